@@ -1,5 +1,5 @@
-//! What does the work of a group's collectives on host memory. The native one runs schedules over transports;
-//! another one, MPI for example, replaces it whole.
+//! The interface to what runs a group's collectives on host memory. The native backend runs schedules
+//! over transports; another backend, MPI for example, replaces it completely.
 
 use std::sync::Arc;
 
@@ -18,82 +18,85 @@ pub use crate::with_type;
 
 /// A backend that has formed a job's group by its own means.
 pub struct FormedBackend {
-    /// Does the collectives.
+    /// Runs the collectives.
     pub backend: Box<dyn Backend>,
-    /// This process, in the job's group.
+    /// Rank of this process in the job's group.
     pub rank: Rank,
-    /// Number of processes in it.
+    /// Number of processes in the group.
     pub world: usize,
-    /// Ranks of one name share memory.
+    /// Name of this process's node; ranks with the same name share memory.
     pub node: String,
-    /// Ends all processes of the job, this one included, when others would wait for this rank for ever.
+    /// Ends all processes of the job, this one included. Called when other ranks would wait for this one
+    /// forever.
     pub end: fn(&Error),
 }
 
-/// A window that is about to be opened.
+/// A window that this rank is about to open.
 pub struct NewWindow<'a> {
     /// This rank's parts, one after another.
     pub(crate) memory: Memory<'a>,
     /// Bytes of one part, the same on all ranks.
     pub(crate) part: usize,
-    /// Parts that each rank shows.
+    /// Number of parts that each rank shows.
     pub(crate) parts: Vec<usize>,
-    /// The number of the first window that this rank still reads.
+    /// Number of the first window that this rank still reads.
     pub(crate) reads_from: u64,
 }
 
 impl NewWindow<'_> {
-    /// Bytes that a rank shows.
+    /// Number of bytes that `rank` shows.
     pub(crate) fn bytes_of(&self, rank: Rank) -> usize {
         self.part * self.parts[rank.0]
     }
 }
 
-/// What all ranks have told when a window was opened.
+/// The reports of all ranks on the opening of a window.
 pub struct OpenedWindow {
-    /// The memory that each rank shows, in rank order; none for this one.
+    /// The memory that each rank shows, in rank order; `None` for this rank.
     pub(crate) peers: Vec<Option<PeerMemory>>,
-    /// The first window that some rank still reads.
+    /// Number of the first window that some rank still reads.
     pub(crate) reads_from: u64,
 }
 
-/// Does the collectives of one group, one after another.
+/// Runs the collectives of one group, one after another.
 pub trait Backend: Send {
-    /// Runs a collective to its end on a buffer that nobody else touches meanwhile.
+    /// Runs a collective to its end on a buffer that nothing else touches meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Error::is_refusal`] tells a call that is wrong by itself, before anything was sent; after any other
-    /// error the group has failed.
+    /// [`Error::is_refusal`] marks an invalid call, which failed before anything was sent. After any
+    /// other error the group has failed.
     fn run(&mut self, collective: &Collective, memory: &Memory<'_>, mode: WaitMode) -> Result<(), Error>;
 
-    /// How the ranks talk, for logs and tables.
+    /// Name of the transport between the ranks, for logs and tables.
     fn name(&self) -> &'static str;
 
-    /// How far apart its ranks are, as far as the backend knows: whether messages are slow enough for buckets
-    /// to be small. One that hides its network, as MPI does, is tuned for it and counts as near.
+    /// Distance between the ranks, as far as the backend knows it; a long distance calls for small
+    /// buckets. A backend that hides its network, as MPI does, is already tuned for it and counts as
+    /// near.
     fn reach(&self) -> Distance {
         Distance::Host
     }
 
-    /// Whether it runs on a slice as on a buffer: peers never read it where it lies, and nothing of it is
-    /// looked at after [`Backend::run`], even if that fails.
+    /// True if the backend runs on a slice as on a buffer: peers never read the slice in place, and
+    /// nothing reads it after [`Backend::run`] returns, even with an error.
     fn runs_on_slices(&self) -> bool {
         false
     }
 
-    /// Whether all ranks can read each other's buffers where they lie, and no algorithm has been asked for
-    /// that would reduce them instead.
+    /// True if all ranks can read each other's buffers in place, and no algorithm is forced that would
+    /// reduce the buffers instead.
     fn opens_windows(&mut self) -> bool {
         false
     }
 
-    /// Shows the parts of some buffers to all ranks, each of which shows its own in as many windows; gives
-    /// theirs. They stay as they are until all ranks have told that they do not read the window any more.
+    /// Shows the parts of some buffers to all ranks and returns the parts that the other ranks show in as
+    /// many windows. The parts stay unchanged until all ranks have reported that they no longer read the
+    /// window.
     ///
     /// # Errors
     ///
-    /// As [`Backend::run`].
+    /// Same as [`Backend::run`].
     fn open_windows(
         &mut self,
         _windows: &[NewWindow<'_>],
@@ -102,17 +105,18 @@ pub trait Backend: Send {
         Err(InvalidCall::NotInPlace { transport: self.name().into() }.into())
     }
 
-    /// Whether collectives of several groups may be under way at once. Where they may not, whoever uses a
-    /// second group waits until the first one is idle on all ranks.
+    /// True if collectives of several groups may be in flight at once. Otherwise the caller must wait
+    /// until the first group is idle on all ranks before it uses a second one.
     fn shares_the_wire(&self) -> bool {
         true
     }
 
-    /// Waits for what may still be under way when a rank leaves in good order.
+    /// Waits for messages that may still be in flight when a rank leaves in good order.
     fn finish(&mut self) {}
 
-    /// A backend for `members` of this group, where this rank will be `rank`. All ranks call it at once, each
-    /// with its own companions. Only for groups that are not connected by transports.
+    /// Creates a backend for `members` of this group, in which this rank becomes `rank`. All ranks call
+    /// it at once, each with the members of its own sub-group. Only for groups that transports do not
+    /// connect.
     ///
     /// # Errors
     ///
@@ -121,46 +125,47 @@ pub trait Backend: Send {
         unreachable!("the group connects sub-groups over {}", self.name())
     }
 
-    /// Which algorithm is picked for a collective on so many elements, and why; `None` if the backend does
-    /// not say.
+    /// Returns the algorithm chosen for a collective on `elements` elements, and why; `None` if the
+    /// backend does not report it.
     fn explain(&mut self, _collective: &Collective, _elements: usize, _dtype: DType) -> Option<Choice> {
         None
     }
 
-    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the
-    /// backend.
+    /// Uses `algorithm` from now on for every operation that it implements; `None` leaves the choice to
+    /// the backend.
     ///
     /// # Errors
     ///
-    /// It cannot do an all-reduce on this group.
+    /// The algorithm cannot run an all-reduce on this group.
     fn force(&mut self, _algorithm: Option<&'static Algorithm>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// From now on uses that algorithm for long sums wherever it may be picked at all, so that no sum has
-    /// other bits by it; `None` leaves the choice to the backend.
+    /// Uses `algorithm` from now on for long sums wherever the backend could choose it by itself, so no
+    /// sum changes its bits; `None` leaves the choice to the backend.
     fn prefer(&mut self, _algorithm: Option<&'static Algorithm>) {}
 
-    /// Connections between two ranks over which messages go in turn, and how many of them there are.
+    /// Number of connections between two ranks that messages take turns on, and number of open
+    /// connections.
     fn streams(&self) -> (usize, usize) {
         (1, 1)
     }
 
-    /// From now on messages go over so many of the connections between two ranks.
+    /// Spreads messages from now on over `count` of the connections between two ranks.
     fn use_streams(&mut self, _count: usize) {}
 
-    /// What the backend's cost model knows of the network.
+    /// Parameters of the network in the backend's cost model.
     fn network(&self) -> Network {
         Network::default()
     }
 
-    /// From now on chooses algorithms by what has been measured.
+    /// Chooses algorithms from now on by the measured `network`.
     fn learn(&mut self, _network: Network) {}
 
-    /// From now on waits no longer than the pace of an elastic job's generation allows.
+    /// Limits waits from now on by the pace of an elastic job's generation.
     fn follow(&mut self, _pace: Arc<Pace>) {}
 
-    /// The pace that it follows, if any.
+    /// The pace that limits waits, if any.
     fn pace(&self) -> Option<Arc<Pace>> {
         None
     }

@@ -1,4 +1,4 @@
-//! What a user can ask of a group, with everything but the data.
+//! The collectives that a user can call on a group.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use kolo_rendezvous::InvalidCall;
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
 
-/// One collective, with everything but the data. All but all-to-all work in place.
+/// One collective, with all of its arguments but the data. All but all-to-all work in place.
 #[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
 #[strum_discriminants(
     name(CollectiveKind),
@@ -24,49 +24,51 @@ pub enum Collective {
     /// Every rank ends with the sum of all parts of all ranks, added in tree order (see
     /// [`kolo_schedule::tree`]).
     ///
-    /// Part p of a rank's buffer is its node p: elements `p·len .. (p+1)·len`. Part 0 takes the result. The
-    /// buffer may be longer than its parts.
+    /// Part p of a rank's buffer, elements `p·len .. (p+1)·len`, is the rank's tree node p. Part 0
+    /// receives the result. The buffer may be longer than its parts.
     TreeSum {
-        /// Who contributes what.
+        /// The tree nodes that each rank contributes.
         contributions: Arc<Contributions>,
-        /// Elements of one part.
+        /// Number of elements of one part.
         len: usize,
     },
-    /// Rank r ends with the sum of everybody's chunk r, in its own chunk r; the rest is unspecified.
+    /// Rank r ends with the sum of all ranks' chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Op, Chunks),
     /// Every rank ends with chunk r of rank r, for all r.
     AllGather(Chunks),
     /// Every rank ends with the root's buffer.
     Broadcast(Rank),
-    /// The root ends with the sum over all ranks; the others' buffers are unspecified.
+    /// The root ends with the sum over all ranks; the other ranks' buffers are unspecified.
     Reduce(Op, Rank),
-    /// The root's buffer has a chunk for each rank and ends with chunk r of rank r; the others' are that
+    /// The root's buffer has one chunk per rank and ends with chunk r of rank r. Any other buffer is one
     /// chunk.
     Gather(Rank),
-    /// The root's buffer has a chunk for each rank; the others' are one chunk and end with theirs.
+    /// The root's buffer has one chunk per rank. Any other buffer is one chunk and ends with its rank's.
     Scatter(Rank),
-    /// Rank r gets everybody's chunk r. The buffer holds first what is received, in rank order, then what is
-    /// sent.
+    /// Rank r receives chunk r of every rank. The buffer holds the received chunks in rank order, then
+    /// the chunks to send.
     AllToAll {
         /// Elements sent to each rank.
         send: Arc<[usize]>,
         /// Elements received from each rank.
         receive: Arc<[usize]>,
     },
-    /// Messages between two or more ranks, sent and received at once; only those ranks call it.
+    /// Messages between two or more ranks, sent and received at once. Only those ranks call it.
     #[strum_discriminants(strum(serialize = "message"))]
     Exchange {
-        /// What this rank sends.
+        /// Messages that this rank sends.
         send: Arc<[Message]>,
-        /// What it receives; several messages from one rank in the order in which that one lists them.
+        /// Messages that this rank receives. Several messages from one rank are in the order of its
+        /// `send`.
         receive: Arc<[Message]>,
     },
-    /// Nobody goes on before everybody has come. The buffer has one element, whose value is unspecified.
+    /// No rank continues before all ranks have called it. The buffer has one element of unspecified
+    /// value.
     Barrier,
 }
 
 impl Collective {
-    /// What its messages do.
+    /// Returns the operation that the messages perform.
     pub fn operation(&self) -> Operation {
         match self {
             Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => {
@@ -87,7 +89,7 @@ impl Collective {
         }
     }
 
-    /// How contributions are combined, where there are any.
+    /// Returns the operator that combines contributions; a sum if the collective combines none.
     pub fn op(&self) -> Op {
         match self {
             Collective::AllReduce(op) | Collective::ReduceScatter(op, _) | Collective::Reduce(op, _) => *op,
@@ -96,7 +98,7 @@ impl Collective {
         }
     }
 
-    /// Its name, as in errors: `all_reduce`.
+    /// Name of the collective, as in errors: `all_reduce`.
     pub fn name(&self) -> &'static str {
         self.kind().name()
     }
@@ -105,7 +107,7 @@ impl Collective {
         self.into()
     }
 
-    /// The one rank that gives or gets all, where there is one.
+    /// Returns the root, if the collective has one.
     pub fn root(&self) -> Option<Rank> {
         match self {
             Collective::Broadcast(root)
@@ -116,7 +118,7 @@ impl Collective {
         }
     }
 
-    /// The length that all ranks must agree on: of one part, or of all chunks.
+    /// Length that all ranks must agree on: of one part, or of all chunks.
     pub(crate) fn agreed_len(&self, rank: Rank, world: usize, elements: usize) -> usize {
         match self {
             Collective::TreeSum { len, .. } => *len,
@@ -126,11 +128,11 @@ impl Collective {
         }
     }
 
-    /// Refuses what is wrong by itself on rank `rank` of `world`, with a buffer of so many elements.
+    /// Checks the arguments on rank `rank` of `world`, for a buffer of `elements` elements.
     ///
     /// # Errors
     ///
-    /// What is wrong.
+    /// The first argument that is invalid.
     pub fn check(&self, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
         if let Some(root) = self.root().filter(|root| root.0 >= world) {
             return Err(InvalidCall::Root { operation: self.name().into(), root, world });
@@ -164,7 +166,7 @@ impl Collective {
     }
 }
 
-/// Whether chunks for `world` ranks make up a buffer.
+/// Checks that the chunks of `world` ranks make up a buffer.
 fn check_chunks(chunks: &Chunks, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
     let Chunks::Varied(counts) = chunks else {
         let equal = elements.is_multiple_of(world);
@@ -178,7 +180,7 @@ fn check_chunks(chunks: &Chunks, rank: Rank, world: usize, elements: usize) -> R
     }
 }
 
-/// Whether what an all-to-all sends and receives makes up a buffer.
+/// Checks that the sent and received chunks of an all-to-all make up a buffer.
 fn check_counts(
     send: &[usize],
     receive: &[usize],
@@ -197,7 +199,7 @@ fn check_counts(
     }
 }
 
-/// Whether a message is to or from another rank, and lies inside the buffer.
+/// Checks that a message is to or from another rank and lies inside the buffer.
 fn check_message(message: &Message, rank: Rank, world: usize, elements: usize) -> Result<(), InvalidCall> {
     let Message { peer, range } = *message;
     let (start, len) = (range.start, range.len);
@@ -208,7 +210,8 @@ fn check_message(message: &Message, rank: Rank, world: usize, elements: usize) -
     Err(InvalidCall::Message { rank, peer, start, len, world, elements })
 }
 
-/// Whether nothing is received into elements that are sent: a peer may read them at any time meanwhile.
+/// Checks that no element is both sent and received: a peer may read a sent element at any time
+/// meanwhile.
 fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), InvalidCall> {
     let of = |messages: &[Message], sent: bool| -> Vec<(usize, usize, bool)> {
         let full = messages.iter().map(|message| message.range).filter(|range| range.len > 0);
@@ -216,7 +219,7 @@ fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), 
     };
     let mut ranges = [of(send, true), of(receive, false)].concat();
     ranges.sort_unstable();
-    // Where the ranges so far of each kind end.
+    // Ends of the sent and of the received ranges so far.
     let (mut sent_until, mut received_until) = (0, 0);
     for (start, end, sent) in ranges {
         let (own, other) =

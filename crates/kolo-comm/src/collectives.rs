@@ -1,5 +1,5 @@
-//! Collectives over one kind of memory: what host memory ([`Group`](crate::Group), by Kolo's own engine or by
-//! MPI) and the memory of devices have in common.
+//! Collectives over one kind of memory: the common interface of host memory ([`Group`](crate::Group),
+//! with Kolo's own engine or MPI) and device memory.
 
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
@@ -7,66 +7,67 @@ use kolo_schedule::{Chunks, Message, Op, Range, Rank};
 use crate::collective::Collective;
 use crate::element::Element;
 
-/// Ranks that run collectives on buffers of a memory of theirs.
+/// Ranks that run collectives on buffers of their own kind of memory.
 ///
-/// An implementation says what its buffers are and how a collective is started and awaited; the operations
-/// follow from that. Buffers move in and out; all operations but all-to-all work in place. All fail as
-/// [`Collectives::run`] does.
+/// An implementation defines its buffers, and starts and awaits a collective; the operations follow from
+/// that. Buffers move in and out. All operations but all-to-all work in place. All of them have the
+/// errors of [`Collectives::run`].
 pub trait Collectives {
-    /// Elements in this memory.
+    /// A buffer of elements in this memory.
     type Buffer<T: Element>;
     /// A collective that has been started.
     type Pending<T: Element>;
 
-    /// This rank, in this group.
+    /// This rank's number in the group.
     fn rank(&self) -> Rank;
 
     /// Number of ranks.
     fn world_size(&self) -> usize;
 
-    /// What does the work, and over what: for logs and tables.
+    /// Describes the backend and its transport, for logs and tables.
     fn describe(&self) -> String;
 
-    /// A buffer of `len` zeros.
+    /// Allocates a buffer of `len` zeros.
     ///
     /// # Errors
     ///
-    /// There is no more memory, or the length overflows.
+    /// Memory has run out, or the length overflows.
     fn alloc<T: Element>(&self, len: usize) -> Result<Self::Buffer<T>, Error>;
 
     /// Number of elements in a buffer.
     fn len<T: Element>(buffer: &Self::Buffer<T>) -> usize;
 
-    /// Copies from the host to a buffer of one length, after what was started before.
+    /// Copies from the host to a buffer of the same length, after all collectives started before.
     ///
     /// # Errors
     ///
-    /// The lengths differ, or the buffer is another group's; otherwise as [`Collectives::run`].
+    /// The lengths differ, or the buffer belongs to another group; otherwise the errors of
+    /// [`Collectives::run`].
     fn write<T: Element>(&self, data: &[T], buffer: &mut Self::Buffer<T>) -> Result<(), Error>;
 
-    /// Copies a buffer to the host, to a slice of one length, after what was started before.
+    /// Copies a buffer to a host slice of the same length, after all collectives started before.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::write`].
+    /// Same as [`Collectives::write`].
     fn read<T: Element>(&self, buffer: &Self::Buffer<T>, data: &mut [T]) -> Result<(), Error>;
 
     /// Starts a collective. Collectives run in the order in which they were started.
     fn start<T: Element>(&self, collective: Collective, buffer: Self::Buffer<T>) -> Self::Pending<T>;
 
-    /// Waits for the end of a collective and gives the buffer back.
+    /// Waits for the end of a collective and returns the buffer.
     ///
     /// # Errors
     ///
-    /// What ended the collective: the first failure of the group; or it was refused.
+    /// The first failure of the group, or the refusal of the call.
     fn wait<T: Element>(pending: Self::Pending<T>) -> Result<Self::Buffer<T>, Error>;
 
-    /// Runs a collective on a buffer of this group and gives it back.
+    /// Runs a collective on a buffer of this group and returns the buffer.
     ///
     /// # Errors
     ///
-    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something
-    /// else, died, left, or did not take part in time (the group has failed).
+    /// The call is invalid ([`Error::is_refusal`]), which does not harm the group. Or a peer made another
+    /// call, died, left or timed out, and the group has failed.
     fn run<T: Element>(
         &self,
         collective: &Collective,
@@ -75,42 +76,43 @@ pub trait Collectives {
         Self::wait(self.start(collective.clone(), buffer))
     }
 
-    /// A buffer that holds a copy of `data`.
+    /// Allocates a buffer with a copy of `data`.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::alloc`] and [`Collectives::write`].
+    /// Those of [`Collectives::alloc`] and [`Collectives::write`].
     fn copied<T: Element>(&self, data: &[T]) -> Result<Self::Buffer<T>, Error> {
         let mut buffer = self.alloc(data.len())?;
         self.write(data, &mut buffer)?;
         Ok(buffer)
     }
 
-    /// What a buffer holds.
+    /// Copies a buffer to a new vector.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::read`].
+    /// Same as [`Collectives::read`].
     fn to_vec<T: Element>(&self, buffer: &Self::Buffer<T>) -> Result<Vec<T>, Error> {
         let mut data = vec![T::default(); Self::len(buffer)];
         self.read(buffer, &mut data)?;
         Ok(data)
     }
 
-    /// Every rank ends with the combination of all. NCCL's largest and smallest may pass over a NaN.
+    /// Every rank ends with the combination of all buffers. NCCL's maximum and minimum may ignore a NaN.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn all_reduce<T: Element>(&self, buffer: Self::Buffer<T>, op: Op) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::AllReduce(op), buffer)
     }
 
-    /// Rank r ends with the combination of everybody's chunk r, in its own chunk r; the rest is unspecified.
+    /// Rank r ends with the combination of all ranks' chunk r, in its own chunk r; the rest is
+    /// unspecified.
     ///
     /// # Errors
     ///
-    /// The buffer does not divide into equal chunks; otherwise as [`Collectives::run`].
+    /// The buffer does not divide into equal chunks; otherwise the errors of [`Collectives::run`].
     fn reduce_scatter<T: Element>(&self, buffer: Self::Buffer<T>, op: Op) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::ReduceScatter(op, Chunks::Equal), buffer)
     }
@@ -119,7 +121,7 @@ pub trait Collectives {
     ///
     /// # Errors
     ///
-    /// The buffer does not divide into equal chunks; otherwise as [`Collectives::run`].
+    /// The buffer does not divide into equal chunks; otherwise the errors of [`Collectives::run`].
     fn all_gather<T: Element>(&self, buffer: Self::Buffer<T>) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::AllGather(Chunks::Equal), buffer)
     }
@@ -128,16 +130,16 @@ pub trait Collectives {
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn broadcast<T: Element>(&self, buffer: Self::Buffer<T>, root: Rank) -> Result<Self::Buffer<T>, Error> {
         self.run(&Collective::Broadcast(root), buffer)
     }
 
-    /// The root ends with the combination of all; the others' buffers are unspecified.
+    /// The root ends with the combination of all buffers; the other ranks' buffers are unspecified.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn reduce<T: Element>(
         &self,
         buffer: Self::Buffer<T>,
@@ -147,12 +149,12 @@ pub trait Collectives {
         self.run(&Collective::Reduce(op, root), buffer)
     }
 
-    /// Rank r gets everybody's chunk r. The buffer's first half takes what is received, in rank order; its
-    /// second half is what is sent.
+    /// Rank r receives chunk r of every rank. The first half of the buffer takes the received chunks, in
+    /// rank order; the second half holds the chunks to send.
     ///
     /// # Errors
     ///
-    /// The buffer is not two halves of equal chunks; otherwise as [`Collectives::run`].
+    /// The buffer is not two halves of equal chunks; otherwise the errors of [`Collectives::run`].
     fn all_to_all<T: Element>(&self, buffer: Self::Buffer<T>) -> Result<Self::Buffer<T>, Error> {
         let (elements, world) = (Self::len(&buffer), self.world_size());
         if !elements.is_multiple_of(2 * world) {
@@ -162,32 +164,32 @@ pub trait Collectives {
         self.run(&Collective::AllToAll { send: counts.clone().into(), receive: counts.into() }, buffer)
     }
 
-    /// Sends the buffer to a peer, which calls [`Collectives::receive`] with as many elements. Returns when
-    /// the peer has taken it.
+    /// Sends the buffer to a peer, which calls [`Collectives::receive`] with the same number of elements.
+    /// Returns when the peer has taken it.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn send<T: Element>(&self, buffer: Self::Buffer<T>, to: Rank) -> Result<Self::Buffer<T>, Error> {
         let send = [Message { peer: to, range: Range { start: 0, len: Self::len(&buffer) } }].into();
         self.run(&Collective::Exchange { send, receive: [].into() }, buffer)
     }
 
-    /// Fills the buffer from a peer, which calls [`Collectives::send`] with as many elements.
+    /// Fills the buffer from a peer, which calls [`Collectives::send`] with the same number of elements.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn receive<T: Element>(&self, buffer: Self::Buffer<T>, from: Rank) -> Result<Self::Buffer<T>, Error> {
         let receive = [Message { peer: from, range: Range { start: 0, len: Self::len(&buffer) } }].into();
         self.run(&Collective::Exchange { send: [].into(), receive }, buffer)
     }
 
-    /// Returns when every rank has called it, and what was started before is over.
+    /// Returns when every rank has called it and all collectives started before are over.
     ///
     /// # Errors
     ///
-    /// As [`Collectives::run`].
+    /// Same as [`Collectives::run`].
     fn barrier(&self) -> Result<(), Error> {
         self.run(&Collective::Barrier, self.alloc::<u8>(1)?).map(drop)
     }

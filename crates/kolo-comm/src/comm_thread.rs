@@ -1,4 +1,4 @@
-//! The communication thread: runs started collectives in their order, while the caller computes.
+//! The communication thread: runs started collectives in order while the caller computes.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
@@ -8,7 +8,7 @@ use kolo_rendezvous::Error;
 /// One collective to run.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
-/// The thread and its queue. It starts with the first collective that needs it.
+/// The thread and its queue. The first collective that needs the thread starts it.
 #[derive(Default)]
 pub(crate) struct CommThread {
     tasks: Option<Sender<Task>>,
@@ -16,7 +16,7 @@ pub(crate) struct CommThread {
 }
 
 impl CommThread {
-    /// Starts the thread, unless it runs.
+    /// Starts the thread unless it is running.
     pub(crate) fn ensure_started(&mut self) -> Result<(), Error> {
         if self.tasks.is_some() {
             return Ok(());
@@ -33,16 +33,17 @@ impl CommThread {
     /// Queues a collective; the thread must have been started.
     pub(crate) fn submit(&self, task: Task) {
         if let Some(tasks) = &self.tasks {
-            // A thread that has panicked drops the task; whoever waits for it is told.
+            // A thread that has panicked drops the task, and the caller that waits for the task gets an
+            // error.
             let _ = tasks.send(task);
         }
     }
 
-    /// Ends the thread after what is queued.
+    /// Ends the thread after the queued collectives.
     pub(crate) fn finish(&mut self) {
         self.tasks = None;
         if let Some(thread) = self.thread.take() {
-            // It ends with an error only if a collective panicked, which has been printed.
+            // Joining fails only if a collective panicked, and that panic has been printed.
             let _ = thread.join();
         }
     }

@@ -1,8 +1,8 @@
-//! How long a rank waits for others in a collective.
+//! Timeout of a rank that waits for others in a collective.
 //!
-//! A fixed time is either so short that a slow step counts as a dead worker, or so long that a hung one goes
-//! unnoticed for half an hour. Unless the user says otherwise it follows what collectives have taken so far,
-//! including the time in which this rank waited for others to come.
+//! A fixed timeout is either so short that a slow step counts as a dead worker, or so long that a hung
+//! one goes unnoticed for half an hour. Unless the user sets it, the timeout follows the time of past
+//! collectives, including the time in which this rank waited for others to arrive.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use crate::pace::Pace;
 use kolo_rendezvous::Error;
 
-/// The time that a group's next collective may take.
+/// Longest time that a group's next collective may take.
 #[derive(Clone, Debug)]
 pub(crate) enum Deadline {
-    /// What the user has said.
+    /// The user's setting.
     Fixed(Duration),
-    /// The longest collective so far.
+    /// A multiple of the longest collective so far.
     Following(Duration),
-    /// What an elastic job's generation has taken so far, unless the user has said otherwise.
+    /// A limit from the pace of an elastic job's generation, unless the user has set one.
     Paced { pace: Arc<Pace>, wish: Option<Duration>, last: Option<Instant> },
 }
 
-/// Times the longest collective so far.
+/// Timeout as a multiple of the longest collective so far.
 const FACTOR: u32 = 20;
-/// However quick collectives are: one rank may write a checkpoint while the others wait.
+/// Lower limit of the timeout: one rank may write a checkpoint while the others wait.
 const LEAST: Duration = Duration::from_secs(120);
 
 impl Deadline {
@@ -31,13 +31,13 @@ impl Deadline {
         wish.map_or(Deadline::Following(Duration::ZERO), Deadline::Fixed)
     }
 
-    /// From now on measures a generation's pace, and follows it unless the user has said how long.
+    /// Measures a generation's pace from now on, and follows it unless the user has set a timeout.
     pub(crate) fn follow(&mut self, pace: Arc<Pace>) {
         let wish = if let Deadline::Fixed(wish) = self { Some(*wish) } else { None };
         *self = Deadline::Paced { pace, wish, last: None };
     }
 
-    /// The pace that it follows, if any.
+    /// The pace that the deadline follows, if any.
     pub(crate) fn pace(&self) -> Option<Arc<Pace>> {
         match self {
             Deadline::Paced { pace, .. } => Some(pace.clone()),
@@ -45,7 +45,7 @@ impl Deadline {
         }
     }
 
-    /// How long the next collective may take, which begins now.
+    /// Longest time that the next collective, which begins now, may take.
     pub(crate) fn limit(&self) -> Duration {
         match self {
             Deadline::Fixed(wish) => *wish,
@@ -59,7 +59,8 @@ impl Deadline {
         }
     }
 
-    /// A collective is over; `began` is when this rank first waited for others in it, if it did.
+    /// Records the end of a collective. `began` is when this rank first waited for others in it, if it
+    /// did.
     pub(crate) fn over(&mut self, began: Option<Instant>, result: &Result<(), Error>) {
         let took = began.map_or(Duration::ZERO, |began| began.elapsed());
         match (self, result) {

@@ -1,8 +1,8 @@
-//! A sum that is added when somebody reads it: all contributions lie where every rank of the host can read
-//! them, so that no rank writes a sum for another one to read.
+//! A sum that is added when it is read. All contributions lie where every rank of the host can read them,
+//! so no rank writes a sum for another one to read.
 //!
-//! That moves the least memory where the sum is read once: every rank reads all contributions, and nothing
-//! is written but what the reader wants. An all-reduce reads each of them once, too, but then writes the sum
+//! This moves the least memory if the sum is read once: every rank reads all contributions, and writes
+//! only what its reader wants. An all-reduce reads each contribution once, too, but then writes the sum
 //! and copies it to all ranks.
 
 use std::ops::Range;
@@ -15,32 +15,33 @@ use crate::memory::{Buffer, Lending, PeerMemory};
 use kolo_schedule::tree::{Contributions, Fold};
 use kolo_schedule::{Op, Rank};
 
-/// The sum of all parts of all ranks in tree order, as [`Collective::TreeSum`](crate::Collective::TreeSum)
-/// makes it, which is added piece by piece when it is read ([`Group::defer_sums`]).
+/// The sum of all parts of all ranks in tree order, equal to that of
+/// [`Collective::TreeSum`](crate::Collective::TreeSum). It is added piece by piece as it is read
+/// ([`Group::defer_sums`]).
 ///
-/// While this lives its contributions stay as they are on all ranks, whatever becomes of those.
+/// While this value lives, the contributions of all ranks stay unchanged, even if some of the ranks end.
 ///
 /// [`Group::defer_sums`]: crate::Group::defer_sums
 pub struct DeferredSum<T: Element> {
-    /// This rank's parts; taken when they are lent.
+    /// This rank's parts; `None` once `drop` has handed them over.
     own: Option<Buffer<T>>,
-    /// What the sources lie in.
+    /// Mappings of the memory that the sources lie in.
     _peers: Vec<Option<PeerMemory>>,
     window: u64,
     lending: Arc<Lending>,
     len: usize,
-    /// Where each contribution begins, in tree order, and how they are added.
+    /// Start of each contribution, in tree order, and the program that adds them.
     sources: Vec<*const T>,
     program: Vec<Fold>,
-    /// Where each of them goes on, for a piece.
+    /// Current position in each source, for one piece.
     addresses: Vec<*const T>,
 }
 
-// SAFETY: the addresses are of memory that this value owns or keeps mapped, and that nobody writes.
+// SAFETY: this value owns or keeps mapped the memory at these addresses, and nothing writes it.
 unsafe impl<T: Element> Send for DeferredSum<T> {}
 
 impl<T: Element> DeferredSum<T> {
-    /// The sum of what all ranks show in a window: of parts of `len` elements.
+    /// Creates the sum of all ranks' parts in a window, of `len` elements each.
     pub(crate) fn new(
         own: Buffer<T>,
         opened: OpenedWindow,
@@ -61,29 +62,29 @@ impl<T: Element> DeferredSum<T> {
         DeferredSum { own: Some(own), _peers: peers, window, lending, len, sources, program, addresses }
     }
 
-    /// Elements of the sum.
+    /// Number of elements of the sum.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no elements.
+    /// Returns true if the sum has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds some of its elements; the same bits as a [`TreeSum`](crate::Collective::TreeSum) gives.
+    /// Adds some elements of the sum, with the same bits as a [`TreeSum`](crate::Collective::TreeSum).
     ///
     /// # Panics
     ///
-    /// If they are not inside the sum, or not as many as `into` takes.
+    /// Panics if `elements` is not inside the sum or has another length than `into`.
     pub fn add_into(&mut self, elements: Range<usize>, into: &mut [T]) {
         assert!(elements.end <= self.len, "{elements:?} of a sum of {} elements", self.len);
         assert_eq!(elements.len(), into.len());
         self.addresses.clear();
         // SAFETY: every source has `len` elements.
         self.addresses.extend(self.sources.iter().map(|source| unsafe { source.add(elements.start) }));
-        // SAFETY: `into` is borrowed exclusively, so it overlaps no source; those have as many elements from
-        // there on, and nobody writes them.
+        // SAFETY: `into` is borrowed exclusively, so it overlaps no source. Every source has as many
+        // elements from its address on, and nothing writes them.
         unsafe {
             kernel::fold(into.as_mut_ptr(), &self.addresses, into.len(), &self.program, Op::Sum, None);
         }

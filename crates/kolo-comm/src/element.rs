@@ -13,27 +13,27 @@ use kolo_schedule::DType;
 pub unsafe trait Element:
     Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + 'static
 {
-    /// Its name in message headers.
+    /// The type's name in message headers.
     const DTYPE: DType;
-    /// What sums are made in: `f32` for 16-bit floats, the type itself for all others.
+    /// The type that sums are computed in: `f32` for 16-bit floats, the type itself for all others.
     type Sum: Number;
-    /// Converts to the type of sums; both slices have one length.
+    /// Converts to the type of sums; both slices have the same length.
     fn widen(from: &[Self], to: &mut [Self::Sum]);
-    /// Rounds from the type of sums; both slices have one length.
+    /// Rounds from the type of sums; both slices have the same length.
     fn narrow(from: &[Self::Sum], to: &mut [Self]);
 }
 
-/// A number that sums are made in.
+/// A number type that sums are computed in.
 pub trait Number: Element {
-    /// The sum of two.
+    /// Returns the sum of two numbers.
     fn add(self, other: Self) -> Self;
-    /// The product of two.
+    /// Returns the product of two numbers.
     fn multiply(self, other: Self) -> Self;
-    /// The larger of two.
+    /// Returns the larger of two numbers; NaN if either is NaN.
     fn larger(self, other: Self) -> Self;
-    /// The smaller of two.
+    /// Returns the smaller of two numbers; NaN if either is NaN.
     fn smaller(self, other: Self) -> Self;
-    /// Divided by a number of ranks.
+    /// Divides by a number of ranks.
     fn divide(self, ranks: usize) -> Self;
 }
 
@@ -136,7 +136,7 @@ integer!(u8, DType::U8);
 half_float!(f16, DType::F16);
 half_float!(bf16, DType::Bf16);
 
-/// Evaluates an expression with `$t` standing for the type that a [`DType`] names.
+/// Evaluates an expression in which `$t` is the type that a [`DType`] names.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_type {

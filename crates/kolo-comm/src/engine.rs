@@ -1,4 +1,4 @@
-//! The native backend: builds schedules, keeps them, runs them over a transport.
+//! The native backend: builds schedules, caches them, and runs them over a transport.
 
 mod windows;
 
@@ -22,7 +22,7 @@ use kolo_schedule::{
     ALGORITHMS, Algorithm, Choice, DType, Network, Op, Operation, Problem, Rank, Schedule, Topology, choose,
 };
 
-/// What makes two schedules equal.
+/// Properties that determine a schedule.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     operation: Operation,
@@ -31,7 +31,7 @@ struct Key {
     contributions: Arc<Contributions>,
 }
 
-/// A schedule and the algorithm it comes from.
+/// A schedule and the algorithm that built it.
 #[derive(Clone)]
 struct Plan {
     schedule: Arc<Schedule>,
@@ -39,8 +39,8 @@ struct Plan {
     algorithm: usize,
 }
 
-/// A collective that has been checked and has its plan. Most calls repeat one of the last few, and a short
-/// one takes a tenth of a microsecond: comparing is quicker than doing all that again.
+/// A checked collective with its plan. Most calls repeat one of the last few, and a short collective
+/// takes a tenth of a microsecond: comparing is faster than checking and planning again.
 struct Prepared {
     collective: Collective,
     elements: usize,
@@ -49,23 +49,23 @@ struct Prepared {
     call: Fingerprint,
 }
 
-/// Calls that are compared with.
+/// Number of recent calls that a new call is compared with.
 const RECENT: usize = 4;
 
-/// Schedules kept for reuse. Training repeats a few shapes; whoever calls with ever new lengths starts over.
+/// Number of cached schedules. Training repeats a few shapes; ever new lengths clear the cache.
 const KEPT: usize = 1024;
 
-/// Elements of a sum from which on it is long: what [`Backend::prefer`] is about. Shorter ones are all
-/// latency, which the model knows well.
+/// Number of elements from which a sum is long for [`Backend::prefer`]. The time of shorter sums is all
+/// latency, which the model predicts well.
 const LONG: usize = 16 * 1024;
 
-/// How long this rank stays for others that still have to read what it has sent.
+/// Longest time that this rank stays for others that still have to read its messages.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Kolo's own backend.
 pub(crate) struct Engine {
     rank: Rank,
-    /// The job's rank of each of the group's.
+    /// The job's rank of each rank of the group.
     members: Arc<[Rank]>,
     topology: Arc<Topology>,
     routes: Routes,
@@ -77,7 +77,7 @@ pub(crate) struct Engine {
     one_each: Arc<Contributions>,
     sequence: u32,
     plans: HashMap<Key, Plan>,
-    /// The last few different calls, and which of them makes room for the next one.
+    /// The last few different calls, and the index of the one that the next call replaces.
     recent: Vec<Prepared>,
     oldest: usize,
 }
@@ -118,8 +118,8 @@ impl Engine {
         self.oldest = 0;
     }
 
-    /// The algorithm that was asked for, where it does the operation. An all-reduce is what one asks for by
-    /// name; the other operations follow where they can.
+    /// Returns the forced algorithm, if it implements the operation. The user forces one for all-reduces;
+    /// other operations use it where they can.
     fn wished(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
         let can = |algorithm: &Algorithm| {
             *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
@@ -127,7 +127,7 @@ impl Engine {
         self.algorithm.filter(|algorithm| can(algorithm))
     }
 
-    /// The preferred algorithm, where it is one of those that may be picked for a long sum.
+    /// Returns the preferred algorithm, if the choice for a long sum may fall on it.
     fn preferred(&self, problem: &Problem<'_>, choice: &Choice) -> Option<&'static Algorithm> {
         let is_long_sum = problem.operation.adds() && problem.len >= LONG;
         let may_be_picked =
@@ -161,7 +161,8 @@ impl Engine {
         (algorithm.build)(problem).map_err(unusable)
     }
 
-    /// Which of the recent calls this one repeats; a new one is prepared and becomes one of them.
+    /// Returns the index of the recent call that this one repeats. A new call is prepared and becomes one
+    /// of them.
     #[inline]
     fn find(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<usize, Error> {
         let same = |call: &Prepared| {
@@ -203,7 +204,7 @@ impl Engine {
         Ok(Prepared { collective: collective.clone(), elements, dtype, plan, call })
     }
 
-    /// The plan for a collective.
+    /// Returns the plan for a collective, from the cache if it is there.
     fn look_up(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<Plan, Error> {
         let (operation, contributions) = (collective.operation(), self.contributions(collective).clone());
         let key = Key { operation, len, dtype, contributions };

@@ -9,11 +9,10 @@ use crate::with_type;
 use kolo_rendezvous::Error;
 use kolo_schedule::{Op, Range, Rank, Schedule, Source, Step};
 
-/// So many contributions are kept track of without asking for memory.
+/// Number of contributions that are tracked without allocating memory.
 const FEW: usize = 8;
 
-/// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result, and no peer reads it any
-/// more.
+/// Runs one rank's schedule on its buffer. Afterwards the buffer holds the result and no peer reads it.
 pub(crate) fn run(
     schedule: &Schedule,
     memory: &Memory<'_>,
@@ -27,8 +26,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A collective that is not over. If it ends halfway nothing of its memory is sent any more, because that is
-/// its caller's again.
+/// A collective that is not over. If it ends early, it sends no more of its memory, which belongs to the
+/// caller again.
 struct Unsettled<'a>(&'a mut Routes);
 
 impl Drop for Unsettled<'_> {
@@ -51,7 +50,7 @@ fn run_typed<T: Element>(
         range.start
     };
     let (mut few, mut many) = ([std::ptr::null::<T>(); FEW], Vec::new());
-    // What was sent last, as long as nothing has been written since.
+    // The last range sent, as long as nothing has been written since.
     let mut sent: Option<(Range, u64)> = None;
     for step in &schedule.steps {
         let last_sent = sent.take();
@@ -76,7 +75,7 @@ fn run_typed<T: Element>(
             }
             Step::Copy { from, range } => {
                 inside(Range { start: *from, len: range.len });
-                // SAFETY: both inside the buffer; a copy to itself is allowed.
+                // SAFETY: both ranges are inside the buffer; a copy to itself is allowed.
                 unsafe { std::ptr::copy(start.add(*from), start.add(inside(*range)), range.len) };
             }
             Step::Reduce { range, sources, program, complete } => {
@@ -101,8 +100,8 @@ fn run_typed<T: Element>(
                     };
                 }
                 let divide_by = (*complete && op == Op::Average).then_some(world);
-                // SAFETY: every address holds range.len elements; messages stay readable until released, and
-                // only this rank writes its buffer.
+                // SAFETY: every address holds `range.len` elements. Messages stay readable until
+                // released, and only this rank writes its buffer.
                 unsafe {
                     let into = start.add(inside(*range));
                     kernel::fold(into, addresses, range.len, program, op, divide_by);
@@ -118,7 +117,7 @@ fn run_typed<T: Element>(
     routes.settle(wait)
 }
 
-/// The elements of a message. Where it lies in a peer's memory it is that one which says where.
+/// Returns the elements of a message. For a message in a peer's memory, the address comes from that peer.
 fn elements<T: Element>(message: *const u8, from: Rank, wait: &WaitContext<'_>) -> Result<*const T, Error> {
     let elements = message.cast::<T>();
     if elements.is_aligned() {

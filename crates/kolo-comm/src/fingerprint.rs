@@ -1,24 +1,24 @@
-//! The fingerprint of a collective call, sent along with every message: two ranks that call different things
-//! find out at the first message instead of hanging or mixing up their data.
+//! The fingerprint of a collective call, sent along with every message. Two ranks that make different
+//! calls notice at the first message instead of hanging or mixing up their data.
 
 use crate::collective::CollectiveKind;
 use kolo_schedule::{ALGORITHMS, DType, Op, Rank};
 
-/// One collective call of one rank, as far as its peers must call the same.
+/// The properties of a rank's collective call that must match those of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) kind: CollectiveKind,
     pub(crate) op: Op,
     pub(crate) root: Option<Rank>,
     pub(crate) dtype: DType,
-    /// Elements of one part.
+    /// Number of elements of one part.
     pub(crate) elements: u64,
     /// Index in [`ALGORITHMS`].
     pub(crate) algorithm: u8,
 }
 
-/// A call in two words: sequence, kind, type, operation and root in the first; length and algorithm in the
-/// second.
+/// A call in two 64-bit words. The first holds sequence, kind, type, operation and root; the second holds
+/// length and algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u64; 2]);
 
@@ -27,7 +27,7 @@ const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
 const LENGTH_BITS: u32 = 56;
 
 impl Fingerprint {
-    /// The fingerprint of a call that is the first of its group.
+    /// Creates the fingerprint of a call that is the first of its group.
     pub(crate) fn new(call: &Call) -> Self {
         let root = call.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
         let what = call.kind as u64 | (call.dtype as u64) << 4 | (call.op as u64) << 8 | root << 12;
@@ -35,21 +35,21 @@ impl Fingerprint {
         Fingerprint([what << 32, length | u64::from(call.algorithm) << LENGTH_BITS])
     }
 
-    /// The same call when the group has had so many collectives before; 0 for messages, which only two ranks
-    /// know of.
+    /// Returns the fingerprint of the same call after `sequence` earlier collectives of the group.
+    /// Messages have sequence 0 because only two ranks know of them.
     #[inline]
     pub(crate) fn after(self, sequence: u32) -> Self {
         let [what, length] = self.0;
         Fingerprint([what >> 32 << 32 | u64::from(sequence), length])
     }
 
-    /// As it travels.
+    /// Words of the fingerprint as they are sent.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 2] {
         self.0
     }
 
-    /// The call in words, from what has travelled; also when that came from a stranger.
+    /// Describes the call of a received fingerprint, even an invalid one.
     pub(crate) fn describe(words: [u64; 2]) -> String {
         let (sequence, what) = (words[0] as u32, words[0] >> 32);
         let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;

@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
+//! Decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
+//! `fuzzing`; not part of the public interface.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
 use crate::transport::slot::{self, BLOCK, BLOCK_LEN, INBOX, Told};
 use crate::wait::{WaitContext, WaitMode};
 
-/// What a target is called, and its decoder.
+/// Names of the fuzzing targets, and their decoders.
 pub const TARGETS: &[(&str, Decoder)] = &[
     ("peer_info", peer_info),
     ("hello", hello),
@@ -25,12 +25,12 @@ pub const TARGETS: &[(&str, Decoder)] = &[
     ("mailbox_slot", mailbox_slot),
 ];
 
-/// What a rank reads of another in the store: how it is reached, and why not.
+/// Decodes another rank's entry in the store: its addresses, or its obstacles.
 pub fn peer_info(bytes: &[u8]) {
     connect::decode_for_fuzzing(bytes);
 }
 
-/// The first bytes of a connection where there is no token, and who it says is calling.
+/// Decodes the first bytes of a connection without a token, and the caller's identity in them.
 pub fn hello(bytes: &[u8]) {
     for purpose in [Protocol::Store, Protocol::Data] {
         if let Some(identity) = identity(bytes, purpose) {
@@ -40,7 +40,7 @@ pub fn hello(bytes: &[u8]) {
     ConnectionId::decode(bytes);
 }
 
-/// Encrypted records. The first byte says how much is read at once.
+/// Decodes encrypted records. The first byte sets how much is read at once.
 pub fn record(bytes: &[u8]) {
     let Some((at_once, bytes)) = bytes.split_first() else { return };
     // A handshake takes thirty times as long as all the rest.
@@ -53,7 +53,7 @@ pub fn record(bytes: &[u8]) {
     SESSION.set(Some(session));
 }
 
-/// What stands before every message over TCP.
+/// Decodes the header of a TCP message.
 pub fn tcp_header(bytes: &[u8]) {
     let Some(header) = bytes.first_chunk::<HEADER>() else { return };
     let liveness = Liveness::new(2);
@@ -64,9 +64,9 @@ pub fn tcp_header(bytes: &[u8]) {
     }
 }
 
-/// A slot of a mailbox, in which another process says where its message lies. The first two bytes are the
-/// length that is expected, the next four the file, then follow the words of a slot. The call is told as what
-/// is wrong with it: zeros are right.
+/// Decodes a mailbox slot, in which another process announces where its message lies. The first two bytes
+/// are the expected length, the next four are the file, then the words of a slot follow. The call is
+/// given as its difference from the right one, so zeros are right.
 pub fn mailbox_slot(bytes: &[u8]) {
     let Some((expected, bytes)) = bytes.split_first_chunk::<2>() else { return };
     let Some((file, bytes)) = bytes.split_first_chunk::<4>() else { return };
@@ -82,17 +82,18 @@ pub fn mailbox_slot(bytes: &[u8]) {
         within: [word(5), word(6)],
     };
     let expected = usize::from(u16::from_le_bytes(*expected));
-    // Of a rank whose memory is gone the failure is asked for, which comes a little later; here it has come.
+    // After a rank's memory is gone the decoder waits for the report of its failure; here that has
+    // arrived.
     liveness.fail(Error::Died { rank: Rank(1) });
     if let Err(error) = slot::receive(&told, expected, &context(&liveness)) {
         let _ = error.to_string();
     }
 }
 
-/// Words of a slot, as [`mailbox_slot`] reads them.
+/// Number of words of a slot, as [`mailbox_slot`] reads them.
 const SLOT_WORDS: usize = 7;
 
-/// What rank 0 of two waits by.
+/// Wait context of rank 0 of two.
 fn context(liveness: &Liveness) -> WaitContext<'_> {
     WaitContext {
         here: Rank(0),
@@ -111,7 +112,7 @@ fn call() -> Fingerprint {
     Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }).after(7)
 }
 
-/// Good bytes for every target, under the names of their files.
+/// Valid bytes for every target, with the names of their files.
 pub fn seeds() -> Vec<Seed> {
     let (_, _, mut caller) = handshake();
     let mut records = vec![3];
@@ -157,7 +158,7 @@ mod tests {
     fn a_message_lies_in_its_slot_or_in_a_block_of_its_sender() {
         let received = |file, len: usize, offset, bytes: usize| {
             let liveness = Liveness::new(2);
-            // The word in a slot whose message lies in a file says where in it the block begins.
+            // If a slot's message lies in a file, the first word gives the block's start in that file.
             let (len, within) = (len as u64, [if file == -2 { 7 } else { 0 }, 0]);
             let told = Told { file, len, offset, bytes: bytes as u64, call: call().words(), within };
             slot::receive(&told, bytes, &context(&liveness)).map_err(|error| error.to_string())

@@ -1,7 +1,8 @@
-//! The arithmetic of a reduction: many contributions in, one sum out, in the order of the tree.
+//! The arithmetic of a reduction: adds many contributions into one sum, in tree order.
 //!
-//! Works in blocks that stay in the first-level cache, so every contribution is read once and the result
-//! is written once, however many contributions there are. 16-bit floats are added in `f32` and rounded once.
+//! It works in blocks that stay in the first-level cache, so it reads every contribution once and writes
+//! the result once, however many contributions there are. 16-bit floats are added in `f32` and rounded
+//! once.
 
 use std::any::TypeId;
 
@@ -12,7 +13,7 @@ use kolo_schedule::tree::Fold;
 /// Elements per block: 8 KiB of `f32`, so that a few partial sums fit into 32 KiB.
 const BLOCK: usize = 2048;
 
-/// Where a value on the stack lies.
+/// Location of a value on the stack.
 #[derive(Clone, Copy)]
 enum Value {
     Source(usize),
@@ -24,7 +25,7 @@ enum Value {
 /// # Safety
 ///
 /// `into` must be writable and every source readable for `len` elements. A source is either `into` itself
-/// or does not overlap it, and nobody else writes any of them meanwhile.
+/// or does not overlap it. Nothing else writes any of them meanwhile.
 pub unsafe fn fold<T: Element>(
     into: *mut T,
     sources: &[*const T],
@@ -34,20 +35,20 @@ pub unsafe fn fold<T: Element>(
     divide_by: Option<usize>,
 ) {
     if TypeId::of::<T>() == TypeId::of::<T::Sum>() {
-        // SAFETY: handed on; the two types are one.
+        // SAFETY: the caller's promise; the two types are the same.
         unsafe {
             let sources = std::slice::from_raw_parts(sources.as_ptr().cast::<*const T::Sum>(), sources.len());
             fold_as_is(into.cast::<T::Sum>(), sources, len, program, op, divide_by);
         }
     } else {
-        // SAFETY: handed on.
+        // SAFETY: the caller's promise.
         unsafe { fold_widened(into, sources, len, program, op, divide_by) }
     }
 }
 
 /// # Safety
 ///
-/// As [`fold`].
+/// Same as [`fold`].
 unsafe fn fold_as_is<T: Number>(
     into: *mut T,
     sources: &[*const T],
@@ -58,10 +59,10 @@ unsafe fn fold_as_is<T: Number>(
 ) {
     if let ([left, right], [Fold::Push(0), Fold::Push(1), Fold::Add]) = (sources, program) {
         // The usual case needs no blocks: nothing is read or written twice.
-        // SAFETY: handed on.
+        // SAFETY: the caller's promise.
         unsafe { combine(into, *left, *right, len, op) };
         if let Some(ranks) = divide_by {
-            // SAFETY: `into` is writable for len elements.
+            // SAFETY: `into` is writable for `len` elements.
             divide(unsafe { slice_mut(into, len) }, ranks);
         }
         return;
@@ -72,7 +73,7 @@ unsafe fn fold_as_is<T: Number>(
     let mut start = 0;
     while start < len {
         let block = BLOCK.min(len - start);
-        // SAFETY: start + block ≤ len, and the caller vouches for len elements.
+        // SAFETY: start + block ≤ len, and the caller promises `len` elements.
         let (out, at) = unsafe { (into.add(start), |n: usize| sources[n].add(start)) };
         let mut remaining = adds;
         stack.clear();
@@ -84,7 +85,8 @@ unsafe fn fold_as_is<T: Number>(
                         unreachable!("a fold program adds only what it pushed")
                     };
                     remaining -= 1;
-                    // A partial sum lies at its depth of the stack, which both its operands have left.
+                    // A partial sum is stored at its depth of the stack, which both of its operands have
+                    // left.
                     let depth = stack.len();
                     if remaining > 0 && scratch.len() < (depth + 2) * BLOCK {
                         scratch.resize((depth + 2) * BLOCK, T::default());
@@ -97,8 +99,8 @@ unsafe fn fold_as_is<T: Number>(
                     };
                     // SAFETY: scratch has depth + 2 blocks.
                     let target = if remaining == 0 { out } else { unsafe { base.add(depth * BLOCK) } };
-                    // SAFETY: all three are valid for `block` elements; the target may be the left operand
-                    // itself (same depth, or `into` as a source), never a part of it.
+                    // SAFETY: all three are valid for `block` elements. The target may be the left
+                    // operand itself (same depth, or `into` as a source), never a part of it.
                     unsafe { combine(target, find(left), find(right), block, op) };
                     stack.push(Value::Scratch(depth));
                 }
@@ -111,7 +113,7 @@ unsafe fn fold_as_is<T: Number>(
             unsafe { std::ptr::copy_nonoverlapping(at(n), out, block) };
         }
         if let Some(ranks) = divide_by {
-            // SAFETY: `into` is writable for len elements.
+            // SAFETY: `into` is writable for `len` elements.
             divide(unsafe { slice_mut(out, block) }, ranks);
         }
         start += block;
@@ -120,7 +122,7 @@ unsafe fn fold_as_is<T: Number>(
 
 /// # Safety
 ///
-/// As [`fold`].
+/// Same as [`fold`].
 unsafe fn fold_widened<T: Element>(
     into: *mut T,
     sources: &[*const T],
@@ -139,7 +141,7 @@ unsafe fn fold_widened<T: Element>(
             match *step {
                 Fold::Push(n) => {
                     scratch.resize(scratch.len().max((depth + 1) * BLOCK), T::Sum::default());
-                    // SAFETY: start + block ≤ len, and the caller vouches for len elements.
+                    // SAFETY: start + block ≤ len, and the caller promises `len` elements.
                     let source = unsafe { std::slice::from_raw_parts(sources[n].add(start), block) };
                     T::widen(source, &mut scratch[depth * BLOCK..][..block]);
                     depth += 1;
@@ -157,7 +159,7 @@ unsafe fn fold_widened<T: Element>(
             divide(&mut scratch[..block], ranks);
         }
         if depth > 0 {
-            // SAFETY: `into` is writable for len elements, and no source borrows from it any more.
+            // SAFETY: `into` is writable for `len` elements, and no source is borrowed any more.
             T::narrow(&scratch[..block], unsafe { slice_mut(into.add(start), block) });
         }
         start += block;
@@ -168,13 +170,13 @@ fn divide<T: Number>(values: &mut [T], ranks: usize) {
     values.iter_mut().for_each(|value| *value = value.divide(ranks));
 }
 
-/// `target = left ∘ right`, where target may be one of the two operands.
+/// Computes `target = left ∘ right`; `target` may be one of the two operands.
 ///
 /// # Safety
 ///
-/// All valid for `len` elements; target equals an operand or overlaps none.
+/// All are valid for `len` elements; `target` equals an operand or overlaps none.
 unsafe fn combine<T: Number>(target: *mut T, left: *const T, right: *const T, len: usize, op: Op) {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promise.
     unsafe {
         match op {
             Op::Sum | Op::Average => apply(target, left, right, len, T::add),
@@ -185,12 +187,12 @@ unsafe fn combine<T: Number>(target: *mut T, left: *const T, right: *const T, le
     }
 }
 
-/// As [`combine`]. In place and out of place are separate loops over slices, because that is what lets the
-/// compiler use vector instructions without a check for overlap.
+/// Applies `f` as [`combine`] does. In place and out of place are separate loops over slices, so the
+/// compiler can use vector instructions without a check for overlap.
 ///
 /// # Safety
 ///
-/// As [`combine`].
+/// Same as [`combine`].
 unsafe fn apply<T: Number>(
     target: *mut T,
     left: *const T,
@@ -198,7 +200,7 @@ unsafe fn apply<T: Number>(
     len: usize,
     f: impl Fn(T, T) -> T + Copy,
 ) {
-    // SAFETY: valid for len elements, and no two of the slices made in one branch overlap.
+    // SAFETY: valid for `len` elements, and no two of the slices made in one branch overlap.
     unsafe {
         if std::ptr::eq(target, left) {
             let (out, b) = (slice_mut(target, len), std::slice::from_raw_parts(right, len));
@@ -215,9 +217,9 @@ unsafe fn apply<T: Number>(
 
 /// # Safety
 ///
-/// As `std::slice::from_raw_parts_mut`.
+/// Same as `std::slice::from_raw_parts_mut`.
 unsafe fn slice_mut<'a, T>(data: *mut T, len: usize) -> &'a mut [T] {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promise.
     unsafe { std::slice::from_raw_parts_mut(data, len) }
 }
 
@@ -226,7 +228,8 @@ mod tests {
     use super::*;
     use kolo_schedule::tree::{Contributions, Node, fold as program};
 
-    /// Every number of contributions, in place (the result lies on contribution `own`) and out of place.
+    /// Tests all numbers of contributions, in place (the result lies on contribution `own`) and out of
+    /// place.
     #[test]
     fn sums_in_tree_order_at_any_length() {
         for count in [1usize, 2, 3, 4, 7, 8, 13] {
@@ -242,7 +245,7 @@ mod tests {
                     let sources: Vec<*const f32> = (0..count)
                         .map(|c| if Some(c) == own { into.cast_const() } else { data[c].as_ptr() })
                         .collect();
-                    // SAFETY: all vectors have len elements.
+                    // SAFETY: all vectors have `len` elements.
                     unsafe { fold(into, &sources, len, &program, Op::Sum, None) };
                     assert_eq!(out, expected, "{count} contributions, {len} elements, own {own:?}");
                 }
@@ -250,7 +253,7 @@ mod tests {
         }
     }
 
-    /// The tree, written down a second way: split at the largest power of two below the count.
+    /// The tree sum by another definition: split at the largest power of two below the count.
     fn sum(data: &[Vec<f32>], i: usize, first: usize, count: usize) -> f32 {
         if count == 1 {
             return data[first][i];

@@ -1,10 +1,10 @@
-//! Groups of workers and their collectives. Knows no gradient.
+//! Groups of workers and their collectives. This crate knows no gradients.
 //!
-//! A [`Group`] is formed by the ranks of a job over a rendezvous ([`Group::from_env`]), or by threads of one
-//! process ([`threads`]). A collective runs on a [`Buffer`] of the group's memory: its [`schedule`] says what
-//! each rank sends, adds and receives; the executor runs the schedule over a transport (shared memory or
-//! TCP). Sums are added in the order of a [`tree`] that does not depend on who holds what. Another
-//! [`backend`] can do the collectives instead.
+//! The ranks of a job form a [`Group`] over a rendezvous ([`Group::from_env`]), or threads of one process
+//! do ([`threads`]). A collective runs on a [`Buffer`] of the group's memory. Its [`schedule`] lists the
+//! sends, additions and receives of each rank; the executor runs it over a transport (shared memory or
+//! TCP). Sums are added in the order of a [`tree`] that does not depend on which rank holds which part.
+//! Another [`backend`] can run the collectives instead.
 
 pub mod backend;
 mod collective;

@@ -1,4 +1,4 @@
-//! How a group is formed, what the environment says about it, and the backends it may name.
+//! Options for forming a group, their environment variables, and the table of backends.
 
 use std::time::Duration;
 
@@ -8,71 +8,71 @@ use kolo_rendezvous::secure::{Token, host_timeout};
 use kolo_rendezvous::{Error, Interface, env};
 use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
 
-/// What `KOLO_BACKEND` calls Kolo's own schedules over its own transports.
+/// Name of Kolo's own schedules over its own transports in `KOLO_BACKEND`.
 const NATIVE: &str = "native";
 
-/// Forms the job's group by a backend's own means, from the rank and the number of ranks that a launcher
-/// says.
+/// Forms the job's group by a backend's own means. The first argument is this process's rank and the
+/// number of ranks, if a launcher gives them.
 pub type FormGroup = fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend, Error>;
 
 /// A backend that is built into a program: an entry of the table that [`Options::from_env_with`] reads.
 #[derive(Debug)]
 pub struct BackendKind {
-    /// Its name, as in `KOLO_BACKEND`.
+    /// Name of the backend in `KOLO_BACKEND`.
     pub name: &'static str,
-    /// Forms the job's group: finds out this process's rank and the others by the backend's own means. The
-    /// first argument is the rank and the number of ranks that the launcher's variables say, if there is a
+    /// Forms the job's group: finds this process's rank and the other ranks by the backend's own means.
+    /// The first argument is the rank and the number of ranks in the launcher's variables, if there is a
     /// launcher.
     pub form: FormGroup,
 }
 
-/// How a group is formed.
+/// Options for forming a group.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What does the work of the collectives instead of Kolo's own schedules over its own transports.
+    /// The backend that runs the collectives instead of Kolo's own schedules over its own transports.
     pub backend: Option<&'static BackendKind>,
-    /// The only transport to use. By default any two ranks take the first one of
-    /// [`TRANSPORTS`](crate::TRANSPORTS) that leads from one to the other: shared memory within a host, TCP
-    /// between hosts.
+    /// The only transport to use. By default any two ranks take the first of
+    /// [`TRANSPORTS`](crate::TRANSPORTS) that connects them: shared memory within a host, TCP between
+    /// hosts.
     pub transport: Option<&'static TransportKind>,
-    /// How long a rank waits for others, at the rendezvous and in a collective. By default five minutes for
-    /// them to arrive, and in a collective 20 times as long as the longest one so far, at least two minutes;
-    /// in elastic jobs less ([`Pace`](crate::Pace)).
+    /// Longest time that a rank waits for others, at the rendezvous and in a collective. By default ranks
+    /// have five minutes to arrive. A collective has 20 times the longest one so far, at least two
+    /// minutes; less in elastic jobs ([`Pace`](crate::Pace)).
     pub timeout: Option<Duration>,
-    /// Overrides the choice of algorithm, for the operations that it does.
+    /// Overrides the choice of algorithm, for the operations that the algorithm implements.
     pub algorithm: Option<&'static Algorithm>,
-    /// Name of this rank's node: ranks of one name share memory. By default found out.
+    /// Name of this rank's node; ranks with the same name share memory. Detected by default.
     pub node: Option<String>,
-    /// Overrides the choice of network interface: the one that routes to rank 0.
+    /// Overrides the choice of network interface, by default the one that routes to rank 0.
     pub interface: Option<Interface>,
-    /// TCP connections between two ranks; by default 1.
+    /// Number of TCP connections between two ranks; by default 1.
     pub streams: Option<usize>,
-    /// TCP connections between two ranks that are opened, of which [`Options::streams`] are used until
-    /// [`Group::use_streams`](crate::Group::use_streams) says otherwise; by default no more.
+    /// Number of TCP connections to open between two ranks. [`Options::streams`] of them are used until a
+    /// call of [`Group::use_streams`](crate::Group::use_streams); by default no more are opened.
     pub spare_streams: Option<usize>,
-    /// Messages over TCP count as under way for so long: distance, for trials between processes of one host.
+    /// Extra delivery time of TCP messages: simulates distance between processes of one host.
     pub delay: Duration,
     /// Congestion control of TCP connections between hosts; by default CUBIC.
     pub congestion: Congestion,
-    /// Lets workers into the job; without it the group stays on loopback.
+    /// Secret that admits workers to the job; without it the group stays on loopback.
     pub token: Option<Token>,
-    /// Encrypts what travels over TCP; needs a token, and the same wish on all ranks.
+    /// Encrypts the data sent over TCP. Needs a token, and the same setting on all ranks.
     pub encrypt: bool,
-    /// Whether this rank is a summation server ([`Group::is_server`](crate::Group::is_server)).
+    /// True if this rank is a summation server ([`Group::is_server`](crate::Group::is_server)).
     pub server: bool,
 }
 
 impl Options {
-    /// How long ranks may take to arrive.
+    /// Longest time that ranks may take to arrive.
     pub fn arrival(&self) -> Duration {
         self.timeout.unwrap_or(Duration::from_secs(300))
     }
 
-    /// The timeout that this value of `KOLO_TIMEOUT` says.
+    /// Parses a value of `KOLO_TIMEOUT`.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`]: it is no number of seconds greater than 0.
+    /// [`Error::Environment`]: the text is not a number of seconds greater than 0.
     pub fn read_timeout(text: &str) -> Result<Duration, Error> {
         let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
         let problem = || format!("is `{text}`; it must be a number of seconds greater than 0");
@@ -80,21 +80,21 @@ impl Options {
         Ok(Duration::from_secs_f64(seconds))
     }
 
-    /// Reads the variables that [`kolo_rendezvous::env`] names, from `KOLO_TRANSPORT` to `KOLO_SERVER`.
-    /// `KOLO_BACKEND` may name the native backend only.
+    /// Reads the variables of [`kolo_rendezvous::env`], from `KOLO_TRANSPORT` to `KOLO_SERVER`.
+    /// `KOLO_BACKEND` may name only the native backend.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable that cannot be understood.
+    /// [`Error::Environment`] names the variable with an invalid value.
     pub fn from_env() -> Result<Options, Error> {
         Options::from_env_with(&[])
     }
 
-    /// As [`Options::from_env`], in a program that has these backends besides the native one.
+    /// Reads the variables as [`Options::from_env`] does, in a program that also has the given backends.
     ///
     /// # Errors
     ///
-    /// As [`Options::from_env`].
+    /// Same as [`Options::from_env`].
     pub fn from_env_with(backends: &[&'static BackendKind]) -> Result<Options, Error> {
         let mut options = Options::default();
         if let Some(text) = std::env::var(env::BACKEND).ok().filter(|text| text != NATIVE) {
@@ -137,7 +137,7 @@ impl Options {
         if let Ok(text) = std::env::var(env::TCP_CONGESTION) {
             options.congestion = Congestion::named(&text)?;
         }
-        // It is read where connections are made; what is wrong with it is told here.
+        // Connecting reads the host timeout again; an invalid value is reported here.
         host_timeout()?;
         options.token = Token::from_env()?;
         options.encrypt = flag(env::ENCRYPT)?;
@@ -146,7 +146,7 @@ impl Options {
     }
 }
 
-/// A variable that is 0 or 1; 0 without it.
+/// Reads a variable that is 0 or 1; 0 if it is not set.
 fn flag(name: &str) -> Result<bool, Error> {
     match std::env::var(name).as_deref() {
         Err(_) | Ok("" | "0") => Ok(false),

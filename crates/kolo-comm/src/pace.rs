@@ -1,54 +1,55 @@
-//! What the work of a generation takes, and so how long its members may take before they count as hung.
+//! Pace of a generation: the time that its work takes, and thus how long its members may take before they
+//! count as hung.
 //!
-//! An elastic job can go on without a worker that hangs, so it pays to find it soon; and who is suspected
-//! wrongly loses little: the others end the generation and wait at the meeting, where it goes on with them.
-//! So deadlines are short. They follow what was seen in this generation: the longest wait for others, and the
-//! longest time that a member itself let pass between two collectives, as others may. Before and during the
-//! first steps, which load and compile, nothing is concluded.
+//! An elastic job can go on without a hung worker, so finding one soon pays. A wrong suspicion costs
+//! little: the other workers end the generation and wait at the meeting, where the suspect rejoins them.
+//! So deadlines are short. They follow two times of this generation: the longest wait for others, and the
+//! longest time that this member itself let pass between two collectives, as others may. Before and
+//! during the first steps, which load and compile, nothing is concluded.
 
 use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Times the longest time seen.
+/// Deadline as a multiple of the longest time seen.
 const FACTOR: u32 = 10;
-/// However quick the work is: a machine may be busy with something else.
+/// Shortest deadline, however fast the work is: a machine may be busy with something else.
 const LEAST: Duration = Duration::from_secs(15);
-/// The shortest deadline while nothing is known yet.
+/// Shortest deadline while the pace is not known yet.
 const UNKNOWN: Duration = Duration::from_secs(120);
-/// Steps after which times are measured, because the first ones are not like the others, and after which they
+/// Number of steps after which times are measured, because the first ones differ, and after which they
 /// are trusted.
 const MEASURED: u32 = 1;
 const TRUSTED: u32 = 4;
 
-/// The times that the steps of a generation have taken, and the deadline that follows from them. A member has
-/// one, which outlives generations.
+/// The times of a generation's steps, and the deadline that follows from them. A member has one `Pace`,
+/// which outlives generations.
 #[derive(Debug)]
 pub struct Pace(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Steps done in this generation.
+    /// Number of steps done in this generation.
     steps: u32,
-    /// The longest time seen in it.
+    /// Longest time seen in this generation.
     longest: Duration,
-    /// The shortest deadline. One that has run out is doubled: what has happened once, such as an evaluation
-    /// by one rank, may happen again.
+    /// Shortest deadline. It doubles when a deadline runs out: an event such as an evaluation by one rank
+    /// may happen again.
     least: Duration,
 }
 
 impl Pace {
-    /// `least`: the shortest deadline, if the user has said one.
+    /// Creates a pace whose shortest deadline is `least`, if the user has set one.
     pub fn new(least: Option<Duration>) -> Pace {
         Pace(Mutex::new(State { steps: 0, longest: Duration::ZERO, least: least.unwrap_or(LEAST) }))
     }
 
-    /// A generation begins.
+    /// Begins a generation.
     pub fn begin(&self) {
         let mut state = self.0.lock();
         (state.steps, state.longest) = (0, Duration::ZERO);
     }
 
-    /// A step has been done.
+    /// Records that a step is done.
     pub fn step_done(&self) {
         let mut state = self.0.lock();
         state.steps = state.steps.saturating_add(1);
@@ -57,25 +58,25 @@ impl Pace {
         }
     }
 
-    /// A collective, or the time between two, took so long.
+    /// Records the time of a collective, or between two of them.
     pub fn note(&self, took: Duration) {
         let mut state = self.0.lock();
         state.longest = state.longest.max(took);
     }
 
-    /// A deadline of so long has run out.
+    /// Records that a deadline of this length has run out.
     pub fn ran_out(&self, deadline: Duration) {
         let mut state = self.0.lock();
         state.least = state.least.max(deadline.saturating_mul(2));
     }
 
-    /// How long a member may take; `None` while that is not known.
+    /// Longest time that a member may take; `None` while that is not known.
     pub fn known(&self) -> Option<Duration> {
         let state = self.0.lock();
         (state.steps >= TRUSTED).then(|| state.deadline(state.least))
     }
 
-    /// How long to wait for others in a collective.
+    /// Longest time to wait for others in a collective.
     pub fn deadline(&self) -> Duration {
         let state = self.0.lock();
         let least = if state.steps >= TRUSTED { state.least } else { state.least.max(UNKNOWN) };

@@ -1,4 +1,4 @@
-//! Groups whose ranks are threads of this process: several workers in one program, and tests.
+//! Groups whose ranks are threads of this process: for several workers in one program, and for tests.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::transport::{GroupContext, Routes, THREADS, connect_threads};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{Rank, Topology};
 
-/// One group for each of `world` ranks; hand each to a thread of its own.
+/// Creates one group for each of `world` ranks; each belongs on its own thread.
 ///
 /// # Errors
 ///
-/// The operating system has no memory for it.
+/// The operating system has no more memory.
 pub fn groups(world: usize, options: &Options) -> Result<Vec<Group>, Error> {
     if world == 1 {
         return Ok(vec![Group::alone()]);
@@ -37,11 +37,11 @@ pub fn groups(world: usize, options: &Options) -> Result<Vec<Group>, Error> {
 ///
 /// # Errors
 ///
-/// The operating system has no memory for it.
+/// The operating system has no more memory.
 ///
 /// # Panics
 ///
-/// If `work` panics on any rank, after all have ended.
+/// Panics if `work` panics on any rank, after all ranks have ended.
 pub fn spawn<R: Send>(world: usize, work: impl Fn(Group) -> R + Sync) -> Result<Vec<R>, Error> {
     let groups = groups(world, &Options::default())?;
     let work = &work;

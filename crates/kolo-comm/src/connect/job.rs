@@ -15,16 +15,16 @@ use kolo_rendezvous::store::{FailureDetector, Gathered, Server, Store};
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, establish_store};
 use kolo_schedule::Rank;
 
-/// What ties a rank to its job: it watches the others, and serves the store if this rank does. Dropping it
-/// says goodbye.
+/// A rank's tie to its job: watches the other ranks and, on one rank, serves the store. Dropping it
+/// announces that the rank leaves.
 pub(crate) struct StoreSession {
-    // The order matters: first this rank's own goodbye, then the end of the store it may serve.
+    // The order matters: this rank first announces that it leaves, then the store that it may serve ends.
     pub(crate) watch: FailureDetector,
     server: Option<Server>,
 }
 
 impl StoreSession {
-    /// Keeps serving the store until the others have left, too, or `limit` has passed.
+    /// Serves the store until the other ranks have left, too, or `limit` has passed.
     pub(crate) fn leave(self, limit: Duration) {
         let StoreSession { watch, server } = self;
         drop(watch);
@@ -34,29 +34,29 @@ impl StoreSession {
     }
 }
 
-/// A job's group, connected.
+/// A job's connected group.
 pub(crate) struct Formed {
     pub(crate) session: StoreSession,
     pub(crate) connected: Connected,
     pub(crate) liveness: Arc<Liveness>,
 }
 
-/// Who serves the store of a job's group.
+/// The process that serves the store of a job's group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum StoreHost {
     Rank0,
-    /// A process that is there before the ranks come.
+    /// A process that runs before the ranks start.
     Elsewhere,
 }
 
-/// How long a process that serves the store, and did before the ranks came, may take to answer; longer than a
-/// busy host lets anyone wait.
+/// Longest time that a store served before the ranks started may take to answer. It is longer than any
+/// delay on a busy host.
 const SERVED: Duration = Duration::from_secs(20);
 
-/// A store may take so long to answer, however little patience is asked for: its host may be busy.
+/// Shortest time that a store has for an answer, however short the timeout is: its host may be busy.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// A rank waits in such turns for what others say.
+/// Longest turn of a rank's wait for the other ranks' messages.
 const TURN: Duration = Duration::from_millis(500);
 
 /// Meets the other ranks of the job and connects to them.
@@ -72,10 +72,10 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let answering = if host == StoreHost::Elsewhere { timeout.min(SERVED) } else { timeout };
     let mut store = match host {
         StoreHost::Rank0 => Store::connect(address, &access, answering)?,
-        // Whoever serves it may have died since it gave this rank its place.
+        // The process that serves the store may have died since it assigned this rank.
         StoreHost::Elsewhere => Store::connect_served(address, &access, answering)?,
     };
-    // A process that is stopped keeps its connections, and would be waited for without end.
+    // A stopped process keeps its connections, so without a limit the wait for it would never end.
     let answering = answering.max(BUSY);
     store.set_timeout(answering + TURN)?;
     let advertised =
@@ -101,7 +101,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
         over_store(&mut store, address, &group, topic, own).map_err(|error| name_refused(error, refused()))
     });
     let connected = connected.inspect_err(|error| {
-        // The others would wait for this rank until their deadline, and not know why.
+        // Without this report the other ranks would wait until their deadline and not learn the reason.
         if error.is_of_this_process() {
             watch.report(Error::Abandoned { rank, reason: error.to_string() }, &liveness);
         }
@@ -109,8 +109,8 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     Ok(Formed { session: StoreSession { watch, server }, connected, liveness })
 }
 
-/// Shows this rank's text in the store and collects everybody's: two requests, and one more for each megabyte
-/// of texts.
+/// Publishes this rank's text in the store and collects the texts of all ranks. Costs two requests, and
+/// one more for each megabyte of texts.
 fn over_store(
     store: &mut Store,
     address: SocketAddr,
@@ -123,7 +123,7 @@ fn over_store(
     let (until, mut notice) = (Instant::now() + context.timeout, WaitNotice::new());
     loop {
         let rest = until.saturating_duration_since(Instant::now());
-        // In short turns, because a rank may die while others wait for it.
+        // Short turns, because a rank may die while others wait for it.
         let answer = store.gather(topic, world, rest.min(TURN));
         if let Some(error) = liveness.failure() {
             return Err(error);
@@ -136,7 +136,7 @@ fn over_store(
             let (waited, refused) = (context.timeout, Vec::new());
             return Err(Error::Missing { missing, address, waited, refused });
         }
-        // One rank speaks for all: the first that is there.
+        // Only the first rank that is present logs the warning.
         let speaks = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
         if let Some(waited) = notice.due().filter(|_| speaks()) {
             log::warn!(
@@ -149,7 +149,7 @@ fn over_store(
     }
 }
 
-/// Adds to an error about missing ranks which hosts the store has refused.
+/// Adds the hosts that the store has refused to an error about missing ranks.
 fn name_refused(error: Error, hosts: Vec<IpAddr>) -> Error {
     match error {
         Error::Missing { missing, address, waited, .. } => {
@@ -159,8 +159,8 @@ fn name_refused(error: Error, hosts: Vec<IpAddr>) -> Error {
     }
 }
 
-/// Everything that two processes must share to map each other's memory by process number. The network is part
-/// of it because separated networks are used to try out distance on one host.
+/// Everything that two processes must share to map each other's memory by process number. It includes the
+/// network namespace because separate networks on one host simulate distant hosts.
 fn node() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = |name: &str| {

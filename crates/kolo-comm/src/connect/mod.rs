@@ -1,4 +1,4 @@
-//! How ranks that form a group come to be connected.
+//! Connects the ranks that form a group.
 
 mod job;
 mod open_files;

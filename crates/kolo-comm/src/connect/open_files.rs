@@ -1,11 +1,11 @@
-//! How many files and connections this process may have open.
+//! The limit on the open files and connections of this process.
 
 use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit to what the system allows this process, which is often a thousand times what it begins
-/// with: every rank has a connection to each rank on other hosts, and rank 0 some to all ranks.
+/// Raises the limit to the system's maximum, often a thousand times the initial limit. Every rank has a
+/// connection to each rank on other hosts, and rank 0 has some to all ranks.
 pub(crate) fn raise_limit() {
     static RAISED: Once = Once::new();
     RAISED.call_once(|| {

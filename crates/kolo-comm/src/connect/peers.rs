@@ -1,5 +1,4 @@
-//! The ranks of a group show each other how they can be reached, and every pair takes the nearest transport
-//! that leads from one to the other.
+//! The ranks of a group publish their addresses, and every pair takes the nearest transport between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,28 +11,28 @@ use crate::transport::{Connecting, Connector, Distance, GroupContext, Routes, TR
 use kolo_rendezvous::{Error, env};
 use kolo_schedule::{Rank, Topology};
 
-/// Shows this rank's text on a topic to all ranks that take part, and returns everybody's, in the rank order
-/// of the group that is formed. All ranks call it with the same topics in the same order.
+/// Publishes this rank's text on a topic to all participating ranks and returns the texts of all of them,
+/// in the rank order of the new group. All ranks call it with the same topics in the same order.
 pub(crate) type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
 
-/// A group's means of talking.
+/// The connections of a group.
 pub(crate) struct Connected {
     pub(crate) routes: Routes,
     pub(crate) topology: Arc<Topology>,
     pub(crate) backing: Backing,
-    /// For sub-groups.
+    /// Context for connecting sub-groups.
     pub(crate) context: GroupContext,
 }
 
 impl Connected {
-    /// One rank, which talks to nobody.
+    /// A group of one rank, which has no peers.
     pub(crate) fn alone(context: GroupContext) -> Self {
         let topology = Arc::new(Topology::single(1));
         Connected { routes: Routes::alone(), topology, backing: Backing::Heap, context }
     }
 }
 
-/// What a rank shows the others before they connect.
+/// The facts that a rank publishes before the ranks connect.
 #[derive(Serialize, Deserialize)]
 struct PeerInfo {
     /// Ranks with equal nodes can map each other's memory.
@@ -41,20 +40,20 @@ struct PeerInfo {
     encrypt: bool,
     streams: usize,
     opened_streams: usize,
-    /// How it is reached, by the names of the transports that it can use.
+    /// Addresses of this rank, by the names of the transports that it can use.
     addresses: BTreeMap<String, String>,
 }
 
-/// Why a rank cannot use a transport that is within reach, by the transport's name.
+/// The reasons why a rank cannot use a transport within reach, by the transport's name.
 type Obstacles = BTreeMap<String, String>;
 
-/// What all ranks have shown: the same on every rank, so that all decide alike.
+/// The published facts of all ranks, equal on every rank, so all ranks make the same decisions.
 struct Peers {
     infos: Vec<PeerInfo>,
     obstacles: Vec<Obstacles>,
 }
 
-/// Connects this rank to all others of the group that is formed.
+/// Connects this rank to all other ranks of the new group.
 pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Connected, Error> {
     let Connecting { rank, world, context, .. } = *group;
     let mut ends = connectors(group)?;
@@ -74,7 +73,7 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
     for (kind, end) in &mut ends {
         match end.prepare(&addresses(kind, rank, &infos)) {
             Ok(()) => {}
-            // No other transport does with fewer files.
+            // No other transport needs fewer files.
             Err(error @ Error::TooManyFiles { .. }) => return Err(error),
             Err(cause) => {
                 log::debug!("{rank} does without {}: {cause}", kind.name);
@@ -103,7 +102,7 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
 /// A transport and this rank's end of it.
 type End<'a> = (&'static TransportKind, Box<dyn Connector + 'a>);
 
-/// This rank's ends of all transports that it may use, nearest first.
+/// Creates this rank's ends of all transports that it may use, nearest first.
 fn connectors<'a>(group: &Connecting<'a>) -> Result<Vec<End<'a>>, Error> {
     let wished = |kind: &&TransportKind| group.context.wish.is_none_or(|wish| wish == *kind);
     let mut ends = Vec::new();
@@ -113,7 +112,7 @@ fn connectors<'a>(group: &Connecting<'a>) -> Result<Vec<End<'a>>, Error> {
     Ok(ends)
 }
 
-/// Everybody's value on a topic.
+/// Publishes this rank's value on a topic and returns the values of all ranks.
 fn show<T: Serialize + DeserializeOwned>(
     exchange: &mut Exchange<'_>,
     topic: &str,
@@ -124,19 +123,19 @@ fn show<T: Serialize + DeserializeOwned>(
     texts.iter().map(|text| serde_json::from_str(text).map_err(bad)).collect()
 }
 
-/// Whether two ranks are near enough to each other for a transport.
+/// Returns true if a transport can span the distance between two ranks.
 fn within_reach(kind: &TransportKind, one: &PeerInfo, other: &PeerInfo) -> bool {
     kind.reach == Distance::Network || one.node == other.node
 }
 
-/// The addresses of those within reach of a rank.
+/// Addresses of the ranks within reach of `rank`; `None` for the other ranks.
 fn addresses(kind: &TransportKind, rank: Rank, infos: &[PeerInfo]) -> Vec<Option<String>> {
     let near = |info: &&PeerInfo| within_reach(kind, &infos[rank.0], info);
     infos.iter().map(|info| Some(info).filter(near)?.addresses.get(kind.name).cloned()).collect()
 }
 
 impl Peers {
-    /// Why a rank cannot use a transport, if it cannot.
+    /// Returns the reason why a rank cannot use a transport, if there is one.
     fn obstacle(&self, kind: &TransportKind, rank: usize) -> Option<&str> {
         match self.infos[rank].addresses.contains_key(kind.name) {
             false => Some("it is not to be used there"),
@@ -144,14 +143,15 @@ impl Peers {
         }
     }
 
-    /// The first rank within reach of `rank` that cannot use a transport, and why. One is enough to keep all
-    /// of them from using it: whoever shares memory with some ranks of its node shares it with all.
+    /// Returns the first rank within reach of `rank` that cannot use a transport, and the reason. One
+    /// such rank keeps all of them from using it: a rank that shares memory with some ranks of its node
+    /// shares it with all.
     fn blocked(&self, kind: &TransportKind, rank: usize) -> Option<(Rank, &str)> {
         let near = |other: &usize| within_reach(kind, &self.infos[rank], &self.infos[*other]);
         (0..self.infos.len()).filter(near).find_map(|other| Some((Rank(other), self.obstacle(kind, other)?)))
     }
 
-    /// The transports that lead to each rank; none to `rank` itself.
+    /// Returns the transport that leads to each rank; `None` for `rank` itself.
     fn routes(&self, rank: Rank) -> Result<Vec<Option<&'static TransportKind>>, Error> {
         let usable: Vec<&TransportKind> =
             TRANSPORTS.into_iter().filter(|kind| self.blocked(kind, rank.0).is_none()).collect();
@@ -179,7 +179,7 @@ impl Peers {
         Error::NoTransport { from, to, reasons }
     }
 
-    /// Who shares memory with whom: ranks of one node, none of which has met an obstacle.
+    /// Groups the ranks that share memory: the ranks of one node, none of which has an obstacle.
     fn topology(&self) -> Topology {
         let shares = |rank: usize| {
             let near = |kind: &&&TransportKind| kind.reach < Distance::Network;
@@ -190,8 +190,8 @@ impl Peers {
         Topology::of_names(&names)
     }
 
-    /// Where the group's buffers have to lie: alike on all ranks, because any two of them may read from each
-    /// other's.
+    /// Returns the kind of memory for the group's buffers. It is the same on all ranks because any two of
+    /// them may read each other's.
     fn backing(&self, topology: &Topology) -> Backing {
         let shares = |kind: &&&TransportKind, node: &[Rank]| {
             kind.backing == Backing::Shared && node.len() > 1 && self.blocked(kind, node[0].0).is_none()
@@ -219,12 +219,12 @@ fn agree_on_streams(infos: &[PeerInfo]) -> Result<(), Error> {
     Err(Error::environment(env::STREAMS, problem))
 }
 
-/// The part of a node's name that tells hosts apart.
+/// Part of a node's name that identifies the host.
 fn host_of(node: &str) -> &str {
     node.split(' ').next().unwrap_or_default()
 }
 
-/// What `show` and the transports do with another rank's words.
+/// Decodes a text from another rank as `show` and the transports do.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_for_fuzzing(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
     use crate::transport::{SHM, TCP};
 
-    /// Ranks on nodes of these names, each with the transports that it can use.
+    /// Ranks on nodes with these names, each with the transports that it can use.
     fn peers(ranks: &[(&str, &[&TransportKind])]) -> Peers {
         let info = |(node, kinds): &(&str, &[&TransportKind])| PeerInfo {
             node: node.to_string(),
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(names(&peers, 0), ["-", "shm", "tcp", "tcp"]);
         assert_eq!(names(&peers, 3), ["tcp", "tcp", "shm", "-"]);
         assert_eq!((peers.topology().nodes().len(), peers.backing(&peers.topology())), (2, Backing::Shared));
-        // One rank's obstacle parts its node, and no other.
+        // One rank's obstacle separates the ranks of its node, and of no other node.
         peers.obstacles[1].insert("shm".into(), "no memory".into());
         assert_eq!(names(&peers, 0), ["-", "tcp", "tcp", "tcp"]);
         assert_eq!(names(&peers, 2), ["tcp", "tcp", "-", "shm"]);

@@ -1,8 +1,8 @@
-//! Windows: each rank shows a buffer to all others, which read it where it lies for as long as they like.
+//! Windows: each rank shows a buffer to all other ranks, which read it in place for as long as they like.
 //!
-//! One all-gather tells where the buffers of some windows lie; when it is over all of them are as they are
-//! to be read. A second collective, where a buffer lies in memory that has not been shown before, tells that
-//! all ranks have mapped it: from then on its owner may end, and the others read on.
+//! One all-gather sends the places of the buffers of some windows; when it is over, all buffers are ready
+//! to be read. If a buffer lies in memory that has not been shown before, a barrier follows. After the
+//! barrier all ranks have mapped the memory, so its owner may end while the others read on.
 
 use std::cell::Cell;
 
@@ -15,19 +15,19 @@ use crate::wait::{WaitContext, WaitMode};
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, DType, Op, Rank};
 
-/// What a rank tells when it shows a buffer.
+/// The message of a rank that shows a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Shown {
     place: Place,
-    /// Bytes of one part.
+    /// Number of bytes of one part.
     part: u64,
-    /// Whether the others have not mapped that memory yet.
+    /// True if the other ranks have not mapped that memory yet.
     is_new: bool,
-    /// The first window that the rank still reads.
+    /// Number of the first window that the rank still reads.
     reads_from: u64,
 }
 
-/// As it travels.
+/// Length of an encoded [`Shown`], in 64-bit integers.
 const WORDS: usize = 7;
 
 impl Shown {
@@ -47,7 +47,7 @@ impl Shown {
 }
 
 impl Engine {
-    /// As [`Backend::open_windows`].
+    /// Implements [`Backend::open_windows`].
     pub(super) fn open(
         &mut self,
         windows: &[NewWindow<'_>],
@@ -76,7 +76,7 @@ impl Engine {
         Ok(opened)
     }
 
-    /// What this rank tells of a window.
+    /// Returns this rank's message about a window.
     fn show(&mut self, window: &NewWindow<'_>) -> Result<Shown, Error> {
         let segment = window.memory.segment(0, window.bytes_of(self.rank), 0);
         match self.routes.in_place().and_then(|routes| routes.show(segment)) {
@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// The memory that a rank shows; none for this one.
+    /// Returns the memory that a rank shows; `None` for this rank.
     fn shown_by(
         &mut self,
         from: Rank,

@@ -1,7 +1,7 @@
 //! Sums of many tensors at once.
 //!
-//! A collective costs its latency however short it is, so short tensors share one. A pack is as long as makes
-//! latency negligible and no longer: it is reduced while the next one is copied together.
+//! Every collective costs its latency, however short it is, so short tensors share one. A pack is just
+//! long enough to make latency negligible, because its reduction overlaps with copying the next pack.
 
 use crate::collective::Collective;
 use crate::element::Element;
@@ -9,11 +9,11 @@ use crate::group::Group;
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
 
-/// Bytes from which on a pack is not filled further; 100 times what travels in one latency of 10 µs at 4
+/// Bytes from which a pack takes no more tensors: 100 times the bytes sent in one latency of 10 µs at 4
 /// GB/s.
 const FULL: usize = 4 * 1024 * 1024;
 
-/// The lengths of runs of tensors that make a pack each.
+/// Returns the numbers of consecutive tensors that form one pack each.
 fn packs(bytes: impl Iterator<Item = usize>) -> Vec<usize> {
     let (mut packs, mut filled) = (Vec::new(), FULL);
     for bytes in bytes {
@@ -28,8 +28,8 @@ fn packs(bytes: impl Iterator<Item = usize>) -> Vec<usize> {
 }
 
 impl Group {
-    /// Combines each tensor element by element over all ranks; short ones travel together. All ranks pass as
-    /// many tensors, of the same lengths.
+    /// Combines each tensor element by element over all ranks; short tensors travel together. All ranks
+    /// pass the same number of tensors with the same lengths.
     ///
     /// ```
     /// # let group = kolo_comm::Group::from_env()?;
@@ -41,7 +41,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn all_reduce_many<T: Element>(&self, tensors: &mut [&mut [T]], op: Op) -> Result<(), Error> {
         let packs = packs(tensors.iter().map(|tensor| size_of_val(&**tensor)));
         let mut waiting = Vec::with_capacity(packs.len());

@@ -15,42 +15,42 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
 
-/// What one rank gives to a sum in tree order that is added when it is read.
+/// One rank's contribution to a deferred sum in tree order.
 pub struct SumParts<T: Element> {
-    /// Who has which nodes of the tree; the same on all ranks.
+    /// The tree nodes that each rank contributes; the same on all ranks.
     pub contributions: Arc<Contributions>,
-    /// Elements of the sum.
+    /// Number of elements of the sum.
     pub len: usize,
-    /// Part p is this rank's node p, as in [`Collective::TreeSum`].
+    /// Parts of this rank: part p is its node p, as in [`Collective::TreeSum`].
     pub buffer: Buffer<T>,
 }
 
-/// A deferred sum, and a buffer in the place of the one that it keeps.
+/// A deferred sum, and a buffer in place of the one that the sum keeps.
 pub type Deferred<T> = (DeferredSum<T>, Buffer<T>);
 
 impl Group {
-    /// Whether sums can be deferred: whether there are other ranks, all of them can read each other's memory,
-    /// and no algorithm has been asked for by name.
+    /// Returns true if sums can be deferred: there are other ranks, all ranks can read each other's
+    /// memory, and no algorithm is forced.
     pub fn defers_sums(&self) -> bool {
         self.world_size() > 1 && self.with_backend(|backend| backend.opens_windows())
     }
 
-    /// Makes sums in tree order that are added when they are read. However many they are, the ranks tell each
-    /// other of them once; nothing else travels.
+    /// Creates sums in tree order that are added when they are read. The ranks notify each other once for
+    /// all of the sums and send nothing else.
     ///
-    /// When this returns all contributions are there. It gives the sums, and in the place of each buffer,
-    /// which others may still read, another one of the same length, whose content is unspecified. The memory
-    /// of the first one is used again when later sums show that all ranks have dropped this one.
+    /// When this returns, all contributions are there. It returns each sum with a new buffer of the same
+    /// length and unspecified content, because other ranks may still read the old one. The old buffer's
+    /// memory is reused once later sums show that all ranks have dropped this one.
     ///
     /// # Errors
     ///
-    /// [`Group::defers_sums`] is false, or a buffer is too short for this rank's parts; otherwise as
-    /// [`Group::run`].
+    /// [`Group::defers_sums`] is false, or a buffer is too short for this rank's parts; otherwise the
+    /// errors of [`Group::run`].
     pub fn defer_sums<T: Element>(&self, sums: Vec<SumParts<T>>) -> Result<Vec<Deferred<T>>, Error> {
         sums.iter().try_for_each(|sum| self.admit_parts(sum))?;
         let (world, lending) = (self.world_size(), self.lending.clone());
         if self.shared.queued.load(Ordering::Acquire) == 0 {
-            // Nothing is queued, so this thread can do it without handing it over.
+            // Nothing is queued, so this thread can run it directly.
             return self.shared.defer(sums, &self.pool, world, &lending, WaitMode::Blocking);
         }
         let pool = self.pool.clone();
@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// A window of a sum that is being started.
+/// A window that is being opened for a sum.
 struct Opening<T: Element> {
     sum: SumParts<T>,
     number: u64,
@@ -75,7 +75,7 @@ struct Opening<T: Element> {
 }
 
 impl Shared {
-    /// Shows the parts of some sums to all ranks, each in a window of its own; buffers for the next ones come
+    /// Shows the parts of some sums to all ranks, each in its own window. Buffers for the next sums come
     /// from `pool`.
     fn defer<T: Element>(
         &self,
@@ -93,7 +93,7 @@ impl Shared {
             let (number, reads_from) = lending.begin();
             Opening { sum, number, reads_from }
         });
-        // A peer may be reading their buffers from now on, also where this ends in a panic.
+        // From now on a peer may read the buffers, even if this function panics.
         let mut opening = ManuallyDrop::new(opening.collect::<Vec<_>>());
         let windows: Vec<NewWindow<'_>> = opening.iter_mut().map(|opening| opening.window(world)).collect();
         let result = self.backend.lock().open_windows(&windows, mode);
@@ -101,12 +101,13 @@ impl Shared {
         let opening = ManuallyDrop::into_inner(opening).into_iter();
         match result {
             Ok(opened) => {
-                // All of them, because a sum that is dropped sees to it that others may still read it.
+                // Creates all sums before any error returns: a dropped sum makes sure that other ranks
+                // may still read it.
                 let sums = opening.zip(opened).map(|(opening, opened)| opening.done(opened, lending));
                 let sums = sums.collect::<Vec<_>>().into_iter();
                 let others = lens.into_iter().map(|len| Buffer::unspecified(pool, len));
                 let sums = sums.zip(others).map(|(sum, other)| Ok((sum, other?)));
-                // The others have the sums, and would wait for this rank.
+                // The other ranks have the sums and would wait for this rank.
                 sums.collect::<Result<_, _>>().map_err(|error| self.failed(error))
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! How a group comes to be: from the environment, at a place, over a backend, or as a part of another group.
+//! Ways to form a group: from the environment, at a place, over a backend, or as a part of another group.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,18 +16,18 @@ use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{Rank, Topology};
 use parking_lot::Mutex;
 
-/// The ranks of a group, and which of them this process is.
+/// The ranks of a group, and this process's rank among them.
 struct Members {
     rank: Rank,
-    /// The job's rank of each of the group's.
+    /// The job's rank of each rank of the group.
     members: Arc<[Rank]>,
     topology: Arc<Topology>,
 }
 
 impl Group {
-    /// The group of the job this process belongs to, by the environment of its launcher (see
-    /// [`kolo_rendezvous::env`]); without a launcher, a group of one. See [`Options::backend`] for groups
-    /// that another backend forms.
+    /// Forms the group of this process's job from the launcher's environment (see
+    /// [`kolo_rendezvous::env`]). Without a launcher it is a group of one. See [`Options::backend`] for
+    /// groups that another backend forms.
     ///
     /// # Errors
     ///
@@ -36,11 +36,11 @@ impl Group {
         Group::of_job(&Options::from_env()?)
     }
 
-    /// As [`Group::from_env`], but with these options instead of those that the environment gives.
+    /// Forms the group of this process's job, as [`Group::from_env`] does, but with the given options.
     ///
     /// # Errors
     ///
-    /// As [`Group::from_env`].
+    /// Same as [`Group::from_env`].
     pub fn of_job(options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             return Group::foreign((kind.form)(env::rank_and_world_size()?, options)?, options);
@@ -51,11 +51,12 @@ impl Group {
         }
     }
 
-    /// The group of the job at `place`. MPI meets without it, but must give this process the same rank.
+    /// Forms the group of the job at `place`. MPI forms its group without it, but must give this process
+    /// the same rank.
     ///
     /// # Errors
     ///
-    /// The rendezvous fails, ranks do not arrive in time, or the algorithm asked for cannot be used on this
+    /// The rendezvous fails, ranks do not arrive in time, or the forced algorithm cannot run on this
     /// group.
     pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
@@ -65,11 +66,12 @@ impl Group {
         Group::at(place, options, StoreHost::Rank0)
     }
 
-    /// As [`Group::join`], where somebody else serves the store at the place's master.
+    /// Forms the group as [`Group::join`] does, but another process serves the store at the place's
+    /// master.
     ///
     /// # Errors
     ///
-    /// As [`Group::join`].
+    /// Same as [`Group::join`].
     pub fn join_served(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         Group::at(place, options, StoreHost::Elsewhere)
     }
@@ -90,7 +92,7 @@ impl Group {
             .measured()
     }
 
-    /// A group of one.
+    /// Creates a group of one.
     pub fn alone() -> Group {
         let liveness = Arc::new(Liveness::new(1));
         let (origin, options) = (GroupOrigin::Alone, Options::default());
@@ -107,7 +109,7 @@ impl Group {
         .expect("a group of one is asked for nothing special")
     }
 
-    /// For [`crate::threads`].
+    /// Creates a group for [`crate::threads`].
     pub(crate) fn of_threads(
         rank: Rank,
         connected: Connected,
@@ -141,7 +143,8 @@ impl Group {
         if members.len() > 1
             && let Err(error) = engine.force(options.algorithm)
         {
-            // All ranks refuse alike; rank 0 keeps the store until all have heard all they need to see it.
+            // All ranks refuse alike. Rank 0 serves the store until all have received what they need to
+            // notice it.
             if let GroupOrigin::Store(session) = origin {
                 session.into_inner().into_iter().for_each(|session| session.leave(LINGER));
             }
@@ -151,7 +154,7 @@ impl Group {
         Ok(Group::over(Box::new(engine), ranks, Some(context), liveness, pool, origin, options))
     }
 
-    /// A group that a backend has formed by its own means.
+    /// Creates a group that a backend has formed by its own means.
     fn foreign(formed: FormedBackend, options: &Options) -> Result<Group, Error> {
         let FormedBackend { backend, rank, world, node, end } = formed;
         let members = (0..world).map(Rank).collect();
@@ -196,11 +199,11 @@ impl Group {
         }
     }
 
-    /// The sub-group of some ranks of this group, which they have connected together.
+    /// Creates the sub-group of some ranks of this group, which are already connected.
     pub(crate) fn within(&self, rank: Rank, members: &[Rank], connected: Connected) -> Result<Group, Error> {
         let members: Arc<[Rank]> = members.iter().map(|member| self.members[member.0]).collect();
         let mut options = self.options.clone();
-        // What was asked for the whole group may be impossible on a part of it.
+        // An algorithm that the whole group can run may be impossible on a part of it.
         options.algorithm = None;
         let (liveness, origin) = (self.shared.liveness.clone(), GroupOrigin::Within(self.shared.clone()));
         let group = Group::native(rank, members, connected, liveness, self.pool.clone(), origin, &options)?;
@@ -210,20 +213,20 @@ impl Group {
             group.follow_pace(&pace);
         }
         if group.world_size() > 1 {
-            // The same wish, where it can be granted.
+            // Use the same algorithm if the sub-group can run it.
             group.with_backend(|backend| backend.force(self.options.algorithm).is_ok());
         }
         Ok(group)
     }
 
-    /// A backend for some ranks of this group, among them this one. All ranks call it, each with its own
-    /// companions.
+    /// Creates a backend for some ranks of this group, including this one. All ranks call it, each with
+    /// the members of its own sub-group.
     pub(crate) fn split_backend(&self, rank: Rank, members: &[Rank]) -> Result<Box<dyn Backend>, Error> {
         let result = self.shared.backend.lock().split(rank, members);
         result.map_err(|error| self.shared.failed(error))
     }
 
-    /// The sub-group of some ranks of this group, over the backend that they have split off.
+    /// Creates the sub-group of some ranks of this group, over a backend that they have split off.
     pub(crate) fn beside(&self, rank: Rank, members: &[Rank], backend: Box<dyn Backend>) -> Group {
         let nodes: Vec<usize> = members.iter().map(|member| self.topology.node_of(*member)).collect();
         let topology = Arc::new(Topology::of_names(&nodes));

@@ -1,9 +1,9 @@
-//! What the link of each rank carries: where links differ, those who have faster ones can do more.
+//! Rates of the ranks' links: where links differ, ranks with faster ones can do more.
 //!
-//! [`measure`](super::measure) finds one figure for all links, that of the slowest: a ring shows no more,
-//! because a rank that talks to a slow one is as slow. Here ranks talk in pairs, everybody with another one
-//! in every round, as in a tournament. A rank's link carries at least what it did beside its fastest
-//! partner; that it carried less than that of any partner shows only where the rank has the slower link.
+//! [`measure`](super::measure) finds a single rate for all links, that of the slowest: in a ring, a rank
+//! next to a slow one is as slow. Here every rank talks to another one in every round, as in a
+//! tournament. A rank's link carries at least its highest rate beside any partner. That rate is exact if
+//! some partner's link is at least as fast.
 
 use std::time::Instant;
 
@@ -12,21 +12,21 @@ use crate::collective::Collective;
 use kolo_rendezvous::Error;
 use kolo_schedule::{Message, Range, Rank};
 
-/// Rounds at most: of more than eight ranks a rank does not talk to all others.
+/// Maximum number of rounds: with more than eight ranks, not all pairs talk.
 const ROUNDS: usize = 7;
 /// Bytes of the first message each way, and of the longest.
 const BYTES: (usize, usize) = (256 << 10, 8 << 20);
-/// Seconds that the fastest pair takes at least; it is given longer messages until it does.
+/// Minimum seconds of the fastest pair; messages grow until it takes that long.
 const LONG_ENOUGH: f64 = 4e-3;
-/// Times that every length is sent; the quickest counts, because whatever else the machine does only ever
-/// makes it slower.
+/// Number of samples of every length. The fastest counts, because other load on the machine only ever
+/// slows it.
 const SAMPLES: usize = 2;
 
-/// Whom a rank talks to in a round, where everybody talks to somebody; `None` where the number of ranks is
-/// odd and it is its turn to rest. (The circle method: one stays, the others go round.)
+/// Returns a rank's partner in a round. Every rank has one, except that with an odd number of ranks one
+/// rests in every round (`None`). This is the circle method: one seat stays and the others rotate.
 fn partner(rank: usize, world: usize, round: usize) -> Option<usize> {
     let seats = world.next_multiple_of(2) - 1;
-    // The last of an even number of ranks stays; of an odd number nobody sits there.
+    // With an even number of ranks the last one stays; with an odd number that seat is empty.
     let other = if rank == seats {
         (0..seats).find(|other| 2 * other % seats == round % seats)?
     } else if 2 * rank % seats == round % seats {
@@ -38,13 +38,13 @@ fn partner(rank: usize, world: usize, round: usize) -> Option<usize> {
 }
 
 impl Group {
-    /// Bytes a second that the link of each rank carries each way, in rank order, the same on all of them;
-    /// `None` where ranks have no links of their own, because some of them share a node. Takes some tens of
-    /// milliseconds, or longer over slow links. All ranks must call it.
+    /// Measures the bytes per second that each rank's link carries each way, in rank order and equal on
+    /// all ranks. `None` if some ranks share a node and thus a link. Takes some tens of milliseconds, or
+    /// longer over slow links. All ranks must call it.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn link_rates(&self) -> Result<Option<Vec<f64>>, Error> {
         let world = self.world_size();
         if self.topology().nodes().len() < world || world < 2 {
@@ -64,8 +64,8 @@ impl Group {
         }
     }
 
-    /// For each rank the seconds that it and its partner of each round took to send each other so much;
-    /// infinite where it rested.
+    /// Returns the seconds of each rank and round in which the rank and its partner sent each other
+    /// `bytes` bytes; infinite if the rank rested.
     fn seconds_of_pairs(&self, bytes: usize) -> Result<Vec<Vec<f64>>, Error> {
         let (rank, world) = (self.rank().0, self.world_size());
         let rounds = (world.next_multiple_of(2) - 1).min(ROUNDS);

@@ -1,9 +1,9 @@
-//! What the network costs, measured when a group forms: some messages between neighbours, in some
+//! Measures the cost of the network when a group forms: some messages between neighbors, in some
 //! milliseconds.
 //!
-//! All ranks measure at once, because that is how collectives use the links: cores and network interfaces are
-//! shared. Sub-groups take over what the job's group has measured, and later groups of a process what earlier
-//! ones have.
+//! All ranks measure at once because collectives use the links at once: ranks share cores and network
+//! interfaces. Sub-groups take over the figures of the job's group, and later groups of a process those
+//! of earlier ones.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,57 +16,59 @@ use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Curve, Link, Message, Network, Op, Range, Rank};
 use parking_lot::Mutex;
 
-/// Bytes of the messages measured.
+/// Bytes of the measured messages.
 const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
-/// Bytes added to others: in the first cache, in the last one, and beyond it.
+/// Bytes of the measured additions: within the first cache, within the last one, and beyond it.
 const ADDED: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
-/// Samples of each length.
+/// Number of samples of each length.
 const SAMPLES: usize = 5;
-/// Up to how many bytes there are more samples, and how many: short messages take microseconds and vary.
+/// Bytes up to which a message has more samples, and their number: short messages take microseconds and
+/// vary.
 const FEW: (usize, usize) = (4 << 10, 25);
-/// Messages sent at once, and rounds one after another, to find out what one of them takes.
+/// Number of messages sent at once, and of rounds in sequence, that separate the costs of one message.
 const MANY: usize = 8;
 
-/// Who sends.
+/// Directions of the messages.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Everybody, while receiving.
+    /// Every rank sends and receives at once.
     Both,
-    /// Every other rank, while the others receive.
+    /// Odd places of the ring receive while the others send.
     One,
 }
 
-/// What is sent: so many messages at once, of so many bytes, in so many rounds.
+/// Messages to send: their number at once, their bytes, and the number of rounds.
 struct Talk {
     messages: usize,
     bytes: usize,
     rounds: usize,
 }
-/// What takes longer is measured once, and is the last: longer messages take in proportion.
+/// Seconds from which a length is measured once and is the last one: time grows linearly beyond it.
 const LONG: f64 = 8e-3;
-/// What takes less is measured twice, the second time after the longer ones: at first some ranks still
-/// start, and short messages take a hundred times as long as a millisecond later.
+/// Seconds below which a length is measured again after the longer ones. At first some ranks are still
+/// starting, and short messages take a hundred times as long as a millisecond later.
 const QUICK: f64 = 1e-3;
-/// Bytes that all ranks' buffers may take in all: many ranks on one host measure short messages only.
+/// Maximum bytes of all ranks' buffers together: with many ranks on one host, only short messages are
+/// measured.
 const MOST: usize = 256 << 20;
-/// Longest message between ranks that share memory: what has been shared once stays.
+/// Longest message between ranks that share memory: memory stays allocated once it has been shared.
 const LONGEST_SHARED: usize = 8 << 20;
 
-/// What kind of group a measurement is good for.
+/// The properties of a group that its measurement depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct GroupClass {
     transport: &'static str,
     world: usize,
-    /// Ranks of the largest node.
+    /// Number of ranks of the largest node.
     largest: usize,
     nodes: usize,
 }
 
-/// What this process has measured before: further groups need not.
+/// Earlier measurements of this process, which further groups reuse.
 static MEASURED: Mutex<BTreeMap<GroupClass, Network>> = Mutex::new(BTreeMap::new());
 
-/// The figures of the group most like this one, with the same links: when a rank dies the others do not
-/// measure again.
+/// Returns the figures of the most similar group with the same links. After a rank's death the other
+/// ranks need not measure again.
 fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option<&Network> {
     let links = |kind: &GroupClass| (kind.transport, kind.largest > 1, kind.nodes > 1);
     let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
@@ -74,9 +76,9 @@ fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option
 }
 
 impl Group {
-    /// Measures the links within nodes and between nodes, unless a rank has done so before, if with more or
-    /// fewer others: a death or a newcomer keeps nobody waiting. Afterwards all ranks have the same figures:
-    /// they must choose alike.
+    /// Measures the links within and between nodes, unless some rank has done so before, even with
+    /// another number of ranks: nobody waits after a death or a join. Afterwards all ranks have the same
+    /// figures, because they must choose the same algorithms.
     pub(crate) fn measured(self) -> Result<Group, Error> {
         let topology = self.topology();
         let (nodes, largest) =
@@ -84,7 +86,7 @@ impl Group {
         let kind = GroupClass { transport: self.transport(), world: self.world_size(), largest, nodes };
         let known = nearest(&MEASURED.lock(), kind).cloned();
         let all: Vec<Option<Network>> = self.all_gather_value(&known)?;
-        // Ranks may have measured in different jobs: the first one's count.
+        // Ranks may have measured in different jobs: the first rank's figures count.
         let mut network = match all.into_iter().flatten().next() {
             Some(network) => network,
             None => self.measure(largest)?,
@@ -96,7 +98,7 @@ impl Group {
         Ok(self)
     }
 
-    /// Ranks for each core of the fullest host, at least 1.
+    /// Ranks per core of the fullest host, at least 1.
     fn crowding(&self) -> Result<f64, Error> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let on_host = self.context.as_ref().map_or(1, |context| context.on_host);
@@ -110,7 +112,7 @@ impl Group {
             network.near = self.link(|own| topology.nodes()[own].clone())?;
         }
         if topology.nodes().len() > 1 {
-            // The ranks with this one's place on their nodes, where there are such.
+            // The ring of the ranks with this rank's place on their nodes.
             let place = |own: usize| topology.nodes()[own].iter().position(|rank| *rank == self.rank());
             network.far = self.link(|own| {
                 let place = place(own).unwrap_or(0);
@@ -127,7 +129,7 @@ impl Group {
         Ok(network)
     }
 
-    /// What the links round a ring cost, on the slowest rank.
+    /// Measures the costs of the links around a ring, on the slowest rank.
     fn link(&self, ring: impl Fn(usize) -> Vec<Rank>) -> Result<Link, Error> {
         let ring = ring(self.topology().node_of(self.rank()));
         let curve = |way: Way| {
@@ -135,7 +137,7 @@ impl Group {
             for bytes in LENGTHS {
                 let seconds = self.talk(&ring, way, Talk { messages: 1, bytes, rounds: 1 })?;
                 measured.push((bytes as f64, seconds));
-                // Buffers for the next length, four times this one, in both directions.
+                // Bytes of the buffers for the next length, four times this one, in both directions.
                 let next = 2 * 4 * bytes;
                 let shared = self.shares_memory() && next > 2 * LONGEST_SHARED;
                 if seconds > LONG || shared || next * self.world_size() > MOST {
@@ -152,8 +154,7 @@ impl Group {
         let short =
             |messages, rounds| self.talk(&ring, Way::Both, Talk { messages, bytes: LENGTHS[0], rounds });
         let (one, more, rounds) = (exchange.0[0].1, short(MANY, 1)?, short(1, MANY)?);
-        // One round takes start + α + 2h, many messages 2h for each further one, many rounds α + 2h for each
-        // further one.
+        // One round takes start + α + 2h. Each further message takes 2h more, each further round α + 2h.
         let further = (MANY - 1) as f64;
         let (round, message) = ((rounds - one) / further, (more - one) / (2.0 * further));
         let round = round.clamp(0.0, one);
@@ -162,13 +163,14 @@ impl Group {
         Ok(Link { start: one - round, latency, per_message, exchange, one_way })
     }
 
-    /// Seconds in which ranks send to the next one on the ring and receive from the one before.
+    /// Returns the seconds in which ranks send to the next rank of the ring and receive from the previous
+    /// one.
     fn talk(&self, ring: &[Rank], way: Way, talk: Talk) -> Result<f64, Error> {
         let Talk { messages, bytes, rounds } = talk;
         let place = ring.iter().position(|rank| *rank == self.rank()).unwrap_or(0);
         let to = ring[(place + 1) % ring.len()];
         let from = ring[(place + ring.len() - 1) % ring.len()];
-        // Whoever has nobody to talk to goes along with the others.
+        // A rank without a partner takes part in the other calls.
         let (sends, receives) = match way {
             Way::Both => (ring.len() > 1, ring.len() > 1),
             Way::One => (place % 2 == 0 && place + 1 < ring.len(), place % 2 == 1),
@@ -188,7 +190,7 @@ impl Group {
                 buffer = self.run(&exchange, buffer)?;
             }
             samples.push(began.elapsed().as_secs_f64());
-            // A distant peer is not asked twice: what takes long varies little.
+            // Slow messages get a single sample: their time varies little.
             if number == 0 && self.slowest(&mut samples)? > LONG {
                 break;
             }
@@ -196,8 +198,8 @@ impl Group {
         self.slowest(&mut samples)
     }
 
-    /// Of each sample the slowest rank's, and of those the lower quartile: whatever else the machine does
-    /// only ever makes it slower.
+    /// Returns the lower quartile of the samples, each taken from its slowest rank. Other load on the
+    /// machine only ever slows a sample.
     fn slowest(&self, samples: &mut [f64]) -> Result<f64, Error> {
         self.all_reduce(samples, Op::Max)?;
         samples.sort_by(f64::total_cmp);
@@ -205,7 +207,7 @@ impl Group {
     }
 }
 
-/// Seconds to add so many bytes of `f32` to as many others: samples.
+/// Samples of the seconds to add `bytes` bytes of `f32` to as many others.
 fn add_seconds(bytes: usize) -> [f64; SAMPLES] {
     let len = bytes / size_of::<f32>();
     let (mut sum, more) = (vec![0f32; len], vec![1f32; len]);
@@ -217,7 +219,7 @@ fn add_seconds(bytes: usize) -> [f64; SAMPLES] {
         unsafe { kernel::fold(into, &[into.cast_const(), more.as_ptr()], len, &program, Op::Sum, None) };
         began.elapsed().as_secs_f64()
     };
-    // The first time, memory is fetched from the system.
+    // The first call includes fetching memory from the system.
     once();
     std::array::from_fn(|_| once())
 }

@@ -1,7 +1,7 @@
-//! Groups: ranks that act together. A group is formed ([`forming`]), measures its network ([`measure`], and
-//! [`link_rates`] where links may differ), and runs collectives: on buffers (here), on slices
-//! ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), several as one
-//! ([`stages`]); or makes sums that are added when they are read ([`deferred`]).
+//! Groups: ranks that act together. A group is formed ([`forming`]) and measures its network
+//! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
+//! slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), or several as
+//! one ([`stages`]). Deferred sums are added when they are read ([`deferred`]).
 
 mod coalesced;
 mod deferred;
@@ -38,7 +38,8 @@ pub use self::stages::Stages;
 
 /// Ranks that act together.
 ///
-/// All ranks must make the same calls in the same order. Dropping a group says goodbye to the others.
+/// All ranks must make the same calls in the same order. Dropping a group announces to the other ranks
+/// that this one leaves.
 ///
 /// ```
 /// let group = kolo_comm::Group::from_env()?; // one rank, unless a launcher says otherwise
@@ -49,7 +50,7 @@ pub use self::stages::Stages;
 /// ```
 pub struct Group {
     rank: Rank,
-    /// The job's rank of each of the group's.
+    /// The job's rank of each rank of the group.
     members: Arc<[Rank]>,
     topology: Arc<Topology>,
     transport: &'static str,
@@ -59,35 +60,35 @@ pub struct Group {
     lending: Arc<Lending>,
     shared: Arc<Shared>,
     comm_thread: Mutex<CommThread>,
-    /// What sub-groups are connected with; `None` if the backend makes them by itself.
+    /// Context for connecting sub-groups; `None` if the backend creates them by itself.
     context: Option<GroupContext>,
     options: Options,
 }
 
-/// Where a group comes from, which is what ties its ranks to each other.
+/// The origin of a group, which ties its ranks to each other.
 enum GroupOrigin {
     Alone,
-    /// That many threads of one process, which share one [`Liveness`].
+    /// Threads of one process, of the given number, which share one [`Liveness`].
     Threads(usize),
     Store(Mutex<Option<StoreSession>>),
-    /// A backend that has formed the group by its own means, and its way to end the job.
+    /// A backend that formed the group by its own means, and its function that ends the job.
     Foreign(fn(&Error)),
-    /// A sub-group lives and dies with the group it was split from.
+    /// A sub-group, which lives and dies with the group it was split from.
     Within(Arc<Shared>),
 }
 
 struct Shared {
-    /// This rank's, of the job's.
+    /// The job's rank of this process.
     rank: Rank,
     backend: Mutex<Box<dyn Backend>>,
     liveness: Arc<Liveness>,
-    /// Collectives handed to the communication thread and not done yet.
+    /// Number of collectives that the communication thread has received and not finished.
     queued: AtomicUsize,
     origin: GroupOrigin,
 }
 
 impl Shared {
-    /// Runs a collective to its end. After a failure every later one fails in the same way.
+    /// Runs a collective to its end. After a failure every later collective fails in the same way.
     fn run<T: Element>(
         &self,
         collective: &Collective,
@@ -97,7 +98,7 @@ impl Shared {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
-        // A peer may be reading it until the collective is over, also where that ends in a panic.
+        // A peer may read the buffer until the collective is over, even if this function panics.
         let mut buffer = ManuallyDrop::new(buffer);
         let result = self.backend.lock().run(collective, &buffer.erased(), mode);
         match result {
@@ -107,9 +108,9 @@ impl Shared {
                 Err(self.failed(error))
             }
             Err(error) => {
-                // A peer that has not noticed yet may still be reading it: another process in pages of its
-                // own, so that these can go with the group; a thread, or MPI, where it lies, so that these
-                // are never used again.
+                // A peer that has not noticed the failure may still be reading. Another process reads
+                // pages that it has mapped itself, so this buffer may be freed with the group. A thread,
+                // or MPI, reads this very memory, so it is never used again.
                 if self.is_of_processes() {
                     ManuallyDrop::into_inner(buffer).abandon()
                 }
@@ -118,7 +119,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::run`], on a slice, if the backend runs on slices; says whether it does.
+    /// Runs a collective on a slice as [`Shared::run`] does. Returns false if the backend does not run on
+    /// slices.
     fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<bool, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
@@ -140,9 +142,9 @@ impl Shared {
         }
     }
 
-    /// Latches a failure, tells the others, and returns the one that stands.
+    /// Latches a failure, reports it to the other ranks, and returns the failure that counts.
     ///
-    /// A wrong call harms nobody but the caller, because nothing has been sent.
+    /// An invalid call affects only its caller, because nothing has been sent.
     fn failed(&self, error: Error) -> Error {
         if let GroupOrigin::Within(parent) = &self.origin {
             return parent.failed(error);
@@ -174,8 +176,8 @@ impl Shared {
         self.liveness.fail(error)
     }
 
-    /// Latches that this process cannot go on. To the others it has given up: they can go on without it, and
-    /// must not take its failure for their own.
+    /// Latches a failure of this process. To the other ranks it reports that this rank has given up: they
+    /// can go on without it, and must not take its failure for their own.
     fn failed_here(&self, error: Error) -> Error {
         let told = Error::Abandoned { rank: self.rank, reason: error.to_string() };
         match &self.origin {
@@ -184,7 +186,7 @@ impl Shared {
                 error
             }
             GroupOrigin::Store(session) => {
-                // Before the others' news come back, of which the first one counts.
+                // Latch it before news from the other ranks arrive, because the first failure counts.
                 let first = self.liveness.fail(error);
                 if let Some(session) = &*session.lock() {
                     session.watch.report(told, &self.liveness);
@@ -199,7 +201,7 @@ impl Shared {
 }
 
 impl Group {
-    /// Whether peers map this group's buffers.
+    /// Returns true if peers map this group's buffers.
     pub(crate) fn shares_memory(&self) -> bool {
         self.pool.is_shared()
     }
@@ -208,7 +210,7 @@ impl Group {
         work(&mut **self.shared.backend.lock())
     }
 
-    /// This rank, in this group.
+    /// This rank's number in the group.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -218,99 +220,98 @@ impl Group {
         self.members.len()
     }
 
-    /// The job's rank of each of this group's; errors name those.
+    /// The job's rank of each rank of this group; errors name the job's ranks.
     pub fn members(&self) -> &[Rank] {
         &self.members
     }
 
-    /// Which ranks share memory.
+    /// The nodes of the group: the sets of ranks that share memory.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Whether this rank is a summation server of its job, as [`Options::server`] says: training gives it no
-    /// shards. To collectives it is a rank like any other, unless
-    /// [`Contributions::with_servers`](kolo_schedule::tree::Contributions::with_servers) say otherwise.
+    /// Returns true if this rank is a summation server of its job ([`Options::server`]), so that training
+    /// gives it no shards. Collectives treat it as any other rank, unless
+    /// [`Contributions::with_servers`](kolo_schedule::tree::Contributions::with_servers) excludes it.
     pub fn is_server(&self) -> bool {
         self.options.server
     }
 
-    /// This group, of which this rank is a summation server: for groups that are made without [`Options`] of
-    /// each rank's own.
+    /// Makes this rank a summation server of this group, for groups whose ranks share one [`Options`].
     pub fn into_server(mut self) -> Group {
         self.options.server = true;
         self
     }
 
-    /// How the ranks talk: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
+    /// Name of the transport: `shm`, `tcp`, `shm+tcp`, `threads`, `solo` or `mpi`.
     pub fn transport(&self) -> &'static str {
         self.transport
     }
 
-    /// Whether collectives of this group and of another one of the same ranks may be under way at once.
+    /// Returns true if collectives of this group and of another one of the same ranks may be in flight at
+    /// once.
     pub fn shares_the_wire(&self) -> bool {
         self.shares_the_wire
     }
 
-    /// How far apart the ranks are.
+    /// Distance between the ranks.
     pub fn reach(&self) -> Distance {
         self.reach
     }
 
-    /// What the cost model knows of the network: measured when the group formed.
+    /// Parameters of the network in the cost model, measured when the group formed.
     pub fn network(&self) -> Network {
         self.with_backend(|backend| backend.network())
     }
 
-    /// Which algorithm is picked for a collective on so many elements, and why.
+    /// Returns the algorithm chosen for a collective on `elements` elements, and why.
     pub fn explain(&self, collective: &Collective, elements: usize, dtype: DType) -> Option<Choice> {
         self.with_backend(|backend| backend.explain(collective, elements, dtype))
     }
 
-    /// From now on uses that algorithm wherever it does the operation; `None` leaves the choice to the cost
-    /// model. All ranks must call it alike.
+    /// Uses `algorithm` from now on for every operation that it implements; `None` leaves the choice to
+    /// the cost model. All ranks must make the same call.
     ///
     /// # Errors
     ///
-    /// It cannot do an all-reduce on this group.
+    /// The algorithm cannot run an all-reduce on this group.
     pub fn use_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) -> Result<(), Error> {
         self.with_backend(|backend| backend.force(algorithm))
     }
 
-    /// From now on uses that algorithm for long sums, of 16384 elements and more, where the cost model could
-    /// pick it: so no sum has other bits by it. `None` leaves the choice to the model.
-    /// [`Group::use_algorithm`] has precedence. All ranks must call it alike, between the same two
+    /// Uses `algorithm` from now on for long sums, of 16384 elements and more, if the cost model could
+    /// choose it, so no sum changes its bits. `None` leaves the choice to the model.
+    /// [`Group::use_algorithm`] has precedence. All ranks must make the same call, between the same two
     /// collectives.
     pub fn prefer_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) {
         self.with_backend(|backend| backend.prefer(algorithm));
     }
 
-    /// Connections between two ranks over which messages go in turn, and how many of them there are
-    /// ([`Options::streams`]); of the transport that has most.
+    /// Number of connections between two ranks that messages take turns on, and number of open ones
+    /// ([`Options::streams`]); of the transport with the most.
     pub fn streams(&self) -> (usize, usize) {
         self.with_backend(|backend| backend.streams())
     }
 
-    /// From now on messages go over so many of the connections between two ranks, at least one and at most
-    /// those that there are. All ranks must call it alike, between the same two collectives.
+    /// Spreads messages from now on over `count` connections between two ranks, at least one and at most
+    /// the open ones. All ranks must make the same call, between the same two collectives.
     pub fn use_streams(&self, count: usize) {
         self.with_backend(|backend| backend.use_streams(count));
     }
 
-    /// Gives memory that no buffer uses back to the system, where no peer may have mapped it.
+    /// Returns unused memory to the system, if no peer may have mapped it.
     pub fn forget_memory(&self) {
         self.pool.forget();
     }
 
-    /// For how long this rank has slept inside collectives until each other rank sent or took something, in
-    /// rank order, since the group formed. Waits of microseconds, which are spent awake, do not count, nor
-    /// does what MPI does.
+    /// Time that this rank has slept inside collectives for each other rank, in rank order, since the
+    /// group formed. It excludes waits of microseconds, which do not sleep, and waits inside MPI.
     pub fn waited(&self) -> Vec<Duration> {
         let here = self.members[self.rank.0];
         self.members.iter().map(|peer| self.shared.liveness.waited(here, *peer)).collect()
     }
 
-    /// A buffer of `len` zeros which peers on this host can read where it lies.
+    /// Allocates a buffer of `len` zeros that peers on this host can read in place.
     ///
     /// # Errors
     ///
@@ -319,7 +320,7 @@ impl Group {
         Buffer::zeroed(&self.pool, len)
     }
 
-    /// A buffer that holds a copy of `data`.
+    /// Allocates a buffer with a copy of `data`.
     ///
     /// # Errors
     ///
@@ -328,30 +329,30 @@ impl Group {
         Buffer::copied(&self.pool, data)
     }
 
-    /// Runs a collective on a buffer of this group and gives it back.
+    /// Runs a collective on a buffer of this group and returns the buffer.
     ///
     /// # Errors
     ///
-    /// The call is wrong by itself ([`Error::is_refusal`]; the group is not harmed), a peer called something
-    /// else, died, left, or did not take part in time (the group has failed).
+    /// The call is invalid ([`Error::is_refusal`]), which does not harm the group. Or a peer made another
+    /// call, died, left or timed out, and the group has failed.
     pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if self.shared.queued.load(Ordering::Acquire) > 0 {
             return self.start(collective.clone(), buffer).wait();
         }
-        // Nothing is queued, so this thread can do it without handing it over.
+        // Nothing is queued, so this thread can run it directly.
         self.admit(&buffer)?;
         self.shared.run(collective, buffer, WaitMode::Blocking)
     }
 
-    /// Runs a collective on a slice. Peers cannot read it where it lies: what they are to have is copied for
-    /// them piece by piece, which takes longer than on a buffer of the group. After a failure it holds
-    /// whatever had come by then.
+    /// Runs a collective on a slice. Peers cannot read a slice in place, so their parts are copied piece
+    /// by piece, which takes longer than on a buffer of the group. After a failure the slice holds a
+    /// partial result.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
-        // Nothing is queued, so this thread can do it without handing it over.
+        // Nothing is queued, so this thread can run it directly.
         if self.shared.queued.load(Ordering::Acquire) == 0 && self.shared.run_on_slice(collective, data)? {
             return Ok(());
         }
@@ -369,13 +370,13 @@ impl Group {
         })
     }
 
-    /// Whether a collective on this buffer may begin at all.
+    /// Checks that a collective may run on this buffer.
     #[inline]
     fn admit<T: Element>(&self, buffer: &Buffer<T>) -> Result<(), Error> {
         if buffer.belongs_to(&self.pool) { Ok(()) } else { Err(InvalidCall::ForeignBuffer.into()) }
     }
 
-    /// Ends the group for everybody: all their waits end with this rank's reason. MPI can do that only by
+    /// Ends the group for all ranks: all their waits end with this rank's reason. MPI can do that only by
     /// ending all processes of the job, this one included.
     pub fn abandon(&self, reason: &str) {
         let rank = self.members[self.rank.0];
@@ -383,25 +384,24 @@ impl Group {
     }
 }
 
-/// For whoever stands beside a group and fails with it: groups over device memory, elastic membership.
+/// Interface for code that uses a group and fails with it: groups over device memory, elastic membership.
 impl Group {
-    /// Who of the group is there, and its first failure.
+    /// Presence of the group's ranks, and the group's first failure.
     pub fn liveness(&self) -> &Liveness {
         &self.shared.liveness
     }
 
-    /// How long a rank may take to arrive.
+    /// Longest time that a rank may take to arrive.
     pub fn timeout(&self) -> Duration {
         self.options.arrival()
     }
 
-    /// Latches a failure and tells the others; returns the one that stands.
+    /// Latches a failure and reports it to the other ranks; returns the failure that counts.
     pub fn fail(&self, error: Error) -> Error {
         self.shared.failed(error)
     }
 
-    /// From now on measures the pace of an elastic job's generation, and waits for others no longer than it
-    /// allows.
+    /// Measures the pace of an elastic job's generation from now on, and limits waits for others by it.
     pub fn follow_pace(&self, pace: &Arc<Pace>) {
         self.with_backend(|backend| backend.follow(pace.clone()));
     }
@@ -412,13 +412,13 @@ impl Drop for Group {
         if std::thread::panicking() {
             self.abandon("it panicked");
         }
-        // What has been started ends before the goodbye.
+        // Started collectives end before this rank announces that it leaves.
         self.comm_thread.lock().finish();
         self.shared.backend.lock().finish();
         match &self.shared.origin {
             GroupOrigin::Alone | GroupOrigin::Within(_) => {}
             GroupOrigin::Threads(_) => self.shared.liveness.leave(self.rank),
-            // The others may wait for this rank for ever.
+            // The other ranks may wait for this one forever.
             GroupOrigin::Foreign(end) => self.shared.liveness.failure().iter().for_each(end),
             GroupOrigin::Store(session) => {
                 let session = session.lock().take();
@@ -428,5 +428,6 @@ impl Drop for Group {
     }
 }
 
-/// How long rank 0 stays when it is done before the others: they would lose sight of each other.
+/// Longest time that rank 0 serves the store after it is done: without the store, other ranks lose each
+/// other.
 const LINGER: Duration = Duration::from_secs(10);

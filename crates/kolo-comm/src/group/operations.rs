@@ -1,7 +1,7 @@
-//! The operations of a group on slices, and the group as one of [`Collectives`] over host memory.
+//! A group's operations on slices, and its implementation of [`Collectives`] over host memory.
 //!
-//! Peers cannot read a slice where it lies, so what they are to have is copied for them. A caller to whom
-//! that copy matters allocates a [`Buffer`] and calls [`Group::run`] or [`Group::start`].
+//! Peers cannot read a slice in place, so these operations copy its data for them. To avoid the copy,
+//! allocate a [`Buffer`] and call [`Group::run`] or [`Group::start`].
 
 use std::sync::Arc;
 
@@ -14,22 +14,23 @@ use crate::pending::Pending;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
 
-/// All fail as [`Group::run`] does; a length that does not fit is an [`InvalidCall`].
+/// Operations on slices. All have the errors of [`Group::run`]; a length that does not fit is an
+/// [`InvalidCall`].
 impl Group {
     /// Combines `data` element by element over all ranks; every rank gets the same bits.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn all_reduce<T: Element>(&self, data: &mut [T], op: Op) -> Result<(), Error> {
         self.run_on_slice(&Collective::AllReduce(op), data)
     }
 
-    /// As [`Group::all_reduce`], from `input` to `output`, which are of one length.
+    /// Combines `input` over all ranks into `output`, which has the same length.
     ///
     /// # Errors
     ///
-    /// The lengths differ; otherwise as [`Group::run`].
+    /// The lengths differ; otherwise the errors of [`Group::run`].
     pub fn all_reduce_into<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
         self.fits("all_reduce", input.len(), 1, output.len())?;
         output.copy_from_slice(input);
@@ -40,7 +41,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn reduce<T: Element>(&self, data: &mut [T], op: Op, root: Rank) -> Result<(), Error> {
         let result = Collectives::reduce(self, self.copied(data)?, op, root)?;
         if self.rank() == root {
@@ -49,12 +50,12 @@ impl Group {
         Ok(())
     }
 
-    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size × `output`
-    /// long.
+    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size ×
+    /// `output` long.
     ///
     /// # Errors
     ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
+    /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<(), Error> {
         self.fits("reduce_scatter", input.len(), self.world_size(), output.len())?;
         let result = Collectives::reduce_scatter(self, self.copied(input)?, op)?;
@@ -62,24 +63,27 @@ impl Group {
         Ok(())
     }
 
-    /// Every rank gets the inputs of all, in rank order. `output` is world size × `input` long.
+    /// Gathers the inputs of all ranks on every rank, in rank order. `output` is world size × `input`
+    /// long.
     ///
     /// # Errors
     ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
+    /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn all_gather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         self.fits("all_gather", output.len(), self.world_size(), input.len())?;
         output[self.rank().0 * input.len()..][..input.len()].copy_from_slice(input);
         self.run_on_slice(&Collective::AllGather(Chunks::Equal), output)
     }
 
-    /// Every rank gets the inputs of all, which may differ in length. Returns one vector for each rank.
+    /// Gathers the inputs of all ranks, which may differ in length, on every rank. Returns one vector for
+    /// each rank.
     ///
-    /// The lengths are gathered first; who knows them runs [`Collective::AllGather`] with [`Chunks::Varied`].
+    /// This costs an extra all-gather of the lengths. If they are known, run [`Collective::AllGather`]
+    /// with [`Chunks::Varied`] instead.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn all_gather_varied<T: Element>(&self, input: &[T]) -> Result<Vec<Vec<T>>, Error> {
         let mut lens = vec![0i64; self.world_size()];
         self.all_gather(&[input.len() as i64], &mut lens)?;
@@ -93,21 +97,21 @@ impl Group {
         Ok(ranges.iter().map(|range| result[range.start..][..range.len].to_vec()).collect())
     }
 
-    /// Every rank gets the root's `data`.
+    /// Copies the root's `data` to every rank.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: Rank) -> Result<(), Error> {
         self.run_on_slice(&Collective::Broadcast(root), data)
     }
 
-    /// The root gets the inputs of all, in rank order. There `output` is world size × `input` long; elsewhere
-    /// it is not touched.
+    /// Gathers the inputs of all ranks on the root, in rank order. The root's `output` is world size ×
+    /// `input` long; the other ranks' `output` is not used.
     ///
     /// # Errors
     ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
+    /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
         if self.rank() != root {
             return self.run(&Collective::Gather(root), self.copied(input)?).map(drop);
@@ -117,12 +121,12 @@ impl Group {
         self.run_on_slice(&Collective::Gather(root), output)
     }
 
-    /// Rank r gets chunk r of the root's `input`, which is world size × `output` long; elsewhere `input` is
-    /// not looked at.
+    /// Copies chunk r of the root's `input` to rank r. The root's `input` is world size × `output` long;
+    /// the other ranks' `input` is not used.
     ///
     /// # Errors
     ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
+    /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: Rank) -> Result<(), Error> {
         if self.rank() != root {
             return self.run_on_slice(&Collective::Scatter(root), output);
@@ -133,12 +137,12 @@ impl Group {
         Ok(())
     }
 
-    /// Rank r gets chunk r of everybody's `input`, in rank order. Both are of one length, a multiple of the
-    /// world size.
+    /// Copies chunk r of every rank's `input` to rank r, in rank order. Both slices have the same length,
+    /// a multiple of the world size.
     ///
     /// # Errors
     ///
-    /// The lengths do not fit; otherwise as [`Group::run`].
+    /// The lengths do not fit; otherwise the errors of [`Group::run`].
     pub fn all_to_all<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<(), Error> {
         let world = self.world_size();
         self.fits("all_to_all", input.len(), 1, output.len())?;
@@ -148,12 +152,12 @@ impl Group {
         Ok(())
     }
 
-    /// Rank r gets the slice r of everybody: `inputs` has one slice for each rank, of any length. Returns
-    /// what came from each rank.
+    /// Sends slice r of `inputs` to rank r. `inputs` has one slice for each rank, of any length. Returns
+    /// the slices received from each rank.
     ///
     /// # Errors
     ///
-    /// There is not one slice for each rank; otherwise as [`Group::run`].
+    /// `inputs` does not have one slice for each rank; otherwise the errors of [`Group::run`].
     pub fn all_to_all_varied<T: Element>(&self, inputs: &[&[T]]) -> Result<Vec<Vec<T>>, Error> {
         self.fits("all_to_all", inputs.len(), self.world_size(), 1)?;
         let lens: Vec<i64> = inputs.iter().map(|input| input.len() as i64).collect();
@@ -183,27 +187,27 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn send<T: Element>(&self, data: &[T], to: Rank) -> Result<(), Error> {
         Collectives::send(self, self.copied(data)?, to).map(drop)
     }
 
-    /// Receives from a peer, which calls [`Group::send`] with as many elements.
+    /// Receives from a peer, which calls [`Group::send`] with the same number of elements.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn receive<T: Element>(&self, data: &mut [T], from: Rank) -> Result<(), Error> {
         data.copy_from_slice(&Collectives::receive(self, self.alloc(data.len())?, from)?);
         Ok(())
     }
 
-    /// Sends to one peer and receives from one, at once: ranks that all do so do not wait for each other in a
-    /// circle.
+    /// Sends to one peer and receives from one at the same time, so ranks that do so in a circle do not
+    /// deadlock.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn send_receive<T: Element>(
         &self,
         data: &[T],
@@ -224,7 +228,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn barrier(&self) -> Result<(), Error> {
         Collectives::barrier(self)
     }

@@ -1,4 +1,4 @@
-//! Sub-groups: some of the ranks of a group, with collectives of their own.
+//! Sub-groups: some of the ranks of a group, with their own collectives.
 
 use crate::connect;
 use crate::group::Group;
@@ -7,14 +7,14 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 impl Group {
-    /// Splits the group: ranks that give the same colour form a group, ordered by key, then by rank here. A
-    /// rank without a colour gets none. All ranks must call it. (`MPI_Comm_split`.)
+    /// Splits the group: ranks with the same color form a group, ordered by key, then by rank in this
+    /// group. A rank without a color gets no group. All ranks must call it. Equals `MPI_Comm_split`.
     ///
     /// The new groups can be used at the same time as this one. When a rank dies, all groups fail.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`]; or memory cannot be shared, or connections cannot be made.
+    /// Same as [`Group::run`]; also if memory cannot be shared or connections cannot be made.
     pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Group>, Error> {
         let mine = [colour.map_or(-1, i64::from), key];
         let mut all = vec![0i64; 2 * self.world_size()];
@@ -30,7 +30,7 @@ impl Group {
         };
         let index = members.iter().position(|member| *member == self.rank());
         let rank = Rank(index.expect("a rank has the colour it gave"));
-        // Ranks without a colour take part, because this group carries what is exchanged.
+        // Ranks without a color take part because this group's all-gather carries the messages.
         let Some(context) = &self.context else {
             let backend = self.split_backend(rank, &members)?;
             return Ok(colour.map(|_| self.beside(rank, &members, backend)));
@@ -48,21 +48,21 @@ impl Group {
         }
     }
 
-    /// The ranks that share memory with this one. All ranks must call it.
+    /// Creates the group of the ranks that share memory with this one. All ranks must call it.
     ///
     /// # Errors
     ///
-    /// As [`Group::split`].
+    /// Same as [`Group::split`].
     pub fn node(&self) -> Result<Group, Error> {
         let colour = self.topology().node_of(self.rank()) as u32;
         Ok(self.split(Some(colour), 0)?.expect("a rank with a colour gets a group"))
     }
 
-    /// The first ranks of all nodes; `None` on all others. All ranks must call it.
+    /// Creates the group of the first ranks of all nodes; `None` on other ranks. All ranks must call it.
     ///
     /// # Errors
     ///
-    /// As [`Group::split`].
+    /// Same as [`Group::split`].
     pub fn firsts(&self) -> Result<Option<Group>, Error> {
         let topology = self.topology();
         let first = topology.nodes()[topology.node_of(self.rank())].first() == Some(&self.rank());

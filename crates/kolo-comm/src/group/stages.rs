@@ -1,5 +1,5 @@
-//! Collectives that belong together, with computation between them: they run right after one another on the
-//! communication thread, so that every rank runs them in the same place among all others.
+//! Collectives that belong together, with computation between them. They run one right after another on
+//! the communication thread, so every rank runs them at the same place among its other collectives.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// This rank.
+    /// This rank's number in the group.
     pub fn rank(&self) -> Rank {
         self.rank
     }
@@ -33,7 +33,7 @@ impl Stages {
         self.world
     }
 
-    /// A buffer of `len` zeros of the group's memory.
+    /// Allocates a buffer of `len` zeros in the group's memory.
     ///
     /// # Errors
     ///
@@ -42,11 +42,11 @@ impl Stages {
         Buffer::zeroed(&self.pool, len)
     }
 
-    /// Runs a collective and gives the buffer back.
+    /// Runs a collective and returns the buffer.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`].
+    /// Same as [`Group::run`].
     pub fn run<T: Element>(&self, collective: &Collective, buffer: Buffer<T>) -> Result<Buffer<T>, Error> {
         if !buffer.belongs_to(&self.pool) {
             return Err(InvalidCall::ForeignBuffer.into());
@@ -56,14 +56,14 @@ impl Stages {
 }
 
 impl Group {
-    /// Starts several collectives as one on the communication thread, with whatever is to be computed between
-    /// them. All ranks must start them in the same place among their collectives, and with the same
-    /// collectives inside.
+    /// Starts several collectives as one on the communication thread, with computation between them. All
+    /// ranks must start them at the same place among their collectives, and run the same collectives
+    /// inside.
     ///
     /// # Errors
     ///
-    /// [`Pending::wait`] gives what `stages` returns; a rank that ends them with an error of its own must
-    /// end the group, too, or the others wait for it until their deadline.
+    /// [`Pending::wait`] returns the result of `stages`. A rank whose stages end with its own error must
+    /// also end the group, or the other ranks wait for it until their deadline.
     pub fn start_stages<R: Send + 'static>(
         &self,
         stages: impl FnOnce(&Stages) -> Result<R, Error> + Send + 'static,
@@ -71,7 +71,7 @@ impl Group {
         let (sender, pending) = Pending::new();
         let mut thread = self.comm_thread.lock();
         if let Err(error) = thread.ensure_started() {
-            // The receiver is in this function's hands.
+            // The receiver is still in this function, so sending cannot fail.
             let _ = sender.send(Err(error));
             return pending;
         }
@@ -83,7 +83,7 @@ impl Group {
             let result = stages(&group);
             let timing = Timing { started, ended: Instant::now() };
             group.shared.queued.fetch_sub(1, Ordering::AcqRel);
-            // Nobody waits for it any more: then nobody needs it.
+            // Sending fails if the caller no longer waits for the result, which is harmless.
             let _ = sender.send(result.map(|result| (result, timing)));
         }));
         pending

@@ -1,5 +1,5 @@
-//! Values that ranks exchange: anything that serde can write, in one codec (postcard), for what is too small
-//! or too irregular for a collective over numbers.
+//! Exchange of any values that serde can write, encoded by postcard, for data that is too small or too
+//! irregular for a collective over numbers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -9,8 +9,8 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 impl Group {
-    /// Every rank gets everybody's value, in rank order. Costs two all-gathers: of the lengths and of the
-    /// bytes.
+    /// Gathers the values of all ranks on every rank, in rank order. Costs two all-gathers: of the
+    /// lengths and of the bytes.
     ///
     /// ```
     /// # let group = kolo_comm::Group::from_env()?;
@@ -22,7 +22,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`Group::run`]; or a rank sent a value of another type.
+    /// Same as [`Group::run`]; also if a rank sent a value of another type.
     pub fn all_gather_value<S: Serialize, T: DeserializeOwned>(&self, own: &S) -> Result<Vec<T>, Error> {
         let own = postcard::to_allocvec(own);
         let own = own.map_err(|cause| Error::system("cannot encode a value for the other ranks", cause))?;
@@ -30,11 +30,11 @@ impl Group {
         all.iter().enumerate().map(|(from, bytes)| decode(Rank(from), bytes)).collect()
     }
 
-    /// Every rank gets the root's value. Costs two broadcasts: of the length and of the bytes.
+    /// Sends the root's value to every rank. Costs two broadcasts: of the length and of the bytes.
     ///
     /// # Errors
     ///
-    /// As [`Group::run`]; or the root sent a value of another type.
+    /// Same as [`Group::run`]; also if the root sent a value of another type.
     pub fn broadcast_value<T: Serialize + DeserializeOwned>(&self, own: T, root: Rank) -> Result<T, Error> {
         let bytes = postcard::to_allocvec(&own);
         let bytes =

@@ -1,4 +1,4 @@
-//! The file in which all shared blocks of a pool lie, one behind the other: a group needs one file
+//! The file that holds all shared blocks of a pool, one behind the other: a group needs one file
 //! descriptor, however many buffers it has.
 
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::mapping::{HUGE, Mapping};
 use super::shared_file::{Purpose, SharedFile};
 use kolo_rendezvous::Error;
 
-/// Where long blocks begin: on a boundary of large pages (of 2 MiB).
+/// Alignment of long blocks: the size of a large page (2 MiB).
 const ALIGNMENT: u64 = 2 << 20;
 
 /// A file that grows with every block. Its pages take no memory before they are written.
@@ -22,8 +22,8 @@ impl Arena {
         Ok(Arena { file: Arc::new(SharedFile::create(Purpose::Blocks)?), len: 0 })
     }
 
-    /// New zeroed pages of `len` bytes, which is a whole number of pages; the file, and where in it they
-    /// begin.
+    /// Adds zeroed pages of `len` bytes, a whole number of pages. Returns them with the file and their
+    /// start in it.
     pub(super) fn extend(&mut self, len: usize) -> Result<(Mapping, Arc<SharedFile>, u64), Error> {
         let start = if len >= HUGE { self.len.next_multiple_of(ALIGNMENT) } else { self.len };
         let pages = self.file.grow(start, len)?;

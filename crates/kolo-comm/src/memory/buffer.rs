@@ -1,4 +1,4 @@
-//! A buffer: elements in memory of a group.
+//! A buffer: elements in a group's memory.
 
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -14,8 +14,9 @@ use kolo_schedule::DType;
 
 /// Elements in memory that came from [`crate::Group::alloc`].
 ///
-/// On one host a peer reads it where it lies. It moves into a collective and back out of it, so nobody can
-/// touch it while others read it. Dropped, its memory goes back to the group for the next `alloc`.
+/// Peers on the same host read a buffer in place. A buffer moves into a collective and back out of it, so
+/// nothing can touch it while peers read it. When it is dropped, the group reuses its memory for the next
+/// `alloc`.
 pub struct Buffer<T> {
     block: ManuallyDrop<Block>,
     pool: Arc<Pool>,
@@ -23,13 +24,12 @@ pub struct Buffer<T> {
     elements: PhantomData<T>,
 }
 
-/// The memory of a buffer or of a slice, held exclusively, as a backend sees it that does not care what its
-/// elements are.
+/// Exclusively held memory of a buffer or slice, without its element type, as a backend sees it.
 pub struct Memory<'a> {
     start: NonNull<u8>,
-    /// The block that it begins; `None` for a slice, which peers cannot read where it lies.
+    /// The block that the memory begins; `None` for a slice, which peers cannot read in place.
     block: Option<&'a Block>,
-    /// What its elements are.
+    /// Type of the elements.
     pub dtype: DType,
     /// Number of elements.
     pub elements: usize,
@@ -37,18 +37,18 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// That of a slice.
+    /// Wraps a slice.
     pub(crate) fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
         let (start, elements) = (NonNull::from(&mut *data).cast(), data.len());
         Memory { start, block: None, dtype: T::DTYPE, elements, exclusive: PhantomData }
     }
 
-    /// Where it begins; a buffer's is aligned to pages.
+    /// Address of the first byte; aligned to pages if the memory is a buffer's.
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// So many of its bytes, from that one on, as a message with this [`Segment::content`].
+    /// Returns `bytes` bytes from `offset` on as a message with this [`Segment::content`].
     pub(crate) fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'a> {
         assert!(offset + bytes <= self.elements * self.dtype.size(), "a segment lies inside its memory");
         // SAFETY: inside the memory, as just checked.
@@ -58,21 +58,21 @@ impl<'a> Memory<'a> {
 }
 
 impl<T: Element> Buffer<T> {
-    /// A buffer of `len` zeros.
+    /// Allocates a buffer of `len` zeros.
     pub(crate) fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, len)?;
         buffer.fill(T::default());
         Ok(buffer)
     }
 
-    /// A buffer that holds a copy of `data`.
+    /// Allocates a buffer with a copy of `data`.
     pub(crate) fn copied(pool: &Arc<Pool>, data: &[T]) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, data.len())?;
         buffer.copy_from_slice(data);
         Ok(buffer)
     }
 
-    /// A buffer that holds whatever was there before: any bits are a `T`.
+    /// Allocates a buffer with whatever its memory held before: any bits are a valid `T`.
     pub(crate) fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let size = size_of::<T>();
         let bytes = len.checked_mul(size).ok_or(InvalidCall::BufferTooLarge { elements: len, size })?;
@@ -80,22 +80,22 @@ impl<T: Element> Buffer<T> {
         Ok(Buffer { block, pool: pool.clone(), len, elements: PhantomData })
     }
 
-    /// Its memory, whatever the type of its elements.
+    /// Returns the buffer's memory without its element type.
     pub(crate) fn erased(&mut self) -> Memory<'_> {
         let (start, block) = (self.block.start(), Some(&*self.block));
         Memory { start, block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
-    /// Never to be used again, because a peer may still be reading it.
+    /// Gives the buffer up without reusing its memory, because a peer may still be reading it.
     pub(crate) fn abandon(self) {
         let (block, pool) = self.into_parts();
         pool.abandon(block);
     }
 
-    /// Its block, and the pool that this belongs to.
+    /// Returns the buffer's block and the pool that owns it.
     pub(crate) fn into_parts(self) -> (Block, Arc<Pool>) {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: neither is used again: what would drop them has been forgotten.
+        // SAFETY: neither field is used again, because the value that would drop them has been forgotten.
         unsafe { (ManuallyDrop::take(&mut this.block), std::ptr::read(&raw const this.pool)) }
     }
 
@@ -108,7 +108,8 @@ impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the block is page-aligned, initialised, at least len elements long, and any bits are a T.
+        // SAFETY: the block is page-aligned, initialized, at least `len` elements long, and any bits are
+        // a `T`.
         unsafe { std::slice::from_raw_parts(self.block.start().as_ptr().cast(), self.len) }
     }
 }

@@ -1,11 +1,11 @@
-//! Who may still read which blocks: each rank keeps an account of what it has shown to the others, in
-//! *windows*, and of what it reads itself.
+//! Accounts of the blocks that other ranks may still read. Each rank keeps one, of the blocks that it has
+//! shown to the others in *windows*, and of the windows that it reads itself.
 //!
-//! All ranks open the same windows in the same order, so a window's number is the same on all of them. With
-//! every window a rank tells the number of the first one that it still reads: it reads none of those before.
-//! When all ranks have told, what lies in windows before the least of these numbers can be used again. So
-//! nobody waits for readers, and no message is sent for them; a block is in use until windows opened later
-//! show that nobody reads it, which takes a second block wherever the first one is wanted at once.
+//! All ranks open the same windows in the same order, so a window has the same number on all of them.
+//! With every window a rank sends the number of the first window that it still reads. Once all numbers
+//! have arrived, the blocks of all windows before the lowest one can be reused. So no rank waits for
+//! readers, and nothing is sent only for them. A block stays in use until later windows show that nobody
+//! reads it, which costs a second block if the first one is needed at once.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use super::pool::{Block, Pool};
 #[derive(Debug)]
 pub(crate) struct Lending {
     windows: Mutex<Windows>,
-    /// Where blocks go of which it never becomes known that nobody reads them. Ranks that are threads of one
-    /// process share it, and a window holds it, so that it outlives whoever still reads there.
+    /// The pool for blocks that other ranks may still read when the account ends. Ranks that are threads
+    /// of one process share it, and every window holds it, so it outlives all readers.
     kept: Arc<Pool>,
 }
 
 #[derive(Debug, Default)]
 struct Windows {
-    /// The number of the next one.
+    /// Number of the next window.
     next: u64,
-    /// Those that this rank reads, or is opening.
+    /// Windows that this rank reads or is opening.
     open: BTreeSet<u64>,
-    /// What others may still read.
+    /// Blocks that other ranks may still read.
     lent: Vec<Lent>,
 }
 
-/// A block of this rank whose window it has closed itself.
+/// A block of this rank, in a window that this rank has closed.
 #[derive(Debug)]
 struct Lent {
     window: u64,
@@ -46,7 +46,7 @@ impl Lending {
         Arc::new(Lending { windows: Mutex::default(), kept })
     }
 
-    /// A window is about to be opened: its number, and that of the first one that this rank still reads.
+    /// Begins a window. Returns its number and that of the first window that this rank still reads.
     pub(crate) fn begin(&self) -> (u64, u64) {
         let mut windows = self.windows.lock();
         let number = windows.next;
@@ -55,7 +55,7 @@ impl Lending {
         (number, windows.open.first().copied().unwrap_or(number))
     }
 
-    /// All ranks have told, when they opened a window, that they read none before this one.
+    /// Frees the blocks of earlier windows: all ranks have reported that they read none before this one.
     pub(crate) fn none_is_read_before(&self, window: u64) {
         let mut windows = self.windows.lock();
         for Lent { block, pool, .. } in windows.lent.extract_if(.., |lent| lent.window < window) {
@@ -63,7 +63,7 @@ impl Lending {
         }
     }
 
-    /// This rank does not read a window any more, in which it has shown that block.
+    /// Records that this rank no longer reads a window in which it has shown `block`.
     pub(crate) fn close(&self, window: u64, block: Block, pool: Arc<Pool>) {
         let mut windows = self.windows.lock();
         windows.open.remove(&window);
@@ -71,7 +71,7 @@ impl Lending {
     }
 }
 
-/// Nothing will be known any more.
+/// No more reports will arrive, so blocks that may still be read go to the kept pool.
 impl Drop for Lending {
     fn drop(&mut self) {
         self.windows.get_mut().lent.drain(..).for_each(|lent| self.kept.abandon(lent.block));
@@ -83,7 +83,7 @@ mod tests {
     use super::super::pool::Backing;
     use super::*;
 
-    /// Where a block lies.
+    /// Address of a block.
     fn address(block: &Block) -> usize {
         block.start().as_ptr().addr()
     }
@@ -95,7 +95,7 @@ mod tests {
         let (first, second) = (pool.take(1).unwrap(), pool.take(1).unwrap());
         let places = [address(&first), address(&second)];
         assert_eq!((lending.begin(), lending.begin()), ((0, 0), (1, 0)));
-        // Closed in another order than opened.
+        // Windows close in another order than they opened.
         lending.close(1, second, pool.clone());
         assert_eq!(lending.begin(), (2, 0), "window 0 is still read");
         lending.close(0, first, pool.clone());

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// From this many bytes on large pages save more than they may waste.
+/// Bytes from which large pages save more than they may waste.
 pub(super) const HUGE: usize = 4 << 20;
 
 /// Mapped pages; unmapped on drop.
@@ -15,14 +15,14 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: a mapping is plain memory, owned by this value; those who use it from several threads or processes
-// synchronise by themselves.
+// SAFETY: a mapping is plain memory, owned by this value; code that uses it from several threads or
+// processes synchronizes by itself.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// So many bytes of a file, from that one on, which begins a page.
+    /// Maps `len` bytes of a file from `start` on, which is the beginning of a page.
     pub(super) fn of(file: &impl AsFd, start: u64, len: usize) -> rustix::io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address the kernel chooses touches no memory in use.
         let start = unsafe {
@@ -36,7 +36,7 @@ impl Mapping {
             )?
         };
         if len >= HUGE {
-            // Where the system lets shared memory have them (shmem_enabled); where not, nothing is lost.
+            // If the system refuses large pages for shared memory (shmem_enabled), nothing is lost.
             // SAFETY: the range has just been mapped; the advice changes no contents.
             let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::LinuxHugepage) };
         }
@@ -54,8 +54,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `of` and nothing borrows from a mapping that is being dropped.
-        // Failure would mean a range that is not mapped; there is nothing to do about it.
+        // SAFETY: the range was mapped by `of`, and nothing borrows from a mapping that is being dropped.
+        // Failure would mean that the range is not mapped; it can be ignored.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

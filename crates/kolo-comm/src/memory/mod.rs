@@ -1,5 +1,5 @@
-//! Memory that collectives work on: buffers, allocated from a group, so that on one host a peer can read them
-//! where they lie; or a caller's slices.
+//! Memory of collectives: buffers allocated from a group, which peers on the same host can read in place,
+//! or a caller's slices.
 
 mod arena;
 mod buffer;

@@ -1,18 +1,18 @@
-//! Copies that go past the caches, by non-temporal stores.
+//! Copies that bypass the caches, by non-temporal stores.
 
 use crate::element::Element;
 
-/// Bytes from which on a copy goes past the caches: a fraction of what a core has for itself. What is
-/// shorter may still be there when it is read.
+/// Bytes from which a copy bypasses the caches: a fraction of a core's own cache. A shorter copy may
+/// still be cached when it is read.
 const LONG: usize = 256 << 10;
 
-/// Copies `from` into `to`, past the caches if it is long: for what nobody reads soon. The processor then
-/// does not read what it overwrites, and keeps what is read sooner. Where there are no such stores (on
-/// other processors than x86-64) it is a copy like any other.
+/// Copies `from` into `to`, bypassing the caches if it is long: for data that is not read soon. The
+/// processor then does not read the memory that it overwrites, and its caches keep more useful data. On
+/// processors other than x86-64 this is an ordinary copy.
 ///
 /// # Panics
 ///
-/// If they are not of the same length.
+/// Panics if the slices differ in length.
 pub fn copy_nontemporal<T: Element>(from: &[T], to: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if size_of_val(from) >= LONG {
@@ -27,10 +27,10 @@ mod stream {
 
     use crate::element::Element;
 
-    /// Bytes of a cache line: what is written past the caches goes to memory in such pieces.
+    /// Bytes of a cache line, the unit of stores that bypass the caches.
     const LINE: usize = 64;
 
-    /// Copies whole lines of `to` with stores that bypass the caches, and its ends as ever.
+    /// Copies whole lines of `to` with stores that bypass the caches, and its ends with ordinary ones.
     pub(super) fn copy<T: Element>(from: &[T], to: &mut [T]) {
         assert_eq!(from.len(), to.len(), "a copy is as long as its source");
         let head = to.as_ptr().align_offset(LINE).min(to.len());
@@ -41,9 +41,9 @@ mod stream {
         let source = from[head..end].as_ptr().cast::<__m128i>();
         let target = to[head..end].as_mut_ptr().cast::<__m128i>();
         let vectors = lines * (LINE / size_of::<__m128i>());
-        // SAFETY: both slices have so many vectors, `target` begins a line, and every x86-64 processor has
-        // these instructions. The fence puts the stores before all later ones, as is taken for granted of
-        // others.
+        // SAFETY: both slices have that many vectors, `target` begins a line, and every x86-64 processor
+        // has these instructions. The fence orders the stores before all later ones, as with ordinary
+        // stores.
         unsafe {
             for n in 0..vectors {
                 _mm_stream_si128(target.add(n), _mm_loadu_si128(source.add(n)));

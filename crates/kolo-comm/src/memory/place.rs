@@ -1,13 +1,13 @@
-//! Where bytes lie in the memory of a rank, and the same bytes as another rank sees them.
+//! Places of bytes in a rank's memory, and another rank's view of the same bytes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::mapping::Mapping;
 
-/// Where bytes lie in a rank's memory, as it tells others: in the file of that descriptor the block that
-/// begins there and is so long, and how far from the block's beginning. Between threads of one process the
-/// offset is the address.
+/// A place in a rank's memory, as sent to other ranks: the file descriptor, the start and length of a
+/// block in that file, and the offset in the block. Between threads of one process the offset is the
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: i32,
@@ -16,22 +16,22 @@ pub(crate) struct Place {
     pub(crate) offset: u64,
 }
 
-/// Memory of a peer that this process can read where it lies. It stays mapped as long as this lives; that it
-/// stays as it is the peer has to promise.
+/// Memory of a peer that this process can read in place. It stays mapped while this value lives; the peer
+/// must keep the contents unchanged.
 #[derive(Debug)]
 pub(crate) struct PeerMemory {
     start: NonNull<u8>,
-    /// `None` in memory of this process.
+    /// The mapping that holds the memory; `None` for memory of this process.
     _pages: Option<Arc<Mapping>>,
 }
 
-// SAFETY: an address, and pages that are owned together with others; both are plain memory.
+// SAFETY: an address, and pages with shared ownership; both are plain memory.
 unsafe impl Send for PeerMemory {}
 // SAFETY: as above; a shared reference gives out the address only.
 unsafe impl Sync for PeerMemory {}
 
 impl PeerMemory {
-    /// From that address on, in these pages, or in memory of this process.
+    /// Creates a view from `start` on, in `pages` or in memory of this process.
     pub(crate) fn new(start: NonNull<u8>, pages: Option<Arc<Mapping>>) -> Self {
         PeerMemory { start, _pages: pages }
     }

@@ -12,7 +12,7 @@ use super::mapping::Mapping;
 use super::shared_file::SharedFile;
 use kolo_rendezvous::{Error, InvalidCall};
 
-/// Where a pool's blocks come from.
+/// Kind of memory that a pool's blocks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
     /// The heap: for peers in this process, and for sockets.
@@ -21,13 +21,13 @@ pub(crate) enum Backing {
     Shared,
 }
 
-/// Blocks are whole pages, which also aligns them for vector instructions.
+/// Size of a page. Blocks are whole pages, which also aligns them for vector instructions.
 const PAGE: usize = 4096;
 
 #[derive(Debug)]
 enum Home {
     Heap,
-    /// Its pages, the file that they are of, and where in it they begin.
+    /// Pages of a file, and their start in it.
     Shared {
         _pages: Mapping,
         file: Arc<SharedFile>,
@@ -35,7 +35,7 @@ enum Home {
     },
 }
 
-/// One block. Belongs to whoever holds it until it is given back.
+/// One block. Its holder owns it until giving it back.
 #[derive(Debug)]
 pub(crate) struct Block {
     start: NonNull<u8>,
@@ -73,7 +73,7 @@ impl Block {
         self.len
     }
 
-    /// The file descriptor by which another process maps the block, and where in the file it begins; `None`
+    /// File descriptor by which another process maps the block, and the block's start in the file; `None`
     /// on the heap.
     pub(crate) fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
@@ -86,7 +86,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         if let Home::Heap = self.home {
-            // SAFETY: allocated by `new` with the same layout.
+            // SAFETY: allocated by `on_heap` with the same layout.
             unsafe { dealloc(self.start.as_ptr(), layout(self.len)) }
         }
     }
@@ -100,10 +100,10 @@ fn layout(len: usize) -> Layout {
 #[derive(Debug)]
 pub(crate) struct Pool {
     backing: Backing,
-    /// Where shared blocks lie, from the first one on.
+    /// File of the shared blocks; `None` before the first one.
     arena: Mutex<Option<Arena>>,
     free: Mutex<Vec<Block>>,
-    /// Blocks of collectives that failed: a peer that has not noticed yet may still read them.
+    /// Blocks of failed collectives: a peer that has not noticed the failure may still read them.
     abandoned: Mutex<Vec<Block>>,
 }
 
@@ -113,7 +113,8 @@ impl Pool {
         Arc::new(Pool { backing, arena, free, abandoned })
     }
 
-    /// A block of at least `bytes` bytes: a free one that is not more than twice too large, else a new one.
+    /// Takes a block of at least `bytes` bytes: a free one that is at most twice too large, else a new
+    /// one.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block, Error> {
         let limit = isize::MAX as usize - PAGE;
         if bytes > limit {
@@ -133,7 +134,8 @@ impl Pool {
         self.backing == Backing::Shared
     }
 
-    /// Frees what is not in use. Not what peers may have mapped: it would go on taking memory there.
+    /// Frees unused blocks, except those that peers may have mapped: the peers' mappings would keep their
+    /// memory.
     pub(crate) fn forget(&self) {
         if !self.is_shared() {
             self.free.lock().clear();
@@ -144,12 +146,12 @@ impl Pool {
         self.free.lock().push(block);
     }
 
-    /// Keeps a block from being used again. It goes with the pool.
+    /// Keeps a block from being reused until the pool is dropped.
     pub(crate) fn abandon(&self, block: Block) {
         self.abandoned.lock().push(block);
     }
 
-    /// Whether the block that begins there is kept from being used again.
+    /// Returns true if the block at this address is kept from being reused.
     #[cfg(test)]
     pub(super) fn holds_for_tests(&self, address: usize) -> bool {
         self.abandoned.lock().iter().any(|block| block.start().as_ptr().addr() == address)

@@ -1,15 +1,16 @@
-//! What one message carries.
+//! The bytes of one message.
 
 use super::pool::Block;
 
-/// A run of bytes that a collective holds: what one message carries.
+/// A run of bytes in a collective's memory, sent as one message.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment<'a> {
-    /// The address of the first byte.
+    /// Address of the first byte.
     pub(crate) start: *const u8,
     pub(crate) bytes: usize,
-    /// The block that it lies in, and how far from its beginning; `None` in memory that peers cannot read.
+    /// The block that holds the bytes, and their offset in it; `None` in memory that peers cannot read.
     pub(crate) place: Option<(&'a Block, usize)>,
-    /// Segments of one number hold the same bytes: what goes to several peers need be copied only once.
+    /// Number of the content. Segments with the same number hold the same bytes, so sending them to
+    /// several peers takes one copy.
     pub(crate) content: u64,
 }

@@ -1,11 +1,12 @@
 //! Anonymous files whose pages processes of one host share.
 //!
-//! A file is made by `memfd_create`, and peers open it through `/proc/<pid>/fd/<fd>`. It has no name in any
+//! `memfd_create` makes a file, and peers open it through `/proc/<pid>/fd/<fd>`. It has no name in any
 //! file system, so nothing is left behind, however a process ends.
 //!
-//! Where a file lies is told by a peer, which without a token may be any process of this host. So nothing is
-//! opened but what this module has made, for the same purpose and the same user: else a forged message could
-//! make a rank open any file, device or pipe that it may open, and write into it.
+//! A peer sends the place of its file, and without a token that peer may be any process of this host. So
+//! this module opens only files that it has made itself, for the same purpose and the same user.
+//! Otherwise a forged message could make a rank open and write to any file, device or pipe that its user
+//! may open.
 
 use std::ffi::CStr;
 use std::fmt::{self, Display};
@@ -17,7 +18,7 @@ use rustix::io::Errno;
 use super::mapping::Mapping;
 use kolo_rendezvous::Error;
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The inbox of a rank.
@@ -34,25 +35,25 @@ impl Purpose {
         }
     }
 
-    /// What links in `/proc` to such a file read.
+    /// Target of links in `/proc` to a file for this purpose.
     fn link(self) -> Vec<u8> {
         [b"/memfd:", self.name().to_bytes(), b" (deleted)"].concat()
     }
 }
 
-/// A file whose pages several processes map. It never becomes shorter, so that no peer can take pages away
-/// that are in use.
+/// A file whose pages several processes map. A seal keeps it from shrinking, so no peer can remove pages
+/// in use.
 #[derive(Debug)]
 pub(crate) struct SharedFile(OwnedFd);
 
-/// Why a peer's file cannot be opened.
+/// Reason why a peer's file cannot be opened.
 #[derive(Debug)]
 pub(crate) enum OpenError {
-    /// The process or its file is not there any more.
+    /// The process or its file no longer exists.
     Gone,
-    /// It is no file that Kolo has made for this, in the words that say what is wrong with it.
+    /// The file was not made by Kolo for this purpose; the text gives the reason.
     Foreign(String),
-    /// The operating system does not let this process open it.
+    /// The operating system refuses to open it.
     Refused(Errno),
 }
 
@@ -67,7 +68,7 @@ impl Display for OpenError {
 }
 
 impl SharedFile {
-    /// An empty file.
+    /// Creates an empty file.
     pub(crate) fn create(purpose: Purpose) -> Result<SharedFile, Error> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let made = rustix::fs::memfd_create(purpose.name(), flags).and_then(|file| {
@@ -77,7 +78,8 @@ impl SharedFile {
         made.map_err(|cause| Error::io("cannot make a file for shared memory", cause.into()))
     }
 
-    /// Makes it so many bytes long, which is not less than before, and maps those from `start` on.
+    /// Extends the file to `start + len` bytes, which must not shrink it, and maps the bytes from `start`
+    /// on.
     pub(crate) fn grow(&self, start: u64, len: usize) -> Result<Mapping, Error> {
         let mapped = rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64))
             .and_then(|()| Mapping::of(&self.0, start, len));
@@ -85,12 +87,13 @@ impl SharedFile {
         mapped.map_err(|cause| Error::io(what(), cause.into()))
     }
 
-    /// The file descriptor, as peers have to name it.
+    /// The file descriptor that peers refer to.
     pub(crate) fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
 
-    /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.
+    /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as
+    /// `fd`.
     pub(crate) fn map_of(
         pid: u32,
         fd: i32,
@@ -103,7 +106,8 @@ impl SharedFile {
             cause => OpenError::Refused(cause),
         };
         let path = format!("/proc/{pid}/fd/{fd}");
-        // To look before opening: it alone may do something, as with a pipe or a device.
+        // The link must be checked before opening, because merely opening a pipe or a device may have
+        // effects.
         check_link(&path, purpose).map_err(gone_or)??;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(gone_or)?;
@@ -124,14 +128,14 @@ impl SharedFile {
             return Err(OpenError::Foreign(told));
         }
         Mapping::of(&file, start, len).map_err(|cause| match cause {
-            // What is wrong with the place is the peer's fault.
+            // A bad place is the peer's fault.
             Errno::INVAL => OpenError::Foreign(format!("{path} has no page that begins at {start}")),
             cause => OpenError::Refused(cause),
         })
     }
 }
 
-/// Whether a link in `/proc` leads to a file for this purpose.
+/// Checks that a link in `/proc` leads to a file for this purpose.
 fn check_link(path: &str, purpose: Purpose) -> rustix::io::Result<Result<(), OpenError>> {
     let link = rustix::fs::readlink(path, Vec::new())?;
     if link.to_bytes() == purpose.link() {
@@ -157,7 +161,7 @@ mod tests {
     fn only_files_of_this_module_are_opened() {
         let made = SharedFile::create(Purpose::Blocks).unwrap();
         let pages = made.grow(0, LEN).unwrap();
-        // SAFETY: inside the mapping, which nobody else writes.
+        // SAFETY: inside the mapping, which nothing else writes.
         unsafe { pages.start().write(7) };
         let opened = open(&made.0, Purpose::Blocks, LEN).unwrap();
         // SAFETY: as above.
@@ -195,7 +199,7 @@ mod tests {
         assert_eq!(rustix::fs::ftruncate(&made.0, 0), Err(Errno::PERM));
     }
 
-    /// A file of zeros without a name.
+    /// Creates an unlinked file of zeros.
     fn tempfile() -> std::fs::File {
         let path = std::env::temp_dir().join(format!("memfd:kolo-blocks-{}", std::process::id()));
         let options = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).clone();

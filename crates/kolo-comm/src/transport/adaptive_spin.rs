@@ -1,30 +1,30 @@
-//! How often a rank looks again before it sleeps.
+//! Number of tries of a waiting rank before it sleeps.
 //!
 //! The number grows while waits turn out to be short and shrinks while they turn out to be long. Waking a
-//! sleeper takes so long that a sleep never looks short: two ranks that wake each other up in turn would
-//! never find out that both could answer at once. So now and then a wait tries much longer: a probe. What
-//! comes during a probe raises the number; if the next wait is in vain all the same, the others are slow (or
-//! the wire is), and probes become rare: a core that looks for what cannot be there is missing where
-//! gradients are computed.
+//! sleeper takes so long that a sleep never looks short: two ranks that wake each other in turn would
+//! never notice that both could answer at once. So now and then a wait tries much longer: a probe. If the
+//! message arrives during a probe, the number rises. If the next wait is in vain all the same, the peers
+//! or the wire are slow, and probes become rare: a core that spins in vain is missing for computing
+//! gradients.
 
 use std::time::Duration;
 
-/// Sleeps between probes, at least and at most.
+/// Number of sleeps between probes, minimum and maximum.
 const PROBE: (u32, u32) = (8, 1024);
-/// A probe tries so many times as often as a wait else may.
+/// Tries of a probe, as a multiple of the most that other waits have.
 const PATIENT: u32 = 4;
-/// A sleep shorter than this would better have been a try.
+/// A sleep shorter than this should have been a try.
 const SHORT: Duration = Duration::from_micros(40);
 
-/// The number of times that a rank looks in one wait, and what the waits so far say about it.
+/// The number of tries in one wait, and its history.
 pub(super) struct AdaptiveSpin {
     least: u32,
     most: u32,
     now: u32,
-    /// Sleeps between probes, and sleeps left until the next one.
+    /// Number of sleeps between probes, and sleeps left until the next one.
     interval: u32,
     left: u32,
-    /// The last probe has raised the number, and no wait has shown yet whether rightly.
+    /// True if the last probe has raised the number and no wait has confirmed it yet.
     promised: bool,
 }
 
@@ -33,12 +33,12 @@ impl AdaptiveSpin {
         AdaptiveSpin { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
     }
 
-    /// How often to look in this wait.
+    /// Number of tries in this wait.
     pub(super) fn limit(&self) -> u32 {
         if self.left == 0 { PATIENT * self.most } else { self.now }
     }
 
-    /// What was waited for came after so many tries.
+    /// Records a wait that succeeded after this many tries.
     pub(super) fn came_after(&mut self, tries: u32) {
         if tries > self.now {
             self.now = (2 * tries).clamp(self.least, self.most);
@@ -51,7 +51,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// All tries were in vain.
+    /// Records a wait whose tries were all in vain.
     pub(super) fn gave_up(&mut self) {
         if self.left == 0 || self.promised {
             self.interval = (2 * self.interval).min(PROBE.1);
@@ -63,10 +63,10 @@ impl AdaptiveSpin {
         self.promised = false;
     }
 
-    /// The sleep after that took so long.
+    /// Records the length of the sleep after such a wait.
     pub(super) fn slept(&mut self, long: Duration) {
         if long < SHORT {
-            // Twice what it was before it gave up.
+            // Twice the number before the tries were in vain.
             self.now = (4 * self.now).clamp(self.least, self.most);
         }
     }
@@ -76,7 +76,7 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    /// Gives up until the next wait is a probe; says how often.
+    /// Gives up until the next wait is a probe; returns how often.
     fn until_probe(spin: &mut AdaptiveSpin) -> u32 {
         (0..)
             .find(|_| {
@@ -107,7 +107,7 @@ mod tests {
         let mut spin = AdaptiveSpin::new(4, 256, 64);
         for sleeps in [8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
             assert_eq!(until_probe(&mut spin), sleeps);
-            // Something comes in the long wait, and not in the next one.
+            // The message arrives in the long wait, but not in the next one.
             spin.came_after(900);
             assert_eq!(spin.limit(), 256);
             spin.gave_up();

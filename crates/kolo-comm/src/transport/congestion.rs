@@ -1,9 +1,9 @@
 //! Congestion control of connections to other hosts.
 //!
-//! In most algorithms a rank talks to several peers in turn, so each connection is idle half of the time and
-//! shares a link with another one when it begins. BBR (Cardwell et al. 2016), which some systems have as
-//! their default, remembers for ten round trips what a connection got while it shared, and sends no faster:
-//! four ranks with links of 100 Mbit/s use 68 % of these by halving-doubling, and 99 % with CUBIC
+//! In most algorithms a rank talks to several peers in turn, so each connection is idle half of the time
+//! and shares a link with another one when it begins. BBR (Cardwell et al. 2016) is the default of some
+//! systems. For ten round trips it remembers the rate of a connection that shared its link, and sends no
+//! faster: four ranks with links of 100 Mbit/s use 68 % of these by halving-doubling, and 99 % with CUBIC
 //! (docs/collectives.md).
 
 use std::net::TcpStream;
@@ -11,31 +11,31 @@ use std::net::TcpStream;
 use kolo_rendezvous::{Error, env};
 use rustix::net::sockopt::set_tcp_congestion;
 
-/// What the kernel can do; others need a module.
+/// File that lists the kernel's algorithms; others need a module.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// Used where nothing else is said, if the kernel has it.
+/// Default algorithm, if the kernel has it.
 const DEFAULT: &str = "cubic";
-/// Leaves the choice to the kernel.
+/// Value that leaves the choice to the kernel.
 const SYSTEM: &str = "system";
 
-/// How connections between hosts find out how fast they may send.
+/// Congestion control of connections between hosts: sets how fast they may send.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// CUBIC (RFC 9438), where the kernel has it.
+    /// CUBIC (RFC 9438), if the kernel has it.
     #[default]
     Cubic,
-    /// As the system does it by itself.
+    /// The system's default.
     System,
-    /// By an algorithm of the kernel's, such as `bbr`.
+    /// An algorithm of the kernel, by its name, such as `bbr`.
     Named(String),
 }
 
 impl Congestion {
-    /// What `KOLO_TCP_CONGESTION` says.
+    /// Parses a value of `KOLO_TCP_CONGESTION`.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`], if the kernel has none of that name; it lists those that it has.
+    /// [`Error::Environment`], if the kernel has no algorithm of that name; it lists those that it has.
     pub(crate) fn named(text: &str) -> Result<Self, Error> {
         if text == SYSTEM {
             return Ok(Congestion::System);
@@ -51,7 +51,7 @@ impl Congestion {
         }
     }
 
-    /// Sets up a connection to another host.
+    /// Sets the algorithm of a connection to another host.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Congestion {
         match self {
             Congestion::System => Ok(()),
             Congestion::Cubic => {
-                // Nobody has asked for it, so without it the kernel's own choice stands.
+                // The user has not named CUBIC, so without it the kernel's default stays.
                 let _ = set_tcp_congestion(socket, DEFAULT);
                 Ok(())
             }

@@ -1,5 +1,4 @@
-//! What a transport does once it is connected: it moves segments between this rank and each peer, nothing
-//! else.
+//! The interface of a connected transport: it only moves segments between this rank and each peer.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +8,9 @@ use crate::wait::WaitContext;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
-/// Work that other transports of the group go on with while one of them waits: a rank has one thread for all
-/// of them.
+/// Work on a group's other transports while one of them waits: a rank has one thread for all of them.
 pub(crate) trait Progress {
-    /// Sends what can be sent at once. True if more is to be sent as soon as that is possible.
+    /// Sends as much as possible without waiting. Returns true if more remains to be sent.
     fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error>;
 }
 
@@ -25,14 +23,14 @@ impl Progress for NoOthers {
     }
 }
 
-/// How long a transport may sleep while another one has something to send.
+/// Longest sleep of a transport while another one has something to send.
 pub(crate) const SHORT_SLEEP: Duration = Duration::from_micros(40);
 
 /// Messages between this rank and each peer, in order.
 ///
-/// A message is a reference to the sender's bytes. They must stay as they are until the receiver has taken
-/// the message; [`Transport::settle`] waits for that. A message can be sent as a copy instead, and is where
-/// the bytes lie in no block and the receiver would read them in place.
+/// A message refers to the sender's bytes, which must not change until the receiver has taken the
+/// message; [`Transport::settle`] waits for that. A message can be sent as a copy instead. It always is
+/// if the receiver would read the bytes in place but they lie in no block.
 ///
 /// Every method that may wait lets the group's `others` make progress meanwhile.
 pub(crate) trait Transport: Send {
@@ -47,7 +45,8 @@ pub(crate) trait Transport: Send {
         others: &mut dyn Progress,
     ) -> Result<(), Error>;
 
-    /// The address of the next message from a peer, of exactly `bytes` bytes: readable until it is released.
+    /// Returns the address of the next message from a peer, of exactly `bytes` bytes; readable until its
+    /// release.
     fn receive(
         &mut self,
         from: Rank,
@@ -56,7 +55,7 @@ pub(crate) trait Transport: Send {
         others: &mut dyn Progress,
     ) -> Result<*const u8, Error>;
 
-    /// Lets go of everything received from a peer so far.
+    /// Releases all messages received from a peer so far.
     fn release(&mut self, from: Rank);
 
     /// Copies the next message from a peer to `into` and releases it.
@@ -80,47 +79,45 @@ pub(crate) trait Transport: Send {
         Ok(())
     }
 
-    /// Sends what can be sent at once. True if more is to be sent as soon as that is possible. A transport
-    /// whose messages are on their way when `send` returns has nothing to do here.
+    /// Sends as much as possible without waiting. Returns true if more remains to be sent. Does nothing
+    /// in a transport whose messages are on their way when `send` returns.
     fn progress(&mut self, _wait: &WaitContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Waits until every message sent so far that refers to a buffer has been taken.
+    /// Waits until peers have taken every message sent so far that refers to a buffer.
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error>;
 
-    /// Connections to each peer over which messages go in turn, and how many of them there are.
+    /// Number of connections to each peer that messages take turns on, and number of open ones.
     fn streams(&self) -> (usize, usize) {
         (1, 1)
     }
 
-    /// From now on messages go over so many of the connections to each peer, at least one and at most those
-    /// that there are. Both ends must change between the same two messages.
+    /// Spreads messages from now on over `count` connections to each peer, at least one and at most the
+    /// open ones. Both ends must change it between the same two messages.
     fn use_streams(&mut self, _count: usize) {}
 
-    /// A collective has failed: from now on nothing of what it has offered may be looked at. Nothing is sent
-    /// or received after this.
+    /// Stops after a failed collective: from now on nothing may read the bytes that it has offered. No
+    /// message is sent or received after this.
     fn abandon(&mut self) {}
 
-    /// How its ranks read each other's buffers where they lie; `None` where they cannot.
+    /// Access to the peers' buffers in place; `None` if that is impossible.
     fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         None
     }
 
-    /// Before this rank leaves in good order: waits for what peers still have to read here, at most until
-    /// `until`.
-    ///
-    /// `gone` tells who will not read any more.
+    /// Waits, before this rank leaves in good order, until peers have read what they still need here, at
+    /// most until `until`. `gone` returns true for a peer that will not read any more.
     fn drain(&mut self, _gone: &dyn Fn(Rank) -> bool, _until: Instant) {}
 }
 
-/// Reading of buffers where they lie, for longer than a message.
+/// In-place access to buffers, for longer than a message.
 pub(crate) trait InPlace {
-    /// Where a segment lies, for peers; and whether it is in memory that they have not mapped yet. `None`
-    /// where they cannot read it.
+    /// Returns the place of a segment for peers, and true if its memory is new to them, so that they must
+    /// map it. `None` if peers cannot read it.
     fn show(&mut self, segment: Segment<'_>) -> Option<(Place, bool)>;
 
-    /// The memory of a peer in which `bytes` bytes lie there.
+    /// Returns the memory of a peer's `bytes` bytes at `place`.
     fn find(
         &mut self,
         from: Rank,
@@ -130,7 +127,7 @@ pub(crate) trait InPlace {
     ) -> Result<PeerMemory, Error>;
 }
 
-/// Checks that a message belongs to the call this rank is in.
+/// Checks that a message belongs to this rank's current call.
 pub(super) fn same_call(theirs: [u64; 2], from: Rank, wait: &WaitContext<'_>) -> Result<(), Error> {
     if theirs == wait.call.words() {
         return Ok(());
@@ -143,7 +140,7 @@ pub(super) fn same_call(theirs: [u64; 2], from: Rank, wait: &WaitContext<'_>) ->
     })
 }
 
-/// Checks that a message is as long as this rank expects.
+/// Checks that a message has the expected length.
 pub(super) fn same_length(
     sent: u64,
     expected: usize,

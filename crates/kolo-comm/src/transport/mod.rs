@@ -1,6 +1,6 @@
-//! Moving segments between two ranks; nothing else. A transport is a file (or folder) with a
-//! [`TransportKind`] in it and a line of [`TRANSPORTS`]: connecting ([`crate::connect`]), `KOLO_TRANSPORT`,
-//! the command line and the tests read that table.
+//! Transports: they only move segments between two ranks. A transport is a file (or folder) with a
+//! [`TransportKind`] and a line of [`TRANSPORTS`]. Connecting ([`crate::connect`]), `KOLO_TRANSPORT`, the
+//! command line and the tests read that table.
 
 mod adaptive_spin;
 mod congestion;
@@ -15,7 +15,7 @@ pub use kind::{Distance, TransportKind};
 pub use shared_memory::{SHM, THREADS};
 pub use tcp::TCP;
 
-/// All transports, the nearest first: two ranks talk by the first one that leads from one to the other.
+/// All transports, nearest first: two ranks use the first one that connects them.
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];
 
 pub(crate) use kind::{Connecting, Connector, GroupContext};
@@ -25,12 +25,12 @@ pub(crate) use shared_memory::connect_threads;
 pub(crate) use {shared_memory::decode_address_for_fuzzing, shared_memory::fuzzing as slot, tcp::fuzzing};
 
 impl TransportKind {
-    /// The transport of that name, if a job can ask for it.
+    /// Returns the transport with this name, if a job can select it.
     pub fn named(name: &str) -> Option<&'static TransportKind> {
         TRANSPORTS.into_iter().find(|kind| kind.is_for_jobs() && kind.name == name)
     }
 
-    /// The names that a job can ask for.
+    /// Names of the transports that a job can select.
     pub fn names() -> Vec<&'static str> {
         TRANSPORTS.iter().filter(|kind| kind.is_for_jobs()).map(|kind| kind.name).collect()
     }

@@ -1,4 +1,4 @@
-//! Which transport leads to which rank. A group whose ranks are all at one distance has one transport; one
+//! The transport to each rank. A group whose ranks all have the same distance has one transport; a group
 //! that spans nodes has shared memory within a node and a network between nodes.
 
 use std::collections::BTreeSet;
@@ -15,14 +15,13 @@ use crate::wait::WaitContext;
 
 /// The transports of one rank of a group.
 pub(crate) struct Routes {
-    /// Nearest first.
+    /// Transports, nearest first.
     transports: Vec<Box<dyn Transport>>,
-    /// Index in `transports` for each rank of the group; 0 for this rank itself, which sends nothing to
-    /// itself.
+    /// Index in `transports` for each rank of the group; 0 for this rank, which sends nothing to itself.
     to: Vec<u8>,
     name: &'static str,
     reach: Distance,
-    /// Contents that have been sent so far ([`Segment::content`]).
+    /// Number of contents sent so far ([`Segment::content`]).
     contents: u64,
 }
 
@@ -40,12 +39,13 @@ impl Progress for Others<'_> {
 }
 
 impl Routes {
-    /// The routes of a group of one: there is nobody to talk to.
+    /// Routes of a group of one, which has no peers.
     pub(crate) fn alone() -> Self {
         Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process, contents: 0 }
     }
 
-    /// `connected` has the transports that this rank uses, nearest first, with the ranks that they lead to.
+    /// Creates the routes. `connected` has this rank's transports, nearest first, with the ranks that
+    /// they lead to.
     pub(crate) fn new(
         world: usize,
         connected: Vec<(&'static TransportKind, Box<dyn Transport>, Vec<Rank>)>,
@@ -61,17 +61,17 @@ impl Routes {
         Routes { transports, to, name: joined(&names), reach, contents: 0 }
     }
 
-    /// The names of its transports, as in `KOLO_TRANSPORT`: `shm+tcp`.
+    /// Names of the transports, as in `KOLO_TRANSPORT`: `shm+tcp`.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How far apart the farthest ranks are.
+    /// Distance between the farthest ranks.
     pub(crate) fn reach(&self) -> Distance {
         self.reach
     }
 
-    /// As [`Transport::streams`], of the transport that has most.
+    /// Returns [`Transport::streams`] of the transport with the most.
     pub(crate) fn streams(&self) -> (usize, usize) {
         self.transports
             .iter()
@@ -80,20 +80,20 @@ impl Routes {
             .unwrap_or((1, 1))
     }
 
-    /// As [`Transport::use_streams`], of all transports.
+    /// Calls [`Transport::use_streams`] on all transports.
     pub(crate) fn use_streams(&mut self, count: usize) {
         self.transports.iter_mut().for_each(|transport| transport.use_streams(count));
     }
 
-    /// A number for bytes that have not been sent before ([`Segment::content`]).
+    /// Returns a new number for bytes that have not been sent before ([`Segment::content`]).
     #[inline]
     pub(crate) fn next_content(&mut self) -> u64 {
         self.contents += 1;
         self.contents
     }
 
-    /// Does `work` with the transport of that index, and with the others. One transport needs no others: that
-    /// is what most groups have, and what a short collective pays for.
+    /// Runs `work` with the transport at `index` and with the others. A single transport needs no others:
+    /// most groups have one, and short collectives would notice the cost.
     #[inline]
     fn with<R>(&mut self, index: usize, work: impl FnOnce(&mut dyn Transport, &mut dyn Progress) -> R) -> R {
         match &mut self.transports[..] {
@@ -111,7 +111,7 @@ impl Routes {
         usize::from(self.to[peer.0])
     }
 
-    /// As [`Transport::send`].
+    /// Calls [`Transport::send`] on the transport to the peer.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -123,7 +123,7 @@ impl Routes {
         self.with(self.index(to), |this, others| this.send(to, segment, copied, wait, others))
     }
 
-    /// As [`Transport::receive`].
+    /// Calls [`Transport::receive`] on the transport to the peer.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -134,7 +134,7 @@ impl Routes {
         self.with(self.index(from), |this, others| this.receive(from, bytes, wait, others))
     }
 
-    /// As [`Transport::receive_into`].
+    /// Calls [`Transport::receive_into`] on the transport to the peer.
     ///
     /// # Safety
     ///
@@ -147,27 +147,27 @@ impl Routes {
         bytes: usize,
         wait: &WaitContext<'_>,
     ) -> Result<(), Error> {
-        // SAFETY: handed on.
+        // SAFETY: the caller's promise.
         self.with(self.index(from), |this, others| unsafe {
             this.receive_into(from, into, bytes, wait, others)
         })
     }
 
-    /// As [`Transport::release`].
+    /// Calls [`Transport::release`] on the transport to the peer.
     #[inline]
     pub(crate) fn release(&mut self, from: Rank) {
         let index = self.index(from);
         self.transports[index].release(from);
     }
 
-    /// As [`Transport::settle`], of all transports.
+    /// Calls [`Transport::settle`] on all transports.
     #[inline]
     pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         (0..self.transports.len())
             .try_for_each(|index| self.with(index, |this, others| this.settle(wait, others)))
     }
 
-    /// As [`Transport::in_place`], where all ranks can read each other's buffers.
+    /// Returns [`Transport::in_place`], if all ranks can read each other's buffers.
     pub(crate) fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         match &mut self.transports[..] {
             [only] => only.in_place(),
@@ -175,18 +175,18 @@ impl Routes {
         }
     }
 
-    /// As [`Transport::abandon`], of all transports.
+    /// Calls [`Transport::abandon`] on all transports.
     pub(crate) fn abandon(&mut self) {
         self.transports.iter_mut().for_each(|transport| transport.abandon());
     }
 
-    /// As [`Transport::drain`], of all transports.
+    /// Calls [`Transport::drain`] on all transports.
     pub(crate) fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         self.transports.iter_mut().for_each(|transport| transport.drain(gone, until));
     }
 }
 
-/// The names of transports that are used together. They live as long as the program: there are few
+/// Joined names of transports that are used together. They live as long as the program: there are few
 /// combinations.
 fn joined(names: &[&'static str]) -> &'static str {
     static JOINED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());

@@ -1,5 +1,5 @@
-//! Messages from another process that say where they lie, for `crate::fuzzing`: whatever they say, what is
-//! read lies in memory that both share.
+//! Places announced by another process's messages, for `crate::fuzzing`. Whatever the messages announce,
+//! the receiver reads only memory that both processes share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use crate::memory::{Backing, Block, Mapping, Pool, SharedFile};
 use crate::transport::interface::{NoOthers, Transport};
 use crate::wait::WaitContext;
 
-/// What a message says of itself: the file it lies in, and the words behind that of a slot.
+/// The announcement of a message: the file that holds it, and the following words of a slot.
 #[derive(Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) file: i32,
@@ -27,14 +27,14 @@ pub(crate) struct Told {
     pub(crate) within: [u64; 2],
 }
 
-/// In place of a file: that of the sender's block, which has another number in each process.
+/// Stands for the file of the sender's block, whose number differs in each process.
 pub(crate) const BLOCK: i32 = 1 << 20;
-/// In place of a file: that of an inbox.
+/// Stands for the file of an inbox.
 pub(crate) const INBOX: i32 = BLOCK + 1;
-/// Bytes of the sender's block.
+/// Number of bytes of the sender's block.
 pub(crate) const BLOCK_LEN: usize = 3 * 4096;
 
-/// The receiver's inbox, and the memory of the sender, which is this process as well.
+/// The receiver's inbox and the memory of the sender, which is the same process.
 struct Scene {
     inbox: Arc<Mapping>,
     inbox_file: SharedFile,
@@ -58,14 +58,14 @@ impl Scene {
     }
 }
 
-/// Rank 0 receives so many bytes from rank 1, and reads all of them.
+/// Lets rank 0 receive `bytes` bytes from rank 1 and read all of them.
 ///
 /// # Panics
 ///
-/// What it is given lies partly outside of the message's slot.
+/// Panics if the message lies in a slot and extends beyond it.
 pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
     static SCENE: OnceLock<Scene> = OnceLock::new();
-    // There is one slot: calls of several threads take turns.
+    // There is one slot, so calls of several threads take turns.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
     let scene = SCENE.get_or_init(|| Scene::new().expect("this process has room for two files"));
@@ -87,7 +87,7 @@ pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Resu
     let message = mailbox.receive(Rank(1), bytes, wait, &mut NoOthers)?;
     let slots = scene.inbox.start().as_ptr() as usize..scene.inbox.start().as_ptr() as usize + inbox_len(2);
     assert!(bytes <= WITHIN || !slots.contains(&(message as usize)), "{bytes} bytes of a slot of {WITHIN}");
-    // SAFETY: a message is readable until it is released, which is what is tried here.
+    // SAFETY: a message is readable until it is released, which this function tests.
     let message = unsafe { std::slice::from_raw_parts(message, bytes) };
     Ok(message.iter().map(|byte| u64::from(*byte)).sum())
 }

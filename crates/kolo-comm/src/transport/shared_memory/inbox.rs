@@ -1,4 +1,4 @@
-//! The memory in which ranks of one host leave each other messages. Zeroed pages are an empty inbox.
+//! Memory in which ranks of one host leave messages for each other.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Inbox {
     }
 }
 
-/// Bytes of an inbox.
+/// Number of bytes of an inbox.
 pub(super) fn inbox_len(world: usize) -> usize {
     size_of::<Bell>() + world * size_of::<Lane>()
 }

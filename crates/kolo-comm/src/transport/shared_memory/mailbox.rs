@@ -1,17 +1,18 @@
 //! The transport of ranks that can see each other's memory.
 //!
 //! Every rank has an inbox in memory that all others have mapped: a bell, and a lane for each sender. A
-//! message is a slot in a lane that says where the bytes lie; the receiver reads them there. What lies in a
-//! block of the group is not copied; what is to change before it is taken, or lies where peers cannot read
-//! it, is copied to the [`Outbox`], and a few bytes into the slot itself.
+//! message is a slot in a lane with the place of the bytes, and the receiver reads them there. Bytes in a
+//! block of the group are not copied. Bytes that may change before they are taken, or that peers cannot
+//! read, are copied to the [`Outbox`]; a few bytes are copied into the slot itself.
 //!
-//! Waiting: a short spin, then sleep on the bell (a futex). The spin grows while waits turn out to be short
-//! and shrinks while they turn out to be long. So two ranks on two idle cores answer in a fraction of a
-//! microsecond, and a rank whose core is needed for training gives it up at once. Where there are more ranks
-//! than cores, spinning would keep the one waited for from its core: there a rank steps behind the others in
-//! the scheduler's queue instead (`sched_yield`), which takes a microsecond where waking a sleeper takes
-//! tens. Before, it looks a few times for a peer that was on another core when it waited last: stepping back
-//! and coming again are two switches between processes.
+//! A waiting rank spins for a short time, then sleeps on the bell (a futex). The spin grows while waits
+//! turn out to be short and shrinks while they turn out to be long. So two ranks on two idle cores answer
+//! in a fraction of a microsecond, and a rank whose core is needed for training gives it up at once.
+//!
+//! With more ranks than cores, spinning would keep the awaited rank from its core. A rank then steps
+//! behind the others in the scheduler's queue instead (`sched_yield`), which takes a microsecond; waking
+//! a sleeper takes tens. If the peer was on another core when it waited last, the rank first looks a few
+//! times without yielding: a yield costs two process switches.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -30,7 +31,7 @@ use crate::wait::WaitContext;
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
 
-/// Where the peers' blocks are.
+/// Location of the peers' blocks.
 pub(super) enum Peers {
     /// In this process: a slot holds the address.
     SameProcess,
@@ -38,55 +39,55 @@ pub(super) enum Peers {
     OtherProcesses {
         pids: Vec<u32>,
         seen: HashMap<(Rank, i32, u64), Arc<Mapping>>,
-        /// Those of this rank's blocks that the peers have mapped, by file and start.
+        /// Blocks of this rank that the peers have mapped, by file and start.
         shown: HashSet<(i32, u64)>,
     },
 }
 
 impl Peers {
-    /// Ranks whose processes have these numbers, in rank order.
+    /// Creates the peers with these process numbers, in rank order.
     pub(super) fn of_processes(pids: Vec<u32>) -> Self {
         Peers::OtherProcesses { pids, seen: HashMap::new(), shown: HashSet::new() }
     }
 }
 
-/// Iterations of the spin, some 10 ns each: the least and the most.
+/// Minimum and maximum iterations of the spin, some 10 ns each.
 const SPIN: (u32, u32) = (16, 4096);
-/// Turns given up to others before sleeping, where there are more ranks than cores: the least and the most.
+/// Minimum and maximum number of yields before sleeping, if there are more ranks than cores.
 const YIELDS: (u32, u32) = (4, 256);
-/// Looks at a peer on another core before a turn is given up: less than half a microsecond. With
-/// none, and with twice as many, 4 bytes between 4 ranks on 2 cores take longer (docs/benchmarks.md).
+/// Number of looks at a peer on another core before a yield: less than half a microsecond. With none, and
+/// with twice as many, 4 bytes between 4 ranks on 2 cores take longer (docs/benchmarks.md).
 const LOOKS: u32 = 24;
 
-/// The lane of a peer, as far as this rank's own counts go.
+/// This rank's own counts of the messages in a peer's two lanes.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     posted: u32,
-    /// Of the posted ones, how many the peer has taken when last looked at: its memory is looked at only when
-    /// needed.
+    /// Number of posted messages that the peer had taken when last checked: reading the peer's memory
+    /// costs time.
     seen_taken: u32,
-    /// Of the posted ones, how many until the last one that refers to a buffer; none if the peer has taken
-    /// it.
+    /// Number of posted messages up to the last one that refers to a buffer; `None` once the peer has
+    /// taken it.
     referring: Option<u32>,
     received: u32,
 }
 
-/// One rank's inbox, and its ways into those of its peers.
+/// One rank's inbox, and its access to those of its peers.
 pub(crate) struct Mailbox {
     here: Rank,
-    /// One for each rank that shares memory with this one.
+    /// Inbox of each rank that shares memory with this one.
     inboxes: Vec<Option<Inbox>>,
     memory: Peers,
     counts: Vec<Counts>,
     outbox: Outbox,
-    /// More ranks than cores.
+    /// True if there are more ranks than cores.
     crowded: bool,
     spin: AdaptiveSpin,
 }
 
 impl Mailbox {
-    /// The mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it, its own among
-    /// them. Copies lie in memory of `copies`.
+    /// Creates the mailbox of rank `here`. `inboxes` has those of all ranks that share memory with it,
+    /// including its own. Copies lie in memory of `copies`.
     pub(super) fn new(
         here: Rank,
         inboxes: &[Option<Arc<Mapping>>],
@@ -121,19 +122,19 @@ impl Mailbox {
         self.inboxes[of.0].as_ref().expect("messages go by shared memory only where it is shared")
     }
 
-    /// How many of this rank's messages a peer has taken.
+    /// Number of this rank's messages that a peer has taken.
     fn taken(&self, by: Rank) -> u32 {
         self.inbox(by).lane(self.here).taken()
     }
 
-    /// Whether a peer has taken all messages, and reads no copy any more.
+    /// Returns true if a peer has taken all messages and no longer reads any copy.
     fn has_taken_all(&self, peer: Rank) -> bool {
         let (own, inbox) = (peer == self.here, &self.inboxes[peer.0]);
         own || inbox.is_none() || self.taken(peer) == self.counts[peer.0].posted
     }
 
-    /// Waits until `ready`, which looks at memory that `peer` writes before it rings this rank's bell.
-    /// Meanwhile the group's other transports make progress.
+    /// Waits until `ready` returns true; it reads memory that `peer` writes before it rings this rank's
+    /// bell. Meanwhile the group's other transports make progress.
     fn wait_until(
         &mut self,
         peer: Rank,
@@ -163,7 +164,8 @@ impl Mailbox {
         loop {
             let more_to_send = others.progress(wait)?;
             let rings = bell.about_to_sleep();
-            // In this order: a peer may finish its part, leave, and be seen to have left before its part is.
+            // The order matters: a peer may finish its part and leave, and its departure may be seen
+            // before its part.
             let verdict = wait.check(peer);
             if ready(self) {
                 break;
@@ -180,8 +182,8 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Whether what is waited for comes in a moment from a peer that waited last on another core than this
-    /// rank's: one on the same core writes nothing before this rank gives it up.
+    /// Returns true if `ready` turns true within a moment. Looks only if the peer waited last on another
+    /// core: a peer on the same core writes nothing before this rank yields.
     fn comes_from_another_core(&self, peer: Rank, ready: &impl Fn(&Self) -> bool) -> bool {
         let core = rustix::thread::sched_getcpu() as u32;
         self.inbox(self.here).bell().waits_on(core);
@@ -192,8 +194,8 @@ impl Mailbox {
         })
     }
 
-    /// The address at which this process can read `bytes` bytes that lie there in a peer's memory, and the
-    /// pages that it is in if they are another process's.
+    /// Returns the address at which this process can read `bytes` bytes at a place in a peer's memory,
+    /// and their pages if these are another process's.
     fn locate(
         &mut self,
         from: Rank,
@@ -265,8 +267,8 @@ impl Transport for Mailbox {
             None => {
                 let taken = |peer: Rank, number: u32| {
                     let lane = inboxes[peer.0].as_ref().expect("sent before").lane(here);
-                    // Untaken are at most so many, from the count on; however long ago the message was,
-                    // counters wrap around.
+                    // At most `SLOTS` messages from the count on are untaken, however long ago the
+                    // message was, because counters wrap around.
                     number.wrapping_sub(lane.taken()) >= SLOTS as u32
                 };
                 // SAFETY: the running collective holds a segment's bytes.
@@ -321,7 +323,7 @@ impl Transport for Mailbox {
 
     fn settle(&mut self, wait: &WaitContext<'_>, others: &mut dyn Progress) -> Result<(), Error> {
         for peer in (0..self.inboxes.len()).map(Rank) {
-            // Looking costs as much as a short message does.
+            // Looking at the peer's memory costs as much as a short message.
             let Some(referring) = self.counts[peer.0].referring else { continue };
             // Counters wrap around; the difference does not, because few messages are untaken.
             let over = |this: &Self| this.taken(peer).wrapping_sub(referring) as i32 >= 0;
@@ -335,8 +337,8 @@ impl Transport for Mailbox {
         Some(self)
     }
 
-    /// Waits, at most until `until`, until the peers have taken even the copies: they could not read them any
-    /// more if this process ended.
+    /// Waits, at most until `until`, until the peers have taken even the copies, because peers could not
+    /// read them after the end of this process.
     fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         let is_awaited = |peer: Rank| !self.has_taken_all(peer) && !gone(peer);
         while (0..self.inboxes.len()).map(Rank).any(is_awaited) && Instant::now() < until {
@@ -378,8 +380,8 @@ impl Drop for Mailbox {
     }
 }
 
-/// Why a peer's block cannot be mapped: the peer is gone, or not to be trusted, or this process is at its
-/// limits.
+/// Returns the reason why a peer's block cannot be mapped: the peer is gone or not to be trusted, or this
+/// process has reached its limits.
 fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
     let rank = wait.name(from);
     match cause {
@@ -394,7 +396,7 @@ fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
     }
 }
 
-/// Where bytes of a block lie, as peers have to know it.
+/// Returns the place of bytes of a block, for peers.
 fn place_of(block: &Block, offset: usize, memory: &Peers) -> Place {
     let offset = match memory {
         Peers::SameProcess => block.start().as_ptr().expose_provenance() + offset,
@@ -404,7 +406,7 @@ fn place_of(block: &Block, offset: usize, memory: &Peers) -> Place {
     Place { file, start, len: block.len() as u64, offset: offset as u64 }
 }
 
-/// Notes in a slot where bytes lie.
+/// Writes the place of bytes into a slot.
 fn describe(block: &Block, offset: usize, memory: &Peers, slot: &Slot) {
     let Place { file, start, len, offset } = place_of(block, offset, memory);
     slot.file.store(file, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A mailbox without a group around it.
+//! Tests of a mailbox without a group around it.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use crate::transport::interface::NoOthers;
 use crate::wait::WaitMode;
 use kolo_schedule::{DType, Op};
 
-/// What rank `here` of two waits by.
+/// Wait context of rank `here` of two.
 fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
     WaitContext {
@@ -36,7 +36,7 @@ fn what_a_thread_leaves_behind_stays_until_the_last_one_has_ended() {
     sender.send(Rank(1), segment, true, &context(0, &liveness), &mut NoOthers).unwrap();
     let wait = context(1, &liveness);
     let message = receiver.receive(Rank(0), sent.len(), &wait, &mut NoOthers).unwrap();
-    // As after a failure: the sender ends while the receiver still adds.
+    // As after a failure: the sender ends while the receiver is still adding.
     drop(sender);
     // SAFETY: a message is readable until it is released.
     let message = unsafe { std::slice::from_raw_parts(message, sent.len()) };

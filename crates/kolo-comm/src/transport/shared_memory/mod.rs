@@ -1,4 +1,4 @@
-//! The transports of ranks that can read each other's memory: threads of one process, and processes of one
+//! Transports of ranks that can read each other's memory: threads of one process, and processes of one
 //! host.
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -39,7 +39,7 @@ pub static SHM: TransportKind = TransportKind {
     connector: |group| MailboxConnector::open(group, group.context.advertised.is_some()),
 };
 
-/// How a peer maps a rank's inbox: the process that holds it, and the file descriptor there.
+/// Address of a rank's inbox: the process that holds it, and the file descriptor there.
 #[derive(Serialize, Deserialize)]
 struct InboxAddress {
     pid: u32,
@@ -50,7 +50,7 @@ struct InboxAddress {
 struct MailboxConnector<'a> {
     group: Connecting<'a>,
     own: Arc<Mapping>,
-    /// It must stay open until all have mapped it; after that nobody needs it.
+    /// File of the inbox: it must stay open until all peers have mapped it, and is not needed afterwards.
     file: SharedFile,
     /// The inboxes of the ranks within reach, and the processes of all ranks.
     inboxes: Vec<Option<Arc<Mapping>>>,
@@ -119,13 +119,13 @@ impl Connector for MailboxConnector<'_> {
     }
 }
 
-/// An empty inbox, and the file by which others can map it.
+/// Creates an empty inbox and the file that others map.
 fn create_inbox(world: usize) -> Result<(Mapping, SharedFile), Error> {
     let file = SharedFile::create(Purpose::Inbox)?;
     Ok((file.grow(0, inbox_len(world))?, file))
 }
 
-/// Why a peer's inbox cannot be mapped.
+/// Returns the error for a peer's inbox that cannot be mapped.
 fn unmapped(peer: Rank, cause: OpenError) -> Error {
     let what = format!("cannot map the shared memory of {peer}");
     match cause {
@@ -134,7 +134,7 @@ fn unmapped(peer: Rank, cause: OpenError) -> Error {
     }
 }
 
-/// The transports of `world` threads of this process, in rank order. `copies` belongs to all of them.
+/// Creates the transports of `world` threads of this process, in rank order. All of them share `copies`.
 pub(crate) fn connect_threads(
     world: usize,
     copies: &Arc<Pool>,
@@ -148,7 +148,7 @@ pub(crate) fn connect_threads(
     (0..world).map(mailbox).collect()
 }
 
-/// What a peer's address is read by, for `crate::fuzzing`.
+/// Decodes a peer's address, for `crate::fuzzing`.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn decode_address_for_fuzzing(text: &str) {
     let _ = serde_json::from_str::<InboxAddress>(text);

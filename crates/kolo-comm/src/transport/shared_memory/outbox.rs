@@ -1,4 +1,4 @@
-//! Where short messages lie that are sent as copies: a ring of shared memory that belongs to the sender.
+//! The ring of memory for short messages that are sent as copies; it belongs to the sender.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
@@ -8,44 +8,44 @@ use crate::memory::{Block, Pool, Segment};
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
-/// Bytes of a ring. What finds no room goes to a block of its own.
+/// Number of bytes of a ring. A copy that does not fit gets its own block.
 const CAPACITY: usize = 256 * 1024;
-/// Copies start on cache lines of their own.
+/// Alignment of copies: each starts on its own cache line.
 const LINE: usize = 64;
 
-/// Where a copy lies.
+/// The place of a copy.
 #[derive(Clone)]
 struct Spot {
-    /// So many bytes after the ring's first beginning; of a copy apart, where the ring was in use up to then.
+    /// Position in bytes since the ring's first beginning. For a copy outside the ring, the ring's end at
+    /// that time.
     start: usize,
-    /// The block of a copy that found no room in the ring.
+    /// The block of a copy that did not fit in the ring.
     apart: Option<Arc<Block>>,
 }
 
 /// One copy that a peer may still read.
 struct Lent {
     peer: Rank,
-    /// The number of the message.
+    /// Number of the message.
     number: u32,
-    /// The ring is in use from there until this has been taken. Copies of one place for several peers are one
-    /// copy: it is free when the last of them has been taken.
+    /// Place of the copy: the ring is in use from there until the peer has taken it. Several peers may
+    /// share one copy, which is free when the last of them has taken it.
     spot: Spot,
 }
 
-/// The copies that one rank has sent and that others may not have taken yet.
+/// The copies that one rank has sent and that other ranks may not have taken yet.
 pub(super) struct Outbox {
     ring: ManuallyDrop<Block>,
-    /// Where its memory goes in the end. Ranks that are threads of one process share it, so that it outlives
-    /// whoever still reads there.
+    /// Pool that receives the memory in the end. Ranks that are threads of one process share it, so it
+    /// outlives all readers.
     pool: Arc<Pool>,
-    /// Whether peers have taken all copies, as far as is known in the end.
+    /// True if peers are known to have taken all copies.
     all_taken: bool,
-    /// Bytes handed out so far, and given back so far.
+    /// Number of bytes handed out so far, and given back so far.
     head: usize,
     tail: usize,
     lent: VecDeque<Lent>,
-    /// The copy made last, and of what ([`Segment::content`]): the same bytes sent to several peers are
-    /// copied once.
+    /// The last copy and its [`Segment::content`]: the same bytes sent to several peers are copied once.
     last: Option<(u64, Spot)>,
 }
 
@@ -55,12 +55,12 @@ impl Outbox {
         Ok(Outbox { ring, pool, all_taken: false, head: 0, tail: 0, lent: VecDeque::new(), last: None })
     }
 
-    /// Peers have taken all copies, so that the memory can be used again.
+    /// Records that peers have taken all copies, so the memory can be reused.
     pub(super) fn note_all_taken(&mut self) {
         self.all_taken = true;
     }
 
-    /// Copies bytes for message `number` to `peer`; returns the block and the offset where they lie.
+    /// Copies bytes for message `number` to `peer`; returns the block and the offset of the copy.
     ///
     /// # Safety
     ///
@@ -91,20 +91,20 @@ impl Outbox {
         };
         if !is_copied {
             assert!(offset + bytes <= block.len(), "a copy fits where it is put");
-            // SAFETY: inside the block, which nobody reads before the message is posted; never overlaps the
-            // source, which lies in a buffer or a slice.
+            // SAFETY: inside the block, which nobody reads before the message is posted; never overlaps
+            // the source, which lies in a buffer or a slice.
             unsafe { std::ptr::copy_nonoverlapping(start, block.start().as_ptr().add(offset), bytes) };
         }
         Ok((block, offset))
     }
 
-    /// Finds room: in the ring, or in a block apart.
+    /// Finds room for a copy: in the ring, or in its own block.
     fn place(&mut self, bytes: usize, taken: impl Fn(Rank, u32) -> bool) -> Result<Spot, Error> {
         let size = bytes.next_multiple_of(LINE);
         if let Some(start) = self.fit(size) {
             return Ok(Spot { start, apart: None });
         }
-        // Peers' memory is looked at only when room runs out.
+        // Peers' memory is read only when room runs out.
         self.reclaim(taken);
         Ok(match self.fit(size) {
             Some(start) => Spot { start, apart: None },
@@ -112,7 +112,7 @@ impl Outbox {
         })
     }
 
-    /// Room in the ring, as bytes after its first beginning.
+    /// Reserves room in the ring and returns its position since the ring's first beginning.
     fn fit(&mut self, size: usize) -> Option<usize> {
         let mut start = self.head;
         if start % CAPACITY + size > CAPACITY {
@@ -125,7 +125,7 @@ impl Outbox {
         Some(start)
     }
 
-    /// Takes back what has been read.
+    /// Frees the copies that peers have taken.
     fn reclaim(&mut self, taken: impl Fn(Rank, u32) -> bool) {
         while let Some(first) = self.lent.pop_front_if(|lent| taken(lent.peer, lent.number)) {
             self.let_go(first.spot);
@@ -133,7 +133,7 @@ impl Outbox {
         self.tail = self.lent.front().map_or(self.head, |oldest| oldest.spot.start);
     }
 
-    /// The last one to do so gives a block back.
+    /// Drops a reference to a copy; the last one returns a block to the pool.
     fn let_go(&self, spot: Spot) {
         if let Some(block) = spot.apart.and_then(Arc::into_inner) {
             self.pool.give_back(block);
@@ -141,13 +141,14 @@ impl Outbox {
     }
 }
 
-/// A peer may still read what it has not taken: that memory is not used again, and goes with the pool.
+/// Peers may still read untaken copies, so their memory is not reused and stays until the pool is
+/// dropped.
 impl Drop for Outbox {
     fn drop(&mut self) {
         let last = self.last.take().map(|(_, spot)| spot);
         let spots = self.lent.drain(..).map(|lent| lent.spot).chain(last);
         let apart: Vec<Block> = spots.filter_map(|spot| Arc::into_inner(spot.apart?)).collect();
-        // SAFETY: it is not used again.
+        // SAFETY: the ring is not used again.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
         for block in std::iter::once(ring).chain(apart) {
             if self.all_taken { self.pool.give_back(block) } else { self.pool.abandon(block) }
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
     use crate::memory::Backing;
 
-    /// Copies for `peer`; says where the copy lies.
+    /// Copies for `peer`; returns the address of the copy.
     fn copy(
         outbox: &mut Outbox,
         (bytes, content): (&[u8], u64),
@@ -181,7 +182,7 @@ mod tests {
         let (first, others) = (vec![1u8; CAPACITY / 2], vec![2u8; CAPACITY / 2]);
         let lies = copy(&mut outbox, (&first, 1), 1, 0, |_, _| false);
         assert_eq!(copy(&mut outbox, (&first, 1), 2, 0, |_, _| false), lies, "copied once for both");
-        // One peer has taken its first message, the other one has not.
+        // One peer has taken its first message, the other has not.
         let quick = |peer: Rank, number: u32| peer == Rank(1) && number == 0;
         for number in 1..4 {
             copy(&mut outbox, (&others, 1 + u64::from(number)), 1, number, quick);
