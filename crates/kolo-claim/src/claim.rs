@@ -1,4 +1,4 @@
-//! A claim as it is written, and what somebody who wants one has to say.
+//! A claim as it is written, and the facts about a candidate for one.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,51 +8,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::owner::Owner;
 
-/// Who writes a folder, since when, and for which job.
+/// The right to write a folder: the owner, its job, and the time of the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// A later claim has a larger one. From 1.
+    /// Number of the claim, from 1; a later claim has a larger one.
     pub term: u64,
-    /// Tells the claim from all others.
+    /// Identifier of the claim, unique among all claims.
     pub id: String,
-    /// The job for which its owner writes.
+    /// The job for which the owner writes.
     pub job: String,
-    /// Which generation of that job.
+    /// The generation of that job.
     pub generation: u64,
     /// The process that writes.
     pub owner: Owner,
-    /// Since when, in seconds since 1970 by its host's clock.
+    /// Time of the claim, in seconds since 1970 by its host's clock.
     pub since_unix: u64,
 }
 
-/// Somebody who wants to write a folder.
+/// A process that wants to write a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// The id that its claim will have ([`Candidate::new_id`]).
+    /// Id of its future claim ([`Candidate::new_id`]).
     pub id: String,
     /// Its job. Two jobs never have the same one.
     pub job: String,
     /// The generation of that job for which it would write.
     pub generation: u64,
-    /// Ids of the earlier claims of its job, as far as its members know them. Where a job is cut in two, one
-    /// part does not know the claims that the other has made since.
+    /// Ids of the job's earlier claims that this part of the job knows. After a network partition, one
+    /// part does not know the other part's later claims.
     pub known: Vec<String>,
-    /// Whether its job has held the folder already: then a claim that it does not know was made since, and
-    /// what stands in the folder is further than the job's own state.
+    /// True if its job has held the folder already. Then an unknown claim is a later one, and the
+    /// folder's content is ahead of the job's own state.
     pub has_held: bool,
-    /// Takes the folder from whoever has it.
+    /// Takes the folder from any owner.
     pub take_over: bool,
 }
 
 impl Candidate {
-    /// The only generation of a job of its own.
+    /// Creates a candidate of a new job with one generation.
     pub fn alone() -> Candidate {
         let id = Candidate::new_id();
         let (job, known) = (id.clone(), Vec::new());
         Candidate { id, job, generation: 1, known, has_held: false, take_over: false }
     }
 
-    /// An id that no other claim has, of whatever host and process.
+    /// Creates an id that no other claim has, on any host and in any process.
     pub fn new_id() -> String {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let Owner { host, pid, .. } = Owner::this_process();
@@ -60,7 +60,7 @@ impl Candidate {
         format!("{host}-{pid}-{time:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Its claim, if it gets this term.
+    /// Creates the candidate's claim for a term.
     pub(crate) fn claim(&self, term: u64) -> Claim {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (id, job) = (self.id.clone(), self.job.clone());
@@ -75,8 +75,8 @@ impl fmt::Display for Claim {
     }
 }
 
-/// A time as people read it. The date is counted as by Howard Hinnant, "chrono-compatible low-level date
-/// algorithms", `civil_from_days`: in eras of 400 years that begin on the first of March.
+/// Formats a time for people. The date follows `civil_from_days` of Howard Hinnant, "chrono-compatible
+/// low-level date algorithms": eras of 400 years begin on the first of March.
 fn utc(unix: u64) -> String {
     let (days, seconds) = (unix / 86_400 + 719_468, unix % 86_400);
     let (era, day_of_era) = (days / 146_097, days % 146_097);

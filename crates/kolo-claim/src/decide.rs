@@ -1,27 +1,27 @@
-//! The rules: who gets a folder that another one may be writing.
+//! The rules: decide who gets a folder that another process may be writing.
 
 use crate::claim::Candidate;
 use crate::files::Standing;
 use crate::owner::{Liveness, Owner};
 
-/// What becomes of somebody who wants to write.
+/// Decision about a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The candidate may claim the next term.
     Take,
-    /// The owner cannot be asked: the candidate looks whether it renews its claim.
+    /// The owner's process cannot be checked: the candidate watches if it renews its claim.
     Watch,
     /// The owner writes, and the candidate does not.
     Refuse,
-    /// Another part of the candidate's own job has written since the two were parted: the candidate's state
-    /// is an old one, whether the other part still lives or not.
+    /// Another part of the candidate's own job has written since the job was split: the candidate's state
+    /// is outdated, even if the other part is dead.
     RefusePart,
-    /// Another job has taken the folder from the candidate's: its state is an old one as well.
+    /// Another job has taken the folder from the candidate's job: the candidate's state is outdated as well.
     RefuseFenced,
 }
 
-/// Decides about a candidate, and says why. `newest` is the newest claim of the folder, whose owner's
-/// liveness was looked at.
+/// Decides about a candidate, and gives the reason. `newest` is the newest claim of the folder, and
+/// `liveness` is that of its owner.
 pub fn decide(
     newest: Option<&Standing>,
     candidate: &Candidate,
@@ -84,7 +84,7 @@ mod tests {
         for liveness in [Liveness::Alive, Liveness::Dead, Liveness::Unknown] {
             assert_eq!(decide(&candidate("a", 3, &["old"]), liveness), Take);
         }
-        // The survivors of a generation that save what there is, when its rank 0 has died.
+        // After its rank 0 has died, the survivors of a generation save their state.
         for (liveness, decision) in
             [(Liveness::Alive, Refuse), (Liveness::Dead, Take), (Liveness::Unknown, Watch)]
         {

@@ -1,4 +1,4 @@
-//! Why somebody may not write a folder.
+//! Reasons why a process may not write a folder.
 
 use std::path::{Path, PathBuf};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::claim::Claim;
 
-/// Why somebody may not write a folder.
+/// Reason why a process may not write a folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else may write.
+    /// Another process may write the folder.
     #[error(transparent)]
     Refused(Box<Refusal>),
-    /// The folder is not there.
+    /// The folder does not exist.
     #[error("the folder {} is gone; bring it back", folder.display())]
     Gone {
         /// The folder.
@@ -24,10 +24,10 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Others have claimed every term that was tried.
+    /// Other processes have claimed every term that was tried.
     #[error("{}: other processes take each claim first", folder.display())]
     TermsTaken {
         /// The folder.
@@ -35,26 +35,26 @@ pub enum Error {
     },
 }
 
-/// Somebody else may write a folder, so this process may not.
+/// Refusal of a folder that another process may write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{} {}", folder.display(), in_words(*kind, by.as_ref()))]
 pub struct Refusal {
     /// The folder.
     pub folder: PathBuf,
-    /// Why this process may not.
+    /// Kind of the refusal.
     pub kind: RefusalKind,
-    /// The other one's claim; `None` if it cannot be read.
+    /// The other process's claim; `None` if it cannot be read.
     pub by: Option<Claim>,
 }
 
-/// Why a process may not write a folder.
+/// Kinds of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// Another process writes it.
+    /// Another process writes the folder.
     Taken,
     /// Another part of the same job has gone on without this one.
     OtherPart,
-    /// Another job has taken it from this one.
+    /// Another job has taken the folder from this one.
     Fenced,
 }
 

@@ -1,4 +1,4 @@
-//! A file that exactly one of all that want it can make.
+//! A file that exactly one of all its candidates can create.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -8,16 +8,16 @@ use kolo_durable::sync_folder;
 
 use crate::claim::Candidate;
 
-/// Makes a file, whole and durable. False if there is one of that name with other bytes: of several that try
-/// at the same time, on whatever hosts, one succeeds. So the bytes must tell who has made it.
+/// Creates a file, whole and durable. Returns false if a file of that name has other bytes: of several
+/// simultaneous callers on any hosts, one succeeds. So the bytes must identify their creator.
 ///
-/// It is written under a name of its own and gets its right name by a hard link: a name is given once, also
-/// where the answer is lost and the question asked again (open(2), on `O_EXCL` and NFS). Where the file
-/// system has no hard links `O_EXCL` has to do, and others may see a part of it.
+/// The file is written under a name of its own and gets its right name by a hard link. The link is made
+/// once, even if the server's answer is lost and the request is repeated (open(2), on `O_EXCL` and NFS).
+/// A file system without hard links has to use `O_EXCL`, and others may see a part of the file.
 ///
 /// # Errors
 ///
-/// The file, or another one beside it, cannot be written.
+/// The file, or its draft in the same folder, cannot be written.
 pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let draft = folder.join(format!(".draft-{}", Candidate::new_id()));
@@ -25,11 +25,11 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         Ok(_) => kolo_durable::hard_link(&draft, path),
         Err(error) => Err(error),
     };
-    // Half a file on a full disk, or a second name: of no use to anybody.
+    // The draft is a half-written file on a full disk, or a second name; nothing needs it.
     let removed = fs::remove_file(&draft);
     let created = match linked {
         Ok(()) => removed.map(|()| true),
-        // The first answer may have been lost, and the file be this one.
+        // The first answer may have been lost, so the file may be this one.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             Ok(fs::read(path).is_ok_and(|there| there == bytes))
         }
@@ -42,7 +42,7 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     Ok(created)
 }
 
-/// Writes a file that nobody else has made; false if there is one.
+/// Writes a new file; returns false if it exists.
 pub(crate) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(false),
@@ -50,18 +50,18 @@ pub(crate) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Writes a file that has just been made, or removes it: on a full disk half a file would have a name that
-/// nobody else can have.
+/// Writes a file that has just been created, or removes it: on a full disk a half-written file would keep
+/// a name that others need.
 fn fill(file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let filled = kolo_durable::fill(file, path, bytes);
     if filled.is_err() {
-        // Where that fails too, others find a file that cannot be read.
+        // If that fails too, other processes find an unreadable file.
         let _ = fs::remove_file(path);
     }
     filled
 }
 
-/// Whether a file system has no hard links, as FAT.
+/// Returns true if the file system has no hard links, such as FAT.
 fn has_no_links(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
 }

@@ -1,4 +1,4 @@
-//! The files in which claims stand, and how one is made that nobody else can have.
+//! The files of the claims, and their exclusive creation.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -13,14 +13,14 @@ use crate::error::Error;
 use crate::exclusive::create_exclusively;
 use crate::owner::{Liveness, Owner};
 
-/// In the folder that is claimed.
+/// Name of the folder of claims, in the claimed folder.
 const CLAIMS: &str = ".claims";
-/// What follows the name of a claim whose owner has given the folder back.
+/// Suffix of a claim whose owner has given the folder back.
 const ENDED: &str = ".ended";
-/// How often a list of the files may be out of date when the files are read.
+/// Number of times that a list of the files may be out of date when the files are read.
 const TRIES: usize = 100;
 
-/// The claims to one folder, in files of which usually one is there.
+/// The files of the claims to one folder, of which there is usually one.
 #[derive(Clone, Debug)]
 pub struct ClaimFiles {
     folder: PathBuf,
@@ -32,33 +32,33 @@ pub struct ClaimFiles {
 pub struct Standing {
     /// Its term.
     pub term: u64,
-    /// What it says; `None` if it is damaged, or half written where the file system has no hard links.
+    /// The claim; `None` if it is damaged, or half written on a file system without hard links.
     pub claim: Option<Claim>,
-    /// Whether its owner has given the folder back.
+    /// True if its owner has given the folder back.
     pub has_ended: bool,
-    /// When the owner renewed it last, by the file system's clock.
+    /// Time of its last renewal, by the file system's clock.
     pub renewed: SystemTime,
 }
 
 impl Standing {
-    /// For how long the claim has not been renewed.
+    /// Time since the last renewal.
     pub(crate) fn age(&self, now: SystemTime) -> Duration {
         now.duration_since(self.renewed).unwrap_or_default()
     }
 }
 
 impl ClaimFiles {
-    /// Those to this folder.
+    /// Returns the claim files of a folder.
     pub fn of(folder: &Path) -> ClaimFiles {
         ClaimFiles { folder: folder.to_owned(), claims: folder.join(CLAIMS) }
     }
 
-    /// The folder that is claimed.
+    /// The claimed folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Makes the place for claims. The folder itself is not made: one that is gone may come back.
+    /// Creates the folder of claims, but not the claimed folder: if that is gone, it may come back.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl ClaimFiles {
         }
     }
 
-    /// The newest claim, if there is one.
+    /// Returns the newest claim, if there is one.
     ///
     /// # Errors
     ///
@@ -81,9 +81,9 @@ impl ClaimFiles {
         self.newest_before(u64::MAX)
     }
 
-    /// The claim whose owner may write, or might have: the newest one, unless its claimant has died before it
-    /// removed an earlier claim. Such a claimant has written nothing, and the owner of the earlier claim goes
-    /// on. Claimants that cannot be asked count as dead after `lease`.
+    /// Returns the claim whose owner may write, or might have written. It is the newest one, unless its
+    /// claimant died before it removed an earlier claim. Such a claimant has written nothing, and the owner
+    /// of the earlier claim goes on. A claimant that cannot be checked counts as dead after `lease`.
     ///
     /// # Errors
     ///
@@ -105,13 +105,13 @@ impl ClaimFiles {
         Ok(Some(standing))
     }
 
-    /// The newest claim of an earlier term than this one.
+    /// Returns the newest claim of a term before this one.
     fn newest_before(&self, term: u64) -> Result<Option<Standing>, Error> {
         for _ in 0..TRIES {
             let earlier = self.terms()?.into_iter().filter(|(earlier, _)| *earlier < term);
             let Some((term, has_ended)) = earlier.max() else { return Ok(None) };
             let path = self.path(term, has_ended);
-            // It is opened before it is looked at: over NFS that is what asks the server.
+            // Opening the file before reading its time makes NFS ask the server.
             let read = File::open(&path).and_then(|file| {
                 let renewed = file.metadata()?.modified()?;
                 Ok((renewed, std::io::read_to_string(file)))
@@ -129,8 +129,8 @@ impl ClaimFiles {
         Err(Error::TermsTaken { folder: self.folder.clone() })
     }
 
-    /// Makes a claim of this term, durably. False if another one has that term, or a later one: of all that
-    /// try the same term one gets it.
+    /// Creates a claim, durably. Returns false if there is another claim with its term or a later one: of
+    /// all callers with the same term one succeeds.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl ClaimFiles {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(self.gone()),
             Err(e) => return Err(Error::file(&path, e)),
         }
-        // Whoever has looked long ago may get a term whose claim was removed since.
+        // A caller with an old list may get a term whose claim has been removed since.
         let newest = self.terms()?.into_iter().map(|(term, _)| term).max();
         let is_newest = newest.is_none_or(|newest| newest <= claim.term);
         if !is_newest {
@@ -152,11 +152,11 @@ impl ClaimFiles {
         Ok(is_newest)
     }
 
-    /// Removes all claims before this term, so that their owners know.
+    /// Removes all claims before this term, so that their owners notice.
     ///
     /// # Errors
     ///
-    /// One cannot be removed.
+    /// A claim cannot be removed.
     pub fn remove_before(&self, term: u64) -> Result<(), Error> {
         for (earlier, has_ended) in self.terms()?.into_iter().filter(|(earlier, _)| *earlier < term) {
             let path = self.path(earlier, has_ended);
@@ -168,11 +168,11 @@ impl ClaimFiles {
         sync_folder(&self.claims).map_err(|e| Error::file(&self.claims, e))
     }
 
-    /// Whether this claim still stands.
+    /// Returns true if this claim still stands.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, for another reason than that it is not there.
+    /// The file exists but cannot be read.
     pub(crate) fn stands(&self, claim: &Claim) -> Result<bool, Error> {
         let path = self.path(claim.term, false);
         match fs::read(&path) {
@@ -182,25 +182,25 @@ impl ClaimFiles {
         }
     }
 
-    /// Says that the owner lives, by the file system's clock.
+    /// Renews a claim, which shows that its owner lives, by the file system's clock.
     pub(crate) fn renew(&self, claim: &Claim) {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         let times = Timestamps { last_access: now, last_modification: now };
-        // A claim that is gone is found out by the next question.
+        // The next check notices if the claim is gone.
         let _ = utimensat(CWD, self.path(claim.term, false), &times, AtFlags::empty());
     }
 
-    /// Says that the owner does not write any more.
+    /// Marks a claim as ended: its owner does not write any more.
     pub(crate) fn end(&self, claim: &Claim) {
-        // Where a later claim has removed it there is nothing to say.
+        // If a later claim has removed it, there is nothing to mark.
         let _ = fs::rename(self.path(claim.term, false), self.path(claim.term, true));
     }
 
-    /// The time by the file system's clock, which on a shared one is the same for all hosts.
+    /// Returns the time by the file system's clock, which on a shared file system is the same for all hosts.
     ///
     /// # Errors
     ///
-    /// No file can be made.
+    /// No file can be created.
     pub(crate) fn now(&self) -> Result<SystemTime, Error> {
         let path = self.claims.join(format!(".now-{}", Candidate::new_id()));
         let made = File::create_new(&path).and_then(|file| file.metadata()?.modified());
@@ -208,12 +208,12 @@ impl ClaimFiles {
         made.map_err(|e| Error::file(&path, e))
     }
 
-    /// The error for a folder that is not there.
+    /// Returns the error for a folder that does not exist.
     pub(crate) fn gone(&self) -> Error {
         Error::Gone { folder: self.folder.clone() }
     }
 
-    /// Terms of all claims, and whether they have ended.
+    /// Terms of all claims, and whether each has ended.
     fn terms(&self) -> Result<Vec<(u64, bool)>, Error> {
         let entries = match fs::read_dir(&self.claims) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -239,7 +239,7 @@ impl ClaimFiles {
 }
 
 fn text(claim: &Claim) -> Vec<u8> {
-    // Numbers and strings can always be written.
+    // Serializing numbers and strings cannot fail.
     let mut text = serde_json::to_vec_pretty(claim).unwrap_or_default();
     text.push(b'\n');
     text

@@ -1,5 +1,5 @@
-//! The decoder of this crate that reads bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
+//! Decoder of this crate that reads bytes from outside, for `fuzz/`. Only in tests and with the feature
+//! `fuzzing`; not part of the public interface.
 
 use std::time::SystemTime;
 
@@ -8,10 +8,10 @@ use crate::decide::decide;
 use crate::files::Standing;
 use crate::owner::Liveness;
 
-/// Takes any bytes without a panic, whatever it makes of them.
+/// A decoder, which must take any bytes without a panic.
 pub type Decoder = fn(&[u8]);
 
-/// The targets of this crate: the name of each, and its decoder.
+/// Names of the fuzzing targets, and their decoders.
 pub const TARGETS: &[(&str, Decoder)] = &[("claim", claim)];
 
 /// Decodes a claim, and decides about it.
@@ -27,7 +27,7 @@ pub fn claim(bytes: &[u8]) {
     }
 }
 
-/// Good bytes for every target: its name, the name of the seed, and the bytes.
+/// Valid bytes for every target: the target's name, the seed's name, and the bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let text = r#"{"term":2,"id":"a-7-0-0","job":"a","generation":3,"owner":{"host":"a","pid":7,"started":1,
         "place":["boot","pid:[1]"]},"since_unix":1700000000}"#;

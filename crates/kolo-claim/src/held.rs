@@ -1,4 +1,4 @@
-//! A claim that this process holds: asked before each write, renewed meanwhile, given back at the end.
+//! A claim that this process holds: checked before each write, renewed meanwhile, given back at the end.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -14,16 +14,16 @@ pub struct Held {
     files: ClaimFiles,
     claim: Claim,
     gives_back: bool,
-    /// Ends the thread when it is dropped.
+    /// Sender that ends the thread when it is dropped, and the thread.
     renewing: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Held {
-    /// Takes care of a claim that has just been made.
+    /// Holds a claim that has just been created.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system refuses a thread.
     pub(crate) fn new(files: ClaimFiles, claim: Claim, beat: Duration) -> Result<Held, Error> {
         let (end, ended) = channel();
         let (own_files, own_claim) = (files.clone(), claim.clone());
@@ -42,17 +42,17 @@ impl Held {
         &self.claim
     }
 
-    /// To be asked before each write: whether this process may write. Costs the reading of a small file.
+    /// Checks that this process may write. Call it before each write. Costs the reading of a small file.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`]: another one has claimed the folder since. [`Error::Gone`]: the folder is not
-    /// there, and may come back.
+    /// [`Error::Refused`]: another process has claimed the folder since. [`Error::Gone`]: the folder does
+    /// not exist, but may come back.
     pub fn check(&self) -> Result<(), Error> {
         if self.files.stands(&self.claim)? {
             return Ok(());
         }
-        // A folder may go and come between two looks.
+        // The folder may disappear and return between two checks.
         let newest = self.files.newest()?;
         if newest.is_none() || self.files.stands(&self.claim)? {
             return Err(self.files.gone());
@@ -71,7 +71,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.renewing.take() {
             drop(end);
-            // It cannot panic.
+            // The thread cannot panic.
             let _ = thread.join();
         }
         if self.gives_back {

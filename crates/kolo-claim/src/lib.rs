@@ -1,19 +1,19 @@
-//! Who may write a folder that several processes or hosts reach.
+//! Exclusive write access to a folder that several processes or hosts reach.
 //!
-//! The folder holds *claims*: files, each with a number, the *term*. The newest claim's owner may write, and
-//! asks before each write whether its claim is still there ([`Held::check`]); a later claim removes it. Of
-//! two processes that claim the same term exactly one gets it ([`ClaimFiles::create`]).
+//! The folder holds *claims*: files, each with a number, the *term*. The newest claim's owner may write.
+//! Before each write it checks that its claim is still there ([`Held::check`]), because a later claim
+//! removes it. Of two processes that claim the same term exactly one gets it ([`ClaimFiles::create`]).
 //!
-//! [`take`] claims a folder by the rules of [`decide`]: a free folder, or one whose owner is dead, goes to
-//! whoever asks; the next generation of the owner's own job takes it from the living; everybody else is
-//! refused with the owner's name. An owner that cannot be asked, because it is on another host, renews its
-//! claim every few seconds, and counts as dead when it has not done so for [`Timing::lease`].
+//! [`take`] claims a folder by the rules of [`decide`]. A free folder, or one whose owner is dead, goes
+//! to any candidate. The next generation of the owner's own job takes it from a living owner. All other
+//! candidates are refused with the owner's name. An owner on another host cannot be checked; it renews
+//! its claim every few seconds, and counts as dead if it has not done so for [`Timing::lease`].
 //!
-//! A claimant removes earlier claims before it writes. One that has died before it could has written nothing,
-//! and the owner of the earlier claim goes on ([`ClaimFiles::in_force`]).
+//! A claimant removes earlier claims before it writes. A claimant that dies before that has written
+//! nothing, and the owner of the earlier claim goes on ([`ClaimFiles::in_force`]).
 //!
-//! Between the question and the write a process can be stopped, and continue as one that is fenced off: a
-//! file system has no write that depends on a claim. What it may still do then is that one write.
+//! A process can be stopped between the check and the write, and continue after it has been fenced off,
+//! because a file system has no write that depends on a claim. It can then still do that one write.
 
 mod claim;
 mod decide;

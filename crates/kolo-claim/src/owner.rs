@@ -1,4 +1,4 @@
-//! The process that has made a claim, and whether it lives.
+//! The process that has made a claim, and its liveness.
 
 use std::fmt;
 use std::fs;
@@ -9,38 +9,38 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-/// A process, told from every other one of any host and any time.
+/// A process, distinct from every other one of any host and any time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Name of its host.
     pub host: String,
-    /// Its number there.
+    /// Process number on its host.
     pub pid: u32,
-    /// When it was started, in clock ticks since the host's start: numbers of processes are used again.
-    /// `None` where the system does not say.
+    /// Start of the process, in clock ticks since the host's start, because process numbers are reused.
+    /// `None` if the system does not report it.
     started: Option<u64>,
-    /// The start of its host, and the space of process numbers (a container's own) that its number is of.
-    /// `None` where the system does not say.
+    /// Boot id of the host, and the process number's namespace (a container has its own). `None` if the
+    /// system does not report them.
     place: Option<(String, String)>,
-    /// Drawn by the process: machines that were restored from one snapshot have the same `place`, and the same
-    /// numbers. `None` where the system draws none.
+    /// Random id of the process: machines restored from one snapshot have the same `place` and the same
+    /// numbers. `None` if the system provides none.
     #[serde(default)]
     drawn: Option<String>,
 }
 
-/// Whether a process lives.
+/// Liveness of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It does.
+    /// The process lives.
     Alive,
-    /// It has ended.
+    /// The process has ended.
     Dead,
-    /// It cannot be asked from here: it is on another host, or in another container.
+    /// The process cannot be checked from here: it is on another host, or in another container.
     Unknown,
 }
 
 impl Owner {
-    /// This very process.
+    /// Returns the current process.
     pub fn this_process() -> Owner {
         let pid = std::process::id();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -55,18 +55,18 @@ impl Owner {
         Owner { host, pid, started: process(pid).map(|process| process.started), place, drawn }
     }
 
-    /// Whether the process lives, as far as can be told from here.
+    /// Liveness of the process, as far as this process can check it.
     pub fn liveness(&self) -> Liveness {
         let here = Owner::this_process();
         if self.place.is_none() || self.place != here.place {
             return Liveness::Unknown;
         }
         if self.pid == here.pid && self.started == here.started && self.drawn != here.drawn {
-            // Its number is this process's, so it is that of another machine.
+            // The process with this number is this one, so the owner is on another machine.
             return Liveness::Unknown;
         }
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Liveness::Dead };
-        // Also where `/proc` shows one's own processes only.
+        // This check works even if `/proc` shows only a user's own processes.
         if test_kill_process(pid) == Err(Errno::SRCH) {
             return Liveness::Dead;
         }
@@ -100,7 +100,7 @@ struct Process {
     started: u64,
 }
 
-/// What `/proc/<pid>/stat` says; the program's name in it stands in parentheses and may hold anything.
+/// Reads `/proc/<pid>/stat`; the program's name in it stands in parentheses and may contain anything.
 fn process(pid: u32) -> Option<Process> {
     let stat = match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Err(e) if e.kind() == ErrorKind::NotFound => return None,

@@ -1,4 +1,5 @@
-//! Claiming a folder: looks who has it, asks whether that one lives, and takes what may be taken.
+//! Claiming a folder: finds its owner, checks that owner's liveness, and claims the folder if the rules
+//! allow it.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -11,15 +12,15 @@ use crate::files::{ClaimFiles, Standing};
 use crate::held::Held;
 use crate::owner::Liveness;
 
-/// How often another candidate may be quicker.
+/// Number of times that another candidate may be faster.
 const TRIES: usize = 100;
 
 /// The times by which owners on other hosts are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// An owner renews its claim so often.
+    /// Time between two renewals of a claim.
     pub beat: Duration,
-    /// An owner that cannot be asked is dead when its claim has not been renewed for so long, by the file
+    /// Time without a renewal after which an owner that cannot be checked counts as dead, by the file
     /// system's clock.
     pub lease: Duration,
     /// Time between two looks at the claim of such an owner.
@@ -27,29 +28,29 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// Every five seconds, and half a minute.
+    /// Renewals every five seconds, and a lease of half a minute.
     fn default() -> Self {
         let look = Duration::from_millis(500);
         Timing { beat: Duration::from_secs(5), lease: Duration::from_secs(30), look }
     }
 }
 
-/// Claims a folder. Waits where the owner is on another host, until its lease is over or it is seen to live,
-/// and tells `waits` of that first.
+/// Claims a folder. If the owner is on another host, calls `waits` and then waits until the owner's lease
+/// is over or the owner is seen to live.
 ///
 /// # Errors
 ///
-/// [`Error::Refused`]: another one writes it. Else the folder is gone or cannot be
+/// [`Error::Refused`]: another process writes the folder. Otherwise the folder is gone or cannot be
 /// written to.
 pub fn take(folder: &Path, candidate: &Candidate, waits: impl FnMut(&Standing)) -> Result<Held, Error> {
     take_with(folder, candidate, Timing::default(), waits)
 }
 
-/// As [`take`], with other times.
+/// Claims a folder as [`take`] does, with other times.
 ///
 /// # Errors
 ///
-/// As [`take`].
+/// Same as [`take`].
 pub fn take_with(
     folder: &Path,
     candidate: &Candidate,
@@ -61,7 +62,7 @@ pub fn take_with(
     for _ in 0..TRIES {
         let claim: Claim = candidate.claim(next_term(&files, candidate, timing, &mut waits)?);
         if files.create(&claim)? {
-            // From here on the last owner knows. Nothing has been written before.
+            // From here on the previous owner knows. Nothing has been written before.
             files.remove_before(claim.term)?;
             return Held::new(files, claim, timing.beat);
         }
@@ -69,25 +70,25 @@ pub fn take_with(
     Err(Error::TermsTaken { folder: folder.to_owned() })
 }
 
-/// Waits as [`take`] until the folder could be claimed, and does not.
+/// Waits as [`take`] does until the folder could be claimed, but does not claim it.
 ///
 /// # Errors
 ///
-/// As [`take`].
+/// Same as [`take`].
 pub fn wait_until_free(
     folder: &Path,
     candidate: &Candidate,
     mut waits: impl FnMut(&Standing),
 ) -> Result<(), Error> {
     let files = ClaimFiles::of(folder);
-    // Where nothing was ever claimed there is nothing to be made.
+    // Without any claim there is no need to create the folder of claims.
     if files.newest()?.is_none() {
         return Ok(());
     }
     next_term(&files, candidate, Timing::default(), &mut waits).map(drop)
 }
 
-/// The term that the candidate may claim.
+/// Returns the term that the candidate may claim.
 fn next_term(
     files: &ClaimFiles,
     candidate: &Candidate,
@@ -104,7 +105,7 @@ fn next_term(
         let Some(standing) = newest else { return Ok(1) };
         let refused = |kind, standing: Standing| Err(Error::refused(kind, files.folder(), standing.claim));
         match decision {
-            // Also where the newest claimant has died before it had the folder, its term is used up.
+            // The newest claimant's term is used up even if it died before it had the folder.
             Decision::Take => return Ok(term.max(standing.term) + 1),
             Decision::Refuse => return refused(RefusalKind::Taken, standing),
             Decision::RefusePart => return refused(RefusalKind::OtherPart, standing),
@@ -143,7 +144,7 @@ mod tests {
         take_with(folder, candidate, TIMING, |_| {})
     }
 
-    /// Makes the claim of a process on another host, which cannot be asked.
+    /// Creates the claim of a process on another host, which cannot be checked.
     fn claim_elsewhere(folder: &Path) -> (ClaimFiles, Claim) {
         let files = ClaimFiles::of(folder);
         files.open().unwrap();
@@ -166,12 +167,12 @@ mod tests {
         let error = first.check().unwrap_err();
         let Error::Refused(refusal) = error else { panic!("{error}") };
         assert_eq!((refusal.kind, refusal.by.as_ref()), (RefusalKind::Fenced, Some(second.claim())));
-        // It changes nothing any more, also at its end.
+        // The fenced claim changes nothing any more, not even when it is dropped.
         drop(first);
         second.check().unwrap();
     }
 
-    /// A claim of a process that has ended since.
+    /// Creates the claim of a process that has ended since.
     fn claim_of_dead(folder: &Path, candidate: &Candidate, term: u64) -> Claim {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
@@ -183,7 +184,7 @@ mod tests {
         claim
     }
 
-    /// Another job may take the folder from an owner that is alive, as its user says, and dies at once.
+    /// Another job forces its claim to the folder of a living owner, and dies at once.
     #[test]
     fn a_claimant_that_dies_before_it_fences_off_the_owner_has_nothing() {
         let folder = tempfile::tempdir().unwrap();
@@ -201,7 +202,7 @@ mod tests {
             panic!("the folder of an owner that lives is taken")
         };
         assert_eq!((refusal.kind, refusal.by.as_ref()), (RefusalKind::Taken, Some(&first)));
-        // The owner's own job goes on with the folder, which nobody else has held.
+        // The owner's own job goes on with the folder, which no other job has held.
         let known = vec![first.id.clone()];
         let next = Candidate { id: Candidate::new_id(), generation: 2, known, has_held: true, ..job };
         assert_eq!(taken(folder.path(), &next).unwrap().claim().term, 4);
@@ -209,7 +210,7 @@ mod tests {
         owner.wait().unwrap();
     }
 
-    /// One that has fenced the owner off may have written.
+    /// A claimant that has fenced the owner off may have written.
     #[test]
     fn a_claimant_that_dies_when_it_has_the_folder_is_its_last_owner() {
         let folder = tempfile::tempdir().unwrap();
@@ -254,11 +255,11 @@ mod tests {
         let mut told = 0;
         let renew = |_: &Standing| {
             told += 1;
-            // The next look comes later, by whatever the file system's clock counts in.
+            // The next look comes later, whatever the resolution of the file system's clock.
             sleep(Duration::from_millis(50));
             files.renew(&claim);
         };
-        // A lease that ends in no test.
+        // A lease that outlasts any test.
         let timing = Timing { lease: Duration::from_secs(3600), ..TIMING };
         let error = take_with(folder.path(), &Candidate::alone(), timing, renew).unwrap_err();
         let words = error.to_string();
@@ -296,7 +297,7 @@ mod tests {
         held.check().unwrap();
     }
 
-    /// What a power failure may show: a claim that is there is whole, and so is the place of the claims.
+    /// After any power failure, a claim and the folder of claims are whole or absent.
     #[test]
     fn claims_are_written_durably() {
         let folder = tempfile::tempdir().unwrap();

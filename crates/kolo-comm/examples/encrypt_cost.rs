@@ -1,5 +1,5 @@
-//! What `KOLO_ENCRYPT=1` costs: two ranks over TCP, all-reduces alternately in a plain and in an encrypted
-//! group.
+//! The cost of `KOLO_ENCRYPT=1`: two ranks over TCP, all-reduces alternately in a plain and in an
+//! encrypted group.
 //!
 //! `cargo run --release -p kolo-comm --example encrypt_cost`
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank, TCP, Token};
 
-/// All gradients of ResNet-18, 46.8 MB, and a small message.
+/// All gradients of ResNet-18, 46.8 MB, and smaller messages; the second number is that of the rounds.
 const LENGTHS: [(usize, usize); 3] = [(11_699_132, 40), (262_144, 400), (256, 4000)];
 
 fn group(rank: usize, master: SocketAddr, encrypt: bool) -> Result<Group, Error> {
@@ -56,7 +56,7 @@ fn rank(rank: usize, masters: [SocketAddr; 2]) -> Result<(), Error> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // Both at once, so that they differ.
+    // Both listeners are open at once, so the ports differ.
     let ports = [TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?];
     let masters = [ports[0].local_addr()?, ports[1].local_addr()?];
     drop(ports);

@@ -71,9 +71,8 @@ pub trait Backend: Send {
     /// Name of the transport between the ranks, for logs and tables.
     fn name(&self) -> &'static str;
 
-    /// Distance between the ranks, as far as the backend knows it; a long distance calls for small
-    /// buckets. A backend that hides its network, as MPI does, is already tuned for it and counts as
-    /// near.
+    /// Distance between the ranks, as far as the backend knows it; a long distance calls for small buckets.
+    /// A backend that hides its network, as MPI does, is already tuned for it and counts as near.
     fn reach(&self) -> Distance {
         Distance::Host
     }
@@ -114,9 +113,8 @@ pub trait Backend: Send {
     /// Waits for messages that may still be in flight when a rank leaves in good order.
     fn finish(&mut self) {}
 
-    /// Creates a backend for `members` of this group, in which this rank becomes `rank`. All ranks call
-    /// it at once, each with the members of its own sub-group. Only for groups that transports do not
-    /// connect.
+    /// Creates a backend for `members` of this group, in which this rank becomes `rank`. All ranks call it
+    /// at once, each with the members of its own sub-group. Only for groups that transports do not connect.
     ///
     /// # Errors
     ///
@@ -145,8 +143,7 @@ pub trait Backend: Send {
     /// sum changes its bits; `None` leaves the choice to the backend.
     fn prefer(&mut self, _algorithm: Option<&'static Algorithm>) {}
 
-    /// Number of connections between two ranks that messages take turns on, and number of open
-    /// connections.
+    /// Number of connections between two ranks that messages take turns on, and number of open connections.
     fn streams(&self) -> (usize, usize) {
         (1, 1)
     }

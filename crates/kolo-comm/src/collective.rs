@@ -58,12 +58,10 @@ pub enum Collective {
     Exchange {
         /// Messages that this rank sends.
         send: Arc<[Message]>,
-        /// Messages that this rank receives. Several messages from one rank are in the order of its
-        /// `send`.
+        /// Messages that this rank receives. Several messages from one rank are in the order of its `send`.
         receive: Arc<[Message]>,
     },
-    /// No rank continues before all ranks have called it. The buffer has one element of unspecified
-    /// value.
+    /// No rank continues before all ranks have called it. The buffer has one element of unspecified value.
     Barrier,
 }
 
@@ -210,8 +208,7 @@ fn check_message(message: &Message, rank: Rank, world: usize, elements: usize) -
     Err(InvalidCall::Message { rank, peer, start, len, world, elements })
 }
 
-/// Checks that no element is both sent and received: a peer may read a sent element at any time
-/// meanwhile.
+/// Checks that no element is both sent and received: a peer may read a sent element at any time meanwhile.
 fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), InvalidCall> {
     let of = |messages: &[Message], sent: bool| -> Vec<(usize, usize, bool)> {
         let full = messages.iter().map(|message| message.range).filter(|range| range.len > 0);

@@ -107,8 +107,7 @@ pub trait Collectives {
         self.run(&Collective::AllReduce(op), buffer)
     }
 
-    /// Rank r ends with the combination of all ranks' chunk r, in its own chunk r; the rest is
-    /// unspecified.
+    /// Rank r ends with the combination of all ranks' chunk r, in its own chunk r; the rest is unspecified.
     ///
     /// # Errors
     ///

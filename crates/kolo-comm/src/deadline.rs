@@ -59,8 +59,7 @@ impl Deadline {
         }
     }
 
-    /// Records the end of a collective. `began` is when this rank first waited for others in it, if it
-    /// did.
+    /// Records the end of a collective. `began` is when this rank first waited for others in it, if it did.
     pub(crate) fn over(&mut self, began: Option<Instant>, result: &Result<(), Error>) {
         let took = began.map_or(Duration::ZERO, |began| began.elapsed());
         match (self, result) {

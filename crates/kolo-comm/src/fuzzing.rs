@@ -82,8 +82,7 @@ pub fn mailbox_slot(bytes: &[u8]) {
         within: [word(5), word(6)],
     };
     let expected = usize::from(u16::from_le_bytes(*expected));
-    // After a rank's memory is gone the decoder waits for the report of its failure; here that has
-    // arrived.
+    // After a rank's memory is gone the decoder waits for the report of its failure; here that has arrived.
     liveness.fail(Error::Died { rank: Rank(1) });
     if let Err(error) = slot::receive(&told, expected, &context(&liveness)) {
         let _ = error.to_string();

@@ -18,12 +18,10 @@ pub trait JobMembership: Send {
     ///
     /// # Errors
     ///
-    /// Generations are no longer formed, or too few workers have arrived for too long
-    /// ([`Error::TooFew`]).
+    /// Generations are no longer formed, or too few workers have arrived for too long ([`Error::TooFew`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error>;
 
-    /// Records that this worker has the state of the job, so a later generation need not start from
-    /// scratch.
+    /// Records that this worker has the state of the job, so a later generation need not start from scratch.
     fn set_has_state(&mut self);
 
     /// Records that a step is done. The times of steps determine how long to wait for a silent worker.

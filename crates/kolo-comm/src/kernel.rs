@@ -1,8 +1,7 @@
 //! The arithmetic of a reduction: adds many contributions into one sum, in tree order.
 //!
-//! It works in blocks that stay in the first-level cache, so it reads every contribution once and writes
-//! the result once, however many contributions there are. 16-bit floats are added in `f32` and rounded
-//! once.
+//! It works in blocks that stay in the first-level cache, so it reads every contribution once and writes the
+//! result once, however many contributions there are. 16-bit floats are added in `f32` and rounded once.
 
 use std::any::TypeId;
 

@@ -32,8 +32,7 @@ pub struct Options {
     /// The backend that runs the collectives instead of Kolo's own schedules over its own transports.
     pub backend: Option<&'static BackendKind>,
     /// The only transport to use. By default any two ranks take the first of
-    /// [`TRANSPORTS`](crate::TRANSPORTS) that connects them: shared memory within a host, TCP between
-    /// hosts.
+    /// [`TRANSPORTS`](crate::TRANSPORTS) that connects them: shared memory within a host, TCP between hosts.
     pub transport: Option<&'static TransportKind>,
     /// Longest time that a rank waits for others, at the rendezvous and in a collective. By default ranks
     /// have five minutes to arrive. A collective has 20 times the longest one so far, at least two

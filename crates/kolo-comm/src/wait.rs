@@ -1,5 +1,4 @@
-//! How a collective waits for its peers: for how long, in which manner, and when waiting makes no sense any
-//! more.
+//! Waiting of a collective for its peers: for how long, in which manner, and until when it makes sense.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -9,33 +8,33 @@ use kolo_schedule::Rank;
 
 use crate::fingerprint::Fingerprint;
 
-/// What the thread that has asked for a collective does while it runs.
+/// Activity of the caller's thread while a collective runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitMode {
-    /// It waits: the sooner it is over, the better.
+    /// The thread waits: the sooner the collective is over, the better.
     Blocking,
-    /// It computes: the less of its core is taken away, the better.
+    /// The thread computes: the less the collective takes of its core, the better.
     Background,
 }
 
-/// How long one collective waits, and for what. Peers are ranks of the group; errors name the job's ranks.
+/// The limits of one collective's waits, and its call. Peers are ranks of the group; errors name the
+/// job's ranks.
 pub(crate) struct WaitContext<'a> {
     pub(crate) here: Rank,
-    /// The job's rank of each of the group's.
+    /// The job's rank of each rank of the group.
     pub(crate) members: &'a [Rank],
     pub(crate) call: Fingerprint,
     pub(crate) mode: WaitMode,
     pub(crate) timeout: Duration,
     pub(crate) liveness: &'a Liveness,
-    /// When this rank first waited in earnest: a collective of less than a microsecond does not look at
-    /// clocks.
+    /// Time at which this rank first slept; a collective of less than a microsecond does not read clocks.
     pub(crate) began: Cell<Option<Instant>>,
-    /// When it last looked whether waiting still makes sense.
+    /// Time of the last check that waiting still makes sense.
     pub(crate) looked: Cell<Option<Instant>>,
 }
 
-/// A rank that waits looks at the clock much more often than this. If it has not for longer it did not run:
-/// it was stopped, or its machine was, and likely the peers with it. That time does not count.
+/// Absence after which waited time does not count. A waiting rank reads the clock much more often. After
+/// a longer pause it, or its machine, was stopped, and likely the peers, too.
 const ABSENT: Duration = Duration::from_secs(2);
 
 impl WaitContext<'_> {
@@ -45,17 +44,17 @@ impl WaitContext<'_> {
         began + self.timeout
     }
 
-    /// The job's rank of one of the group's.
+    /// The job's rank of a rank of the group.
     pub(crate) fn name(&self, rank: Rank) -> Rank {
         self.members[rank.0]
     }
 
-    /// Notes that this rank waits for `peer`, until the note is dropped.
+    /// Records that this rank waits for `peer` until the guard is dropped.
     pub(crate) fn waiting(&self, peer: Rank) -> WaitGuard<'_> {
         self.liveness.begin_wait(self.name(self.here), self.name(peer), self.deadline())
     }
 
-    /// Whether waiting for `peer` still makes sense.
+    /// Checks that waiting for `peer` still makes sense.
     pub(crate) fn check(&self, peer: Rank) -> Result<(), Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
@@ -72,7 +71,7 @@ impl WaitContext<'_> {
         Ok(())
     }
 
-    /// Gives the peers time again for which this rank did not run.
+    /// Extends the peers' time by the time in which this rank did not run.
     fn forget_absence(&self, now: Instant) {
         let last = self.looked.replace(Some(now)).unwrap_or(now);
         let away = now.saturating_duration_since(last);
@@ -84,7 +83,7 @@ impl WaitContext<'_> {
         }
     }
 
-    /// How long one sleep may last. Wakers end it earlier; the bound is for a clock that needs looking at.
+    /// Longest time of one sleep. Wakers end it earlier; the limit makes the rank look at the clock.
     pub(crate) fn sleep_limit(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(200);
         self.deadline().saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)

@@ -1,5 +1,5 @@
-//! Started collectives, sums in tree order, wrong calls, sub-groups. Every operation in every way is in
-//! `matrix.rs`.
+//! Started collectives, sums in tree order, invalid calls and sub-groups. `matrix.rs` tests every
+//! operation in every way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
 use kolo_testing::{ALL, Over, spawn};
 
-/// Numbers whose sums depend on the order of additions.
+/// Returns numbers whose sums depend on the order of additions.
 fn number(rank: usize, index: usize) -> f32 {
     ((rank * 7919 + index * 104_729) as f32 * 0.001).sin() * 10f32.powi((index % 7) as i32 - 3)
 }
 
-/// The sum over ranks `first .. first + count` in the order of the tree.
+/// Sums ranks `first .. first + count` in tree order.
 fn tree_sum(first: usize, count: usize, value: &impl Fn(usize) -> f32) -> f32 {
     if count == 1 {
         return value(first);
@@ -52,7 +52,7 @@ fn started_collectives_run_in_order_and_mix_with_blocking_ones() {
 
 #[test]
 fn many_tensors_at_once() {
-    // Together more than one pack; some of them longer than one.
+    // Together more than one pack; some tensors are longer than a pack.
     let lens = [0usize, 1, 700, 300_000, 1_500_000, 3, 0, 900_000, 250_000, 5];
     for over in ALL {
         for result in spawn(over, 3, &Options::default(), |group| {
@@ -73,13 +73,12 @@ fn many_tensors_at_once() {
     }
 }
 
-/// What one collective leaves behind must not show in the next: memory is used again, and some ranks are
-/// always ahead.
+/// Leftovers of one collective must not affect the next: memory is reused, and some ranks are always ahead.
 #[test]
 fn long_and_short_ones_in_any_order() {
     const WORLD: usize = 5;
     const CALLS: u64 = 200;
-    // What the cost model picks, and what copies most.
+    // The choice of the cost model, and the algorithm that copies most.
     let one_shot = ALGORITHMS.iter().find(|algorithm| algorithm.name == "one-shot");
     for (over, algorithm) in ALL.into_iter().flat_map(|over| [(over, None), (over, one_shot)]) {
         let options = Options { algorithm, ..Options::default() };
@@ -163,7 +162,7 @@ fn wrong_calls_are_refused_and_harm_nobody() {
             assert!(wrong.to_string().contains("rank 2"), "{wrong}");
             let foreign = Group::alone().alloc::<f32>(4).unwrap();
             assert!(group.run(&Collective::AllReduce(Op::Sum), foreign).is_err());
-            // A peer would read what is being written.
+            // A peer would read elements while they are written.
             let peer = Rank(1 - group.rank().0);
             let message =
                 |start| -> Arc<[Message]> { [Message { peer, range: Range { start, len: 3 } }].into() };
@@ -190,7 +189,8 @@ fn the_environment_chooses_the_transport() {
     assert!(mixed.into_iter().map(Result::unwrap).eq(["shm+tcp", "shm+tcp", "tcp"]));
 }
 
-/// Odd and even ranks, the highest first, with collectives of their own between those of all.
+/// Splits odd and even ranks, the highest first; each half runs its own collectives between those of all
+/// ranks.
 #[test]
 fn a_group_splits_by_colour_and_key() {
     for over in ALL {
@@ -207,7 +207,7 @@ fn a_group_splits_by_colour_and_key() {
                 group.all_reduce(&mut data, Op::Max).unwrap();
                 assert_eq!(data, vec![6; len]);
             }
-            // Memory of the whole group serves the part, and a part of the part is a group, too.
+            // The sub-group takes a buffer of the whole group, and can be split again.
             let buffer = half.run(&Collective::Broadcast(Rank(0)), group.copied(&[rank as u8]).unwrap());
             assert_eq!(buffer.unwrap()[0], if rank % 2 == 0 { 4 } else { 3 });
             let quarter = half.split((half.rank() == Rank(0)).then_some(7), 0).unwrap();
@@ -239,7 +239,7 @@ fn nodes_and_their_first_ranks_are_groups() {
     }
 }
 
-/// Two groups at once, each on a thread of its own, in no common order.
+/// Two groups run at once, each on its own thread, in no common order.
 #[test]
 fn groups_can_be_used_at_the_same_time() {
     for over in ALL {
@@ -262,7 +262,7 @@ fn groups_can_be_used_at_the_same_time() {
     }
 }
 
-/// What a rank sent before it left arrives, also when the news of its leaving is faster.
+/// A rank's last message arrives even if the news that it has left is faster.
 #[test]
 fn a_message_outlives_its_sender() {
     let options = Options { delay: Duration::from_millis(20), ..Options::default() };
@@ -291,30 +291,30 @@ fn several_streams_and_distance_give_the_same() {
             group.all_reduce(&mut data, Op::Sum).unwrap();
             assert_eq!(data, vec![3.0; len]);
         }
-        // A message is under way for its delay, however quick the machine is.
+        // Every message takes at least its delay, however fast the machine is.
         assert!(began.elapsed() >= 3 * delay);
     }) {
         result.unwrap();
     }
 }
 
-/// Whom a rank has waited for: the one that came late, and nobody else, where everybody talks to everybody.
+/// Ranks report that they waited for the late rank, and for no other, where all ranks talk to each other.
 #[test]
 fn a_group_knows_for_whom_it_has_waited() {
     for over in ALL {
-        // Where other programs keep a rank from its core for long it is that one that is waited for.
+        // If other programs keep another rank from its core for long, ranks wait for that one.
         let tries: Vec<String> = (0..10).map_while(|_| late_rank_is_waited_for(over).err()).collect();
         assert!(tries.len() < 10, "{over:?}: {tries:?}");
     }
 }
 
-/// Rank 1 comes half a second after the others; or what those say of whom they have waited for.
+/// Lets rank 1 come half a second after the others; fails with the waits that those report.
 fn late_rank_is_waited_for(over: Over) -> Result<(), String> {
     let algorithm = ALGORITHMS.iter().find(|algorithm| algorithm.name == "one-shot");
     let options = Options { algorithm, ..Options::default() };
     let there = AtomicUsize::new(0);
     let waited = spawn(over, 3, &options, |group| {
-        // The measurements of a group that forms are over.
+        // After the barrier, the measurements of the new group are over.
         group.barrier().unwrap();
         let before = group.waited();
         if group.rank() == Rank(1) {

@@ -1,5 +1,5 @@
-//! Sums that are added when they are read: the bits of a sum in tree order, from memory that stays as it is
-//! until the last rank has read it.
+//! Deferred sums: they have the bits of a sum in tree order, and their memory stays unchanged until the
+//! last rank has read it.
 
 use std::collections::HashSet;
 use std::process::{Command, Stdio};
@@ -16,10 +16,10 @@ use kolo_testing::{Over, free_port, spawn};
 
 const IN_PLACE: [Over; 2] = [Over::THREADS, Over::SHM];
 
-/// Longer than what the reader adds at once.
+/// Longer than the block that the reader adds at once.
 const LEN: usize = 10_007;
 
-/// What a rank contributes in a round.
+/// Contribution of a rank in a round.
 fn value(rank: Rank, round: usize, index: usize) -> f32 {
     ((rank.0 * 7_919 + round * 977 + index * 31) as f32 * 0.37).sin() * 1e3
 }
@@ -42,7 +42,7 @@ fn try_start<T: Element>(
     Ok(group.defer_sums(vec![SumParts { contributions, len, buffer }])?.remove(0))
 }
 
-/// All of a sum, read in pieces that fit nothing.
+/// Reads all of a sum, in pieces of an odd length.
 fn read(sum: &mut DeferredSum<f32>) -> Vec<u32> {
     let mut all = vec![0.0; LEN];
     for (number, piece) in all.chunks_mut(1_234).enumerate() {
@@ -99,7 +99,7 @@ fn several_sums_are_made_together() {
                     expected.push((sum, buffer.len()));
                     sums.push(SumParts { contributions: contributions.clone(), len, buffer });
                 }
-                // Once behind something that is queued.
+                // In one round the sums queue behind a started collective.
                 let queued = (round == 2).then(|| group.start(Collective::Barrier, group.alloc(1).unwrap()));
                 let sums = group.defer_sums::<f32>(sums).unwrap();
                 assert_eq!(sums.len(), expected.len());
@@ -174,7 +174,7 @@ fn a_sum_outlives_the_groups_of_all_ranks() {
     }
 }
 
-/// One process dies when it has shown what it contributes: the other one can still read that.
+/// A process dies after it has shown its contribution; the other process can still read that.
 #[test]
 fn a_death_after_the_sum_was_started_takes_nothing_from_the_others() {
     let master = free_port();

@@ -1,4 +1,4 @@
-//! What the others learn when one rank does wrong: one error that names it, on every rank, soon.
+//! Failures of one rank: every other rank soon gets an error that names it.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ fn different_calls_are_found() {
             1 => group.all_reduce(&mut [0f32; 8], Op::Sum).unwrap_err(),
             _ => group.all_reduce(&mut [0f32; 9], Op::Sum).unwrap_err(),
         });
-        // The third rank may still be on its way into the group when the others find out.
+        // The third rank may still be joining the group when the others notice.
         for error in errors {
             let error = error.unwrap_or_else(|error| error);
             assert!(matches!(error, Error::Mismatch { .. }), "{over:?}: {error}");
@@ -52,7 +52,7 @@ fn a_rank_that_gives_up_is_named_with_its_reason() {
             }
             Some(group.barrier().unwrap_err())
         });
-        // Rank 1 may give up while others are still on their way into the group.
+        // Rank 1 may give up while others are still joining the group.
         for error in errors.into_iter().filter_map(|result| result.unwrap_or_else(Some)) {
             assert_eq!(error.to_string(), "rank 1 gave up: no more disk", "{over:?}");
         }
@@ -141,7 +141,7 @@ fn start(world: usize, over: &str, mode: &str, timeout: &str) -> Workers {
 }
 
 impl Workers {
-    /// Waits until a rank has said that it is ready.
+    /// Waits until a rank has printed that it is ready.
     fn ready(&mut self, rank: usize) {
         let mut seen = Vec::new();
         while !String::from_utf8_lossy(&seen).contains("ready") {
@@ -152,7 +152,7 @@ impl Workers {
         }
     }
 
-    /// All that a rank has still to say, until it ends.
+    /// Reads the rest of a rank's output, until the rank ends.
     fn rest(&mut self, rank: usize) -> String {
         let mut words = String::new();
         self.0[rank].stdout.as_mut().unwrap().read_to_string(&mut words).unwrap();
@@ -218,8 +218,8 @@ fn a_rank_that_may_open_no_more_files_says_so_and_to_the_others_it_has_given_up(
     let cause = "too many open files; this process may have 100: raise `ulimit -n`";
     for rank in 0..3 {
         let words = workers.rest(rank);
-        // After a failure in the middle of a collective the group is of no use any more. The first one may be
-        // over for those that need nothing of rank 1.
+        // A failure in the middle of a collective ends the group. The first collective may succeed on
+        // ranks that need nothing from rank 1.
         let first = words.lines().find_map(|line| line.strip_prefix("first: "));
         let last = words.lines().find_map(|line| line.strip_prefix("error: "));
         assert!(last.is_some() && (first.is_some() || rank != 1), "rank {rank} said {words}");

@@ -1,4 +1,4 @@
-//! Who may join a job: workers that know its token. Everybody else is refused, and the job does not notice.
+//! Admission to a job: only workers with its token may join. Refused callers do not disturb the job.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -28,7 +28,7 @@ fn join(rank: usize, world: usize, master: SocketAddr, options: &Options) -> Res
     )
 }
 
-/// Sums over the group until it is told to stop; says how often. All ranks stop after the same sum.
+/// Sums over the group until `stop` is set; returns how often. All ranks stop after the same sum.
 fn work(group: &Group, stop: &AtomicBool) -> usize {
     for count in 1.. {
         let mut data = vec![1f32; 3000];
@@ -42,7 +42,7 @@ fn work(group: &Group, stop: &AtomicBool) -> usize {
     unreachable!("an endless range")
 }
 
-/// A group of three forms and works while strangers do what they do to its store.
+/// Forms a group of three, which works while `strangers` attacks its store.
 fn undisturbed(options: &Options, strangers: impl FnOnce(SocketAddr)) {
     let (master, stop) = (free_port(), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn undisturbed(options: &Options, strangers: impl FnOnce(SocketAddr)) {
         };
         let mut ranks = vec![start(0), start(1)];
         strangers(master);
-        // The last one has to get through as well.
+        // The last rank has to get through as well.
         ranks.push(start(2));
         std::thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::SeqCst);
@@ -75,7 +75,7 @@ fn knock(master: SocketAddr) -> TcpStream {
     }
 }
 
-/// Reads until the other side ends the connection; says what came.
+/// Reads until the other side ends the connection; returns the bytes.
 fn until_closed(mut stream: TcpStream) -> Vec<u8> {
     let (mut said, mut bytes) = (Vec::new(), [0; 512]);
     loop {
@@ -118,7 +118,7 @@ fn warned(ports: &[u16]) -> Vec<String> {
 
 #[test]
 fn with_the_token_every_transport_works_sealed_or_not() {
-    // Threads of one process join nothing.
+    // Threads of one process need not join.
     let joined = ALL.into_iter().filter(|over| *over != Over::THREADS);
     for (over, encrypt) in joined.flat_map(|over| [(over, false), (over, true)]) {
         for world in [2, 3, 5] {
@@ -219,7 +219,7 @@ fn garbage_and_half_open_connections_disturb_nobody() {
                 stream.write_all(bytes).unwrap();
                 open.push(stream);
             }
-            // Those that say nothing more are kept for the handshake's five seconds at most.
+            // Connections that send nothing more are kept for at most the five seconds of the handshake.
             let started = Instant::now();
             open.into_iter().for_each(|stream| drop(until_closed(stream)));
             assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
@@ -244,7 +244,7 @@ fn a_flood_of_connections_disturbs_nobody() {
                         drop(flood);
                     });
                 }
-                // Workers arrive in the midst of it.
+                // A worker arrives during the flood.
                 let strange = options(Some("not what they all know"), false);
                 join(1, 3, master, &strange).err().unwrap();
             });
@@ -252,13 +252,12 @@ fn a_flood_of_connections_disturbs_nobody() {
     }
 }
 
-/// Everything that a worker says to the store through this proxy is recorded, and bits are changed on the
-/// way.
+/// A proxy between workers and the store, which records everything that they send and can change bits of it.
 struct Proxy {
     address: SocketAddr,
-    /// One for each connection.
+    /// Recorded bytes of each connection.
     said: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// From here on one bit is changed of whatever the worker says.
+    /// While true, the proxy flips one bit of each piece that the worker sends.
     tamper: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
 }
@@ -338,10 +337,10 @@ fn a_recorded_call_played_again_gets_nowhere() {
         for said in recorded.iter().chain(&recorded) {
             let mut stream = knock(master);
             ports.push(stream.local_addr().unwrap().port());
-            // The store may hang up before it has heard all.
+            // The store may hang up before it has received everything.
             let _ = stream.write_all(said);
             let answer = until_closed(stream);
-            // Message 2 of a handshake that nobody can complete, at most, and that it was refused.
+            // At most message 2 of a handshake that nobody can complete, and the refusal.
             assert!(answer.len() <= 2 + 48 + 3, "{} bytes", answer.len());
         }
         stop.store(true, Ordering::SeqCst);
@@ -370,8 +369,7 @@ fn a_changed_bit_on_the_way_to_the_store_is_an_error() {
         let group = join(1, 2, proxy.address, options).unwrap();
         group.barrier().unwrap();
         proxy.tamper.store(true, Ordering::SeqCst);
-        // Word of it goes through the proxy; the store cannot believe it any more, and takes the worker for
-        // dead.
+        // The report goes through the proxy, so the store rejects it and takes the worker for dead.
         group.abandon("the test ends");
         drop(group);
         let error = zero.join().unwrap().expect("an error").to_string();

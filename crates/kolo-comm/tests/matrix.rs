@@ -1,7 +1,7 @@
 //! The conformance matrix: algorithms × operations × types × lengths × world sizes, over every transport.
 //!
-//! Every backend has to pass it. Numbers are small whole ones, so sums are exact in every type and order; the
-//! order of additions is looked at apart.
+//! Every backend has to pass it. Numbers are small integers, so sums are exact in every type and order;
+//! another test checks the order of additions.
 
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
 use kolo_comm::tree::Contributions;

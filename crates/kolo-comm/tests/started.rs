@@ -1,7 +1,7 @@
-//! The example `sum`, started by others: the real torchrun and mpirun where they are installed, srun's
-//! variables by hand.
+//! The example `sum` under other launchers: the real torchrun and mpirun if they are installed, and
+//! srun's variables set by hand.
 //!
-//! A test of a launcher that is missing is ignored; `.ci/run` installs both mpiruns where it may.
+//! A test of a missing launcher is ignored; `.ci/run` installs both mpiruns if it may.
 
 use std::net::{TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn sum() -> PathBuf {
     example("sum")
 }
 
-/// All of `world` ranks have said their sum.
+/// Checks that all `world` ranks have printed their sum.
 fn assert_sums(words: &str, world: usize, transport: &str) {
     for rank in 0..world {
         let line = format!("rank {rank} of {world} on {transport}: {}", world * (world - 1) / 2);
@@ -45,7 +45,7 @@ fn assert_sums(words: &str, world: usize, transport: &str) {
     }
 }
 
-/// Jobs of one launcher are told apart by its name.
+/// Name of a launcher, which distinguishes the jobs of several launchers.
 fn name_of(launcher: &Path) -> &str {
     launcher.file_name().and_then(|name| name.to_str()).unwrap()
 }
@@ -96,7 +96,7 @@ fn torchrun_on_two_nodes(torchrun: &Path) {
     assert_sums(&words, 4, "shm");
 }
 
-/// Rank 1 fails in the first attempt while rank 0 waits for it, or after all of them have met.
+/// Rank 1 fails in the first attempt, while rank 0 waits for it or after all ranks have met.
 fn torchrun_that_restarts(torchrun: &Path) {
     let sum = sum();
     for script in [
@@ -113,7 +113,7 @@ fn torchrun_that_restarts(torchrun: &Path) {
     }
 }
 
-/// Two nodes of two tasks each, as Slurm 22.05 describes them; their addresses are all of loopback.
+/// Two nodes of two tasks each, as Slurm 22.05 describes them; all addresses are loopback.
 fn tasks_of_srun() {
     let (job, sum) = (std::process::id().to_string(), sum());
     let task = |rank: usize| {
@@ -135,7 +135,7 @@ fn tasks_of_srun() {
     assert_sums(&words, 4, "tcp");
 }
 
-/// Another program has the first derived port: the workers find each other at the next.
+/// Another program occupies the first derived port: the workers find each other at the next one.
 fn a_stranger_at_the_first_place() {
     let (job, sum) = (format!("9{}", std::process::id()), sum());
     let variables = |job: JobCommand, rank: usize, id: &str| {
@@ -158,7 +158,7 @@ fn a_stranger_at_the_first_place() {
         let (_, rest) = words.split_once("the store at ").unwrap();
         rest.split(',').next().unwrap().to_owned()
     };
-    // It accepts and never answers.
+    // The stranger accepts connections and never answers.
     let stranger = TcpListener::bind(place(&words)).unwrap();
     let [zero, one] = pair("beside");
     assert!(zero.0 && one.0, "{} {}", zero.1, one.1);
@@ -186,7 +186,8 @@ fn a_group_over_ipv6() -> Result<(), String> {
     Ok(())
 }
 
-/// Workers by hand at `localhost`, whatever it leads to, and over IPv6; the interface is in the log.
+/// Workers started by hand at `localhost`, whatever it resolves to, and over IPv6; the log has the
+/// interface.
 fn masters_by_name() {
     let sum = sum();
     let loopback = if Path::new("/sys/class/net/lo").exists() { "lo" } else { "lo0" };

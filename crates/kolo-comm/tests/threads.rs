@@ -1,5 +1,5 @@
-//! Ranks that are threads of one process: what `bench/concurrency.sh` runs under a sanitizer, which sees
-//! nothing of other processes.
+//! Ranks that are threads of one process. `bench/concurrency.sh` runs these tests under a sanitizer,
+//! which cannot see other processes.
 
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Collective, Group, Op, Options, Rank};
@@ -45,7 +45,7 @@ fn started_collectives_and_sub_groups_at_once() {
     });
 }
 
-/// What it has sent must stay as it was for those that still add it.
+/// The data that the leaving rank has sent must stay unchanged for the ranks that still add it.
 #[test]
 fn one_gives_up_in_the_middle_and_goes() {
     for round in 0..30 {
@@ -55,7 +55,7 @@ fn one_gives_up_in_the_middle_and_goes() {
                     group.abandon("it has had enough");
                     break;
                 }
-                // Longer than what a slot holds, so that it lies in the ring of copies, or in a block apart.
+                // Too long for a slot, so it lies in the ring of copies or in its own block.
                 let mut data = vec![1f32; 20_000 * (1 + round % 5)];
                 match group.all_reduce(&mut data, Op::Sum) {
                     Ok(()) => assert!(data.iter().all(|x| *x == 3.0)),

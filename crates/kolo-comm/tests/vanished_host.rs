@@ -1,4 +1,4 @@
-//! A host that vanishes, its packets lost and nobody told, as one does that loses power.
+//! A host that vanishes without notice, as after a power loss: all of its packets are lost.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -14,8 +14,8 @@ fn main() -> ExitCode {
     run(vec![test_where("each_host_names_the_other_one", each_host_names_the_other_one)])
 }
 
-/// Both hosts are there, and neither hears of the other any more: each says that the other has died, long
-/// before any deadline of the job.
+/// Both hosts live, and neither receives anything from the other any more. Each reports the other's
+/// death, long before any deadline of the job.
 fn each_host_names_the_other_one() -> Result<(), String> {
     let hosts = TwoHosts::new()?;
     let master = SocketAddr::from((hosts.address(0), 29_500));

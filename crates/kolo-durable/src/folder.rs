@@ -1,4 +1,4 @@
-//! Folders: made durably, and synced where that can be done.
+//! Folders: created durably, and synced if the file system can do that.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -10,18 +10,17 @@ use rustix::io::Errno;
 use crate::operation::Operation;
 use crate::recording::observed;
 
-/// What the kernel answers where a file system does not sync folders, or other things that are no plain
-/// files: some FUSE and network file systems. PostgreSQL takes the same ones for no failure.
+/// Errors of file systems that do not sync folders or other special files: some FUSE and network file
+/// systems. PostgreSQL ignores the same errors.
 const NOT_SYNCED: [Errno; 5] = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF];
 
 /// Makes the names in a folder durable. The empty path is the current folder.
 ///
-/// A file system that cannot sync folders is told of once, as a warning of the program's logger: nothing else
-/// can be done there.
+/// If the file system cannot sync folders, this logs one warning and succeeds: nothing else can be done.
 ///
 /// # Errors
 ///
-/// The folder is not there, or the disk fails.
+/// The folder does not exist, or the disk fails.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let synced = observed(|| Operation::SyncFolder(folder.into()), || File::open(folder)?.sync_all());
@@ -41,26 +40,26 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether something cannot be synced at all, as opposed to a disk that fails.
+/// Returns true if the file cannot be synced at all, as opposed to a failing disk.
 pub(crate) fn cannot_be_synced(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| NOT_SYNCED.contains(&errno))
 }
 
-/// Makes a folder, durably.
+/// Creates a folder, durably.
 ///
 /// # Errors
 ///
-/// It is there already, the one above is not, or it cannot be made.
+/// The folder exists, its parent does not, or it cannot be created.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     observed(|| Operation::CreateFolder(path.into()), || fs::create_dir(path))?;
     sync_above(path)
 }
 
-/// Makes a folder and all those above it that are not there, durably. One that is there is left as it is.
+/// Creates a folder and all missing parents, durably. Existing folders stay as they are.
 ///
 /// # Errors
 ///
-/// One of them cannot be made.
+/// One of the folders cannot be created.
 pub fn create_folders(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
@@ -69,7 +68,7 @@ pub fn create_folders(path: &Path) -> io::Result<()> {
         create_folders(above)?;
     }
     match create_folder(path) {
-        // Another process was quicker.
+        // Another process was faster.
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made,
     }
@@ -84,7 +83,7 @@ pub(crate) fn sync_above(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// The kernel's own files: a folder of a file system without a way to sync it.
+    /// `/proc` is a file system that cannot sync folders.
     #[test]
     fn a_folder_that_cannot_be_synced_is_no_failure_and_one_that_is_away_is() {
         let folder = Path::new("/proc/self");

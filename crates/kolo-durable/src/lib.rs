@@ -1,8 +1,8 @@
-//! Files that are there whole or not at all, also after a power failure.
+//! Files that exist whole or not at all, even after a power failure.
 //!
-//! The order is always the same: write, sync the file, give it its name, sync the folder that has the name
-//! (fsync(2): "calling fsync() does not necessarily ensure that the entry in the directory containing the
-//! file has also reached disk"). A folder that is made is a name in the folder above it.
+//! The order is always the same: write, sync the file, give it its name, sync the folder that has the
+//! name (fsync(2): "calling fsync() does not necessarily ensure that the entry in the directory
+//! containing the file has also reached disk"). A new folder is a name in its parent.
 //!
 //! With the feature `recording` tests see the order of all operations, and can let some of them fail.
 

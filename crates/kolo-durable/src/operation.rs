@@ -1,24 +1,24 @@
-//! What is done to a file system, as far as its order matters.
+//! Operations on a file system, as far as their order matters.
 
 use std::path::PathBuf;
 
-/// What is done to a file system, as far as its order matters for what is left after a power failure.
+/// An operation on a file system, as far as its order matters for what a power failure leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A file is made.
+    /// Creates a file.
     Create(PathBuf),
-    /// Bytes of a file, or its length, change.
+    /// Changes bytes of a file, or its length.
     Write(PathBuf),
-    /// A file's bytes are made durable.
+    /// Makes a file's bytes durable.
     SyncFile(PathBuf),
-    /// A folder is made.
+    /// Creates a folder.
     CreateFolder(PathBuf),
-    /// The names in a folder are made durable.
+    /// Makes the names in a folder durable.
     SyncFolder(PathBuf),
-    /// A file or folder gets another name, in place of whatever had it.
+    /// Gives a file or folder another name, and replaces a file that had it.
     Rename(PathBuf, PathBuf),
-    /// Two files or folders get each other's names.
+    /// Exchanges the names of two files or folders.
     Exchange(PathBuf, PathBuf),
-    /// A file gets a second name.
+    /// Gives a file a second name.
     Link(PathBuf, PathBuf),
 }

@@ -1,7 +1,7 @@
-//! For tests: the order in which files are written, synced and renamed, and what is wrong with it.
+//! For tests: records the order in which files are written, synced and renamed, and checks it.
 //!
-//! A [`Recording`] sees what any thread of the process does below a folder. [`mistakes`] finds what a power
-//! failure could show: a name that is not durable, or one that leads to bytes that are not.
+//! A [`Recording`] sees the operations of all threads of the process below a folder. [`mistakes`] finds
+//! what a power failure could show: a name that is not durable, or one that leads to bytes that are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,33 +10,34 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::operation::Operation;
 
-/// What one recording has seen, and what it lets fail.
+/// The operations of one recording, and the failures that it injects.
 struct Watch {
     place: PathBuf,
     operations: Mutex<Vec<Operation>>,
     fails: Box<Fails>,
 }
 
-/// The error with which an operation is to fail.
+/// Returns the error with which an operation must fail.
 type Fails = dyn Fn(&Operation) -> Option<io::Error> + Send + Sync;
 
 static WATCHES: Mutex<Vec<Arc<Watch>>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A test that has failed must not make others fail.
+    // A failed test must not make others fail.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records until it is dropped.
+/// Records operations until it is dropped.
 pub struct Recording(Arc<Watch>);
 
 impl Recording {
-    /// Records what is done below a folder.
+    /// Records the operations below a folder.
     pub fn of(place: &Path) -> Self {
         Self::failing(place, |_| None)
     }
 
-    /// The same, and lets those operations fail for which `fails` gives an error: they are not done.
+    /// Records as [`Recording::of`] does, and skips and fails the operations for which `fails` returns an
+    /// error.
     pub fn failing(
         place: &Path,
         fails: impl Fn(&Operation) -> Option<io::Error> + Send + Sync + 'static,
@@ -47,7 +48,7 @@ impl Recording {
         Recording(watch)
     }
 
-    /// What was done so far, in order. What has failed is not among it.
+    /// Returns the operations so far, in order, without failed ones.
     pub fn operations(&self) -> Vec<Operation> {
         locked(&self.0.operations).clone()
     }
@@ -60,7 +61,7 @@ impl Drop for Recording {
 }
 
 impl Operation {
-    /// The file or folder that it is about.
+    /// Path of the file or folder that the operation affects.
     pub fn path(&self) -> &Path {
         use Operation::*;
         match self {
@@ -70,7 +71,7 @@ impl Operation {
     }
 }
 
-/// Does it, unless it is to fail, and records it if it went well.
+/// Runs an operation unless it must fail, and records it if it succeeds.
 pub(crate) fn observed<T>(
     operation: impl FnOnce() -> Operation,
     act: impl FnOnce() -> io::Result<T>,
@@ -86,13 +87,13 @@ pub(crate) fn observed<T>(
     Ok(done)
 }
 
-/// What a power failure could show that must not be seen, in words; none if the order is right.
+/// Describes the states that a power failure must not show but could; empty if the order is right.
 ///
 /// - A file or folder gets its name only after its own bytes, and the names in it, are durable.
-/// - A name that `seals` says that everything before it is there (a checkpoint that steps lead to, a summary)
-///   is given only after all bytes of the place, but for other drafts, are durable that were written before
-///   its draft was made.
-/// - At the end every name that was given is durable.
+/// - A name for which `seals` returns true promises that everything before it is there (a checkpoint that
+///   steps lead to, a summary). It is given only after all bytes that were written before its draft was
+///   created are durable, except those of other drafts.
+/// - At the end every given name is durable.
 pub fn mistakes(operations: &[Operation], seals: impl Fn(&Path) -> bool) -> Vec<String> {
     use Operation::*;
     let mut state = State::default();
@@ -118,7 +119,7 @@ pub fn mistakes(operations: &[Operation], seals: impl Fn(&Path) -> bool) -> Vec<
         }
     }
     for name in state.names.values().flatten() {
-        // A draft has been removed meanwhile.
+        // A missing name belongs to a draft that has been removed.
         if name.symlink_metadata().is_ok() {
             state.mistakes.push(format!("{} has a name that is not durable", name.display()));
         }
@@ -128,9 +129,9 @@ pub fn mistakes(operations: &[Operation], seals: impl Fn(&Path) -> bool) -> Vec<
 
 #[derive(Default)]
 struct State {
-    /// Files with bytes that are not durable, and when the first of those were written.
+    /// Files with bytes that are not durable, and the first of the operations that wrote those.
     unsynced: BTreeMap<PathBuf, usize>,
-    /// When files and folders were made.
+    /// Operations that created the files and folders.
     made: BTreeMap<PathBuf, usize>,
     /// Names that are not durable, by folder.
     names: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
@@ -143,7 +144,7 @@ impl State {
         self.names.entry(folder.into()).or_default().insert(path.into());
     }
 
-    /// What a name is given to must be durable.
+    /// Checks that the file or folder that gets a name is durable.
     fn is_ready(&mut self, from: &Path, to: &Path) {
         let unsynced = self.unsynced.keys().find(|file| file.starts_with(from));
         let unnamed = self.names.iter().filter(|(folder, _)| folder.starts_with(from));
@@ -156,11 +157,11 @@ impl State {
         }
     }
 
-    /// Everything from before the draft must be durable.
+    /// Checks that everything from before the draft is durable.
     fn is_sealed(&mut self, draft: &Path, to: &Path) {
         let made = self.made.get(draft).copied().unwrap_or(usize::MAX);
         let late = self.unsynced.iter().filter(|(_, written)| **written < made).map(|(file, _)| file);
-        // Another thread may write a draft of its own meanwhile, which says nothing yet.
+        // Another thread may be writing its own draft, which promises nothing yet.
         let late = late.filter(|file| !is_of_draft(file));
         let words =
             |file: &PathBuf| format!("{} is there before the bytes of {}", to.display(), file.display());
@@ -174,7 +175,7 @@ impl State {
     }
 }
 
-/// Whether it is a draft, `.<name>.part`, or a file in one.
+/// Returns true for a draft, `.<name>.part`, or a file in one.
 fn is_of_draft(file: &Path) -> bool {
     let names = file.iter().map(|name| name.to_string_lossy());
     names.into_iter().any(|name| name.starts_with('.') && name.ends_with(".part"))
@@ -187,7 +188,7 @@ mod tests {
 
     type Writes = fn(&Path) -> io::Result<()>;
 
-    /// Each of the orders that are wrong, and those that are right.
+    /// Tests all wrong orders, and right ones.
     #[test]
     fn a_wrong_order_is_found() {
         let table: [(&str, Writes, &[&str]); 8] = [

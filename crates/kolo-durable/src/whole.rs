@@ -8,65 +8,66 @@ use crate::folder::{cannot_be_synced, sync_above};
 use crate::operation::Operation;
 use crate::recording::observed;
 
-/// Writes a file, in place of one that is there, and syncs it. Its name is not durable yet: that is for the
-/// sync of the folder, which may have more files to wait for.
+/// Writes a file, replacing an existing one, and syncs it. Its name is not durable yet: that takes a sync
+/// of the folder, which may wait for more files.
 ///
 /// # Errors
 ///
-/// It cannot be written; half of it may be there.
+/// The file cannot be written; a part of it may exist.
 pub fn write(path: &Path, data: &[u8]) -> io::Result<()> {
     let file = observed(|| Operation::Create(path.into()), || File::create(path))?;
     fill(file, path, data)
 }
 
-/// Writes and syncs a file that has just been made, at `path`.
+/// Writes and syncs a newly created file at `path`.
 ///
 /// # Errors
 ///
-/// It cannot be written; half of it may be there.
+/// The file cannot be written; a part of it may exist.
 pub fn fill(mut file: File, path: &Path, data: &[u8]) -> io::Result<()> {
     observed(|| Operation::Write(path.into()), || file.write_all(data))?;
     observed(|| Operation::SyncFile(path.into()), || file.sync_all())
 }
 
-/// Writes a file, in place of one that is there, whole or not at all, and durably: as `.<name>.part` first.
+/// Writes a file, replacing an existing one, whole or not at all, and durably. Writes `.<name>.part` first.
 ///
 /// # Errors
 ///
-/// It cannot be written; what was there before still is.
+/// The file cannot be written; the previous one is still there.
 pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     replace_through(&path.with_file_name(format!(".{name}.part")), path, data)
 }
 
-/// As [`replace`], by a draft beside it of another name: where several processes may write the file at once.
+/// Replaces a file as [`replace`] does, through a draft of another name, for files that several processes
+/// may write at once.
 ///
 /// # Errors
 ///
-/// As [`replace`].
+/// Same as [`replace`].
 pub fn replace_through(draft: &Path, path: &Path, data: &[u8]) -> io::Result<()> {
     if let Err(error) = write(draft, data).and_then(|()| rename(draft, path)) {
-        // On a full disk half a file would only stand in the way of the others.
+        // On a full disk a half-written draft would only take space from other files.
         let _ = fs::remove_file(draft);
         return Err(error);
     }
     sync_above(path)
 }
 
-/// Gives a file or folder another name, in place of a file that has it. The name is not durable yet.
+/// Gives a file or folder another name, replacing a file that has it. The name is not durable yet.
 ///
 /// # Errors
 ///
-/// As [`fs::rename`].
+/// Same as [`fs::rename`].
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     observed(|| Operation::Rename(from.into(), to.into()), || fs::rename(from, to))
 }
 
-/// Exchanges two names in one operation: nobody ever finds one of them missing. They are not durable yet.
+/// Exchanges two names in one operation, so neither is ever missing. They are not durable yet.
 ///
 /// # Errors
 ///
-/// The file system cannot do that, as NFS.
+/// The file system cannot exchange names, as NFS.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     observed(|| Operation::Exchange(one.into(), other.into()), || exchange_names(one, other))
 }
@@ -82,21 +83,21 @@ fn exchange_names(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Gives a file a second name, which nothing else may have. It is not durable yet.
+/// Gives a file a second name, which must be new. The name is not durable yet.
 ///
 /// # Errors
 ///
-/// As [`fs::hard_link`].
+/// Same as [`fs::hard_link`].
 pub fn hard_link(file: &Path, name: &Path) -> io::Result<()> {
     observed(|| Operation::Link(file.into(), name.into()), || fs::hard_link(file, name))
 }
 
-/// Adds to a file, which begins with `header`, all of `data` or nothing. A file that was not there is made
+/// Appends all of `data` or nothing to a file that begins with `header`. A missing file is created
 /// durably; the bytes are durable after [`sync_file`].
 ///
 /// # Errors
 ///
-/// It cannot be written.
+/// The file cannot be written.
 pub fn append(path: &Path, header: &[u8], data: &[u8]) -> io::Result<()> {
     let is_new = !path.exists();
     // Opened for each write, because the folder may have been away meanwhile.
@@ -107,17 +108,19 @@ pub fn append(path: &Path, header: &[u8], data: &[u8]) -> io::Result<()> {
     let written = observed(|| Operation::Write(path.into()), || file.write_all(&[header, data].concat()))
         .and_then(|()| if is_new { sync_above(path) } else { Ok(()) });
     if written.is_err() {
-        // Half a line would be the next one's beginning. A new file is one at the next try, too.
+        // A partial line would become the beginning of the next one. A new file must be new at the next
+        // try, too.
         let _ = if is_new { fs::remove_file(path) } else { file.set_len(before_it) };
     }
     written
 }
 
-/// Makes what was added to a file durable. What is no plain file, as a pipe, cannot be synced, and needs not.
+/// Makes the bytes that were appended to a file durable. A special file, such as a pipe, cannot be synced
+/// and need not be.
 ///
 /// # Errors
 ///
-/// It is not there, or the disk fails.
+/// The file does not exist, or the disk fails.
 pub fn sync_file(path: &Path) -> io::Result<()> {
     match observed(|| Operation::SyncFile(path.into()), || File::open(path)?.sync_all()) {
         Err(error) if cannot_be_synced(&error) => Ok(()),
@@ -129,7 +132,7 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// It is not there, or cannot be written.
+/// The file does not exist, or cannot be written.
 pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
     let file = OpenOptions::new().write(true).open(path)?;
     observed(|| Operation::Write(path.into()), || file.set_len(len))?;
@@ -145,7 +148,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a");
         replace(&path, b"old").unwrap();
-        // Its draft is a disk that is full.
+        // The draft leads to a full disk.
         std::os::unix::fs::symlink("/dev/full", place.path().join(".a.part")).unwrap();
         let error = replace(&path, b"new").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

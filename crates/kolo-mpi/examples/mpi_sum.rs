@@ -5,7 +5,7 @@
 //! KOLO_BACKEND=mpi mpirun -n 3 target/release/examples/mpi_sum
 //! ```
 //!
-//! Without `KOLO_BACKEND` the same program is a native group, which any launcher can start.
+//! Without `KOLO_BACKEND` the same program forms a native group, which any launcher can start.
 
 use kolo_comm::{Error, Group, Op, Options};
 

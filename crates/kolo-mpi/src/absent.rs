@@ -1,11 +1,11 @@
-//! Groups whose collectives are MPI's. Not in this build: that takes the feature `mpi`.
+//! Stand-in for the MPI backend in builds without the feature `mpi`.
 
 use kolo_comm::Options;
 use kolo_comm::backend::FormedBackend;
 use kolo_rendezvous::{BackendError, Error};
 use kolo_schedule::Rank;
 
-/// The MPI library this program is linked to.
+/// Returns the MPI library this program is linked to.
 ///
 /// # Errors
 ///

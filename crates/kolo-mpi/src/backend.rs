@@ -1,4 +1,4 @@
-//! The MPI backend: which function does which collective.
+//! The MPI backend: maps collectives to MPI's functions.
 
 use kolo_comm::backend::{Backend, Memory, WaitMode};
 use kolo_comm::{Collective, with_type};
@@ -22,8 +22,8 @@ impl Backend for Mpi {
             | Collective::TreeSum { .. }
             | Collective::ReduceScatter(..)
             | Collective::Reduce(..) => with_type!(memory.dtype, T => {
-                // SAFETY: `memory` is held exclusively, and its block has that many elements, whose bits are
-                // all a T.
+                // SAFETY: `memory` is held exclusively, and its block has that many elements, whose bits
+                // are all a valid `T`.
                 let data = unsafe { std::slice::from_raw_parts_mut(view.start.cast::<T>(), view.len) };
                 comm.run_reduction(collective, data)
             }),
@@ -41,7 +41,8 @@ impl Backend for Mpi {
         "mpi"
     }
 
-    /// Below `MPI_THREAD_MULTIPLE` threads take turns, and a blocking call keeps its turn until it is over.
+    /// False: below `MPI_THREAD_MULTIPLE` threads take turns, and a blocking call keeps its turn until it
+    /// is over.
     fn shares_the_wire(&self) -> bool {
         false
     }

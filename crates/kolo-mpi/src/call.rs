@@ -7,7 +7,7 @@ use std::time::Duration;
 use kolo_rendezvous::Error;
 use mpi_sys::RSMPI_COMM_WORLD;
 
-/// Calls an MPI function and turns its code into a result named after it.
+/// Calls an MPI function and turns its code into a result named after the function.
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
         $crate::call::check(stringify!($function), mpi_sys::$function($($argument),*))
@@ -15,7 +15,7 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// What a code of MPI means.
+/// Turns MPI's code for `what` into a result.
 pub(super) fn check(what: &str, code: c_int) -> Result<(), Error> {
     if code == mpi_sys::MPI_SUCCESS as c_int {
         return Ok(());
@@ -23,7 +23,7 @@ pub(super) fn check(what: &str, code: c_int) -> Result<(), Error> {
     // SAFETY: the text fits, as MPI defines the constant.
     let text = unsafe { text(|start, len| mpi_sys::MPI_Error_string(code, start, len)) };
     let text = text.unwrap_or_else(|| format!("code {code}"));
-    // MPICH's texts go on with who called whom inside of it.
+    // MPICH's texts go on with a stack of its own calls.
     let sentence = text.lines().next().unwrap_or_default().trim_end_matches(", error stack:");
     Err(Error::system(format!("{what} failed"), sentence))
 }
@@ -34,11 +34,11 @@ pub(super) fn version() -> Result<String, Error> {
     text.ok_or_else(|| Error::system("MPI_Get_library_version failed", "it does not say why"))
 }
 
-/// A text that MPI writes.
+/// Returns a text that MPI writes.
 ///
 /// # Safety
 ///
-/// `write` must write a C string of at most MPI_MAX_LIBRARY_VERSION_STRING bytes.
+/// `write` must write a C string of at most `MPI_MAX_LIBRARY_VERSION_STRING` bytes.
 unsafe fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<String> {
     // Longer than any text of any MPI.
     const LONGEST: usize = 64 * 1024;
@@ -50,15 +50,16 @@ unsafe fn text(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<S
     Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
 }
 
-/// Ends all processes of the job, this one included, and says why.
+/// Ends all processes of the job, this one included, and prints the reason.
 pub(super) fn abort(why: &str) {
-    // A launcher that ends the job throws away what it has not read yet.
+    // A launcher that ends the job discards output that it has not read yet.
     const TO_BE_READ: Duration = Duration::from_millis(100);
     let mut rank = 0;
-    // SAFETY: MPI runs. Another thread may be inside of MPI at this moment; whatever that breaks ends here.
+    // SAFETY: MPI runs. Another thread may be inside MPI at this moment, but any damage ends with the
+    // process.
     unsafe {
         mpi_sys::MPI_Comm_rank(RSMPI_COMM_WORLD, &mut rank);
-        // In one piece, among what other ranks say. Who cannot write must still end.
+        // One write keeps the line whole among other ranks' output. A failed write must not prevent the end.
         let words = format!("error: rank {rank} ends the job: {why}\n");
         let _ = std::io::stderr().write_all(words.as_bytes());
         std::thread::sleep(TO_BE_READ);

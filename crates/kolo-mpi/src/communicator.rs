@@ -1,4 +1,4 @@
-//! A communicator: what MPI calls a group that can talk.
+//! A communicator: MPI's name for a group of processes that exchange messages.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(super) struct Communicator {
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    /// All ranks of the job, apart from what else the program does with MPI.
+    /// Creates a communicator of all ranks of the job, separate from the program's other use of MPI.
     pub(super) fn of_job(library: Arc<Library>) -> Result<Self, Error> {
         let _serial = library.serialize();
         let handle = library::world()?;
@@ -36,8 +36,8 @@ impl Communicator {
         Ok(Communicator { handle, library: library.clone(), rank, world })
     }
 
-    /// The communicator of `members`, among which this rank will be `rank`. All ranks call it, each with its
-    /// own members.
+    /// Creates the communicator of `members`, in which this rank becomes `rank`. All ranks call it, each
+    /// with its own members.
     pub(super) fn split(&self, rank: Rank, members: &[Rank]) -> Result<Self, Error> {
         let _serial = self.library.serialize();
         let mut handle = self.handle;
@@ -47,12 +47,12 @@ impl Communicator {
         Ok(Communicator { handle, library: self.library.clone(), rank, world: members.len() })
     }
 
-    /// The first rank that shares memory with this one.
+    /// Returns the first rank that shares memory with this one.
     pub(super) fn first_of_node(&self) -> Result<Rank, Error> {
         let _serial = self.library.serialize();
         let mut first = self.rank.0 as c_int;
-        // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is its
-        // first.
+        // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is
+        // its first.
         unsafe {
             let mut node = RSMPI_COMM_NULL;
             let (kind, info) = (mpi_sys::RSMPI_COMM_TYPE_SHARED, mpi_sys::RSMPI_INFO_NULL);
@@ -68,8 +68,8 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let _serial = self.library.serialize();
-        // SAFETY: nobody uses it any more, and the library is still running. A failure leaves it to
-        // MPI_Finalize.
+        // SAFETY: nothing uses the communicator any more, and the library is still running. A failure
+        // leaves it to `MPI_Finalize`.
         let _ = unsafe { call!(MPI_Comm_free(&mut self.handle)) };
     }
 }

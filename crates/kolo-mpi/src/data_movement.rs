@@ -1,6 +1,7 @@
 //! Collectives that only move data.
 //!
-//! More elements than one call takes ([`MOST`]) go by several calls of simpler collectives, or by messages.
+//! If there are more elements than one call takes ([`MOST`]), these use several calls of simpler
+//! collectives, or messages.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -13,7 +14,7 @@ use super::view::{MOST, View, datatype, in_place, pieces};
 use kolo_rendezvous::Error;
 use kolo_schedule::{Chunks, Message, Range, Rank};
 
-/// All messages have one tag: between two ranks they arrive in the order in which they were sent.
+/// Tag of all messages: between two ranks they arrive in the order in which they were sent.
 const TAG: c_int = 0;
 
 impl Communicator {
@@ -25,7 +26,7 @@ impl Communicator {
         }
         let (kind, comm, all) = (datatype(view.dtype), self.handle, view.at(0));
         let (counts, starts) = layout(&ranges);
-        // SAFETY: the buffer has as many elements as all chunks together, and nobody else uses it.
+        // SAFETY: the buffer has as many elements as all chunks together, and nothing else uses it.
         unsafe {
             match chunks {
                 Chunks::Equal => {
@@ -61,8 +62,8 @@ impl Communicator {
         let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (in_place(), buffer) } else { (buffer, std::ptr::null_mut()) };
-        // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's `into` is
-        // looked at.
+        // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's
+        // `into` is used.
         unsafe { call!(MPI_Gather(from, count, kind, into, count, kind, root.0 as c_int, comm)) }
     }
 
@@ -75,17 +76,17 @@ impl Communicator {
         let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (buffer, in_place()) } else { (std::ptr::null_mut(), buffer) };
-        // SAFETY: as above; only the root's `from` is looked at.
+        // SAFETY: as above; only the root's `from` is used.
         unsafe { call!(MPI_Scatter(from, count, kind, into, count, kind, root.0 as c_int, comm)) }
     }
 
-    /// Elements of one rank's chunk, where only the root holds all.
+    /// Number of elements of one rank's chunk in a collective in which only the root holds all chunks.
     fn chunk(&self, view: &View, root: Rank) -> usize {
         if self.rank == root { view.len / self.world } else { view.len }
     }
 
-    /// The messages between the root and all others: first what a rank that is not the root has, then what
-    /// the root has.
+    /// Returns the messages between the root and all other ranks: those of a rank that is not the root,
+    /// and those of the root. One of the two lists is empty.
     fn star(&self, chunk: usize, root: Rank) -> (Vec<Message>, Vec<Message>) {
         if self.rank != root {
             return (vec![Message { peer: root, range: Range { start: 0, len: chunk } }], Vec::new());
@@ -105,7 +106,7 @@ impl Communicator {
         }
         let (kind, comm) = (datatype(view.dtype), self.handle);
         let ((sent, from), (counts, into)) = (layout(&given), layout(&taken));
-        // SAFETY: the buffer holds first what is received, then what is sent.
+        // SAFETY: the buffer holds first the received chunks, then those to send.
         unsafe {
             call!(MPI_Alltoallv(
                 view.at(received),
@@ -128,7 +129,7 @@ impl Communicator {
             (0..self.world).filter(|rank| *rank != me).map(of).collect()
         };
         let (from, into) = (view.at(given[me].start), view.at(taken[me].start));
-        // SAFETY: one chunk of what is sent and one of what is received, equally long (checked) and apart.
+        // SAFETY: one chunk to send and one to receive, of equal length (checked) and without overlap.
         unsafe {
             let bytes = taken[me].len * view.dtype.size();
             std::ptr::copy_nonoverlapping(from.cast::<u8>(), into.cast::<u8>(), bytes);
@@ -136,7 +137,7 @@ impl Communicator {
         self.exchange(view, &messages(given), &messages(taken))
     }
 
-    /// The largest of all ranks' numbers: they must choose alike.
+    /// Returns the largest number of all ranks, because they must choose alike.
     fn most(&self, number: usize) -> Result<usize, Error> {
         let mut most = number as u64;
         let address = (&raw mut most).cast();
@@ -148,15 +149,15 @@ impl Communicator {
         Ok(most as usize)
     }
 
-    /// Sends and receives at once, and returns when all that is sent is being taken.
+    /// Sends and receives at once. Returns when the receivers have begun to take all sent messages.
     pub(super) fn exchange(&self, view: &View, send: &[Message], receive: &[Message]) -> Result<(), Error> {
         let (kind, comm) = (datatype(view.dtype), self.handle);
         let mut requests = Vec::new();
         let mut expected = Vec::new();
         for Message { peer, range } in receive {
             for (start, count) in pieces(range.len) {
-                // SAFETY: a piece of the range, which lies in the buffer (checked); MPI is done with it after
-                // the wait.
+                // SAFETY: a piece of the range, which lies in the buffer (checked). MPI no longer uses it
+                // after the wait.
                 unsafe {
                     let mut request = mpi_sys::RSMPI_REQUEST_NULL;
                     let into = view.at(range.start + start);
@@ -177,14 +178,14 @@ impl Communicator {
                 }
             }
         }
-        // SAFETY: a status is some numbers.
+        // SAFETY: a status consists of numbers, for which zeros are valid.
         let mut statuses: Vec<MPI_Status> =
             vec![unsafe { MaybeUninit::zeroed().assume_init() }; requests.len()];
         let count = requests.len() as c_int;
         // SAFETY: as many statuses as requests.
         let waited = unsafe { call!(MPI_Waitall(count, requests.as_mut_ptr(), statuses.as_mut_ptr())) };
         if waited.is_err() {
-            // The whole says only that some part has failed.
+            // The result of the call reports only that some request has failed.
             let pending = mpi_sys::MPI_ERR_PENDING as c_int;
             let failed = |status: &MPI_Status| ![0, pending].contains(&status.MPI_ERROR);
             if let Some(part) = statuses.iter().position(failed) {
@@ -202,7 +203,7 @@ impl Communicator {
             .try_for_each(|((peer, count), status)| self.complete(view, *peer, *count, status))
     }
 
-    /// MPI takes a message that is too short without a word.
+    /// Checks the length of a received message, because MPI accepts a message that is too short.
     fn complete(&self, view: &View, peer: Rank, expected: c_int, status: &MPI_Status) -> Result<(), Error> {
         let mut count = 0;
         // SAFETY: the status of a message of that type.
@@ -221,7 +222,7 @@ impl Communicator {
     }
 }
 
-/// Chunks as MPI wants them: how many elements, and where they begin.
+/// Converts chunks to MPI's form: their lengths and their starts.
 fn layout(ranges: &[Range]) -> (Vec<c_int>, Vec<c_int>) {
     let counts = ranges.iter().map(|range| range.len as c_int).collect();
     (counts, ranges.iter().map(|range| range.start as c_int).collect())

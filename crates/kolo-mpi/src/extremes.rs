@@ -1,4 +1,4 @@
-//! MPI operations of Kolo's own: the largest and the smallest float, where a NaN wins.
+//! MPI operations defined by Kolo: maximum and minimum of floats, in which a NaN wins.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,7 +8,8 @@ use mpi_sys::{MPI_Datatype, MPI_Op};
 
 use super::call::call;
 
-/// The largest and the smallest float (`f32`, `f64`), where a NaN wins over numbers, which MPI leaves open.
+/// Maximum and minimum of floats (`f32`, `f64`), in which a NaN wins over numbers; MPI does not define
+/// that case.
 pub(super) struct Extremes {
     pub(super) max: [MPI_Op; 2],
     pub(super) min: [MPI_Op; 2],
@@ -19,7 +20,8 @@ impl Extremes {
     ///
     /// MPI must be running.
     pub(super) unsafe fn create() -> Result<Self, Error> {
-        // SAFETY: the functions keep to what MPI asks of them; both orders of their arguments give the same.
+        // SAFETY: the functions follow MPI's rules for them; both orders of their arguments give the same
+        // result.
         let create = |function: Combine| unsafe {
             let mut op = mpi_sys::RSMPI_SUM;
             call!(MPI_Op_create(Some(function), 1, &mut op)).map(|()| op)
@@ -30,9 +32,9 @@ impl Extremes {
 
     /// # Safety
     ///
-    /// Nobody may use them any more, and MPI must still be running.
+    /// Nothing may use the operations any more, and MPI must still be running.
     pub(super) unsafe fn free(&mut self) -> Result<(), Error> {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller's promise.
         let free = |op: &mut MPI_Op| unsafe { call!(MPI_Op_free(op)) };
         self.max.iter_mut().chain(&mut self.min).try_for_each(free)
     }
@@ -46,7 +48,7 @@ unsafe extern "C" fn larger<S: Number>(
     len: *mut c_int,
     _: *mut MPI_Datatype,
 ) {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promise.
     unsafe { each::<S>(from, into, len, S::larger) }
 }
 
@@ -56,7 +58,7 @@ unsafe extern "C" fn smaller<S: Number>(
     len: *mut c_int,
     _: *mut MPI_Datatype,
 ) {
-    // SAFETY: handed on.
+    // SAFETY: the caller's promise.
     unsafe { each::<S>(from, into, len, S::smaller) }
 }
 
@@ -64,7 +66,7 @@ unsafe extern "C" fn smaller<S: Number>(
 ///
 /// MPI's promise to such a function: two arrays of `len` elements that do not overlap.
 unsafe fn each<S: Number>(from: *mut c_void, into: *mut c_void, len: *mut c_int, pick: impl Fn(S, S) -> S) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller's promise.
     let (from, into) = unsafe {
         let len = *len as usize;
         (

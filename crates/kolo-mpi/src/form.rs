@@ -1,4 +1,4 @@
-//! Forming the job's group over MPI.
+//! Forms the job's group over MPI.
 
 use kolo_comm::Options;
 use kolo_comm::backend::FormedBackend;
@@ -10,16 +10,17 @@ use crate::call;
 use crate::communicator::Communicator;
 use crate::library::enter;
 
-/// The MPI library this program is linked to, as it calls itself.
+/// Returns the name of the MPI library this program is linked to, as the library reports it.
 ///
 /// # Errors
 ///
-/// The library does not say.
+/// The library does not report its name.
 pub fn library() -> Result<String, Error> {
     call::version()
 }
 
-/// Starts MPI, or joins what is running in this process. `said` is what the launcher's variables say.
+/// Starts MPI, or joins the MPI that runs in this process. `said` is the rank and the number of ranks in
+/// the launcher's variables.
 pub(super) fn form(said: Option<(Rank, usize)>, options: &Options) -> Result<FormedBackend, Error> {
     let asked = [
         (options.algorithm.is_some(), env::ALGORITHM),

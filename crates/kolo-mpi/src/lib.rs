@@ -1,26 +1,26 @@
 //! Groups whose collectives are MPI's: the library that a cluster's vendor has tuned for its network.
 //!
-//! MPI replaces schedules and transports whole. It is chosen by `KOLO_BACKEND=mpi`, or by [`BACKEND`] in
-//! [`kolo_comm::Options::backend`]; rank and world size are then MPI's own. What differs from native groups:
+//! MPI replaces schedules and transports completely. `KOLO_BACKEND=mpi`, or [`BACKEND`] in
+//! [`kolo_comm::Options::backend`], selects it; rank and world size then come from MPI. It differs from
+//! native groups as follows:
 //!
-//! - The order of additions is MPI's. It may depend on the number of ranks, the length and the library, so a
-//!   sum of floats has not the same bits everywhere; all ranks of one group do get the same bits from Open
-//!   MPI and MPICH. 16-bit floats are added in `f32` and rounded once, which doubles the bytes on the wire.
-//! - Nothing waits with a timeout, because a wait inside of MPI cannot be ended. Only at the end a rank waits
+//! - The order of additions is MPI's. It may depend on the number of ranks, the length and the library, so
+//!   sums of floats do not have the same bits everywhere. With Open MPI and MPICH all ranks of one group get
+//!   the same bits. 16-bit floats are added in `f32` and rounded once, which doubles the bytes sent.
+//! - Waits have no timeout, because a wait inside MPI cannot be ended. Only at the end does a rank wait
 //!   no longer than [`kolo_comm::Options::timeout`] (five minutes) for the others to end, too.
-//! - MPI does not tell who died. A rank that panics, abandons the group or drops it after a failure ends all
-//!   processes of the job (`MPI_Abort`) and says why on its standard error; when a process dies, `mpirun`
-//!   ends the others.
-//! - Ranks that call different collectives are not found out: they get wrong numbers or wait for ever. Only
+//! - MPI does not report which rank died. A rank that panics, abandons the group or drops it after a
+//!   failure ends all processes of the job (`MPI_Abort`) and prints the reason to its standard error.
+//!   When a process dies, `mpirun` ends the others.
+//! - Ranks that call different collectives are not detected: they get wrong numbers or wait forever. Only
 //!   messages between two ranks are checked.
-//! - Nobody has to prove that it belongs to the job, and nothing is encrypted: both are up to `mpirun` and
-//!   the network.
-//! - MPI ends with the last group of the process and cannot be started again (`MPI_Finalize`). If the program
-//!   has started MPI itself, it ends it, too.
+//! - There is no authentication and no encryption: both are up to `mpirun` and the network.
+//! - MPI ends with the last group of the process and cannot be started again (`MPI_Finalize`). A program
+//!   that starts MPI itself must also end it.
 //!
-//! This crate sees buffers and collectives, never a schedule or a transport. kolo-comm stands below it; a
-//! program hands [`BACKEND`] to [`kolo_comm::Options::from_env_with`]. Built without the feature `mpi` it
-//! links nothing, and forming a group says how to build it.
+//! This crate sees buffers and collectives, never a schedule or a transport; it depends on kolo-comm. A
+//! program passes [`BACKEND`] to [`kolo_comm::Options::from_env_with`]. Without the feature `mpi` this
+//! crate links no library, and forming a group fails with an error that explains how to build it.
 
 use kolo_comm::BackendKind;
 

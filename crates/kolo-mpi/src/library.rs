@@ -12,20 +12,20 @@ use super::extremes::Extremes;
 
 /// MPI, running in this process.
 pub(super) struct Library {
-    /// Who starts MPI ends it.
+    /// True if Kolo has started MPI and thus ends it.
     owned: bool,
-    /// Where the ranks take leave of each other.
+    /// Communicator of the barrier at the end.
     leave: MPI_Comm,
-    /// How long they wait for each other there.
+    /// Longest time that the ranks wait for each other there.
     timeout: Duration,
     pub(super) extremes: Extremes,
-    /// For a library that cannot serve several threads at once. Two groups must not be used at the same time
-    /// then: one could wait inside of MPI for a rank that waits here.
+    /// Lock for a library that cannot serve several threads at once. Two groups must not be used at the
+    /// same time then: one could wait inside MPI for a rank that waits for this lock.
     serial: Option<Mutex<()>>,
 }
 
-// SAFETY: MPI's handles are names that any thread may use: MPI_THREAD_SERIALIZED has been granted at least,
-// and where it is not more, `serial` sees to it that threads take turns.
+// SAFETY: MPI's handles are names that any thread may use: at least `MPI_THREAD_SERIALIZED` has been
+// granted, and if it is not more, `serial` makes threads take turns.
 unsafe impl Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
@@ -37,7 +37,7 @@ enum Slot {
 
 static SLOT: Mutex<Slot> = Mutex::new(Slot::Unused);
 
-/// The running library, started if need be.
+/// Returns the running library; starts it if necessary.
 pub(super) fn enter(timeout: Duration) -> Result<Arc<Library>, Error> {
     let mut slot = SLOT.lock();
     if let Slot::Started { library, owned } = &*slot {
@@ -59,8 +59,9 @@ fn ended() -> Error {
 impl Library {
     fn start(timeout: Duration) -> Result<Library, Error> {
         let (mut initialised, mut finalised, mut level) = (0, 0, 0);
-        // SAFETY: these may be called at any time; what they write to is alive. No other thread starts MPI
-        // meanwhile, because the slot is locked. MPI_ERRORS_RETURN is what makes later codes mean anything.
+        // SAFETY: these may be called at any time, and the variables that they write to are alive. No
+        // other thread starts MPI meanwhile, because the slot is locked. `MPI_ERRORS_RETURN` makes later
+        // calls return their codes.
         unsafe {
             call!(MPI_Initialized(&mut initialised))?;
             call!(MPI_Finalized(&mut finalised))?;
@@ -89,19 +90,19 @@ impl Library {
         Ok(Library { owned: initialised == 0, leave: world()?, timeout, extremes, serial })
     }
 
-    /// Held during a call, where threads must not be in MPI at the same time.
+    /// Returns a guard to hold during a call, if threads must not be in MPI at the same time.
     pub(super) fn serialize(&self) -> Option<MutexGuard<'_, ()>> {
         self.serial.as_ref().map(Mutex::lock)
     }
 
-    /// Waits until all ranks have come here. One that never comes is stuck where this rank was expected, and
-    /// neither would ever know: MPI_Finalize has no timeout.
+    /// Waits until all ranks have come here. A rank that never comes is stuck in a call that this rank
+    /// has not made. Without this wait neither would ever notice, because `MPI_Finalize` has no timeout.
     fn await_others(&self) -> Result<(), Error> {
         const LONGEST_SLEEP: Duration = Duration::from_millis(10);
         let deadline = Instant::now() + self.timeout;
         let mut sleep = Duration::from_micros(50);
         let mut over = 0;
-        // SAFETY: MPI runs, the communicator is this library's own, and the request is used here alone.
+        // SAFETY: MPI runs, the communicator is this library's own, and only this function uses the request.
         unsafe {
             let mut request = mpi_sys::RSMPI_REQUEST_NULL;
             call!(MPI_Ibarrier(self.leave, &mut request))?;
@@ -128,7 +129,7 @@ impl Drop for Library {
         if !self.owned {
             return;
         }
-        // SAFETY: nobody holds the library any more, so nobody calls MPI after this.
+        // SAFETY: nothing holds the library any more, so nothing calls MPI after this.
         let mut end = || unsafe {
             self.await_others()?;
             call!(MPI_Comm_free(&mut self.leave))?;
@@ -141,7 +142,7 @@ impl Drop for Library {
     }
 }
 
-/// A communicator of all ranks that is nobody else's.
+/// Creates a communicator of all ranks that only this crate uses.
 pub(super) fn world() -> Result<MPI_Comm, Error> {
     // SAFETY: MPI runs, and the handle to write to is alive.
     unsafe {

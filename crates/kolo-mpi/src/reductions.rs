@@ -15,15 +15,15 @@ use kolo_schedule::tree::{self, Node};
 use kolo_schedule::{Chunks, DType, Op, Range, Rank};
 
 impl Communicator {
-    /// Runs a collective that adds, in the type in which sums are made: 16-bit floats go through a copy in
-    /// `f32`.
+    /// Runs a collective that adds, in the type in which sums are computed: 16-bit floats go through a
+    /// copy in `f32`.
     pub(super) fn run_reduction<T: Element>(
         &self,
         collective: &Collective,
         data: &mut [T],
     ) -> Result<(), Error> {
         if TypeId::of::<T>() == TypeId::of::<T::Sum>() {
-            // SAFETY: the two types are one.
+            // SAFETY: the two types are the same.
             let data = unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), data.len()) };
             return self.combine::<T::Sum>(collective, data);
         }
@@ -76,8 +76,8 @@ impl Communicator {
 
     fn reduce<S: Number>(&self, data: &mut [S], op: Op, root: Rank) -> Result<(), Error> {
         let (kind, op) = (datatype(S::DTYPE), self.op(S::DTYPE, op));
-        // MPICH 4.0 and 4.1 read from the address that stands for "in place" if the root is not rank 0 (their
-        // issue 6540).
+        // If the root is not rank 0, MPICH 4.0 and 4.1 read from the address that stands for "in place"
+        // (their issue 6540).
         let copied = self.rank == root && root != Rank(0);
         let mut copy = Vec::new();
         for (start, count) in pieces(data.len()) {
@@ -92,13 +92,13 @@ impl Communicator {
                 (false, true) => (in_place().cast_const(), piece),
                 (false, false) => (piece.cast_const(), std::ptr::null_mut()),
             };
-            // SAFETY: as above; only the root's `into` is looked at.
+            // SAFETY: as above; only the root's `into` is used.
             unsafe { call!(MPI_Reduce(from, into, count, kind, op, root.0 as c_int, self.handle))? };
         }
         Ok(())
     }
 
-    /// Leaves this rank's chunk in its place.
+    /// Reduces, and leaves this rank's chunk in its place in `data`.
     fn reduce_scatter<S: Number>(
         &self,
         data: &mut [S],
@@ -126,7 +126,7 @@ impl Communicator {
                 }
             }
         }
-        // MPI puts it at the start.
+        // MPI puts the chunk at the start.
         data.copy_within(..own.len, own.start);
         Ok(())
     }
@@ -149,8 +149,7 @@ impl Communicator {
     }
 }
 
-/// Adds a rank's own parts in tree order; the sum is part 0. A rank without parts adds nothing to the
-/// others'.
+/// Adds a rank's own parts in tree order; the sum is part 0. A rank without parts contributes zeros.
 fn fold<S: Number>(nodes: &[Node], data: &mut [S], len: usize) {
     if nodes.is_empty() {
         return data[..len].fill(S::default());
@@ -158,6 +157,6 @@ fn fold<S: Number>(nodes: &[Node], data: &mut [S], len: usize) {
     let parts = data[..nodes.len() * len].as_mut_ptr();
     let sources: Vec<*const S> =
         (0..nodes.len()).map(|part| parts.wrapping_add(part * len).cast_const()).collect();
-    // SAFETY: every part has len elements, and the result lies on the first of them.
+    // SAFETY: every part has `len` elements, and the result lies on the first of them.
     unsafe { backend::fold(parts, &sources, len, &tree::fold(nodes), Op::Sum, None) };
 }

@@ -14,14 +14,13 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The address of an element.
+    /// Address of an element.
     pub(super) fn at(&self, index: usize) -> *mut c_void {
         self.start.wrapping_add(index * self.dtype.size()).cast()
     }
 }
 
-/// The type by which elements are moved. Nothing is added in 16-bit floats, so any type of their size will do
-/// for them.
+/// MPI's type for moving elements. MPI never adds 16-bit floats, so any type of their size will do for them.
 pub(super) fn datatype(dtype: DType) -> MPI_Datatype {
     // SAFETY: constants of the library.
     unsafe {
@@ -36,18 +35,18 @@ pub(super) fn datatype(dtype: DType) -> MPI_Datatype {
     }
 }
 
-/// What stands for "from where the result goes". mpi-sys does not have it, because it is a macro. There are
-/// two families: where handles are ints it is that of MPICH (also Intel's and Cray's), and the address is -1;
-/// where they are pointers it is that of Open MPI and of MPI 5, and the address is 1.
+/// Value that stands for "in place". mpi-sys does not have it, because it is a macro. There are two
+/// families: if handles are ints, the library is of MPICH's (also Intel's and Cray's), and the address is
+/// -1; if they are pointers, it is of Open MPI's or of MPI 5's, and the address is 1.
 pub(super) fn in_place() -> *mut c_void {
     const INTS: bool = size_of::<mpi_sys::MPI_Comm>() == size_of::<c_int>();
     std::ptr::without_provenance_mut(if INTS { usize::MAX } else { 1 })
 }
 
-/// The most elements of one call. MPI counts in ints, and some versions count bytes in them, too.
+/// Maximum number of elements of one call. MPI counts in ints, and some versions also count bytes in them.
 pub(super) const MOST: usize = 1 << 27;
 
-/// Cuts a length into what one call takes, as (first element, number of elements).
+/// Cuts a length into pieces for one call each, as (first element, number of elements).
 pub(super) fn pieces(len: usize) -> impl Iterator<Item = (usize, c_int)> {
     (0..len).step_by(MOST).map(move |start| (start, MOST.min(len - start) as c_int))
 }

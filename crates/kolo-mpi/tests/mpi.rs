@@ -1,5 +1,5 @@
-//! The conformance matrix and what else a group has to do, over MPI; see [`kolo_testing::mpirun`] for how it
-//! runs.
+//! The conformance matrix and other tests of a group, over MPI; [`kolo_testing::mpirun`] describes how
+//! they run.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn matrix() {
     every_combination(&group);
 }
 
-/// Whatever the order of additions, it costs a few roundings at most, and all ranks have the same bits.
+/// Any order of additions costs a few roundings at most, and all ranks have the same bits.
 fn sums() {
     let group = group();
     let (world, rank) = (group.world_size(), group.rank().0);
@@ -112,7 +112,7 @@ fn sums() {
     for (i, sum) in data.iter().enumerate() {
         let exact: f64 = (0..world).map(|rank| f64::from(value(rank, i).to_f32())).sum();
         let size = tree_sum(0, world, &|rank| value(rank, i).to_f32().abs());
-        // One rounding to 8 bits, and those of f32.
+        // One rounding to 8 bits, and those of `f32`.
         let allowed = exact.abs() / 256.0 + 1e-6 * f64::from(size);
         assert!((f64::from(sum.to_f32()) - exact).abs() <= allowed, "{sum}, not {exact}");
     }
@@ -125,7 +125,7 @@ fn tree_sums() {
         let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
         let nodes = contributions.of(group.rank());
         let mut buffer = group.alloc::<f32>(contributions.parts(group.rank()) * LEN + 5).unwrap();
-        // What a rank without shards leaves there must not count.
+        // The initial content of a rank without shards must not count.
         buffer.fill(1e9);
         for (part, node) in nodes.iter().enumerate() {
             for i in 0..LEN {
@@ -142,7 +142,7 @@ fn tree_sums() {
     }
 }
 
-/// A NaN wins, whoever has it; other numbers are compared as such.
+/// A NaN wins, on whichever rank it is; other numbers are compared as numbers.
 fn extremes() {
     let group = group();
     for witness in 0..group.world_size() {
@@ -181,7 +181,7 @@ fn started() {
 fn sub_groups() {
     let group = group();
     let rank = group.rank().0;
-    // In reverse order, among the even and the odd ones.
+    // In reverse order, among the even ranks and among the odd ones.
     let half = group.split(Some(rank as u32 % 2), -(rank as i64)).unwrap().unwrap();
     assert_eq!(half.members(), [Rank(2 + rank % 2), Rank(rank % 2)]);
     assert_eq!(half.rank(), Rank(1 - rank / 2));
@@ -197,7 +197,7 @@ fn sub_groups() {
     }
     assert_eq!(group.node().unwrap().world_size(), 4, "all ranks of this test are on one host");
     assert_eq!(group.firsts().unwrap().is_some(), rank == 0);
-    // A sub-group may live longer than the group it was split from.
+    // A sub-group may outlive the group it was split from.
     drop(group);
     half.barrier().unwrap();
 }
@@ -265,7 +265,7 @@ fn long() {
     if rank == 0 { halves(&taken, 2, 1) } else { halves(&taken, 4, 2) }
 }
 
-/// A call that is wrong by itself harms nobody.
+/// An invalid call affects only its caller.
 fn wrong_calls() {
     let group = group();
     let world = group.world_size();
@@ -308,7 +308,7 @@ fn panics() {
 fn abandons() {
     let group = group();
     if group.rank() == Rank(1) {
-        // Also while its own communication thread is inside of MPI.
+        // Works even while the rank's own communication thread is inside MPI.
         let _pending = group.start(Collective::Barrier, group.alloc::<u8>(1).unwrap());
         std::thread::sleep(Duration::from_millis(100));
         group.abandon("the disk is full");
@@ -317,7 +317,7 @@ fn abandons() {
     group.barrier().and(group.barrier()).unwrap();
 }
 
-/// Rank 0 gets more than it expects, and leaves in good order.
+/// Rank 0 receives more than it expects, and leaves in good order.
 fn differing() {
     let group = group();
     if group.rank() == Rank(0) {
@@ -329,7 +329,7 @@ fn differing() {
     }
 }
 
-/// Rank 0 gets less than it expects.
+/// Rank 0 receives less than it expects.
 fn short() {
     let group = group();
     if group.rank() == Rank(0) {

@@ -1,5 +1,5 @@
-//! Training over MPI: the weights are those of one worker, up to roundings. How it runs is in
-//! [`kolo_testing::mpirun`].
+//! Training over MPI: the weights are those of one worker, up to rounding. [`kolo_testing::mpirun`]
+//! describes how the tests run.
 
 #[path = "../../kolo-ddp/tests/common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     mpirun::main(CASES, &kolo_mpi::library().unwrap())
 }
 
-/// Trains for two epochs and returns the values; buckets are small, so that several are under way at once.
+/// Trains for two epochs and returns the values; buckets are small, so several are in flight at once.
 fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
     let caps = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     let config =
@@ -43,7 +43,7 @@ fn train(group: Group, optimizer: &Entry<dyn Optimizer>) -> Vec<f32> {
 }
 
 fn training() {
-    // MPI runs as long as some group does.
+    // MPI runs as long as any group exists.
     let options = Options::from_env_with(&[&kolo_mpi::BACKEND]).unwrap();
     let _job = Group::of_job(&options).unwrap();
     for optimizer in OPTIMIZERS {

@@ -1,6 +1,6 @@
-//! NCCL on this machine's GPUs, one rank each: first every operation on every type against the native group,
-//! then the median time of an all-reduce at several sizes. `kolo bench all-reduce --backend nccl` measures
-//! more; this needs no tensor library:
+//! NCCL on this machine's GPUs, one rank each. It compares every operation on every type with the native
+//! group, then prints the median time of an all-reduce at several sizes. `kolo bench all-reduce --backend
+//! nccl` measures more; this example needs no tensor library:
 //!
 //! ```sh
 //! cargo build --release -p kolo-nccl --example all_reduce
@@ -13,9 +13,9 @@ use std::time::Instant;
 use kolo_comm::{Collectives, Error, Group, Op};
 use kolo_nccl::DeviceGroup;
 
-/// Numbers of `f32` that are summed.
+/// Numbers of `f32` elements to sum.
 const LENGTHS: [usize; 4] = [1, 1 << 10, 1 << 18, 25_000_000];
-/// Sums of each length, of which the first ones do not count.
+/// Number of sums of each length; the first ones do not count.
 const SUMS: usize = 25;
 const WARM_UP: usize = 5;
 

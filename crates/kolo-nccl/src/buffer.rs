@@ -12,18 +12,18 @@ use kolo_rendezvous::{Error, InvalidCall};
 
 /// Elements in the memory of a [`DeviceGroup`](super::DeviceGroup)'s device.
 ///
-/// As a native [`Buffer`](kolo_comm::Buffer) it moves into a collective and back out of it.
+/// Like a native [`Buffer`](kolo_comm::Buffer), it moves into a collective and back out of it.
 pub struct DeviceBuffer<T> {
-    /// One byte where there is no element, because CUDA has no empty memory.
+    /// The memory; one byte if there are no elements, because CUDA has no empty memory.
     bytes: ManuallyDrop<CudaSlice<u8>>,
     len: usize,
-    /// A collective on it has failed: peers may still write to it, so it is never given back.
+    /// True after a failed collective: peers may still write to the buffer, so it is never freed.
     lost: bool,
     elements: PhantomData<T>,
 }
 
 impl<T: Element> DeviceBuffer<T> {
-    /// A buffer of `len` zeros.
+    /// Allocates a buffer of `len` zeros.
     pub(super) fn zeroed(device: &Device, len: usize) -> Result<Self, Error> {
         let each = size_of::<T>();
         let size = len.checked_mul(each).ok_or(InvalidCall::BufferTooLarge { elements: len, size: each })?;
@@ -38,7 +38,7 @@ impl<T: Element> DeviceBuffer<T> {
         self.len
     }
 
-    /// Whether it has no element.
+    /// Returns true if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -47,7 +47,7 @@ impl<T: Element> DeviceBuffer<T> {
         Arc::ptr_eq(self.bytes.stream(), &device.stream)
     }
 
-    /// Where it begins, for work on the group's stream.
+    /// Address of the first element, for work on the group's stream.
     pub(super) fn start(&self) -> u64 {
         self.bytes.device_ptr(self.bytes.stream()).0
     }
@@ -56,28 +56,28 @@ impl<T: Element> DeviceBuffer<T> {
         self.lost = true;
     }
 
-    /// Copies from the host, at the stream's turn. The source is free when this returns.
+    /// Copies from the host, in the stream's order. The source is free when this returns.
     pub(super) fn write(&mut self, data: &[T]) -> Result<(), Error> {
         if data.is_empty() {
             return Ok(());
         }
         let stream = self.bytes.stream().clone();
-        // SAFETY: an Element has no padding, so its memory is initialised bytes.
+        // SAFETY: an `Element` has no padding, so its memory is initialized bytes.
         let data = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
         let copied = stream.memcpy_htod(data, &mut *self.bytes);
-        // Memory of the host that is not pinned has been read when the call returns; that of a caller who has
-        // pinned his own has not.
+        // The copy from unpinned host memory is over when the call returns; the copy from a caller's
+        // pinned memory is not, so the stream must be synchronized.
         copied.and_then(|()| stream.synchronize()).map_err(|cause| failed("cannot copy to the device", cause))
     }
 
-    /// Copies to the host, and waits for it.
+    /// Copies to the host, and waits for the copy.
     pub(super) fn read(&self, data: &mut [T]) -> Result<(), Error> {
         if data.is_empty() {
             return Ok(());
         }
         let stream = self.bytes.stream();
         let size = size_of_val(data);
-        // SAFETY: an Element has no padding and any bits are one.
+        // SAFETY: an `Element` has no padding, and any bits are a valid one.
         let data = unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast::<u8>(), size) };
         let copied = stream.memcpy_dtoh(&self.bytes.slice(..size), data);
         copied
@@ -91,7 +91,7 @@ impl<T> Drop for DeviceBuffer<T> {
         if self.lost {
             return;
         }
-        // It is freed in the stream's order: after whatever still uses it. A device that cannot be bound
+        // The memory is freed in the stream's order, after its last use. A device that cannot be bound
         // cannot free.
         if self.bytes.context().bind_to_thread().is_ok() {
             // SAFETY: the memory is not used again.

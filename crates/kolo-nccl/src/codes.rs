@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use kolo_schedule::{DType, Op};
 
-/// `ncclDataType_t`.
+/// Returns the number in `ncclDataType_t`.
 pub(super) fn dtype(dtype: DType) -> c_int {
     match dtype {
         DType::U8 => 1,
@@ -17,7 +17,7 @@ pub(super) fn dtype(dtype: DType) -> c_int {
     }
 }
 
-/// `ncclRedOp_t`.
+/// Returns the number in `ncclRedOp_t`.
 pub(super) fn op(op: Op) -> c_int {
     match op {
         Op::Sum => 0,
@@ -32,7 +32,7 @@ pub(super) fn op(op: Op) -> c_int {
 mod tests {
     use super::*;
 
-    /// As `nccl.h` has them, in the order of [`DType::ALL`] and [`Op::ALL`].
+    /// The numbers of `nccl.h`, in the order of [`DType::ALL`] and [`Op::ALL`].
     #[test]
     fn codes_are_those_of_the_header() {
         // ncclFloat32, ncclFloat64, ncclInt32, ncclInt64, ncclUint8, ncclFloat16, ncclBfloat16

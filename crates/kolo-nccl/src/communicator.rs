@@ -1,5 +1,5 @@
-//! One rank's communicator, whose calls do not block: each is begun here, and its state asked for until it
-//! has settled.
+//! One rank's communicator. Its calls do not block: each begins an operation, and the caller polls its
+//! state until it has settled.
 
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc;
@@ -18,10 +18,10 @@ pub(super) struct Communicator {
     rank: Rank,
 }
 
-// SAFETY: NCCL's communicators may be used by any thread, one at a time; `&mut` and ownership see to that.
+// SAFETY: any thread may use NCCL's communicators, one at a time; `&mut` and ownership ensure that.
 unsafe impl Send for Communicator {}
 
-/// Memory that steps work on: this rank's buffer.
+/// The memory that steps work on: this rank's buffer.
 pub(super) struct Target {
     pub(super) start: u64,
     pub(super) dtype: DType,
@@ -29,7 +29,7 @@ pub(super) struct Target {
 }
 
 impl Communicator {
-    /// Begins to meet the others on this thread's device.
+    /// Begins to connect with the other ranks, on this thread's device.
     pub(super) fn begin(
         library: &'static Library,
         id: &UniqueId,
@@ -50,10 +50,10 @@ impl Communicator {
         }
     }
 
-    /// Whether what was begun last has settled.
+    /// Returns true if the operation begun last has settled.
     pub(super) fn settled(&mut self) -> Result<bool, Error> {
         let mut state = Code::SUCCESS;
-        // SAFETY: the communicator lives, and the state is written to before the call returns.
+        // SAFETY: the communicator lives, and the call writes to the state before it returns.
         let asked = unsafe { (self.library.comm_async_error)(self.handle, &mut state) };
         match (asked, state) {
             (Code::SUCCESS, Code::SUCCESS) => Ok(true),
@@ -62,36 +62,36 @@ impl Communicator {
         }
     }
 
-    /// Begins to put a collective on the stream. It is there when [`Communicator::settled`] says so.
+    /// Begins to put a collective on the stream. It is there once [`Communicator::settled`] returns true.
     ///
     /// # Safety
     ///
     /// All ranges of the steps must lie within the target's memory, which must live until the stream has
-    /// passed them.
+    /// passed the steps.
     pub(super) unsafe fn issue(&mut self, steps: &[Step], target: &Target) -> Result<(), Error> {
         // One call needs no group around it; an empty group would do nothing.
         if let [step] = steps {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller's promise.
             let code = unsafe { self.step(*step, target) };
             return self.begun("NCCL refused a collective", code);
         }
-        // SAFETY: it takes no argument; the group is this thread's, and ends below.
+        // SAFETY: the call takes no argument; the group is this thread's, and ends below.
         let opened = unsafe { (self.library.group_start)() };
         self.begun("NCCL cannot begin a group", opened)?;
         let mut first = Ok(());
         for step in steps {
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller's promise.
             let code = unsafe { self.step(*step, target) };
             first = first.and(self.begun("NCCL refused a part of a collective", code));
         }
-        // SAFETY: the group was begun above. It must end even where a part has failed.
+        // SAFETY: the group was begun above. It must end even if a part has failed.
         let closed = unsafe { (self.library.group_end)() };
         first.and(self.begun("NCCL refused a collective", closed))
     }
 
     /// # Safety
     ///
-    /// As [`Communicator::issue`].
+    /// Same as [`Communicator::issue`].
     unsafe fn step(&self, step: Step, target: &Target) -> Code {
         let Library { all_reduce, reduce_scatter, all_gather, broadcast, reduce, send, receive, .. } =
             self.library;
@@ -101,7 +101,8 @@ impl Communicator {
         let at = |element: usize| (target.start as usize + element * size) as *mut c_void;
         let own = |each: usize| at(self.rank.0 * each);
         let number = |rank: Rank| rank.0 as c_int;
-        // SAFETY: the ranges lie within the target's memory, as the caller promises; handle and stream live.
+        // SAFETY: the caller promises that the ranges lie within the target's memory; handle and stream
+        // live.
         unsafe {
             match step {
                 Step::AllReduce { op, range: Range { start, len } } => {
@@ -127,14 +128,15 @@ impl Communicator {
         }
     }
 
-    /// Begins the end in good order. It has ended when [`Communicator::settled`] says so.
+    /// Begins to end the communicator in good order. It has ended once [`Communicator::settled`] returns
+    /// true.
     pub(super) fn finalize(&mut self) -> Result<(), Error> {
-        // SAFETY: the communicator lives, and this is called once, by whoever destroys it next.
+        // SAFETY: the communicator lives, and this is called once, before it is destroyed.
         let code = unsafe { (self.library.comm_finalize)(self.handle) };
         self.begun("NCCL cannot end a communicator", code)
     }
 
-    /// Frees it, after [`Communicator::finalize`].
+    /// Frees the communicator, after [`Communicator::finalize`].
     pub(super) fn destroy(self) {
         // SAFETY: the communicator lives, and is not used again.
         let code = unsafe { (self.library.comm_destroy)(self.handle) };
@@ -143,7 +145,7 @@ impl Communicator {
         }
     }
 
-    /// Ends it and whatever of it runs on the device.
+    /// Ends the communicator and all of its work on the device.
     pub(super) fn abort(self) {
         if self.handle.is_null() {
             return;
@@ -163,14 +165,14 @@ impl Communicator {
     }
 }
 
-/// Runs what may hang in NCCL on a thread of its own; false when it has not ended in time and is left behind.
+/// Runs NCCL calls that may hang on their own thread; returns false if they do not end in time.
 pub(super) fn bounded(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
     let (done, ended) = mpsc::channel();
     let thread = std::thread::Builder::new().name("kolo-nccl".into()).spawn(move || {
         work();
-        // Nobody waits any more: then nobody needs to know.
+        // Sending fails if the caller no longer waits, which is harmless.
         let _ = done.send(());
     });
-    // No thread, no end: whoever asks goes on as if it had hung.
+    // Without a thread there is no end, so the result is the same as after a hang.
     thread.is_ok() && ended.recv_timeout(limit).is_ok()
 }

@@ -1,4 +1,4 @@
-//! This rank's GPU: CUDA's driver, which device, and the one stream on which everything of the group runs.
+//! This rank's GPU: CUDA's driver, the choice of the device, and the one stream for all of the group's work.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ pub(super) struct Device {
     pub(super) context: Arc<CudaContext>,
     /// Memory is allocated, filled, used and freed in this stream's order.
     pub(super) stream: Arc<CudaStream>,
-    /// Tells devices apart, also between hosts.
+    /// Identifier of the device, unique among hosts.
     pub(super) uuid: String,
 }
 
 impl Device {
-    /// Opens the device with that number.
+    /// Opens the device with this number.
     pub(super) fn open(number: usize) -> Result<Device, Error> {
         let count = count()?;
         if number >= count {
@@ -26,26 +26,25 @@ impl Device {
         }
         let fail = |cause: DriverError| failed(format!("cannot open CUDA device {number}"), cause);
         let context = CudaContext::new(number).map_err(fail)?;
-        // SAFETY: memory of this context is only used on the one stream that is made here, whose order is
-        // enough.
+        // SAFETY: memory of this context is only used on the one stream created here, whose order suffices.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(fail)?;
         let uuid = context.uuid().map_err(fail)?.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Device { context, stream, uuid })
     }
 
-    /// Makes it this thread's device, for calls that go by that.
+    /// Makes this the thread's current device, which some calls use.
     pub(super) fn bind(&self) -> Result<(), Error> {
         self.context.bind_to_thread().map_err(|cause| failed("cannot use the CUDA device", cause))
     }
 
-    /// An event at the present end of the stream.
+    /// Records an event at the present end of the stream.
     pub(super) fn mark(&self) -> Result<CudaEvent, Error> {
         self.stream.record_event(None).map_err(|cause| failed("cannot record a CUDA event", cause))
     }
 }
 
-/// The driver's words for what went wrong.
+/// Creates an error with the driver's message.
 pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
     let words = match (cause.error_name(), cause.error_string()) {
         (Ok(name), Ok(text)) => format!("{} ({})", text.to_string_lossy(), name.to_string_lossy()),
@@ -54,14 +53,14 @@ pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
     Error::system(what, words)
 }
 
-/// The device of this process by its place on its node.
+/// Returns the device of this process by its local rank.
 pub(super) fn local() -> Result<usize, Error> {
     let local_rank = WorkerEnv::from_env()?.map_or(0, |place| place.local_rank);
     choose(local_rank, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
 }
 
-/// One device a rank. A launcher that shows each process its own device alone (`srun --gpus-per-task=1`) has
-/// chosen.
+/// Chooses one device per rank. A launcher that shows each process only its own device (`srun
+/// --gpus-per-task=1`) has already chosen.
 fn choose(local_rank: usize, count: usize, restricted: bool) -> Result<usize, Error> {
     match count {
         1 if restricted => Ok(0),
@@ -81,10 +80,10 @@ fn devices(count: usize) -> String {
     format!("{count} CUDA device{}", if count == 1 { "" } else { "s" })
 }
 
-/// How many devices this process sees; at least one.
+/// Number of devices that this process sees; at least one.
 fn count() -> Result<usize, Error> {
     let names = ["libcuda.so.1".to_string(), "libcuda.so".to_string()];
-    // The binding panics where it is missing.
+    // cudarc panics if the driver is missing.
     library::open(&names).map_err(|cause| {
         let remedy = "it comes with NVIDIA's driver (Debian's libcuda1); if it is installed elsewhere, name its folder \
                       in LD_LIBRARY_PATH";

@@ -1,5 +1,5 @@
-//! How long a wait for the device makes sense. NCCL does not say whom it waits for, so the blame goes around:
-//! every waiting rank points to the next one, and the first that does not wait is the culprit.
+//! Limits of a wait for the device. NCCL does not report which rank it waits for, so every waiting rank
+//! points to the next one, and the first rank that does not wait is the culprit.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ pub(super) struct DeviceWait<'a> {
     _note: WaitGuard<'a>,
 }
 
-/// Before this a wait looks all the time: most collectives are over by then, and a sleep costs more than they
-/// take.
+/// Time in which a wait polls without sleeping: most collectives are over by then, and a sleep costs more
+/// than they take.
 const AWAKE: Duration = Duration::from_millis(1);
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
-/// A rank that has done its part may leave while the others still receive what it sent.
+/// Time that the others have to receive the data of a rank that has finished its part and left.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl<'a> DeviceWait<'a> {
@@ -32,12 +32,12 @@ impl<'a> DeviceWait<'a> {
         DeviceWait { group, during, began, left: None, _note }
     }
 
-    /// The job's rank of the one after this.
+    /// The job's rank of the next rank of the group.
     fn next(group: &Group) -> Rank {
         group.members()[(group.rank().0 + 1) % group.world_size()]
     }
 
-    /// One turn of waiting; an error when waiting no longer makes sense.
+    /// Waits for one turn; returns an error when waiting no longer makes sense.
     pub(super) fn turn(&mut self) -> Result<(), Error> {
         let liveness = self.group.liveness();
         if let Some(error) = liveness.failure() {

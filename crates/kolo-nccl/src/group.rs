@@ -1,4 +1,4 @@
-//! The ranks of a group with a GPU each, as one of [`Collectives`].
+//! A group with one GPU per rank, as an implementation of [`Collectives`].
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use super::state::State;
 
 /// The ranks of a group with one GPU each: collectives over device memory.
 ///
-/// All ranks must make the same calls in the same order. After a failure of this group or of the native one
-/// beside it, both fail, and every call gives the same first error. Everything runs on a stream of its own;
-/// memory comes from [`Collectives::alloc`].
+/// All ranks must make the same calls in the same order. After a failure of this group or of its native
+/// group, both fail, and every call returns the same first error. All work runs on the group's own
+/// stream; memory comes from [`Collectives::alloc`].
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -34,25 +34,25 @@ pub struct DeviceGroup {
 }
 
 impl DeviceGroup {
-    /// The devices of a group's ranks; this rank's is number `device` of those that its process sees. All
-    /// ranks must call it. NCCL needs a device of its own for each rank.
+    /// Creates the group of the devices of a group's ranks. This rank's device has the number `device` among
+    /// those that its process sees. All ranks must call it. NCCL needs a separate device for each rank.
     ///
-    /// Ranks are processes: in one process NCCL may reach straight into another rank's buffers, and this
-    /// memory is open to its own device only.
+    /// Ranks must be processes: within one process NCCL may access another rank's buffers directly, but
+    /// this memory is accessible only to its own device.
     ///
     /// # Errors
     ///
-    /// On all ranks, when one of them has no CUDA driver, no NCCL, no such device, another's device or
-    /// another version; or as [`Group::run`].
+    /// Fails on all ranks if one of them has no CUDA driver, no NCCL, no such device, another rank's
+    /// device or another version; otherwise the errors of [`Group::run`].
     pub fn new(group: &Arc<Group>, device: usize) -> Result<DeviceGroup, Error> {
         Self::connect(group, Device::open(device))
     }
 
-    /// As [`DeviceGroup::new`], with the device that belongs to the rank's place on its node (`LOCAL_RANK`).
+    /// Creates the group as [`DeviceGroup::new`] does, with the device of the rank's `LOCAL_RANK`.
     ///
     /// # Errors
     ///
-    /// There are fewer devices than ranks on this node; otherwise as [`DeviceGroup::new`].
+    /// There are fewer devices than ranks on this node; otherwise the errors of [`DeviceGroup::new`].
     pub fn local(group: &Arc<Group>) -> Result<DeviceGroup, Error> {
         Self::connect(group, device::local().and_then(Device::open))
     }
@@ -74,7 +74,7 @@ impl DeviceGroup {
                 PeerInfo { obstacle: Some(error.to_string()), device: String::new(), version: String::new() }
             }
         };
-        // A rank that cannot take part says so before it gives up, and gives its own reason.
+        // A rank that cannot take part reports that to the others first, and then returns its own error.
         let agreed = agree(group, &info);
         let (device, library, mut id) = prepared?;
         agreed?;
@@ -89,7 +89,7 @@ impl DeviceGroup {
         &self.state.group
     }
 
-    /// Whether a copy between the host and a buffer may begin, and then waits for what is on the stream.
+    /// Checks that a copy between the host and a buffer may begin, and waits for the work on the stream.
     fn admit_copy<T: Element>(&self, len: usize, buffer: &DeviceBuffer<T>) -> Result<(), Error> {
         self.state.admit_with(buffer)?;
         if len != buffer.len() {
@@ -101,7 +101,7 @@ impl DeviceGroup {
     }
 }
 
-/// Sums in tree order are refused, because NCCL does not offer them. A failure of NCCL or CUDA fails the
+/// Sums in tree order are refused because NCCL does not offer them. A failure of NCCL or CUDA fails the
 /// group.
 impl Collectives for DeviceGroup {
     type Buffer<T: Element> = DeviceBuffer<T>;
@@ -140,7 +140,8 @@ impl Collectives for DeviceGroup {
         buffer.read(data)
     }
 
-    /// The first collectives of a group take longer to start: NCCL makes connections then.
+    /// Starts a collective. A group's first collectives take longer to start, because NCCL connects the
+    /// ranks then.
     fn start<T: Element>(&self, collective: Collective, mut buffer: DeviceBuffer<T>) -> DevicePending<T> {
         let during = format!("{} of {} {} by NCCL", collective.name(), buffer.len(), T::DTYPE);
         let started = self.state.start(&collective, &mut buffer, &during);

@@ -1,6 +1,6 @@
-//! NCCL's library, loaded at run time: where it is looked for, and the functions that are used.
+//! NCCL's library, loaded at run time: its location and the functions in use.
 //!
-//! All of them are there from 2.14 on, the version that made communicators whose calls do not block.
+//! All functions exist since NCCL 2.14, the version that added communicators whose calls do not block.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Display;
@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 
 use kolo_rendezvous::Error;
 
-/// File name or path of NCCL's library: overrides the search for `libnccl.so.2`.
+/// Environment variable with the file name or path of NCCL's library: overrides the search for
+/// `libnccl.so.2`.
 pub const LIBRARY: &str = "KOLO_NCCL_LIBRARY";
 
-/// `ncclResult_t`. Not an enumeration: a newer library may know more results.
+/// `ncclResult_t`. Not an enumeration: a newer library may have more results.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Code(c_int);
@@ -21,7 +22,7 @@ impl Code {
     pub(super) const IN_PROGRESS: Code = Code(7);
 }
 
-/// `ncclUniqueId`: how the ranks of a communicator find each other.
+/// `ncclUniqueId`, by which the ranks of a communicator find each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct UniqueId(pub(super) [u8; 128]);
@@ -31,20 +32,19 @@ pub(super) type Handle = *mut c_void;
 /// `cudaStream_t`, which is the driver's `CUstream`.
 pub(super) type Stream = *mut c_void;
 
-/// `ncclConfig_t` as of 2.14. The library takes what it knows beyond from its defaults, by the version that
-/// is given.
+/// `ncclConfig_t` as of 2.14. The given version tells a newer library to take its defaults for later fields.
 #[repr(C)]
 pub(super) struct Config {
     size: usize,
     magic: u32,
     version: u32,
     blocking: c_int,
-    /// Padding here, the first field of a later version there: undefined in NCCL's words.
+    /// Padding in this version, the first field of a later one: set to NCCL's undefined value.
     undefined: c_int,
 }
 
 impl Config {
-    /// No call blocks, so that each can be given up.
+    /// Creates a configuration in which no call blocks, so that every wait can be given up.
     pub(super) fn nonblocking() -> Self {
         Config {
             size: size_of::<Self>(),
@@ -56,10 +56,10 @@ impl Config {
     }
 }
 
-/// The oldest version with everything that is used: 2.14.0.
+/// The oldest version with all functions in use: 2.14.0.
 const OLDEST: c_int = 21_400;
 
-/// A function of NCCL for each line, looked up when the library is loaded.
+/// Declares the functions of NCCL, one per line, which are looked up when the library is loaded.
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ty),*) -> $result:ty;)+) => {
         /// The functions of the loaded library.
@@ -70,7 +70,7 @@ macro_rules! functions {
         }
 
         impl Library {
-            /// Looks all functions up.
+            /// Looks up all functions.
             ///
             /// # Safety
             ///
@@ -78,7 +78,8 @@ macro_rules! functions {
             unsafe fn bind(library: &libloading::Library) -> Result<Library, libloading::Error> {
                 Ok(Library {
                     version: 0,
-                    // SAFETY: the signature is that of `nccl.h`, as the caller promises.
+                    // SAFETY: the signature is that of `nccl.h`; the caller promises that the library is
+                    // NCCL.
                     $($name: *unsafe { library.get($symbol.as_bytes()) }?,)+
                 })
             }
@@ -115,18 +116,18 @@ functions! {
 }
 
 impl Library {
-    /// The library, loaded by the first call and never unloaded, because its threads run in it.
+    /// Returns the library. The first call loads it; it is never unloaded, because its threads run in it.
     pub(super) fn get() -> Result<&'static Library, Error> {
         static LOADED: OnceLock<Result<Library, Error>> = OnceLock::new();
         LOADED.get_or_init(|| load(std::env::var(LIBRARY).ok())).as_ref().map_err(Error::clone)
     }
 
-    /// As `2.27.3`.
+    /// Version as text, such as `2.27.3`.
     pub(super) fn version(&self) -> String {
         words_of_version(self.version)
     }
 
-    /// A new id. It starts a thread that the ranks meet at.
+    /// Creates a unique id. NCCL starts a thread at which the ranks meet.
     pub(super) fn unique_id(&self) -> Result<UniqueId, Error> {
         let mut id = UniqueId([0; 128]);
         // SAFETY: NCCL fills in that many bytes.
@@ -137,9 +138,9 @@ impl Library {
         }
     }
 
-    /// What NCCL says of a result and of the last thing that went wrong.
+    /// Creates an error from NCCL's description of a result and of its last error.
     pub(super) fn error(&self, what: impl Into<String>, code: Code) -> Error {
-        // SAFETY: both return a static text or nothing; the handle is not looked at.
+        // SAFETY: both return a static text or null; the handle is not used.
         let (name, detail) =
             unsafe { (words((self.error_string)(code)), words((self.last_error)(std::ptr::null_mut()))) };
         let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
@@ -149,12 +150,12 @@ impl Library {
 
 /// # Safety
 ///
-/// A text that ends with a zero, or nothing.
+/// `text` ends with a zero byte, or is null.
 unsafe fn words(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().into()
 }
 
@@ -163,10 +164,10 @@ fn words_of_version(version: c_int) -> String {
 }
 
 fn load(named: Option<String>) -> Result<Library, Error> {
-    // The first belongs to the package of programs, the second to that of developers.
+    // The first name belongs to the runtime package, the second to the development package.
     let names = named.map_or_else(|| vec!["libnccl.so.2".into(), "libnccl.so".into()], |name| vec![name]);
     let library = open(&names).map_err(|cause| missing(&names, &cause))?;
-    // SAFETY: it is NCCL by its name or by the user's word.
+    // SAFETY: the library is NCCL, by its name or by the user's choice.
     let bound = unsafe { Library::bind(&library) };
     let mut bound =
         bound.map_err(|cause| missing(&names, &format!("it is not NCCL 2.14 or newer ({cause})")))?;
@@ -187,12 +188,11 @@ fn missing(names: &[String], cause: &dyn Display) -> Error {
     Error::system(format!("cannot load {}", names.join(" or ")), format!("{cause}; {remedy}: {LIBRARY}=PATH"))
 }
 
-/// The first of these that can be loaded; if none, why the first cannot.
+/// Loads the first of these libraries that can be loaded; if none can, returns the error of the first.
 pub(super) fn open(names: &[String]) -> Result<libloading::Library, String> {
     let mut first = None;
     for name in names {
-        // SAFETY: the libraries asked for are CUDA's and NCCL's, which do nothing dangerous when they are
-        // loaded.
+        // SAFETY: these are the libraries of CUDA and NCCL, which do nothing dangerous when they are loaded.
         match unsafe { libloading::Library::new(name) } {
             Ok(library) => return Ok(library),
             Err(cause) => first = first.or(Some(innermost(&cause))),
@@ -201,7 +201,7 @@ pub(super) fn open(names: &[String]) -> Result<libloading::Library, String> {
     Err(first.unwrap_or_else(|| "no name is given".into()))
 }
 
-/// The linker's own words, which this error keeps behind its own.
+/// Returns the linker's message, which the error keeps as its source.
 fn innermost(cause: &libloading::Error) -> String {
     std::error::Error::source(cause).map_or_else(|| cause.to_string(), ToString::to_string)
 }
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(words_of_version(22_703), "2.27.3");
     }
 
-    /// Where the real library is installed it must have every function. Needs no GPU.
+    /// The real library, if it is installed, must have every function. Needs no GPU.
     #[test]
     fn the_real_library_has_every_function() {
         match Library::get() {

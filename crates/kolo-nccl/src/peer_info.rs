@@ -1,5 +1,5 @@
-//! What every rank shows the others before NCCL is called: with one rank missing it would wait, and it
-//! explains little.
+//! Checks among the ranks before NCCL is called: NCCL would wait for a missing rank, and its errors
+//! explain little.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +7,24 @@ use kolo_comm::Group;
 use kolo_rendezvous::{BackendError, Error};
 use kolo_schedule::Rank;
 
-/// What one rank shows.
+/// The facts that one rank sends to the others.
 #[derive(Serialize, Deserialize)]
 pub(super) struct PeerInfo {
-    /// Why it cannot take part.
+    /// Reason why the rank cannot take part.
     pub(super) obstacle: Option<String>,
-    /// Its device, told apart from all others.
+    /// Identifier of its device, unique among all devices.
     pub(super) device: String,
     /// Its version of NCCL.
     pub(super) version: String,
 }
 
-/// Whether all ranks can go on; the same answer on all of them. A collective.
+/// Checks that all ranks can go on, with the same result on all of them. A collective.
 pub(super) fn agree(group: &Group, own: &PeerInfo) -> Result<(), Error> {
     let infos: Vec<PeerInfo> = group.all_gather_value(own)?;
     check(&infos, group.members()).map_err(Error::from)
 }
 
-/// Looks for what keeps the ranks from using NCCL together. `members` are the job's ranks of those that
-/// showed `infos`.
+/// Checks that the ranks can use NCCL together. `members` are the job's ranks of those that sent `infos`.
 fn check(infos: &[PeerInfo], members: &[Rank]) -> Result<(), BackendError> {
     let backend = || "NCCL".to_string();
     for (info, rank) in infos.iter().zip(members) {

@@ -28,21 +28,21 @@ impl<T: Element> DevicePending<T> {
         DevicePending { state, started, buffer, during }
     }
 
-    /// Waits for the end and gives the buffer back. The time that a peer has begins now.
+    /// Waits for the end and returns the buffer. A peer's time limit begins now.
     ///
     /// # Errors
     ///
-    /// What ended the collective: the first failure of the group; or it was refused.
+    /// The error that ended the collective: the first failure of the group, or the refusal of the call.
     pub fn wait(self) -> Result<DeviceBuffer<T>, Error> {
         let DevicePending { state, started, mut buffer, during } = self;
         state.pass(&started?, &during).inspect_err(|_| buffer.lose())?;
         Ok(buffer)
     }
 
-    /// Whether it is over, so that waiting returns at once.
+    /// Returns true if the collective is over, so waiting returns at once.
     pub fn is_over(&self) -> bool {
         let over = |event| self.state.device.bind().and_then(|()| self.state.over(event));
-        // Where it has failed, waiting says so at once.
+        // After a failure, waiting returns the error at once.
         self.started.as_ref().map_or(true, |event| over(event).unwrap_or(true))
     }
 }

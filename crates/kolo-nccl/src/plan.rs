@@ -1,4 +1,4 @@
-//! Which NCCL calls make a collective. Pure: NCCL runs all of one list as one group, so that none waits for
+//! The NCCL calls of a collective. Pure: NCCL runs all calls of one list as one group, so none waits for
 //! another.
 
 use kolo_comm::Collective;
@@ -12,12 +12,12 @@ pub(super) enum Step {
         op: Op,
         range: Range,
     },
-    /// Of equal chunks, which begin at the buffer's start; the result is chunk `rank`.
+    /// Reduces equal chunks, which begin at the buffer's start; the result is chunk `rank`.
     ReduceScatter {
         op: Op,
         each: usize,
     },
-    /// Of equal chunks, which begin at the buffer's start; the own one is chunk `rank`.
+    /// Gathers equal chunks, which begin at the buffer's start; this rank's is chunk `rank`.
     AllGather {
         each: usize,
     },
@@ -40,9 +40,9 @@ pub(super) enum Step {
     },
 }
 
-/// The calls of rank `rank` of `world` for a collective on so many elements.
+/// Returns the calls of rank `rank` of `world` for a collective on `elements` elements.
 ///
-/// Refuses what [`Collective::check`] refuses, and sums in tree order, which NCCL does not offer.
+/// Refuses the calls that [`Collective::check`] refuses, and sums in tree order, which NCCL does not offer.
 pub(super) fn plan(
     collective: &Collective,
     rank: Rank,
@@ -56,7 +56,7 @@ pub(super) fn plan(
     let chunks = |chunks: &Chunks| ranks().zip(chunks.ranges(elements, world)).collect::<Vec<_>>();
     Ok(match collective {
         Collective::AllReduce(op) => vec![Step::AllReduce { op: *op, range }],
-        // The value of its one element is unspecified: whichever comes.
+        // The value of its one element is unspecified, so any operation will do.
         Collective::Barrier => vec![Step::AllReduce { op: Op::Max, range }],
         Collective::TreeSum { .. } => return Err(BackendError::TreeOrder { backend: "NCCL".into() }.into()),
         Collective::ReduceScatter(op, Chunks::Equal) => vec![Step::ReduceScatter { op: *op, each }],
@@ -71,7 +71,7 @@ pub(super) fn plan(
         Collective::Reduce(op, root) => vec![Step::Reduce { op: *op, root: *root, range }],
         Collective::Gather(root) if *root != rank => vec![Step::Send { peer: *root, range }],
         Collective::Scatter(root) if *root != rank => vec![Step::Receive { peer: *root, range }],
-        // At the root its own chunk is where it belongs.
+        // The root's own chunk is already in its place.
         Collective::Gather(_) => {
             let others = chunks(&Chunks::Equal).into_iter().filter(|(peer, _)| *peer != rank);
             others.map(|(peer, range)| Step::Receive { peer, range }).collect()

@@ -1,4 +1,4 @@
-//! What the collectives of a device group share: its device and communicator, how it fails and how it ends.
+//! Shared state of a device group's collectives: device, communicator, failure and end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,19 @@ use super::device_wait::DeviceWait;
 use super::library::{Library, UniqueId};
 use super::plan::plan;
 
-/// What a started collective needs until it is over; all collectives of a group share it.
+/// The state that a started collective needs until it is over; all collectives of a group share it.
 pub(super) struct State {
     pub(super) group: Arc<Group>,
     pub(super) device: Device,
     pub(super) library: &'static Library,
-    /// Gone after a failure. Whoever starts a collective holds it until NCCL has put that on the stream.
+    /// `None` after a failure. Starting a collective locks it until NCCL has put the collective on the
+    /// stream.
     communicator: Mutex<Option<Communicator>>,
 }
 
-/// How long NCCL may take to free or abort a communicator before it is left behind.
+/// Longest time that NCCL may take to free or abort a communicator before it is left behind.
 const END: Duration = Duration::from_secs(20);
-/// How long a broken connection may be known before it is known who died.
+/// Longest wait for the culprit after a connection is known to be broken.
 const WHO: Duration = Duration::from_secs(2);
 
 impl State {
@@ -34,7 +35,7 @@ impl State {
         State { group, device, library, communicator: Mutex::new(None) }
     }
 
-    /// Makes the communicator, with all others.
+    /// Creates the communicator, together with all other ranks.
     pub(super) fn connect(&self, id: &UniqueId) -> Result<(), Error> {
         let met = self.device.bind().and_then(|()| {
             let mut held = self.communicator.lock();
@@ -44,13 +45,13 @@ impl State {
         met.map_err(|error| self.fail(error))
     }
 
-    /// Whether a call may begin at all.
+    /// Checks that a call may begin.
     pub(super) fn admit(&self) -> Result<(), Error> {
         // Failing again ends the communicator, which this group may not have done yet.
         self.group.liveness().failure().map_or(Ok(()), |error| Err(self.fail(error)))
     }
 
-    /// Whether a call on this buffer may begin at all.
+    /// Checks that a call on this buffer may begin.
     pub(super) fn admit_with<T: Element>(&self, buffer: &DeviceBuffer<T>) -> Result<(), Error> {
         self.admit()?;
         match buffer.belongs_to(&self.device) {
@@ -59,7 +60,7 @@ impl State {
         }
     }
 
-    /// Puts a collective on the stream; the event comes after it.
+    /// Puts a collective on the stream and returns the event after it.
     pub(super) fn start<T: Element>(
         &self,
         collective: &Collective,
@@ -73,8 +74,8 @@ impl State {
         let issued = self.device.bind().and_then(|()| {
             let mut held = self.communicator.lock();
             let Some(communicator) = held.as_mut() else { return Err(self.standing()) };
-            // SAFETY: the plan keeps within the buffer's elements; the buffer is freed in the stream's order,
-            // or never if this fails.
+            // SAFETY: the plan stays within the buffer's elements. The buffer is freed in the stream's
+            // order, or never if this fails.
             unsafe { communicator.issue(&steps, &target) }?;
             self.settle(communicator, during)?;
             self.device.mark()
@@ -85,7 +86,7 @@ impl State {
         })
     }
 
-    /// Waits until NCCL has done on the host what was begun.
+    /// Waits until NCCL has finished the host's part of the last call.
     fn settle(&self, communicator: &mut Communicator, during: &str) -> Result<(), Error> {
         if communicator.settled()? {
             return Ok(());
@@ -97,7 +98,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits until the stream has passed an event. A failure is the group's.
+    /// Waits until the stream has passed an event. A failure fails the group.
     pub(super) fn pass(&self, event: &CudaEvent, during: &str) -> Result<(), Error> {
         let passed = self.device.bind().and_then(|()| {
             let mut wait = DeviceWait::new(&self.group, during);
@@ -109,7 +110,7 @@ impl State {
         passed.map_err(|error| self.fail(error))
     }
 
-    /// Whether the stream has passed an event; an error when it never will.
+    /// Returns true if the stream has passed an event, or an error if it never will.
     pub(super) fn over(&self, event: &CudaEvent) -> Result<bool, Error> {
         if event
             .try_is_complete()
@@ -117,7 +118,7 @@ impl State {
         {
             return Ok(true);
         }
-        // Who holds it starts a collective, and looks at its state by himself.
+        // If the lock is taken, another thread is starting a collective and checks the state itself.
         if let Some(mut held) = self.communicator.try_lock() {
             match held.as_mut() {
                 Some(communicator) => communicator.settled().map(drop)?,
@@ -127,16 +128,16 @@ impl State {
         Ok(false)
     }
 
-    /// The failure after which there is no communicator.
+    /// Returns the failure because of which there is no communicator.
     fn standing(&self) -> Error {
         let none = || BackendError::Ended { backend: "nccl".into() }.into();
         self.group.liveness().failure().unwrap_or_else(none)
     }
 
-    /// Fails the group, ends what runs on the device, and returns the error that stands.
+    /// Fails the group, ends its work on the device, and returns the error that counts.
     fn fail(&self, error: Error) -> Error {
         let nameless = error.culprit().is_none();
-        // What NCCL and CUDA report may be the consequence of a death: the group soon knows whose.
+        // An error of NCCL or CUDA may be the consequence of a death, whose victim the group soon knows.
         let limit = if nameless && self.group.world_size() > 1 { WHO } else { Duration::ZERO };
         let known = self.group.liveness().wait_for_failure(limit).filter(|_| nameless);
         let error = known.unwrap_or_else(|| self.group.fail(error));
@@ -144,23 +145,23 @@ impl State {
         error
     }
 
-    /// Ends the communicator, if it is there.
+    /// Ends the communicator, if there is one.
     fn end(&self, how: fn(Communicator)) {
         let Some(communicator) = self.communicator.lock().take() else { return };
         let context = self.device.context.clone();
         let ended = bounded(END, move || {
-            // NCCL chooses the device by itself; without one it says so.
+            // NCCL chooses the device by itself; without a device it returns an error.
             let _ = context.bind_to_thread();
             how(communicator);
         });
         if !ended {
             log::warn!("NCCL has not ended a communicator within {END:?}; its device memory is left behind");
-            // Kernels may still run on it.
+            // Kernels may still run on the stream.
             std::mem::forget(self.device.stream.clone());
         }
     }
 
-    /// Ends in good order what has not failed.
+    /// Ends the communicator in good order, unless the group has failed.
     fn leave(&self) -> Result<(), Error> {
         if let Some(error) = self.group.liveness().failure() {
             return Err(error);

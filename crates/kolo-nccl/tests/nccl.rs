@@ -1,13 +1,13 @@
-//! Device groups without a GPU: what is said where something is missing, and everything around the GPU over
-//! libraries that stand in for CUDA and NCCL (`fake_gpu`). What only a GPU can show: `kolo bench all-reduce
-//! --backend nccl`.
+//! Device groups without a GPU: the errors for missing parts, and the code around the GPU, over fakes of
+//! CUDA and NCCL (`fake_gpu`). `kolo bench all-reduce --backend nccl` shows what only a GPU can show.
 
 use std::sync::Arc;
 
 use kolo_comm::{Collectives, Group};
 use kolo_nccl::DeviceGroup;
 
-/// Where there is no driver, as in CI; where there is one, the group forms or says what else is missing.
+/// Without a driver, as in CI, there is one error. With a driver, the group forms or another part is
+/// missing.
 #[test]
 fn a_missing_driver_is_one_clear_sentence() {
     let Err(error) = DeviceGroup::local(&Arc::new(Group::alone())) else { return };
@@ -32,22 +32,22 @@ mod faked {
 
     use super::*;
 
-    /// Longer than anything takes on the busiest machine; only a hang gets there.
+    /// Longer than any test takes on the busiest machine; only a hang gets there.
     const HANG: Duration = Duration::from_secs(120);
     const INSIDE: &str = "KOLO_TEST_FAKE_GPU";
 
-    /// What `cargo build -p kolo-nccl --examples` has built.
+    /// Returns a file that `cargo build -p kolo-nccl --examples` has built.
     fn example(file: &str) -> PathBuf {
         let built = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples").join(file);
         assert!(built.exists(), "{} is missing: cargo build -p kolo-nccl --examples", built.display());
         built
     }
 
-    /// A folder with the stand-ins under the names that are looked for.
+    /// Creates a folder with the fakes under the names of the libraries.
     fn fakes(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("kolo-fake-gpu-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        // Both names of CUDA: the binding looks for the second, this library for the first.
+        // Both names of CUDA: cudarc looks for the second, this crate for the first.
         for link in ["libcuda.so.1", "libcuda.so", "libnccl.so.2"] {
             symlink(example("libfake_gpu.so"), folder.join(link)).unwrap();
         }
@@ -60,8 +60,8 @@ mod faked {
         command
     }
 
-    /// Whether this process has the stand-ins. If not, runs the test again in one that has: which libraries
-    /// are loaded is settled when a process starts.
+    /// Returns true if this process has the fakes. If not, runs the test again in a process that has
+    /// them: the libraries are chosen when a process starts.
     fn inside(name: &str, settings: &[(&str, &str)]) -> bool {
         if std::env::var_os(INSIDE).is_some() {
             return true;
@@ -147,7 +147,7 @@ mod faked {
                 devices.start(Collective::AllReduce(Op::Sum), devices.copied(&vec![value; 1000]).unwrap())
             };
             let pending: Vec<_> = (0..5).map(|value| start(value as f32)).collect();
-            // One that nobody waits for harms nobody.
+            // A collective that is never awaited does not matter.
             drop(start(9.0));
             let sums: Vec<f32> = pending
                 .into_iter()

@@ -56,8 +56,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// The rendezvous fails, ranks do not arrive in time, or the forced algorithm cannot run on this
-    /// group.
+    /// The rendezvous fails, ranks do not arrive in time, or the forced algorithm cannot run on this group.
     pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
             let said = (place.rank, place.world_size);
@@ -66,8 +65,7 @@ impl Group {
         Group::at(place, options, StoreHost::Rank0)
     }
 
-    /// Forms the group as [`Group::join`] does, but another process serves the store at the place's
-    /// master.
+    /// Forms the group as [`Group::join`] does, but another process serves the store at the place's master.
     ///
     /// # Errors
     ///

@@ -63,8 +63,7 @@ impl Group {
         Ok(())
     }
 
-    /// Gathers the inputs of all ranks on every rank, in rank order. `output` is world size × `input`
-    /// long.
+    /// Gathers the inputs of all ranks on every rank, in rank order. `output` is world size × `input` long.
     ///
     /// # Errors
     ///

@@ -57,8 +57,7 @@ impl Stages {
 
 impl Group {
     /// Starts several collectives as one on the communication thread, with computation between them. All
-    /// ranks must start them at the same place among their collectives, and run the same collectives
-    /// inside.
+    /// ranks must start them at the same place among their collectives, and run the same collectives inside.
     ///
     /// # Errors
     ///

@@ -41,9 +41,8 @@ mod stream {
         let source = from[head..end].as_ptr().cast::<__m128i>();
         let target = to[head..end].as_mut_ptr().cast::<__m128i>();
         let vectors = lines * (LINE / size_of::<__m128i>());
-        // SAFETY: both slices have that many vectors, `target` begins a line, and every x86-64 processor
-        // has these instructions. The fence orders the stores before all later ones, as with ordinary
-        // stores.
+        // SAFETY: both slices have that many vectors, `target` begins a line, and every x86-64 processor has
+        // these instructions. The fence orders the stores before all later ones, as with ordinary stores.
         unsafe {
             for n in 0..vectors {
                 _mm_stream_si128(target.add(n), _mm_loadu_si128(source.add(n)));

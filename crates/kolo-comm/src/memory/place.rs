@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use super::mapping::Mapping;
 
-/// A place in a rank's memory, as sent to other ranks: the file descriptor, the start and length of a
-/// block in that file, and the offset in the block. Between threads of one process the offset is the
-/// address.
+/// A place in a rank's memory, as sent to other ranks: the file descriptor, the start and length of a block
+/// in that file, and the offset in the block. Between threads of one process the offset is the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) file: i32,

@@ -113,8 +113,7 @@ impl Pool {
         Arc::new(Pool { backing, arena, free, abandoned })
     }
 
-    /// Takes a block of at least `bytes` bytes: a free one that is at most twice too large, else a new
-    /// one.
+    /// Takes a block of at least `bytes` bytes: a free one that is at most twice too large, else a new one.
     pub(crate) fn take(&self, bytes: usize) -> Result<Block, Error> {
         let limit = isize::MAX as usize - PAGE;
         if bytes > limit {

@@ -4,9 +4,8 @@
 //! file system, so nothing is left behind, however a process ends.
 //!
 //! A peer sends the place of its file, and without a token that peer may be any process of this host. So
-//! this module opens only files that it has made itself, for the same purpose and the same user.
-//! Otherwise a forged message could make a rank open and write to any file, device or pipe that its user
-//! may open.
+//! this module opens only files that it has made itself, for the same purpose and the same user. Otherwise a
+//! forged message could make a rank open and write to any file, device or pipe that its user may open.
 
 use std::ffi::CStr;
 use std::fmt::{self, Display};
@@ -92,8 +91,7 @@ impl SharedFile {
         self.0.as_raw_fd()
     }
 
-    /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as
-    /// `fd`.
+    /// Maps `len` bytes from `start` on of a file that the process `pid` has created and holds open as `fd`.
     pub(crate) fn map_of(
         pid: u32,
         fd: i32,

@@ -1,11 +1,10 @@
 //! Number of tries of a waiting rank before it sleeps.
 //!
 //! The number grows while waits turn out to be short and shrinks while they turn out to be long. Waking a
-//! sleeper takes so long that a sleep never looks short: two ranks that wake each other in turn would
-//! never notice that both could answer at once. So now and then a wait tries much longer: a probe. If the
-//! message arrives during a probe, the number rises. If the next wait is in vain all the same, the peers
-//! or the wire are slow, and probes become rare: a core that spins in vain is missing for computing
-//! gradients.
+//! sleeper takes so long that a sleep never looks short: two ranks that wake each other in turn would never
+//! notice that both could answer at once. So now and then a wait tries much longer: a probe. If the message
+//! arrives during a probe, the number rises. If the next wait is in vain all the same, the peers or the wire
+//! are slow, and probes become rare: a core that spins in vain is missing for computing gradients.
 
 use std::time::Duration;
 

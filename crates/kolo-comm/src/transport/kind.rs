@@ -73,8 +73,7 @@ pub(crate) trait Connector {
     /// An error does not fail the group: its ranks use the next transport of the table.
     fn prepare(&mut self, addresses: &[Option<String>]) -> Result<(), Error>;
 
-    /// Connects to `peers`, which exclude this rank. `on_host` ranks of the group share this host's
-    /// cores.
+    /// Connects to `peers`, which exclude this rank. `on_host` ranks of the group share this host's cores.
     fn connect(self: Box<Self>, peers: &[Rank], on_host: usize) -> Result<Box<dyn Transport>, Error>;
 }
 

@@ -1,12 +1,12 @@
-//! A worker of the tests in `failures.rs` and `deferred.rs`. Its argument says what it does:
+//! A worker of the tests in `failures.rs` and `deferred.rs`. Its argument selects its behavior:
 //!
-//! | argument | what |
+//! | argument | behavior |
 //! |---|---|
-//! | `reduce` | reduces until the group fails, and says why |
+//! | `reduce` | reduces until the group fails, and prints the error |
 //! | `panic` | rank 1 panics |
 //! | `few-files` | reduces many buffers, though a process may have few files open |
-//! | `no-files` | rank 1 has as many files open as it may; it says twice why it cannot go on |
-//! | `die-deferred` | rank 1 dies when a deferred sum has been started; the other ranks read it then |
+//! | `no-files` | rank 1 opens as many files as it may; it prints two errors of the group |
+//! | `die-deferred` | rank 1 dies after a deferred sum has been started; then the other ranks read it |
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn main() {
 
 fn reduce(panics: bool) -> Result<(), Error> {
     let group = Group::from_env()?;
-    // Another rank may be past the barrier, and have failed, before this one is.
+    // Another rank may pass the barrier and fail before this one passes it.
     group.barrier()?;
     println!("ready");
     assert!(!panics || group.rank() != Rank(1), "on purpose");
@@ -86,7 +86,7 @@ fn die_deferred() -> Result<(), Error> {
     if group.rank() == Rank(1) {
         std::process::abort();
     }
-    // Ends when the others are dead.
+    // Ends when the other ranks are dead.
     let died = group.barrier();
     let mut all = vec![0.0; LEN];
     sum.add_into(0..LEN, &mut all);

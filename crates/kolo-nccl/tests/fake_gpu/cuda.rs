@@ -1,4 +1,4 @@
-//! The driver.
+//! The fake CUDA driver.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ struct Queue {
     closed: bool,
 }
 
-/// A stream: work in its order, on a thread.
+/// A stream, which runs its work in order on a thread.
 #[derive(Default)]
 pub struct Stream {
     queue: Mutex<Queue>,
@@ -60,7 +60,7 @@ impl Stream {
     }
 }
 
-/// The stream behind a handle.
+/// Returns the stream behind a handle.
 pub unsafe fn stream(handle: *mut c_void) -> Arc<Stream> {
     let handle = handle.cast::<Stream>().cast_const();
     unsafe { Arc::increment_strong_count(handle) };
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn cuStreamSynchronize(handle: *mut c_void) -> c_int {
     SUCCESS
 }
 
-/// Before the memory of a block stands how long it is.
+/// Bytes before a block's memory, which hold the block's length.
 const HEAD: usize = 16;
 
 #[unsafe(no_mangle)]

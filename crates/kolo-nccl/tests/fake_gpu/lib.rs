@@ -1,12 +1,12 @@
-//! CUDA's driver and NCCL as far as Kolo uses them, on the host: "device" memory is the host's, a stream is a
-//! thread, and the ranks are threads of one process. For tests of what is around them; it shows nothing about
-//! the real ones.
+//! Fakes of CUDA's driver and NCCL, as far as Kolo uses them. "Device" memory is the host's, a stream is
+//! a thread, and the ranks are threads of one process. They test the code around the libraries and prove
+//! nothing about the real ones.
 //!
-//! It is stricter than they are where a mistake would otherwise go unnoticed: a collective gets onto the
-//! stream only when the communicator has been asked for its state three times, and freed memory is
-//! overwritten.
+//! The fakes are stricter than the libraries where a mistake would otherwise go unnoticed. A collective
+//! gets onto the stream only after the communicator's state has been polled three times, and freed memory
+//! is overwritten.
 
-// A C interface, called with whatever the caller promises to the real libraries.
+// A C interface, called with the promises that callers make to the real libraries.
 #![allow(clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, missing_docs, non_snake_case)]
 
 mod cuda;

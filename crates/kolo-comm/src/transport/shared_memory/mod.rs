@@ -1,5 +1,4 @@
-//! Transports of ranks that can read each other's memory: threads of one process, and processes of one
-//! host.
+//! Transports of ranks that can read each other's memory: threads of one process, and processes of one host.
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;

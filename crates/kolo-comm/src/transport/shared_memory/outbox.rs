@@ -141,8 +141,7 @@ impl Outbox {
     }
 }
 
-/// Peers may still read untaken copies, so their memory is not reused and stays until the pool is
-/// dropped.
+/// Peers may still read untaken copies, so their memory is not reused and stays until the pool is dropped.
 impl Drop for Outbox {
     fn drop(&mut self) {
         let last = self.last.take().map(|(_, spot)| spot);

@@ -1,7 +1,7 @@
-//! A connection for data between two ranks: plain, or sealed where `KOLO_ENCRYPT=1`.
+//! A connection for data between two ranks: plain, or sealed if `KOLO_ENCRYPT=1`.
 //!
-//! A channel reads and writes as a nonblocking `TcpStream` does, with one rule more: after a write that would
-//! block, the next one must begin with the same bytes, because they are sealed already.
+//! A channel reads and writes like a nonblocking `TcpStream`, with one more rule: after a write that
+//! would block, the next one must begin with the same bytes, because they are already sealed.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
@@ -16,21 +16,21 @@ pub(crate) enum Channel {
     Sealed(Box<Sealed>),
 }
 
-/// A stream and the records that are on their way through it. 0.4 MB for each peer.
+/// A stream and the records that are in flight on it. Takes 0.4 MB for each peer.
 pub(crate) struct Sealed<S = TcpStream> {
     stream: S,
     session: Session,
-    /// A record on its way out, how much of it has left, and how many bytes of the caller's it stands for.
+    /// The outgoing record, the number of its bytes that are written, and the number of plain bytes in it.
     outgoing: Vec<u8>,
     left: usize,
     stands_for: usize,
-    /// Pieces of a vectored write, put together.
+    /// The joined pieces of a vectored write.
     gathered: Vec<u8>,
-    /// Bytes from the peer, `incoming[taken..filled]` not opened yet.
+    /// Bytes from the peer; `incoming[taken..filled]` is not decrypted yet.
     incoming: Vec<u8>,
     taken: usize,
     filled: usize,
-    /// What was opened, `opened[read..]` not read yet.
+    /// Decrypted bytes; `opened[read..]` is not read yet.
     opened: Vec<u8>,
     read: usize,
 }
@@ -94,7 +94,7 @@ impl<S: Read + Write> Sealed<S> {
             left: 0,
             stands_for: 0,
             gathered: Vec::new(),
-            // Two records: while one is opened the next one comes.
+            // Room for two records: the next one arrives while one is decrypted.
             incoming: vec![0; 2 * MAX_FRAME],
             taken: 0,
             filled: 0,
@@ -103,7 +103,7 @@ impl<S: Read + Write> Sealed<S> {
         }
     }
 
-    /// The keys, when nothing is to be read any more.
+    /// Returns the keys after the last read.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn into_session(self) -> Session {
         self.session
@@ -122,7 +122,7 @@ impl<S: Read + Write> Sealed<S> {
         Ok(self.stands_for)
     }
 
-    /// Makes one record of the first bytes.
+    /// Seals the first bytes into one record.
     fn seal(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
         let plain = match (filled.next(), filled.next()) {
@@ -172,8 +172,9 @@ impl<S: Read + Write> Sealed<S> {
         }
     }
 
-    /// Opens the next record if it is here: right into `into` where there is room, which is then its length;
-    /// otherwise it waits to be read. `None` if it is not here as a whole.
+    /// Decrypts the next record if all of it is here: directly into `into` if that has room, and returns
+    /// its length. Otherwise keeps the record in `opened` and returns 0. Returns `None` if part of it is
+    /// missing.
     fn open(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let bytes = &self.incoming[self.taken..self.filled];
         let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };

@@ -21,7 +21,7 @@ fn connected() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-/// Both ends of an encrypted session.
+/// Creates both ends of an encrypted session.
 fn sessions() -> (Session, Session) {
     let access = Access { token: Some(Token::new("a token for the tests").unwrap()), encrypt: true };
     let (mut theirs, mut ours) = connected();
@@ -39,7 +39,7 @@ fn sealed() -> (Channel, Channel) {
     (Channel::new(one, Some(keys)), Channel::new(other, Some(other_keys)))
 }
 
-/// Bytes in which every position shows.
+/// Returns bytes that differ by position.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 256 * 13) as u8).collect()
 }
@@ -91,7 +91,7 @@ fn a_write_that_would_block_goes_on_with_the_same_bytes() {
     });
 }
 
-/// Passes bytes on from one side to the other, and flips one bit.
+/// Forwards bytes from one stream to the other, and flips one bit.
 fn flip(mut from: TcpStream, mut to: TcpStream, position: usize) {
     let (mut bytes, mut passed) = ([0; 4096], 0);
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -107,7 +107,7 @@ fn flip(mut from: TcpStream, mut to: TcpStream, position: usize) {
 
 #[test]
 fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
-    // In a record's length, in its bytes, and far into a long message.
+    // Positions in a record's length, in its bytes, and far into a long message.
     for position in [0, 1, 30, 100_000] {
         let ((left, from), (to, right), (keys, other_keys)) = (connected(), connected(), sessions());
         let proxy = std::thread::spawn(move || flip(from, to, position));

@@ -1,15 +1,14 @@
-//! The connections of one rank: one TCP connection for each pair of ranks, or several.
+//! The TCP connections of one rank: one or several for each pair of ranks.
 //!
-//! Over several connections message number m goes by connection m modulo the number of those in use, at both
-//! ends: a lost packet, or a window that is too small for the distance, then holds up one of them only.
+//! With several connections, both ends send message number m over connection m modulo the number of those
+//! in use. A lost packet, or a window that is too small for the distance, then delays only one of them.
 //!
-//! One thread drives all connections of a rank: while it waits for the message it needs, it pushes out
-//! whatever is still to be sent, so two ranks that send each other more than the kernel buffers do not block
-//! each other.
+//! One thread drives all connections of a rank. While it waits for a message it also sends, so two ranks
+//! that send each other more than the kernel buffers do not block each other.
 //!
-//! Waiting: some reads that may come back empty, then `poll`. On a host with more ranks than cores the core
-//! is given up between the reads. How many depends on whether the last ones were worth it; none where they
-//! would take the core from a thread that computes meanwhile.
+//! A waiting rank reads a few times without blocking, then calls `poll`. On a host with more ranks than
+//! cores it yields its core between the reads. The number of reads depends on the success of the last
+//! ones; it is zero if the reads would take the core from a thread that computes meanwhile.
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -30,29 +29,30 @@ use crate::wait::WaitMode;
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
 
-/// When a connection breaks, the reason usually arrives by another way (who died, or why they gave up). It is
-/// worth this long a wait, because a broken connection alone does not tell a culprit from a victim.
+/// Wait for the reason of a broken connection, which usually arrives by another way (a rank died or gave
+/// up). The broken connection alone does not tell a culprit from a victim.
 const REASON_WAIT: Duration = Duration::from_millis(1500);
 
-/// Reads that may come back empty before a rank sleeps: the least and the most.
+/// Minimum and maximum number of reads that may come back empty before a rank sleeps.
 const READS: (u32, u32) = (2, 128);
 
-/// The connections of one rank to those peers that it reaches by TCP.
+/// The connections of one rank to the peers that it reaches by TCP.
 pub(crate) struct Tcp {
     peers: Vec<Option<Peer>>,
     /// Readable when something has happened to the group.
     alarm: Arc<OwnedFd>,
-    /// Messages count as under way for so long: distance, for trials on one host.
+    /// Extra delivery time of messages: simulates distance on one host.
     delay: Duration,
-    /// More ranks on this host than cores; and so many that those who compute need the cores of those who
-    /// communicate.
+    /// `crowded` is true with more ranks on this host than cores; `busy` is true with so many ranks that
+    /// computing threads need the cores of communicating ones.
     crowded: bool,
     busy: bool,
     spin: AdaptiveSpin,
 }
 
 impl Tcp {
-    /// `peers` has the connections to each rank, none to this one; `on_host` ranks share this host's cores.
+    /// Creates the transport. `peers` has the connections to each rank, none to this one; `on_host` ranks
+    /// share this host's cores.
     pub(crate) fn new(
         peers: Vec<Vec<Channel>>,
         on_host: usize,
@@ -82,7 +82,7 @@ impl Tcp {
         self.peers[rank.0].as_mut().expect("there is a connection to every rank but this one")
     }
 
-    /// Reads exactly `into`, sending meanwhile.
+    /// Fills `into` completely, sending meanwhile.
     fn read(
         &mut self,
         from: Rank,
@@ -91,8 +91,8 @@ impl Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let (mut filled, mut empty) = (0, 0);
-        // News travels by another connection: a peer that has sent its part and left may be seen to have left
-        // first.
+        // News travels over another connection, so the departure of a peer may be seen before its last
+        // message.
         let mut left = None;
         while filled < into.len() {
             let stream = self.peer(from).next_in();
@@ -126,7 +126,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Whether to read again, after so many reads that came back empty, before sleeping.
+    /// Returns true if the rank should read again before it sleeps, after `empty` reads that came back
+    /// empty.
     fn worth_another_try(&mut self, empty: u32, mode: WaitMode) -> bool {
         if self.busy && mode == WaitMode::Background {
             return false;
@@ -144,7 +145,7 @@ impl Tcp {
         false
     }
 
-    /// Writes what the kernel takes, to every peer.
+    /// Writes to every peer as much as the kernel takes.
     fn push_out(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         for (rank, peer) in self.peers.iter_mut().enumerate() {
             for stream in peer.iter_mut().flat_map(|peer| &mut peer.streams) {
@@ -155,8 +156,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sleeps until `reading` has bytes, somebody takes bytes again, or the group has news. `blame` is the
-    /// one waited for.
+    /// Sleeps until `reading` has bytes, some peer takes bytes again, or the group has news. `blame` is
+    /// the awaited peer.
     fn sleep(
         &mut self,
         reading: Option<Rank>,
@@ -187,12 +188,12 @@ impl Tcp {
             Err(cause) => return Err(Error::system("cannot wait for a connection", cause)),
         }
         let mut count = [0; 8];
-        // Resets the alarm; there being nothing to read is the usual case.
+        // Resets the alarm; usually there is nothing to read.
         let _ = rustix::io::read(&*self.alarm, &mut count);
         Ok(())
     }
 
-    /// The header of the next message, as soon as that has come all the way.
+    /// Reads and checks the header of the next message, and waits for its simulated arrival.
     fn read_header(
         &mut self,
         from: Rank,
@@ -207,7 +208,7 @@ impl Tcp {
         while let Some(rest) = header.under_way() {
             let _note = wait.waiting(from);
             match wait.check(from) {
-                // It left after this message, which is here.
+                // The peer left after this message, which is here.
                 Ok(()) | Err(Error::Left { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -221,12 +222,13 @@ impl Tcp {
     }
 }
 
-/// Bytes that do not open under the session's keys: somebody between the two has touched them.
+/// Returns the error for bytes that the session's keys do not open: something between the two ranks
+/// changed them.
 fn changed(from: Rank, cause: &std::io::Error, wait: &WaitContext<'_>) -> Error {
     Error::Untrusted { rank: wait.name(from), cause: format!("its encrypted connection: {cause}") }
 }
 
-/// What a broken connection means: the reason that is known, else that the peer died.
+/// Returns the reason for a broken connection: the known one, else that the peer died.
 fn broken(peer: Rank, wait: &WaitContext<'_>) -> Error {
     let until = Instant::now() + REASON_WAIT;
     while Instant::now() < until {
@@ -275,7 +277,7 @@ impl Transport for Tcp {
         let mut scratch = std::mem::take(&mut peer.scratch[slot]);
         scratch.resize(bytes.div_ceil(8).max(scratch.len()), 0);
         let start = scratch.as_mut_ptr().cast::<u8>();
-        // SAFETY: the vector has at least `bytes` bytes, initialised.
+        // SAFETY: the vector has at least `bytes` initialized bytes.
         let result = self.read(from, unsafe { std::slice::from_raw_parts_mut(start, bytes) }, wait, others);
         let peer = self.peer(from);
         peer.scratch[slot] = scratch;
@@ -297,8 +299,8 @@ impl Transport for Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         self.read_header(from, bytes, wait, others)?;
-        // SAFETY: the caller vouches for `bytes` writable bytes; they belong to a buffer, hence are
-        // initialised.
+        // SAFETY: the caller promises `bytes` writable bytes; they belong to a buffer and thus are
+        // initialized.
         self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, wait, others)?;
         self.peer(from).received += 1;
         Ok(())

@@ -1,5 +1,5 @@
-//! How ranks connect to each other for data: of two ranks the higher one connects to the lower one's
-//! listener, and no listener connects back.
+//! Data connections between ranks: the higher of two ranks connects to the lower one's listener, and no
+//! listener connects back.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
@@ -15,11 +15,11 @@ use kolo_rendezvous::secure::{
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, is_out_of_files};
 use kolo_schedule::Rank;
 
-/// One attempt to connect to a peer takes at most so long; then the rank looks whether the group has failed:
-/// a peer whose host is gone answers nothing at all. Longer than a round trip over any distance.
+/// Longest time of one attempt to connect to a peer, longer than any round trip. Between attempts the
+/// rank checks if the group has failed, because a peer whose host is gone answers nothing at all.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
-/// A rank's listener for data connections, and its own connections to the listeners of others.
+/// A rank's listener for data connections, and its own connections to other ranks' listeners.
 pub(super) struct DataListener<'a> {
     access: &'a Access,
     advertised: &'a AdvertisedAddress,
@@ -40,7 +40,7 @@ impl<'a> DataListener<'a> {
         let (sender, accepted) = mpsc::channel();
         let sender = Mutex::new(sender);
         let serve = move |incoming: Accepted| match ConnectionId::decode(&incoming.identity) {
-            // If nobody listens any more, all ranks that were expected are here.
+            // If the receiver is gone, all expected ranks have connected.
             Some(id) => drop(sender.lock().send((id, Channel::new(incoming.stream, incoming.session)))),
             None => log::debug!("refused a data connection from a process that is no rank"),
         };
@@ -52,13 +52,13 @@ impl<'a> DataListener<'a> {
         self.listener.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
     }
 
-    /// The next connection that was accepted, within `wait`.
+    /// Returns the next accepted connection, within `wait`.
     fn next(&self, wait: Duration) -> Option<(ConnectionId, Channel)> {
         self.accepted.recv_timeout(wait).ok()
     }
 
-    /// The connections to each rank, in rank order: `streams` to each of `peers`, none to others. This rank
-    /// connects to the peers below it and accepts those above.
+    /// Returns the connections to each rank, in rank order: `streams` to each of `peers`, none to others.
+    /// This rank connects to the peers below it and accepts those above.
     pub(super) fn connect_all(
         &self,
         group: &Connecting<'_>,
@@ -99,7 +99,7 @@ impl<'a> DataListener<'a> {
         Ok(channels.into_iter().map(|streams| streams.into_iter().flatten().collect()).collect())
     }
 
-    /// Connects to a peer's listener; tries again where that may help.
+    /// Connects to a peer's listener; tries again after transient errors.
     fn connect(
         &self,
         id: ConnectionId,
@@ -149,7 +149,7 @@ impl<'a> DataListener<'a> {
     }
 }
 
-/// Which rank connects, and which of its connections this is: what it says in the handshake.
+/// Identity in the handshake: the connecting rank, and the number of this one of its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ConnectionId {
     pub(crate) rank: Rank,
@@ -179,10 +179,10 @@ mod tests {
         assert_eq!(ConnectionId::decode(b""), None);
     }
 
-    /// A rank that waited for a dead host until its deadline was taken for a hanging one, and was ended.
+    /// Without the check a rank waited for a dead host until its deadline, counted as hung, and was ended.
     #[test]
     fn a_group_that_fails_is_noticed_while_a_peer_does_not_answer() {
-        // Its kernel takes connections; nobody accepts them.
+        // The silent listener's kernel takes connections that nothing accepts.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, access) = (silent.local_addr().unwrap(), Access::default());
         let endpoint = address.into();

@@ -1,4 +1,4 @@
-//! What goes before every message.
+//! The header of every message.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use kolo_schedule::Rank;
 /// Bytes of a header: four words, little-endian.
 pub(crate) const HEADER: usize = 32;
 
-/// The call that a message belongs to, its length, and when it may arrive.
+/// The call that a message belongs to, its length, and its earliest arrival.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Header {
     pub(crate) call: [u64; 2],
     pub(crate) bytes: u64,
-    /// Nanoseconds of the host's clock before which the message counts as under way; 0: at once. For trying
-    /// out distance between processes of one host.
+    /// Earliest arrival, in nanoseconds of the host's clock; 0 for no delay. Simulates distance between
+    /// processes of one host.
     pub(crate) due: u64,
 }
 
@@ -37,25 +37,25 @@ impl Header {
         Header { call: [word(0), word(1)], bytes: word(2), due: word(3) }
     }
 
-    /// Whether a message is the one that is expected.
+    /// Checks that a message is the expected one.
     pub(crate) fn check(&self, from: Rank, bytes: usize, wait: &WaitContext<'_>) -> Result<(), Error> {
         same_call(self.call, from, wait)?;
         same_length(self.bytes, bytes, from, wait)
     }
 
-    /// How long the message is still under way. At most a second, whatever the other side's clock says.
+    /// Time until the message arrives. At most a second, whatever the sender's clock shows.
     pub(crate) fn under_way(&self) -> Option<Duration> {
         let rest = self.due.checked_sub(now()).filter(|rest| self.due > 0 && *rest > 0)?;
         Some(Duration::from_nanos(rest).min(Duration::from_secs(1)))
     }
 }
 
-/// When a message that is sent now arrives over a link of that latency; 0 without one.
+/// Arrival time of a message that is sent now, over a link with latency `delay`; 0 without one.
 pub(crate) fn due(delay: Duration) -> u64 {
     if delay.is_zero() { 0 } else { now() + delay.as_nanos() as u64 }
 }
 
-/// The clock that all processes of a host share.
+/// Nanoseconds of the clock that all processes of a host share.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,11 +1,11 @@
-//! Bytes from one peer: a few read ahead, so that a header and a short message take one system call.
+//! Reading from one peer, with some bytes read ahead: a header and a short message take one system call.
 
 use std::io::Read;
 
-/// Bytes read ahead: a header and a short message, or the beginning of a long one.
+/// Number of bytes read ahead: a header and a short message, or the beginning of a long one.
 const AHEAD: usize = 4096;
 
-/// The bytes that were read ahead from one connection and not taken yet.
+/// Bytes of one connection that were read ahead and not taken yet.
 pub(super) struct Incoming {
     ahead: Box<[u8; AHEAD]>,
     taken: usize,
@@ -19,8 +19,8 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// As [`Read::read`]. Short reads take from what is ahead; long ones go straight to where they are
-    /// wanted.
+    /// Reads as [`Read::read`] does. Short reads take from the bytes read ahead; long ones go directly to
+    /// `into`.
     pub(super) fn read_from(&mut self, stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
         if self.taken == self.filled {
             if into.len() >= AHEAD {

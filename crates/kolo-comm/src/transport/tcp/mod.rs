@@ -34,7 +34,7 @@ pub static TCP: TransportKind = TransportKind {
 struct TcpConnector<'a> {
     group: Connecting<'a>,
     listener: DataListener<'a>,
-    /// Where each rank listens, once they have said so.
+    /// The address of each rank's listener, once all have published theirs.
     addresses: Vec<SocketAddr>,
 }
 
@@ -74,7 +74,7 @@ impl Connector for TcpConnector<'_> {
     }
 }
 
-/// The decoders of this transport, for `crate::fuzzing`.
+/// Decoders of this transport, for `crate::fuzzing`.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing {
     pub(crate) use super::channel::Sealed;

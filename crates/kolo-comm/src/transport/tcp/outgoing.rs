@@ -1,4 +1,4 @@
-//! Messages on their way out to one peer.
+//! Outgoing messages to one peer.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Write};
@@ -11,9 +11,9 @@ struct Message {
     header: [u8; HEADER],
     data: *const u8,
     bytes: usize,
-    /// Of header and data.
+    /// Number of bytes sent, of header and data.
     sent: usize,
-    /// The bytes themselves, if the message is a copy.
+    /// The data itself, if the message is a copy.
     copy: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ struct Message {
 unsafe impl Send for Message {}
 
 impl Message {
-    /// What is still to be sent, as header and data.
+    /// Returns the unsent parts of header and data.
     fn rest(&self) -> [IoSlice<'_>; 2] {
         let (header, data) = (self.sent.min(HEADER), self.sent.saturating_sub(HEADER));
         // SAFETY: data ≤ bytes, and the collective that holds these bytes waits in `settle`.
@@ -45,16 +45,17 @@ impl Outgoing {
         self.0.push_back(Message { header, data, bytes, sent: 0, copy: Vec::new() });
     }
 
-    /// Copies what the kernel has not taken yet of the last message: it may change from now on.
+    /// Copies the data of the last message, unless the kernel has taken it: the data may change from now on.
     pub(super) fn copy_last(&mut self) {
         if let Some(last) = self.0.back_mut() {
-            // SAFETY: the segment's bytes, which nobody writes before this function returns.
+            // SAFETY: the segment's bytes, which nothing writes before this function returns.
             last.copy = unsafe { std::slice::from_raw_parts(last.data, last.bytes) }.to_vec();
             last.data = last.copy.as_ptr();
         }
     }
 
-    /// Writes what the kernel takes. Header and data go together: two small packets would each wake the peer.
+    /// Writes as much as the kernel takes. Header and data go together: two small packets would each wake
+    /// the peer.
     pub(super) fn write_to(&mut self, stream: &mut impl Write) -> std::io::Result<()> {
         while let Some(message) = self.0.front_mut() {
             let whole = HEADER + message.bytes;

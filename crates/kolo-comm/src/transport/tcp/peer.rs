@@ -10,12 +10,12 @@ use super::outgoing::Outgoing;
 use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::keep_open;
 
-/// Bytes that may wait in the kernel for a rank on the same host. The kernel would let megabytes queue up,
-/// which leave the cache before they are read: a sixth more time where four ranks share two cores. Much less
-/// stalls a connection whose packets are 64 KiB long.
+/// Bytes that may wait in the kernel for a rank on the same host. The kernel would queue megabytes, which
+/// leave the cache before they are read: a sixth more time with four ranks on two cores. A much smaller
+/// buffer stalls a connection whose packets are 64 KiB long.
 const SEND_BUFFER: usize = 256 * 1024;
 
-/// One connection, with the bytes on their way over it.
+/// One connection, with its bytes in flight.
 pub(super) struct Stream {
     pub(super) channel: Channel,
     pub(super) outgoing: Outgoing,
@@ -25,12 +25,12 @@ pub(super) struct Stream {
 /// A peer, with the connections to it.
 pub(super) struct Peer {
     pub(super) streams: Vec<Stream>,
-    /// Those of them that are used: the first ones.
+    /// Number of connections in use: the first ones.
     pub(super) used: usize,
-    /// Messages sent and received so far.
+    /// Number of messages sent and received so far.
     pub(super) sent: usize,
     pub(super) received: usize,
-    /// Messages received and not released, then buffers to use again. Words, so that any element is aligned.
+    /// Unreleased received messages, then buffers for reuse. Words of 64 bits, so any element is aligned.
     pub(super) scratch: Vec<Vec<u64>>,
     pub(super) unreleased: usize,
 }
@@ -42,7 +42,7 @@ impl Stream {
         socket.set_nodelay(true).and_then(|()| socket.set_nonblocking(true)).map_err(fail)?;
         keep_open(socket);
         if is_within_host(socket) {
-            // Without it the kernel's own choice stands.
+            // If this fails, the kernel's default stays.
             let _ = set_socket_send_buffer_size(socket, SEND_BUFFER);
         }
         Ok(Stream { channel, outgoing: Outgoing::default(), incoming: Incoming::default() })
@@ -50,7 +50,7 @@ impl Stream {
 }
 
 impl Peer {
-    /// The peer at the other end of these connections; `None` if there are none, as to this rank itself.
+    /// Creates the peer of these connections; `None` if there are none, as for this rank itself.
     pub(super) fn new(channels: Vec<Channel>) -> Result<Option<Peer>, Error> {
         let streams = channels.into_iter().map(Stream::new).collect::<Result<Vec<Stream>, Error>>()?;
         let used = streams.len();
@@ -58,7 +58,7 @@ impl Peer {
         Ok(Some(peer).filter(|peer| !peer.streams.is_empty()))
     }
 
-    /// The connection by which the next message goes out, and the one by which it comes in.
+    /// Connection of the next outgoing message.
     pub(super) fn next_out(&mut self) -> &mut Stream {
         &mut self.streams[self.sent % self.used]
     }
@@ -72,7 +72,7 @@ impl Peer {
         self.received % self.used
     }
 
-    /// From now on so many connections are used, as far as they are there.
+    /// Uses the first `count` connections from now on, or all if there are fewer.
     pub(super) fn use_streams(&mut self, count: usize) {
         self.used = count.clamp(1, self.streams.len());
     }

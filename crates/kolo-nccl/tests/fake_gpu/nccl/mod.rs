@@ -1,4 +1,4 @@
-//! NCCL's functions, in its mode that does not block.
+//! NCCL's functions, in its nonblocking mode.
 
 mod numbers;
 mod world;
@@ -20,7 +20,7 @@ const REMOTE_ERROR: c_int = 6;
 const IN_PROGRESS: c_int = 7;
 
 thread_local! {
-    /// The open group's calls.
+    /// The calls of the open group.
     static GROUP: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
 }
 
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ncclCommAbort(handle: *mut c_void) -> c_int {
     {
         let comm = unsafe { comm(handle) };
         comm.aborted.store(true, Ordering::SeqCst);
-        // As a connection that breaks.
+        // Acts as a broken connection.
         comm.world.state.lock().unwrap().broken = true;
         comm.world.changed.notify_all();
     }
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn ncclGroupStart() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGroupEnd() -> c_int {
     let mut calls = GROUP.take().unwrap_or_default();
-    // All at once in earnest; here nobody waits for a message before it has sent its own.
+    // NCCL runs all calls at once; here no message is awaited before a rank has sent its own.
     calls.sort_by_key(|call| matches!(call.what, What::Receive { .. }));
     begin(calls)
 }

@@ -1,10 +1,10 @@
-//! The numbers of a collective, by the codes that NCCL has for their types and operations.
+//! Arithmetic on the numbers of a collective, by NCCL's codes for types and operations.
 
 use std::ffi::c_int;
 
 use half::{bf16, f16};
 
-/// Everybody's numbers, combined.
+/// Combines the numbers of all ranks.
 pub(super) fn combined(all: &[Vec<u8>], dtype: c_int, op: c_int) -> Vec<u8> {
     macro_rules! of {
         ($t:ty, $from:expr, $to:expr) => {{
@@ -38,7 +38,7 @@ pub(super) fn combined(all: &[Vec<u8>], dtype: c_int, op: c_int) -> Vec<u8> {
     }
 }
 
-/// Bytes of a number.
+/// Number of bytes of a number.
 pub(super) fn size(dtype: c_int) -> usize {
     [1, 1, 4, 4, 8, 8, 2, 4, 8, 2][dtype as usize]
 }

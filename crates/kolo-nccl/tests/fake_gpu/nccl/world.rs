@@ -1,4 +1,4 @@
-//! The ranks of a communicator, and what they bring one another on their streams.
+//! The ranks of a communicator, and the data that they exchange on their streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -21,11 +21,11 @@ pub(super) struct World {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) joined: usize,
-    /// Somebody has aborted.
+    /// True after a rank has aborted.
     pub(super) broken: bool,
-    /// What the ranks bring to collective number so many.
+    /// The ranks' contributions, by number of the collective and rank.
     brought: HashMap<(usize, usize), Vec<u8>>,
-    /// Messages under way, by sender and receiver.
+    /// Messages in flight, by sender and receiver.
     messages: HashMap<(usize, usize), VecDeque<Vec<u8>>>,
 }
 
@@ -35,12 +35,12 @@ pub(super) struct Comm {
     pub(super) world: Arc<World>,
     pub(super) rank: usize,
     pub(super) ranks: usize,
-    /// Set by abort: whatever runs gives up.
+    /// Set by abort: running work gives up.
     pub(super) aborted: AtomicBool,
-    /// Collectives issued so far.
+    /// Number of collectives issued so far.
     pub(super) issued: AtomicUsize,
     pub(super) running: AtomicUsize,
-    /// Not yet on the stream, and how often its state is still asked for before it is.
+    /// Calls that are not yet on the stream, and the number of polls of their state until they are.
     pub(super) begun: Mutex<(Vec<Call>, usize)>,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum What {
         op: c_int,
         to: Target,
     },
-    /// Everybody's bytes, one after another.
+    /// Concatenates the bytes of all ranks.
     Gather,
     Broadcast {
         root: usize,
@@ -63,7 +63,7 @@ pub(super) enum What {
     },
 }
 
-/// Who gets the result of a reduction.
+/// The ranks that get the result of a reduction.
 #[derive(Clone, Copy)]
 pub(super) enum Target {
     All,
@@ -82,7 +82,7 @@ pub(super) struct Call {
 }
 
 impl Comm {
-    /// Waits for what `ready` finds; nothing after an abort.
+    /// Waits until `ready` returns a value; `None` after an abort.
     fn wait<R>(&self, mut ready: impl FnMut(&mut State) -> Option<R>) -> Option<R> {
         let mut state = self.world.state.lock().unwrap();
         loop {
@@ -92,7 +92,7 @@ impl Comm {
             if let Some(found) = ready(&mut state) {
                 return Some(found);
             }
-            // An abort is noticed at the latest then.
+            // An abort is noticed at the latest after this timeout.
             state = self.world.changed.wait_timeout(state, Duration::from_millis(20)).unwrap().0;
         }
     }
@@ -105,7 +105,7 @@ impl Comm {
 }
 
 impl Call {
-    /// On the stream's thread; `number` is that of the collective.
+    /// Runs the call on the stream's thread; `number` is that of the collective.
     fn run(&self, number: usize) {
         let own = || unsafe { std::slice::from_raw_parts(self.from as *const u8, self.bytes) }.to_vec();
         let comm = &self.comm;
