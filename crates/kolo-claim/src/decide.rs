@@ -20,8 +20,7 @@ pub enum Decision {
     RefuseFenced,
 }
 
-/// Decides about a candidate, and gives the reason. `newest` is the newest claim of the folder, and
-/// `liveness` is that of its owner.
+/// Decides about a candidate, and gives the reason. `liveness` is that of the owner of `newest`.
 pub fn decide(
     newest: Option<&Standing>,
     candidate: &Candidate,

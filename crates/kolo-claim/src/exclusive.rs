@@ -50,8 +50,7 @@ pub(crate) fn create_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Writes a file that has just been created, or removes it: on a full disk a half-written file would keep
-/// a name that others need.
+/// Writes a new file, or removes it: on a full disk a half-written file would keep a name that others need.
 fn fill(file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let filled = kolo_durable::fill(file, path, bytes);
     if filled.is_err() {

@@ -1,5 +1,4 @@
-//! Decoder of this crate that reads bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the public interface.
+//! Decoder of this crate for bytes from outside, for `fuzz/`. Not part of the public interface.
 
 use std::time::SystemTime;
 

@@ -46,8 +46,8 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`]: another process has claimed the folder since. [`Error::Gone`]: the folder does
-    /// not exist, but may come back.
+    /// [`Error::Refused`]: another process has claimed the folder. [`Error::Gone`]: it is gone, but may
+    /// return.
     pub fn check(&self) -> Result<(), Error> {
         if self.files.stands(&self.claim)? {
             return Ok(());

@@ -19,7 +19,7 @@ pub struct Owner {
     /// Start of the process, in clock ticks since the host's start, because process numbers are reused.
     /// `None` if the system does not report it.
     started: Option<u64>,
-    /// Boot id of the host, and the process number's namespace (a container has its own). `None` if the
+    /// Boot id of the host, and namespace of its process numbers (a container has its own). `None` if the
     /// system does not report them.
     place: Option<(String, String)>,
     /// Random id of the process: machines restored from one snapshot have the same `place` and the same

@@ -1,5 +1,4 @@
-//! Claiming a folder: finds its owner, checks that owner's liveness, and claims the folder if the rules
-//! allow it.
+//! Claiming a folder: finds its owner, checks if that lives, and claims the folder if the rules allow it.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -20,8 +19,7 @@ const TRIES: usize = 100;
 pub struct Timing {
     /// Time between two renewals of a claim.
     pub beat: Duration,
-    /// Time without a renewal after which an owner that cannot be checked counts as dead, by the file
-    /// system's clock.
+    /// Age of a claim, by the file system's clock, at which an owner that cannot be checked counts as dead.
     pub lease: Duration,
     /// Time between two looks at the claim of such an owner.
     pub look: Duration,
@@ -40,8 +38,7 @@ impl Default for Timing {
 ///
 /// # Errors
 ///
-/// [`Error::Refused`]: another process writes the folder. Otherwise the folder is gone or cannot be
-/// written to.
+/// [`Error::Refused`]: another process writes the folder. Otherwise it is gone or cannot be written to.
 pub fn take(folder: &Path, candidate: &Candidate, waits: impl FnMut(&Standing)) -> Result<Held, Error> {
     take_with(folder, candidate, Timing::default(), waits)
 }

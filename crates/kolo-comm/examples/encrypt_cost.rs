@@ -1,5 +1,4 @@
-//! The cost of `KOLO_ENCRYPT=1`: two ranks over TCP, all-reduces alternately in a plain and in an
-//! encrypted group.
+//! The cost of `KOLO_ENCRYPT=1`: two ranks all-reduce over TCP, alternately in a plain and a sealed group.
 //!
 //! `cargo run --release -p kolo-comm --example encrypt_cost`
 

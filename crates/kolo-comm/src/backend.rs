@@ -26,8 +26,7 @@ pub struct FormedBackend {
     pub world: usize,
     /// Name of this process's node; ranks with the same name share memory.
     pub node: String,
-    /// Ends all processes of the job, this one included. Called when other ranks would wait for this one
-    /// forever.
+    /// Ends all processes of the job, this one included, because others would wait for this rank forever.
     pub end: fn(&Error),
 }
 
@@ -83,15 +82,13 @@ pub trait Backend: Send {
         false
     }
 
-    /// True if all ranks can read each other's buffers in place, and no algorithm is forced that would
-    /// reduce the buffers instead.
+    /// True if all ranks can read each other's buffers in place, and no algorithm is forced instead.
     fn opens_windows(&mut self) -> bool {
         false
     }
 
-    /// Shows the parts of some buffers to all ranks and returns the parts that the other ranks show in as
-    /// many windows. The parts stay unchanged until all ranks have reported that they no longer read the
-    /// window.
+    /// Shows the parts of some buffers to all ranks and returns the other ranks' parts, in as many windows.
+    /// The parts stay unchanged until all ranks have reported that they no longer read the window.
     ///
     /// # Errors
     ///
@@ -123,14 +120,12 @@ pub trait Backend: Send {
         unreachable!("the group connects sub-groups over {}", self.name())
     }
 
-    /// Returns the algorithm chosen for a collective on `elements` elements, and why; `None` if the
-    /// backend does not report it.
+    /// Returns the algorithm chosen for a collective, and why; `None` if the backend does not report it.
     fn explain(&mut self, _collective: &Collective, _elements: usize, _dtype: DType) -> Option<Choice> {
         None
     }
 
-    /// Uses `algorithm` from now on for every operation that it implements; `None` leaves the choice to
-    /// the backend.
+    /// Uses `algorithm` from now on for every operation that it implements; `None` frees the choice.
     ///
     /// # Errors
     ///

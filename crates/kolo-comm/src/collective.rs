@@ -21,8 +21,7 @@ use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
-    /// Every rank ends with the sum of all parts of all ranks, added in tree order (see
-    /// [`kolo_schedule::tree`]).
+    /// Every rank ends with the sum of all ranks' parts, added in tree order (see [`kolo_schedule::tree`]).
     ///
     /// Part p of a rank's buffer, elements `p·len .. (p+1)·len`, is the rank's tree node p. Part 0
     /// receives the result. The buffer may be longer than its parts.
@@ -40,13 +39,12 @@ pub enum Collective {
     Broadcast(Rank),
     /// The root ends with the sum over all ranks; the other ranks' buffers are unspecified.
     Reduce(Op, Rank),
-    /// The root's buffer has one chunk per rank and ends with chunk r of rank r. Any other buffer is one
-    /// chunk.
+    /// The root's buffer has a chunk per rank and ends with chunk r of rank r. Other buffers are one chunk.
     Gather(Rank),
     /// The root's buffer has one chunk per rank. Any other buffer is one chunk and ends with its rank's.
     Scatter(Rank),
-    /// Rank r receives chunk r of every rank. The buffer holds the received chunks in rank order, then
-    /// the chunks to send.
+    /// Rank r receives chunk r of every rank. The buffer holds received chunks, in rank order, then sent
+    /// ones.
     AllToAll {
         /// Elements sent to each rank.
         send: Arc<[usize]>,

@@ -10,8 +10,7 @@ use crate::element::Element;
 /// Ranks that run collectives on buffers of their own kind of memory.
 ///
 /// An implementation defines its buffers, and starts and awaits a collective; the operations follow from
-/// that. Buffers move in and out. All operations but all-to-all work in place. All of them have the
-/// errors of [`Collectives::run`].
+/// that. All operations but all-to-all work in place. All have the errors of [`Collectives::run`].
 pub trait Collectives {
     /// A buffer of elements in this memory.
     type Buffer<T: Element>;
@@ -41,8 +40,7 @@ pub trait Collectives {
     ///
     /// # Errors
     ///
-    /// The lengths differ, or the buffer belongs to another group; otherwise the errors of
-    /// [`Collectives::run`].
+    /// The lengths differ, or the buffer is another group's; otherwise the errors of [`Collectives::run`].
     fn write<T: Element>(&self, data: &[T], buffer: &mut Self::Buffer<T>) -> Result<(), Error>;
 
     /// Copies a buffer to a host slice of the same length, after all collectives started before.

@@ -33,8 +33,7 @@ impl CommThread {
     /// Queues a collective; the thread must have been started.
     pub(crate) fn submit(&self, task: Task) {
         if let Some(tasks) = &self.tasks {
-            // A thread that has panicked drops the task, and the caller that waits for the task gets an
-            // error.
+            // A thread that has panicked drops the task, and the task's caller gets an error.
             let _ = tasks.send(task);
         }
     }

@@ -1,9 +1,8 @@
 //! A sum that is added when it is read. All contributions lie where every rank of the host can read them,
 //! so no rank writes a sum for another one to read.
 //!
-//! This moves the least memory if the sum is read once: every rank reads all contributions, and writes
-//! only what its reader wants. An all-reduce reads each contribution once, too, but then writes the sum
-//! and copies it to all ranks.
+//! This moves the least memory if the sum is read once: every rank reads all contributions, and writes only
+//! what its reader wants. An all-reduce also writes the sum and copies it to all ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,9 +14,8 @@ use crate::memory::{Buffer, Lending, PeerMemory};
 use kolo_schedule::tree::{Contributions, Fold};
 use kolo_schedule::{Op, Rank};
 
-/// The sum of all parts of all ranks in tree order, equal to that of
-/// [`Collective::TreeSum`](crate::Collective::TreeSum). It is added piece by piece as it is read
-/// ([`Group::defer_sums`]).
+/// The sum of all parts of all ranks in tree order, equal to [`TreeSum`](crate::Collective::TreeSum)'s. It
+/// is added piece by piece as it is read ([`Group::defer_sums`]).
 ///
 /// While this value lives, the contributions of all ranks stay unchanged, even if some of the ranks end.
 ///

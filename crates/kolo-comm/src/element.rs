@@ -39,8 +39,7 @@ pub trait Number: Element {
 
 macro_rules! itself {
     ($t:ty, $dtype:expr) => {
-        // SAFETY: all bit patterns of a primitive number are valid, it has no padding, and its alignment is
-        // its size.
+        // SAFETY: all bits of a primitive number are valid; it has no padding and is aligned to its size.
         unsafe impl Element for $t {
             const DTYPE: DType = $dtype;
             type Sum = $t;

@@ -161,8 +161,7 @@ impl Engine {
         (algorithm.build)(problem).map_err(unusable)
     }
 
-    /// Returns the index of the recent call that this one repeats. A new call is prepared and becomes one
-    /// of them.
+    /// Returns the index of the recent call that this one repeats; prepares and stores a new call.
     #[inline]
     fn find(&mut self, collective: &Collective, memory: &Memory<'_>) -> Result<usize, Error> {
         let same = |call: &Prepared| {

@@ -26,8 +26,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// A collective that is not over. If it ends early, it sends no more of its memory, which belongs to the
-/// caller again.
+/// A collective that is not over. If it ends early, it sends no more of its memory, which is the caller's.
 struct Unsettled<'a>(&'a mut Routes);
 
 impl Drop for Unsettled<'_> {

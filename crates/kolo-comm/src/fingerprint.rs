@@ -17,8 +17,7 @@ pub(crate) struct Call {
     pub(crate) algorithm: u8,
 }
 
-/// A call in two 64-bit words. The first holds sequence, kind, type, operation and root; the second holds
-/// length and algorithm.
+/// A call in two 64-bit words: sequence, kind, type, operation and root; then length and algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([u64; 2]);
 

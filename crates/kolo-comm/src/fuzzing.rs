@@ -1,5 +1,4 @@
-//! Decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the public interface.
+//! Decoders of this crate for bytes from outside, for `fuzz/`. Not part of the public interface.
 
 use std::cell::Cell;
 use std::time::Duration;

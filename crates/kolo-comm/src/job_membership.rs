@@ -6,15 +6,13 @@ use kolo_rendezvous::Error;
 
 use crate::group::Group;
 
-/// A worker's membership in a job whose workers may change: forms its next group, and reports when a new
-/// one is due.
+/// A worker's membership in a job whose workers may change: forms groups, and reports when one is due.
 ///
 /// A job lives through *generations*, in each of which a fixed set of workers forms a group. The death,
 /// arrival or departure of a worker ends a generation, and the next one begins.
 pub trait JobMembership: Send {
-    /// Waits for a place in the next generation, and forms its group. `reason` is why the previous
-    /// generation, if any, has ended. The previous group must not be used any more, and may be dropped
-    /// when this returns.
+    /// Waits for a place in the next generation, and forms its group. `reason` is why the previous one, if
+    /// any, has ended. The previous group must not be used any more, and may be dropped when this returns.
     ///
     /// # Errors
     ///

@@ -84,8 +84,7 @@ unsafe fn fold_as_is<T: Number>(
                         unreachable!("a fold program adds only what it pushed")
                     };
                     remaining -= 1;
-                    // A partial sum is stored at its depth of the stack, which both of its operands have
-                    // left.
+                    // A partial sum is stored at its depth of the stack, which its operands have left.
                     let depth = stack.len();
                     if remaining > 0 && scratch.len() < (depth + 2) * BLOCK {
                         scratch.resize((depth + 2) * BLOCK, T::default());
@@ -227,8 +226,7 @@ mod tests {
     use super::*;
     use kolo_schedule::tree::{Contributions, Node, fold as program};
 
-    /// Tests all numbers of contributions, in place (the result lies on contribution `own`) and out of
-    /// place.
+    /// Tests all numbers of contributions, in place (the result lies on contribution `own`) and otherwise.
     #[test]
     fn sums_in_tree_order_at_any_length() {
         for count in [1usize, 2, 3, 4, 7, 8, 13] {

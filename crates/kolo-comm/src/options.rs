@@ -20,9 +20,8 @@ pub type FormGroup = fn(Option<(Rank, usize)>, &Options) -> Result<FormedBackend
 pub struct BackendKind {
     /// Name of the backend in `KOLO_BACKEND`.
     pub name: &'static str,
-    /// Forms the job's group: finds this process's rank and the other ranks by the backend's own means.
-    /// The first argument is the rank and the number of ranks in the launcher's variables, if there is a
-    /// launcher.
+    /// Forms the job's group: finds this process's rank and the other ranks by the backend's own means. The
+    /// first argument is the rank and the number of ranks in a launcher's variables.
     pub form: FormGroup,
 }
 

@@ -1,5 +1,4 @@
-//! Pace of a generation: the time that its work takes, and thus how long its members may take before they
-//! count as hung.
+//! Pace of a generation: the time of its work, and thus how long its members have until they count as hung.
 //!
 //! An elastic job can go on without a hung worker, so finding one soon pays. A wrong suspicion costs
 //! little: the other workers end the generation and wait at the meeting, where the suspect rejoins them.
@@ -16,13 +15,11 @@ const FACTOR: u32 = 10;
 const LEAST: Duration = Duration::from_secs(15);
 /// Shortest deadline while the pace is not known yet.
 const UNKNOWN: Duration = Duration::from_secs(120);
-/// Number of steps after which times are measured, because the first ones differ, and after which they
-/// are trusted.
+/// Number of steps before times are measured, because the first ones differ, and before they are trusted.
 const MEASURED: u32 = 1;
 const TRUSTED: u32 = 4;
 
-/// The times of a generation's steps, and the deadline that follows from them. A member has one `Pace`,
-/// which outlives generations.
+/// The times of a generation's steps, and the resulting deadline. A member's `Pace` outlives generations.
 #[derive(Debug)]
 pub struct Pace(Mutex<State>);
 

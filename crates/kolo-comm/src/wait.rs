@@ -17,8 +17,7 @@ pub enum WaitMode {
     Background,
 }
 
-/// The limits of one collective's waits, and its call. Peers are ranks of the group; errors name the
-/// job's ranks.
+/// The limits of one collective's waits. Peers are ranks of the group; errors name the job's ranks.
 pub(crate) struct WaitContext<'a> {
     pub(crate) here: Rank,
     /// The job's rank of each rank of the group.

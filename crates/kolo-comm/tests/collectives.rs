@@ -1,5 +1,4 @@
-//! Started collectives, sums in tree order, invalid calls and sub-groups. `matrix.rs` tests every
-//! operation in every way.
+//! Started collectives, sums in tree order, invalid calls and sub-groups. `matrix.rs` tests all operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -189,8 +188,7 @@ fn the_environment_chooses_the_transport() {
     assert!(mixed.into_iter().map(Result::unwrap).eq(["shm+tcp", "shm+tcp", "tcp"]));
 }
 
-/// Splits odd and even ranks, the highest first; each half runs its own collectives between those of all
-/// ranks.
+/// Splits odd and even ranks, the highest first; each half runs collectives between those of all ranks.
 #[test]
 fn a_group_splits_by_colour_and_key() {
     for over in ALL {

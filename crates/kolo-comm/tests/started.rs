@@ -1,5 +1,4 @@
-//! The example `sum` under other launchers: the real torchrun and mpirun if they are installed, and
-//! srun's variables set by hand.
+//! The example `sum` under other launchers: torchrun and mpirun if installed, and srun's variables by hand.
 //!
 //! A test of a missing launcher is ignored; `.ci/run` installs both mpiruns if it may.
 
@@ -186,8 +185,7 @@ fn a_group_over_ipv6() -> Result<(), String> {
     Ok(())
 }
 
-/// Workers started by hand at `localhost`, whatever it resolves to, and over IPv6; the log has the
-/// interface.
+/// Workers started by hand at `localhost`, at both of its addresses; the log has the interface.
 fn masters_by_name() {
     let sum = sum();
     let loopback = if Path::new("/sys/class/net/lo").exists() { "lo" } else { "lo0" };

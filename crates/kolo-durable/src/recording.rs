@@ -36,8 +36,7 @@ impl Recording {
         Self::failing(place, |_| None)
     }
 
-    /// Records as [`Recording::of`] does, and skips and fails the operations for which `fails` returns an
-    /// error.
+    /// Records as [`Recording::of`] does; operations for which `fails` returns an error fail without effect.
     pub fn failing(
         place: &Path,
         fails: impl Fn(&Operation) -> Option<io::Error> + Send + Sync + 'static,

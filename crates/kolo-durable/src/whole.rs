@@ -39,8 +39,7 @@ pub fn replace(path: &Path, data: &[u8]) -> io::Result<()> {
     replace_through(&path.with_file_name(format!(".{name}.part")), path, data)
 }
 
-/// Replaces a file as [`replace`] does, through a draft of another name, for files that several processes
-/// may write at once.
+/// Replaces a file as [`replace`] does, through another draft, for files with several writing processes.
 ///
 /// # Errors
 ///
@@ -115,8 +114,7 @@ pub fn append(path: &Path, header: &[u8], data: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Makes the bytes that were appended to a file durable. A special file, such as a pipe, cannot be synced
-/// and need not be.
+/// Makes bytes appended to a file durable. A special file, such as a pipe, cannot be synced and need not be.
 ///
 /// # Errors
 ///

@@ -22,8 +22,7 @@ impl Backend for Mpi {
             | Collective::TreeSum { .. }
             | Collective::ReduceScatter(..)
             | Collective::Reduce(..) => with_type!(memory.dtype, T => {
-                // SAFETY: `memory` is held exclusively, and its block has that many elements, whose bits
-                // are all a valid `T`.
+                // SAFETY: `memory` is exclusive and has that many elements; any bits are a valid `T`.
                 let data = unsafe { std::slice::from_raw_parts_mut(view.start.cast::<T>(), view.len) };
                 comm.run_reduction(collective, data)
             }),
@@ -41,8 +40,7 @@ impl Backend for Mpi {
         "mpi"
     }
 
-    /// False: below `MPI_THREAD_MULTIPLE` threads take turns, and a blocking call keeps its turn until it
-    /// is over.
+    /// False: below `MPI_THREAD_MULTIPLE` threads take turns, and a blocking call keeps its turn.
     fn shares_the_wire(&self) -> bool {
         false
     }

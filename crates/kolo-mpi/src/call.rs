@@ -55,8 +55,7 @@ pub(super) fn abort(why: &str) {
     // A launcher that ends the job discards output that it has not read yet.
     const TO_BE_READ: Duration = Duration::from_millis(100);
     let mut rank = 0;
-    // SAFETY: MPI runs. Another thread may be inside MPI at this moment, but any damage ends with the
-    // process.
+    // SAFETY: MPI runs. Another thread may be inside MPI now, but any damage ends with the process.
     unsafe {
         mpi_sys::MPI_Comm_rank(RSMPI_COMM_WORLD, &mut rank);
         // One write keeps the line whole among other ranks' output. A failed write must not prevent the end.

@@ -36,8 +36,8 @@ impl Communicator {
         Ok(Communicator { handle, library: library.clone(), rank, world })
     }
 
-    /// Creates the communicator of `members`, in which this rank becomes `rank`. All ranks call it, each
-    /// with its own members.
+    /// Creates the communicator of `members`, in which this rank is `rank`. All ranks call it, for their
+    /// groups.
     pub(super) fn split(&self, rank: Rank, members: &[Rank]) -> Result<Self, Error> {
         let _serial = self.library.serialize();
         let mut handle = self.handle;
@@ -51,8 +51,7 @@ impl Communicator {
     pub(super) fn first_of_node(&self) -> Result<Rank, Error> {
         let _serial = self.library.serialize();
         let mut first = self.rank.0 as c_int;
-        // SAFETY: all handles are alive, and one number is broadcast from rank 0 of the node, which is
-        // its first.
+        // SAFETY: all handles are alive, and one number is broadcast from the node's first rank.
         unsafe {
             let mut node = RSMPI_COMM_NULL;
             let (kind, info) = (mpi_sys::RSMPI_COMM_TYPE_SHARED, mpi_sys::RSMPI_INFO_NULL);
@@ -68,8 +67,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         let _serial = self.library.serialize();
-        // SAFETY: nothing uses the communicator any more, and the library is still running. A failure
-        // leaves it to `MPI_Finalize`.
+        // SAFETY: unused from now on, and MPI still runs. After a failure `MPI_Finalize` frees it.
         let _ = unsafe { call!(MPI_Comm_free(&mut self.handle)) };
     }
 }

@@ -1,7 +1,6 @@
 //! Collectives that only move data.
 //!
-//! If there are more elements than one call takes ([`MOST`]), these use several calls of simpler
-//! collectives, or messages.
+//! More elements than one call takes ([`MOST`]) go by several calls of simpler collectives, or by messages.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -62,8 +61,7 @@ impl Communicator {
         let (kind, comm, buffer, count) = (datatype(view.dtype), self.handle, view.at(0), chunk as c_int);
         let (from, into) =
             if self.rank == root { (in_place(), buffer) } else { (buffer, std::ptr::null_mut()) };
-        // SAFETY: the root's buffer has a chunk for each rank, the others' are one; only the root's
-        // `into` is used.
+        // SAFETY: the root's buffer has a chunk per rank, others one; only the root's `into` is used.
         unsafe { call!(MPI_Gather(from, count, kind, into, count, kind, root.0 as c_int, comm)) }
     }
 
@@ -156,8 +154,7 @@ impl Communicator {
         let mut expected = Vec::new();
         for Message { peer, range } in receive {
             for (start, count) in pieces(range.len) {
-                // SAFETY: a piece of the range, which lies in the buffer (checked). MPI no longer uses it
-                // after the wait.
+                // SAFETY: a piece of the range in the buffer (checked); MPI's use ends with the wait.
                 unsafe {
                     let mut request = mpi_sys::RSMPI_REQUEST_NULL;
                     let into = view.at(range.start + start);

@@ -8,8 +8,7 @@ use mpi_sys::{MPI_Datatype, MPI_Op};
 
 use super::call::call;
 
-/// Maximum and minimum of floats (`f32`, `f64`), in which a NaN wins over numbers; MPI does not define
-/// that case.
+/// Maximum and minimum of floats (`f32`, `f64`), in which a NaN wins; MPI leaves that case undefined.
 pub(super) struct Extremes {
     pub(super) max: [MPI_Op; 2],
     pub(super) min: [MPI_Op; 2],
@@ -20,8 +19,7 @@ impl Extremes {
     ///
     /// MPI must be running.
     pub(super) unsafe fn create() -> Result<Self, Error> {
-        // SAFETY: the functions follow MPI's rules for them; both orders of their arguments give the same
-        // result.
+        // SAFETY: the functions follow MPI's rules for them; the order of arguments does not matter.
         let create = |function: Combine| unsafe {
             let mut op = mpi_sys::RSMPI_SUM;
             call!(MPI_Op_create(Some(function), 1, &mut op)).map(|()| op)

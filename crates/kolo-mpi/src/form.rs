@@ -19,8 +19,7 @@ pub fn library() -> Result<String, Error> {
     call::version()
 }
 
-/// Starts MPI, or joins the MPI that runs in this process. `said` is the rank and the number of ranks in
-/// the launcher's variables.
+/// Starts MPI, or joins the running MPI. `said` is the rank and number of ranks in the launcher's variables.
 pub(super) fn form(said: Option<(Rank, usize)>, options: &Options) -> Result<FormedBackend, Error> {
     let asked = [
         (options.algorithm.is_some(), env::ALGORITHM),

@@ -1,8 +1,7 @@
 //! Groups whose collectives are MPI's: the library that a cluster's vendor has tuned for its network.
 //!
-//! MPI replaces schedules and transports completely. `KOLO_BACKEND=mpi`, or [`BACKEND`] in
-//! [`kolo_comm::Options::backend`], selects it; rank and world size then come from MPI. It differs from
-//! native groups as follows:
+//! MPI replaces schedules and transports completely. `KOLO_BACKEND=mpi` or [`kolo_comm::Options::backend`]
+//! selects it; rank and world size then come from MPI. It differs from native groups:
 //!
 //! - The order of additions is MPI's. It may depend on the number of ranks, the length and the library, so
 //!   sums of floats do not have the same bits everywhere. With Open MPI and MPICH all ranks of one group get

@@ -15,8 +15,7 @@ use kolo_schedule::tree::{self, Node};
 use kolo_schedule::{Chunks, DType, Op, Range, Rank};
 
 impl Communicator {
-    /// Runs a collective that adds, in the type in which sums are computed: 16-bit floats go through a
-    /// copy in `f32`.
+    /// Runs a collective that adds, in the type of sums: 16-bit floats go through a copy in `f32`.
     pub(super) fn run_reduction<T: Element>(
         &self,
         collective: &Collective,
@@ -76,8 +75,7 @@ impl Communicator {
 
     fn reduce<S: Number>(&self, data: &mut [S], op: Op, root: Rank) -> Result<(), Error> {
         let (kind, op) = (datatype(S::DTYPE), self.op(S::DTYPE, op));
-        // If the root is not rank 0, MPICH 4.0 and 4.1 read from the address that stands for "in place"
-        // (their issue 6540).
+        // MPICH 4.0 and 4.1 read from the in-place address if the root is not rank 0 (their issue 6540).
         let copied = self.rank == root && root != Rank(0);
         let mut copy = Vec::new();
         for (start, count) in pieces(data.len()) {

@@ -1,5 +1,4 @@
-//! The conformance matrix and other tests of a group, over MPI; [`kolo_testing::mpirun`] describes how
-//! they run.
+//! The conformance matrix and other tests of a group, over MPI, run by [`kolo_testing::mpirun`].
 
 use std::process::ExitCode;
 use std::sync::Arc;

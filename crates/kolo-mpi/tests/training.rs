@@ -1,5 +1,4 @@
-//! Training over MPI: the weights are those of one worker, up to rounding. [`kolo_testing::mpirun`]
-//! describes how the tests run.
+//! Training over MPI: the weights are one worker's, up to rounding. [`kolo_testing::mpirun`] runs the tests.
 
 #[path = "../../kolo-ddp/tests/common/mod.rs"]
 mod common;

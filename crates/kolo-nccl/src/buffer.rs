@@ -91,8 +91,7 @@ impl<T> Drop for DeviceBuffer<T> {
         if self.lost {
             return;
         }
-        // The memory is freed in the stream's order, after its last use. A device that cannot be bound
-        // cannot free.
+        // The memory is freed in the stream's order, after its last use, if the device can be bound.
         if self.bytes.context().bind_to_thread().is_ok() {
             // SAFETY: the memory is not used again.
             unsafe { ManuallyDrop::drop(&mut self.bytes) };

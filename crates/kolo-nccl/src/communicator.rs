@@ -1,5 +1,4 @@
-//! One rank's communicator. Its calls do not block: each begins an operation, and the caller polls its
-//! state until it has settled.
+//! One rank's communicator. Calls do not block: each begins an operation, whose state the caller polls.
 
 use std::ffi::{c_int, c_void};
 use std::sync::mpsc;
@@ -66,8 +65,7 @@ impl Communicator {
     ///
     /// # Safety
     ///
-    /// All ranges of the steps must lie within the target's memory, which must live until the stream has
-    /// passed the steps.
+    /// All ranges of the steps must lie within the target's memory, which must outlive them on the stream.
     pub(super) unsafe fn issue(&mut self, steps: &[Step], target: &Target) -> Result<(), Error> {
         // One call needs no group around it; an empty group would do nothing.
         if let [step] = steps {
@@ -101,8 +99,7 @@ impl Communicator {
         let at = |element: usize| (target.start as usize + element * size) as *mut c_void;
         let own = |each: usize| at(self.rank.0 * each);
         let number = |rank: Rank| rank.0 as c_int;
-        // SAFETY: the caller promises that the ranges lie within the target's memory; handle and stream
-        // live.
+        // SAFETY: the caller promises ranges within the target's memory; handle and stream live.
         unsafe {
             match step {
                 Step::AllReduce { op, range: Range { start, len } } => {
@@ -128,8 +125,7 @@ impl Communicator {
         }
     }
 
-    /// Begins to end the communicator in good order. It has ended once [`Communicator::settled`] returns
-    /// true.
+    /// Begins the end in good order, which is over once [`Communicator::settled`] returns true.
     pub(super) fn finalize(&mut self) -> Result<(), Error> {
         // SAFETY: the communicator lives, and this is called once, before it is destroyed.
         let code = unsafe { (self.library.comm_finalize)(self.handle) };

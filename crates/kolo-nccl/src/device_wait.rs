@@ -17,8 +17,7 @@ pub(super) struct DeviceWait<'a> {
     _note: WaitGuard<'a>,
 }
 
-/// Time in which a wait polls without sleeping: most collectives are over by then, and a sleep costs more
-/// than they take.
+/// Time in which a wait polls without sleeping: most collectives are over by then, and sleeping costs more.
 const AWAKE: Duration = Duration::from_millis(1);
 const SLEEPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 /// Time that the others have to receive the data of a rank that has finished its part and left.

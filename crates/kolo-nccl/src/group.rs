@@ -101,8 +101,7 @@ impl DeviceGroup {
     }
 }
 
-/// Sums in tree order are refused because NCCL does not offer them. A failure of NCCL or CUDA fails the
-/// group.
+/// Sums in tree order are refused: NCCL does not offer them. A failure of NCCL or CUDA fails the group.
 impl Collectives for DeviceGroup {
     type Buffer<T: Element> = DeviceBuffer<T>;
     type Pending<T: Element> = DevicePending<T>;
@@ -140,8 +139,7 @@ impl Collectives for DeviceGroup {
         buffer.read(data)
     }
 
-    /// Starts a collective. A group's first collectives take longer to start, because NCCL connects the
-    /// ranks then.
+    /// Starts a collective. NCCL connects the ranks in a group's first collectives, which start slower.
     fn start<T: Element>(&self, collective: Collective, mut buffer: DeviceBuffer<T>) -> DevicePending<T> {
         let during = format!("{} of {} {} by NCCL", collective.name(), buffer.len(), T::DTYPE);
         let started = self.state.start(&collective, &mut buffer, &during);

@@ -8,8 +8,7 @@ use std::sync::OnceLock;
 
 use kolo_rendezvous::Error;
 
-/// Environment variable with the file name or path of NCCL's library: overrides the search for
-/// `libnccl.so.2`.
+/// Environment variable that names NCCL's library file, instead of the search for `libnccl.so.2`.
 pub const LIBRARY: &str = "KOLO_NCCL_LIBRARY";
 
 /// `ncclResult_t`. Not an enumeration: a newer library may have more results.
@@ -78,8 +77,7 @@ macro_rules! functions {
             unsafe fn bind(library: &libloading::Library) -> Result<Library, libloading::Error> {
                 Ok(Library {
                     version: 0,
-                    // SAFETY: the signature is that of `nccl.h`; the caller promises that the library is
-                    // NCCL.
+                    // SAFETY: the caller promises NCCL's library, and `nccl.h` has this signature.
                     $($name: *unsafe { library.get($symbol.as_bytes()) }?,)+
                 })
             }

@@ -1,5 +1,4 @@
-//! Checks among the ranks before NCCL is called: NCCL would wait for a missing rank, and its errors
-//! explain little.
+//! Checks before NCCL is called: it would wait for a missing rank, and its errors explain little.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,4 @@
-//! The NCCL calls of a collective. Pure: NCCL runs all calls of one list as one group, so none waits for
-//! another.
+//! The NCCL calls of a collective. Pure: NCCL runs a list as one group, so no call waits for another.
 
 use kolo_comm::Collective;
 use kolo_rendezvous::{BackendError, Error};

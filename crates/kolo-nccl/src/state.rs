@@ -20,8 +20,7 @@ pub(super) struct State {
     pub(super) group: Arc<Group>,
     pub(super) device: Device,
     pub(super) library: &'static Library,
-    /// `None` after a failure. Starting a collective locks it until NCCL has put the collective on the
-    /// stream.
+    /// `None` after a failure. Locked while a collective starts, until NCCL has put it on the stream.
     communicator: Mutex<Option<Communicator>>,
 }
 
@@ -74,8 +73,7 @@ impl State {
         let issued = self.device.bind().and_then(|()| {
             let mut held = self.communicator.lock();
             let Some(communicator) = held.as_mut() else { return Err(self.standing()) };
-            // SAFETY: the plan stays within the buffer's elements. The buffer is freed in the stream's
-            // order, or never if this fails.
+            // SAFETY: the plan stays within the buffer, which is freed in stream order, or never on error.
             unsafe { communicator.issue(&steps, &target) }?;
             self.settle(communicator, during)?;
             self.device.mark()

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use kolo_comm::{Collectives, Group};
 use kolo_nccl::DeviceGroup;
 
-/// Without a driver, as in CI, there is one error. With a driver, the group forms or another part is
-/// missing.
+/// Without a driver, as in CI, there is one error. With one, the group forms or another part is missing.
 #[test]
 fn a_missing_driver_is_one_clear_sentence() {
     let Err(error) = DeviceGroup::local(&Arc::new(Group::alone())) else { return };

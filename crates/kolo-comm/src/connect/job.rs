@@ -15,8 +15,7 @@ use kolo_rendezvous::store::{FailureDetector, Gathered, Server, Store};
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, establish_store};
 use kolo_schedule::Rank;
 
-/// A rank's tie to its job: watches the other ranks and, on one rank, serves the store. Dropping it
-/// announces that the rank leaves.
+/// A rank's tie to its job: watches the other ranks and may serve the store. Dropping it signs the rank off.
 pub(crate) struct StoreSession {
     // The order matters: this rank first announces that it leaves, then the store that it may serve ends.
     pub(crate) watch: FailureDetector,
@@ -49,8 +48,7 @@ pub(crate) enum StoreHost {
     Elsewhere,
 }
 
-/// Longest time that a store served before the ranks started may take to answer. It is longer than any
-/// delay on a busy host.
+/// Longest time for an answer of a store served before the ranks started: longer than any busy host's delay.
 const SERVED: Duration = Duration::from_secs(20);
 
 /// Shortest time that a store has for an answer, however short the timeout is: its host may be busy.

@@ -143,9 +143,8 @@ impl Peers {
         }
     }
 
-    /// Returns the first rank within reach of `rank` that cannot use a transport, and the reason. One
-    /// such rank keeps all of them from using it: a rank that shares memory with some ranks of its node
-    /// shares it with all.
+    /// Returns the first rank within reach of `rank` that cannot use a transport, and the reason. It keeps
+    /// all of them from using it: a rank that shares memory with some ranks of its node shares it with all.
     fn blocked(&self, kind: &TransportKind, rank: usize) -> Option<(Rank, &str)> {
         let near = |other: &usize| within_reach(kind, &self.infos[rank], &self.infos[*other]);
         (0..self.infos.len()).filter(near).find_map(|other| Some((Rank(other), self.obstacle(kind, other)?)))
@@ -190,8 +189,7 @@ impl Peers {
         Topology::of_names(&names)
     }
 
-    /// Returns the kind of memory for the group's buffers. It is the same on all ranks because any two of
-    /// them may read each other's.
+    /// Kind of memory of the group's buffers, the same on all ranks: any two may read each other's.
     fn backing(&self, topology: &Topology) -> Backing {
         let shares = |kind: &&&TransportKind, node: &[Rank]| {
             kind.backing == Backing::Shared && node.len() > 1 && self.blocked(kind, node[0].0).is_none()

@@ -9,8 +9,7 @@ use crate::group::Group;
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
 
-/// Bytes from which a pack takes no more tensors: 100 times the bytes sent in one latency of 10 µs at 4
-/// GB/s.
+/// Bytes from which a pack takes no more tensors: 100 times the bytes of one latency (10 µs at 4 GB/s).
 const FULL: usize = 4 * 1024 * 1024;
 
 /// Returns the numbers of consecutive tensors that form one pack each.

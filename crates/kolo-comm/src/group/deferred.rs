@@ -44,8 +44,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`Group::defers_sums`] is false, or a buffer is too short for this rank's parts; otherwise the
-    /// errors of [`Group::run`].
+    /// [`Group::defers_sums`] is false, or a buffer is too short; otherwise the errors of [`Group::run`].
     pub fn defer_sums<T: Element>(&self, sums: Vec<SumParts<T>>) -> Result<Vec<Deferred<T>>, Error> {
         sums.iter().try_for_each(|sum| self.admit_parts(sum))?;
         let (world, lending) = (self.world_size(), self.lending.clone());
@@ -75,8 +74,7 @@ struct Opening<T: Element> {
 }
 
 impl Shared {
-    /// Shows the parts of some sums to all ranks, each in its own window. Buffers for the next sums come
-    /// from `pool`.
+    /// Shows the parts of some sums to all ranks, each in its own window. New buffers come from `pool`.
     fn defer<T: Element>(
         &self,
         sums: Vec<SumParts<T>>,
@@ -101,8 +99,7 @@ impl Shared {
         let opening = ManuallyDrop::into_inner(opening).into_iter();
         match result {
             Ok(opened) => {
-                // Creates all sums before any error returns: a dropped sum makes sure that other ranks
-                // may still read it.
+                // Creates all sums before any error returns: even a dropped sum lets others read it.
                 let sums = opening.zip(opened).map(|(opening, opened)| opening.done(opened, lending));
                 let sums = sums.collect::<Vec<_>>().into_iter();
                 let others = lens.into_iter().map(|len| Buffer::unspecified(pool, len));

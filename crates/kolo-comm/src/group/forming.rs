@@ -51,8 +51,7 @@ impl Group {
         }
     }
 
-    /// Forms the group of the job at `place`. MPI forms its group without it, but must give this process
-    /// the same rank.
+    /// Forms the group of the job at `place`. MPI forms its own group, but must give the same rank.
     ///
     /// # Errors
     ///
@@ -141,8 +140,7 @@ impl Group {
         if members.len() > 1
             && let Err(error) = engine.force(options.algorithm)
         {
-            // All ranks refuse alike. Rank 0 serves the store until all have received what they need to
-            // notice it.
+            // All ranks refuse alike. Rank 0 serves the store until all have received what they need.
             if let GroupOrigin::Store(session) = origin {
                 session.into_inner().into_iter().for_each(|session| session.leave(LINGER));
             }

@@ -18,8 +18,7 @@ const ROUNDS: usize = 7;
 const BYTES: (usize, usize) = (256 << 10, 8 << 20);
 /// Minimum seconds of the fastest pair; messages grow until it takes that long.
 const LONG_ENOUGH: f64 = 4e-3;
-/// Number of samples of every length. The fastest counts, because other load on the machine only ever
-/// slows it.
+/// Number of samples of every length. The fastest counts, because other load on the machine only slows it.
 const SAMPLES: usize = 2;
 
 /// Returns a rank's partner in a round. Every rank has one, except that with an odd number of ranks one

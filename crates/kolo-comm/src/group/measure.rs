@@ -1,9 +1,7 @@
-//! Measures the cost of the network when a group forms: some messages between neighbors, in some
-//! milliseconds.
+//! Measures the cost of the network as a group forms: some messages between neighbors, in milliseconds.
 //!
 //! All ranks measure at once because collectives use the links at once: ranks share cores and network
-//! interfaces. Sub-groups take over the figures of the job's group, and later groups of a process those
-//! of earlier ones.
+//! interfaces. Sub-groups take over the job's figures, and later groups of a process earlier ones'.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -22,8 +20,7 @@ const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 
 const ADDED: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
 /// Number of samples of each length.
 const SAMPLES: usize = 5;
-/// Bytes up to which a message has more samples, and their number: short messages take microseconds and
-/// vary.
+/// Bytes up to which a message has more samples, and their number: the time of short messages varies.
 const FEW: (usize, usize) = (4 << 10, 25);
 /// Number of messages sent at once, and of rounds in sequence, that separate the costs of one message.
 const MANY: usize = 8;
@@ -48,8 +45,7 @@ const LONG: f64 = 8e-3;
 /// Seconds below which a length is measured again after the longer ones. At first some ranks are still
 /// starting, and short messages take a hundred times as long as a millisecond later.
 const QUICK: f64 = 1e-3;
-/// Maximum bytes of all ranks' buffers together: with many ranks on one host, only short messages are
-/// measured.
+/// Maximum bytes of all ranks' buffers together: many ranks on one host measure only short messages.
 const MOST: usize = 256 << 20;
 /// Longest message between ranks that share memory: memory stays allocated once it has been shared.
 const LONGEST_SHARED: usize = 8 << 20;
@@ -67,8 +63,7 @@ struct GroupClass {
 /// Earlier measurements of this process, which further groups reuse.
 static MEASURED: Mutex<BTreeMap<GroupClass, Network>> = Mutex::new(BTreeMap::new());
 
-/// Returns the figures of the most similar group with the same links. After a rank's death the other
-/// ranks need not measure again.
+/// Returns the figures of the most similar group with the same links, so a death needs no new measurement.
 fn nearest(measured: &BTreeMap<GroupClass, Network>, kind: GroupClass) -> Option<&Network> {
     let links = |kind: &GroupClass| (kind.transport, kind.largest > 1, kind.nodes > 1);
     let alike = measured.iter().filter(|(other, _)| links(other) == links(&kind));
@@ -163,8 +158,7 @@ impl Group {
         Ok(Link { start: one - round, latency, per_message, exchange, one_way })
     }
 
-    /// Returns the seconds in which ranks send to the next rank of the ring and receive from the previous
-    /// one.
+    /// Returns the seconds in which ranks send to the ring's next rank and receive from the previous one.
     fn talk(&self, ring: &[Rank], way: Way, talk: Talk) -> Result<f64, Error> {
         let Talk { messages, bytes, rounds } = talk;
         let place = ring.iter().position(|rank| *rank == self.rank()).unwrap_or(0);

@@ -38,8 +38,7 @@ pub use self::stages::Stages;
 
 /// Ranks that act together.
 ///
-/// All ranks must make the same calls in the same order. Dropping a group announces to the other ranks
-/// that this one leaves.
+/// All ranks must make the same calls in the same order. Dropping a group announces that this rank leaves.
 ///
 /// ```
 /// let group = kolo_comm::Group::from_env()?; // one rank, unless a launcher says otherwise
@@ -119,8 +118,7 @@ impl Shared {
         }
     }
 
-    /// Runs a collective on a slice as [`Shared::run`] does. Returns false if the backend does not run on
-    /// slices.
+    /// Runs a collective on a slice as [`Shared::run`] does; false if the backend does not run on slices.
     fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<bool, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
@@ -248,8 +246,7 @@ impl Group {
         self.transport
     }
 
-    /// Returns true if collectives of this group and of another one of the same ranks may be in flight at
-    /// once.
+    /// True if collectives of this group and of another one of the same ranks may be in flight at once.
     pub fn shares_the_wire(&self) -> bool {
         self.shares_the_wire
     }
@@ -279,10 +276,9 @@ impl Group {
         self.with_backend(|backend| backend.force(algorithm))
     }
 
-    /// Uses `algorithm` from now on for long sums, of 16384 elements and more, if the cost model could
-    /// choose it, so no sum changes its bits. `None` leaves the choice to the model.
-    /// [`Group::use_algorithm`] has precedence. All ranks must make the same call, between the same two
-    /// collectives.
+    /// Uses `algorithm` from now on for long sums (16384 elements and more) if the cost model could choose
+    /// it, so no sum changes its bits. `None` leaves the choice to the model. [`Group::use_algorithm`] has
+    /// precedence. All ranks must make the same call, between the same two collectives.
     pub fn prefer_algorithm(&self, algorithm: Option<&'static kolo_schedule::Algorithm>) {
         self.with_backend(|backend| backend.prefer(algorithm));
     }
@@ -344,9 +340,8 @@ impl Group {
         self.shared.run(collective, buffer, WaitMode::Blocking)
     }
 
-    /// Runs a collective on a slice. Peers cannot read a slice in place, so their parts are copied piece
-    /// by piece, which takes longer than on a buffer of the group. After a failure the slice holds a
-    /// partial result.
+    /// Runs a collective on a slice. Peers cannot read a slice in place, so their parts are copied, which
+    /// takes longer than on a buffer of the group. After a failure the slice holds a partial result.
     ///
     /// # Errors
     ///
@@ -360,8 +355,7 @@ impl Group {
         Ok(())
     }
 
-    /// Starts a collective on the communication thread. Collectives run in the order in which they were
-    /// started.
+    /// Starts a collective on the communication thread. Collectives run in the order of their starts.
     pub fn start<T: Element>(&self, collective: Collective, buffer: Buffer<T>) -> Pending<Buffer<T>> {
         let admitted = self.admit(&buffer);
         self.start_stages(move |stages| {
@@ -428,6 +422,5 @@ impl Drop for Group {
     }
 }
 
-/// Longest time that rank 0 serves the store after it is done: without the store, other ranks lose each
-/// other.
+/// Longest time that rank 0 serves the store after it is done: without it, other ranks lose each other.
 const LINGER: Duration = Duration::from_secs(10);

@@ -14,8 +14,7 @@ use crate::pending::Pending;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
 
-/// Operations on slices. All have the errors of [`Group::run`]; a length that does not fit is an
-/// [`InvalidCall`].
+/// Operations on slices, with the errors of [`Group::run`]; a wrong length is an [`InvalidCall`].
 impl Group {
     /// Combines `data` element by element over all ranks; every rank gets the same bits.
     ///
@@ -50,8 +49,7 @@ impl Group {
         Ok(())
     }
 
-    /// Combines `input` over all ranks; rank r gets chunk r of the result. `input` is world size ×
-    /// `output` long.
+    /// Combines `input` over all ranks; rank r gets chunk r. `input` is world size × `output` long.
     ///
     /// # Errors
     ///
@@ -74,11 +72,9 @@ impl Group {
         self.run_on_slice(&Collective::AllGather(Chunks::Equal), output)
     }
 
-    /// Gathers the inputs of all ranks, which may differ in length, on every rank. Returns one vector for
-    /// each rank.
+    /// Gathers the inputs of all ranks, which may differ in length, on every rank: one vector per rank.
     ///
-    /// This costs an extra all-gather of the lengths. If they are known, run [`Collective::AllGather`]
-    /// with [`Chunks::Varied`] instead.
+    /// This also gathers the lengths. To avoid that, run [`Collective::AllGather`] with [`Chunks::Varied`].
     ///
     /// # Errors
     ///
@@ -136,8 +132,8 @@ impl Group {
         Ok(())
     }
 
-    /// Copies chunk r of every rank's `input` to rank r, in rank order. Both slices have the same length,
-    /// a multiple of the world size.
+    /// Copies chunk r of every rank's `input` to rank r, in rank order. The length of both is a multiple of
+    /// the world size.
     ///
     /// # Errors
     ///
@@ -201,8 +197,7 @@ impl Group {
         Ok(())
     }
 
-    /// Sends to one peer and receives from one at the same time, so ranks that do so in a circle do not
-    /// deadlock.
+    /// Sends to one peer and receives from one at the same time, so ranks in a circle do not deadlock.
     ///
     /// # Errors
     ///

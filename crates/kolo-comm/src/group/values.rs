@@ -9,8 +9,7 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 impl Group {
-    /// Gathers the values of all ranks on every rank, in rank order. Costs two all-gathers: of the
-    /// lengths and of the bytes.
+    /// Gathers the values of all ranks, in rank order. Costs two all-gathers: of lengths and of bytes.
     ///
     /// ```
     /// # let group = kolo_comm::Group::from_env()?;

@@ -22,8 +22,7 @@ impl Arena {
         Ok(Arena { file: Arc::new(SharedFile::create(Purpose::Blocks)?), len: 0 })
     }
 
-    /// Adds zeroed pages of `len` bytes, a whole number of pages. Returns them with the file and their
-    /// start in it.
+    /// Adds `len` bytes of zeroed, whole pages. Returns them with the file and their start in it.
     pub(super) fn extend(&mut self, len: usize) -> Result<(Mapping, Arc<SharedFile>, u64), Error> {
         let start = if len >= HUGE { self.len.next_multiple_of(ALIGNMENT) } else { self.len };
         let pages = self.file.grow(start, len)?;

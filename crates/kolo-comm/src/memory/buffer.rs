@@ -14,9 +14,8 @@ use kolo_schedule::DType;
 
 /// Elements in memory that came from [`crate::Group::alloc`].
 ///
-/// Peers on the same host read a buffer in place. A buffer moves into a collective and back out of it, so
-/// nothing can touch it while peers read it. When it is dropped, the group reuses its memory for the next
-/// `alloc`.
+/// Peers on the same host read a buffer in place. It moves into a collective and back out of it, so nothing
+/// can touch it while peers read it. The group reuses a dropped buffer's memory for later allocations.
 pub struct Buffer<T> {
     block: ManuallyDrop<Block>,
     pool: Arc<Pool>,
@@ -108,8 +107,7 @@ impl<T: Element> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the block is page-aligned, initialized, at least `len` elements long, and any bits are
-        // a `T`.
+        // SAFETY: the block is page-aligned, initialized, at least `len` long, and any bits are a `T`.
         unsafe { std::slice::from_raw_parts(self.block.start().as_ptr().cast(), self.len) }
     }
 }

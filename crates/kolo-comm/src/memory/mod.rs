@@ -1,5 +1,4 @@
-//! Memory of collectives: buffers allocated from a group, which peers on the same host can read in place,
-//! or a caller's slices.
+//! Memory of collectives: a group's buffers, which peers on the same host read in place, or slices.
 
 mod arena;
 mod buffer;

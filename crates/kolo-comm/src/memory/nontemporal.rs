@@ -2,8 +2,7 @@
 
 use crate::element::Element;
 
-/// Bytes from which a copy bypasses the caches: a fraction of a core's own cache. A shorter copy may
-/// still be cached when it is read.
+/// Bytes from which a copy bypasses the caches: a fraction of a core's cache. Shorter copies may stay there.
 const LONG: usize = 256 << 10;
 
 /// Copies `from` into `to`, bypassing the caches if it is long: for data that is not read soon. The

@@ -1,5 +1,4 @@
-//! Blocks of memory, kept for reuse: peers map a shared block once and find it again in every later
-//! collective.
+//! Blocks of memory, kept for reuse: peers map a shared block once and use it in every later collective.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -73,8 +72,7 @@ impl Block {
         self.len
     }
 
-    /// File descriptor by which another process maps the block, and the block's start in the file; `None`
-    /// on the heap.
+    /// File descriptor for mapping the block, and the block's start in the file; `None` on the heap.
     pub(crate) fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
             Home::Heap => None,
@@ -133,8 +131,7 @@ impl Pool {
         self.backing == Backing::Shared
     }
 
-    /// Frees unused blocks, except those that peers may have mapped: the peers' mappings would keep their
-    /// memory.
+    /// Frees unused blocks, except those that peers may have mapped: the mappings would keep their memory.
     pub(crate) fn forget(&self) {
         if !self.is_shared() {
             self.free.lock().clear();

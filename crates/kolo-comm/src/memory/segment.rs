@@ -10,7 +10,6 @@ pub(crate) struct Segment<'a> {
     pub(crate) bytes: usize,
     /// The block that holds the bytes, and their offset in it; `None` in memory that peers cannot read.
     pub(crate) place: Option<(&'a Block, usize)>,
-    /// Number of the content. Segments with the same number hold the same bytes, so sending them to
-    /// several peers takes one copy.
+    /// Number of the content. Segments with the same number hold the same bytes, so one copy serves them.
     pub(crate) content: u64,
 }

@@ -40,8 +40,7 @@ impl Purpose {
     }
 }
 
-/// A file whose pages several processes map. A seal keeps it from shrinking, so no peer can remove pages
-/// in use.
+/// A file whose pages several processes map. A seal forbids shrinking it, which would remove pages in use.
 #[derive(Debug)]
 pub(crate) struct SharedFile(OwnedFd);
 
@@ -77,8 +76,7 @@ impl SharedFile {
         made.map_err(|cause| Error::io("cannot make a file for shared memory", cause.into()))
     }
 
-    /// Extends the file to `start + len` bytes, which must not shrink it, and maps the bytes from `start`
-    /// on.
+    /// Extends the file to `start + len` bytes, which must not shrink it, and maps the last `len` of them.
     pub(crate) fn grow(&self, start: u64, len: usize) -> Result<Mapping, Error> {
         let mapped = rustix::fs::ftruncate(&self.0, start.saturating_add(len as u64))
             .and_then(|()| Mapping::of(&self.0, start, len));
@@ -104,8 +102,7 @@ impl SharedFile {
             cause => OpenError::Refused(cause),
         };
         let path = format!("/proc/{pid}/fd/{fd}");
-        // The link must be checked before opening, because merely opening a pipe or a device may have
-        // effects.
+        // Check the link before opening, because merely opening a pipe or a device may have effects.
         check_link(&path, purpose).map_err(gone_or)??;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(gone_or)?;

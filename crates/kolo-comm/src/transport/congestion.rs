@@ -1,9 +1,9 @@
 //! Congestion control of connections to other hosts.
 //!
-//! In most algorithms a rank talks to several peers in turn, so each connection is idle half of the time
-//! and shares a link with another one when it begins. BBR (Cardwell et al. 2016) is the default of some
-//! systems. For ten round trips it remembers the rate of a connection that shared its link, and sends no
-//! faster: four ranks with links of 100 Mbit/s use 68 % of these by halving-doubling, and 99 % with CUBIC
+//! In most algorithms a rank talks to several peers in turn, so each connection is idle half of the time and
+//! shares a link with another one when it begins. BBR (Cardwell et al. 2016), the default of some systems,
+//! remembers for ten round trips the rate of a connection that shared its link, and sends no faster. Four
+//! ranks with links of 100 Mbit/s use 68 % of these by halving-doubling, and 99 % with CUBIC
 //! (docs/collectives.md).
 
 use std::net::TcpStream;

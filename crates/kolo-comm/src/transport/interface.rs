@@ -45,8 +45,7 @@ pub(crate) trait Transport: Send {
         others: &mut dyn Progress,
     ) -> Result<(), Error>;
 
-    /// Returns the address of the next message from a peer, of exactly `bytes` bytes; readable until its
-    /// release.
+    /// Returns the address of a peer's next message, of exactly `bytes` bytes; readable until its release.
     fn receive(
         &mut self,
         from: Rank,

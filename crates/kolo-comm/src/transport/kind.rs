@@ -63,8 +63,7 @@ impl PartialEq for TransportKind {
 
 impl Eq for TransportKind {}
 
-/// One rank's end of a transport until it is connected. All ranks of the group take the three steps one
-/// after another.
+/// One rank's end of a transport until it is connected. All ranks of the group take the three steps in turn.
 pub(crate) trait Connector {
     /// Returns the text that a peer needs to reach this end.
     fn address(&self) -> Result<String, Error>;
@@ -101,8 +100,7 @@ pub(crate) struct GroupContext {
     /// Extra delivery time of messages over a network.
     pub(crate) delay: Duration,
     pub(crate) congestion: Congestion,
-    /// Number of connections between two ranks that are used at first, if a transport has several, and
-    /// number of those that are opened.
+    /// Number of connections between two ranks that are used at first, and of those that are opened.
     pub(crate) streams: usize,
     pub(crate) opened_streams: usize,
     /// Number of ranks of the group on this host.

@@ -44,8 +44,7 @@ impl Routes {
         Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process, contents: 0 }
     }
 
-    /// Creates the routes. `connected` has this rank's transports, nearest first, with the ranks that
-    /// they lead to.
+    /// Creates the routes from this rank's transports, nearest first, with the ranks that they lead to.
     pub(crate) fn new(
         world: usize,
         connected: Vec<(&'static TransportKind, Box<dyn Transport>, Vec<Rank>)>,
@@ -186,8 +185,7 @@ impl Routes {
     }
 }
 
-/// Joined names of transports that are used together. They live as long as the program: there are few
-/// combinations.
+/// Joined names of transports that are used together. They live forever: there are few combinations.
 fn joined(names: &[&'static str]) -> &'static str {
     static JOINED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if let [only] = names {

@@ -14,8 +14,7 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn bell(&self) -> &Bell {
-        // SAFETY: pages start with a Bell, are page-aligned, zeroed at first, and only touched through
-        // atomics.
+        // SAFETY: pages start with a Bell, are page-aligned, zeroed at first, and only used through atomics.
         unsafe { self.pages.start().cast().as_ref() }
     }
 

@@ -3,8 +3,7 @@
 //!
 //! The sender writes a message into its slot with relaxed writes, then posts it. A receiver that sees the
 //! post sees the whole message and all earlier writes of the sender. The receiver reports in the same way
-//! that it has taken the message, so the sender may reuse its memory. `loom/` goes through all possible
-//! orders.
+//! that it has taken the message, so the sender may reuse its memory. `loom/` goes through all orders.
 
 use std::time::Duration;
 
@@ -34,8 +33,7 @@ pub(super) struct Slot {
     pub(super) offset: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) call: [AtomicU64; 2],
-    /// The message itself, if it is a copy that fits here; else the first word is the block's start in
-    /// its file.
+    /// The message itself, if it is a copy that fits here; else the first word is the block's file offset.
     pub(super) within: [AtomicU64; 2],
 }
 

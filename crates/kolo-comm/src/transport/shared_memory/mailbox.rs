@@ -63,11 +63,9 @@ const LOOKS: u32 = 24;
 #[derive(Clone, Copy, Default)]
 struct Counts {
     posted: u32,
-    /// Number of posted messages that the peer had taken when last checked: reading the peer's memory
-    /// costs time.
+    /// Number of posted messages that the peer had taken at the last check; a check costs time.
     seen_taken: u32,
-    /// Number of posted messages up to the last one that refers to a buffer; `None` once the peer has
-    /// taken it.
+    /// Number of posted messages up to the last that refers to a buffer; `None` once it is taken.
     referring: Option<u32>,
     received: u32,
 }
@@ -380,8 +378,7 @@ impl Drop for Mailbox {
     }
 }
 
-/// Returns the reason why a peer's block cannot be mapped: the peer is gone or not to be trusted, or this
-/// process has reached its limits.
+/// Error for a peer's block that cannot be mapped: the peer is gone or untrusted, or a limit is reached.
 fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
     let rank = wait.name(from);
     match cause {

@@ -16,8 +16,7 @@ const LINE: usize = 64;
 /// The place of a copy.
 #[derive(Clone)]
 struct Spot {
-    /// Position in bytes since the ring's first beginning. For a copy outside the ring, the ring's end at
-    /// that time.
+    /// Position in bytes since the ring's first beginning; of a copy outside, the ring's end at that time.
     start: usize,
     /// The block of a copy that did not fit in the ring.
     apart: Option<Arc<Block>>,
@@ -36,8 +35,7 @@ struct Lent {
 /// The copies that one rank has sent and that other ranks may not have taken yet.
 pub(super) struct Outbox {
     ring: ManuallyDrop<Block>,
-    /// Pool that receives the memory in the end. Ranks that are threads of one process share it, so it
-    /// outlives all readers.
+    /// Pool that receives the memory in the end. Threads of one process share it, so it outlives readers.
     pool: Arc<Pool>,
     /// True if peers are known to have taken all copies.
     all_taken: bool,

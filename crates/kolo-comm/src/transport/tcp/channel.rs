@@ -172,9 +172,8 @@ impl<S: Read + Write> Sealed<S> {
         }
     }
 
-    /// Decrypts the next record if all of it is here: directly into `into` if that has room, and returns
-    /// its length. Otherwise keeps the record in `opened` and returns 0. Returns `None` if part of it is
-    /// missing.
+    /// Decrypts the next record if all of it is here: directly into `into` if that has room, and returns its
+    /// length. Otherwise keeps the record in `opened` and returns 0. `None` if part of it is missing.
     fn open(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         let bytes = &self.incoming[self.taken..self.filled];
         let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };

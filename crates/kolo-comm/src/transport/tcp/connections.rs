@@ -51,8 +51,7 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    /// Creates the transport. `peers` has the connections to each rank, none to this one; `on_host` ranks
-    /// share this host's cores.
+    /// Creates the transport from the connections to each rank; `on_host` ranks share this host's cores.
     pub(crate) fn new(
         peers: Vec<Vec<Channel>>,
         on_host: usize,
@@ -91,8 +90,7 @@ impl Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         let (mut filled, mut empty) = (0, 0);
-        // News travels over another connection, so the departure of a peer may be seen before its last
-        // message.
+        // News travels over another connection, so a peer may seem to leave before its last message.
         let mut left = None;
         while filled < into.len() {
             let stream = self.peer(from).next_in();
@@ -126,8 +124,7 @@ impl Tcp {
         Ok(())
     }
 
-    /// Returns true if the rank should read again before it sleeps, after `empty` reads that came back
-    /// empty.
+    /// True if the rank should read again before it sleeps, after `empty` reads that came back empty.
     fn worth_another_try(&mut self, empty: u32, mode: WaitMode) -> bool {
         if self.busy && mode == WaitMode::Background {
             return false;
@@ -156,8 +153,8 @@ impl Tcp {
         Ok(())
     }
 
-    /// Sleeps until `reading` has bytes, some peer takes bytes again, or the group has news. `blame` is
-    /// the awaited peer.
+    /// Sleeps until `reading` has bytes, a peer takes bytes again, or there is news. `blame` is the awaited
+    /// peer.
     fn sleep(
         &mut self,
         reading: Option<Rank>,
@@ -222,8 +219,7 @@ impl Tcp {
     }
 }
 
-/// Returns the error for bytes that the session's keys do not open: something between the two ranks
-/// changed them.
+/// Error for bytes that the session's keys do not open: something between the two ranks changed them.
 fn changed(from: Rank, cause: &std::io::Error, wait: &WaitContext<'_>) -> Error {
     Error::Untrusted { rank: wait.name(from), cause: format!("its encrypted connection: {cause}") }
 }
@@ -299,8 +295,7 @@ impl Transport for Tcp {
         others: &mut dyn Progress,
     ) -> Result<(), Error> {
         self.read_header(from, bytes, wait, others)?;
-        // SAFETY: the caller promises `bytes` writable bytes; they belong to a buffer and thus are
-        // initialized.
+        // SAFETY: the caller promises `bytes` writable bytes; as parts of a buffer they are initialized.
         self.read(from, unsafe { std::slice::from_raw_parts_mut(into, bytes) }, wait, others)?;
         self.peer(from).received += 1;
         Ok(())

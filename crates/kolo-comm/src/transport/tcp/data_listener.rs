@@ -1,5 +1,4 @@
-//! Data connections between ranks: the higher of two ranks connects to the lower one's listener, and no
-//! listener connects back.
+//! Data connections: the higher of two ranks connects to the lower one's listener, which never calls back.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};

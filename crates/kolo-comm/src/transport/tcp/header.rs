@@ -17,8 +17,7 @@ pub(crate) const HEADER: usize = 32;
 pub(crate) struct Header {
     pub(crate) call: [u64; 2],
     pub(crate) bytes: u64,
-    /// Earliest arrival, in nanoseconds of the host's clock; 0 for no delay. Simulates distance between
-    /// processes of one host.
+    /// Earliest arrival, in nanoseconds of the host's clock; 0 for none. Simulates distance on one host.
     pub(crate) due: u64,
 }
 

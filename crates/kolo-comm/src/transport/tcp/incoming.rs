@@ -19,8 +19,7 @@ impl Default for Incoming {
 }
 
 impl Incoming {
-    /// Reads as [`Read::read`] does. Short reads take from the bytes read ahead; long ones go directly to
-    /// `into`.
+    /// Reads as [`Read::read`] does. Short reads take bytes read ahead; long ones go directly to `into`.
     pub(super) fn read_from(&mut self, stream: &mut impl Read, into: &mut [u8]) -> std::io::Result<usize> {
         if self.taken == self.filled {
             if into.len() >= AHEAD {

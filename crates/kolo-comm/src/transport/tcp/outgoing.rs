@@ -17,8 +17,7 @@ struct Message {
     copy: Vec<u8>,
 }
 
-// SAFETY: the bytes belong to memory that the running collective holds until `settle` or `abandon` has
-// returned.
+// SAFETY: the running collective holds the bytes' memory until `settle` or `abandon` has returned.
 unsafe impl Send for Message {}
 
 impl Message {
@@ -54,8 +53,8 @@ impl Outgoing {
         }
     }
 
-    /// Writes as much as the kernel takes. Header and data go together: two small packets would each wake
-    /// the peer.
+    /// Writes as much as the kernel takes. Header and data go together: two packets would wake the peer
+    /// twice.
     pub(super) fn write_to(&mut self, stream: &mut impl Write) -> std::io::Result<()> {
         while let Some(message) = self.0.front_mut() {
             let whole = HEADER + message.bytes;
