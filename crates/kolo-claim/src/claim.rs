@@ -96,14 +96,14 @@ mod tests {
 
     #[test]
     fn times_are_those_of_the_calendar() {
-        for (unix, words) in [
+        for (unix, text) in [
             (0, "1970-01-01 00:00:00 UTC"),
             (951_782_399, "2000-02-28 23:59:59 UTC"),
             (951_782_400, "2000-02-29 00:00:00 UTC"),
             (1_735_689_599, "2024-12-31 23:59:59 UTC"),
             (4_107_542_400, "2100-03-01 00:00:00 UTC"),
         ] {
-            assert_eq!(utc(unix), words);
+            assert_eq!(utc(unix), text);
         }
     }
 

@@ -37,7 +37,7 @@ pub enum Error {
 
 /// Refusal of a folder that another process may write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{} {}", folder.display(), in_words(*kind, by.as_ref()))]
+#[error("{} {}", folder.display(), description(*kind, by.as_ref()))]
 pub struct Refusal {
     /// The folder.
     pub folder: PathBuf,
@@ -68,7 +68,7 @@ impl Error {
     }
 }
 
-fn in_words(kind: RefusalKind, by: Option<&Claim>) -> String {
+fn description(kind: RefusalKind, by: Option<&Claim>) -> String {
     let by = by.map_or("a process whose claim cannot be read".into(), Claim::to_string);
     match kind {
         RefusalKind::Taken => format!("is written by {by}"),

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_looked_long_ago_gets_no_term_that_others_have_passed() {
+    fn a_claimant_with_an_old_list_gets_no_term_that_others_have_passed() {
         let (_folder, files) = files();
         assert!(files.create(&Candidate::alone().claim(2)).unwrap());
         assert!(files.create(&Candidate::alone().claim(3)).unwrap());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_no_hard_links_a_term_is_given_once_as_well() {
+    fn without_hard_links_a_term_is_given_once_as_well() {
         let (_folder, files) = files();
         let (first, second) = (Candidate::alone().claim(1), Candidate::alone().claim(1));
         let path = files.path(1, false);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_cannot_be_read_is_one() {
+    fn an_unreadable_claim_counts() {
         let (_folder, files) = files();
         fs::write(files.path(4, false), "{").unwrap();
         let newest = files.newest().unwrap().unwrap();

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_lives_until_it_ends_also_if_nobody_has_reaped_it() {
+    fn a_process_lives_until_it_ends_even_if_it_is_a_zombie() {
         assert_eq!(Owner::this_process().liveness(), Liveness::Alive);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let owner = Owner::of_test(child.id());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_elsewhere_cannot_be_asked() {
+    fn a_process_elsewhere_cannot_be_checked() {
         let own = Owner::this_process();
         let place = Some(("another boot".to_owned(), "pid:[1]".to_owned()));
         assert_eq!(Owner { place, ..own.clone() }.liveness(), Liveness::Unknown);

@@ -209,7 +209,7 @@ mod tests {
 
     /// A claimant that has fenced the owner off may have written.
     #[test]
-    fn a_claimant_that_dies_when_it_has_the_folder_is_its_last_owner() {
+    fn a_claimant_that_dies_with_the_folder_is_its_last_owner() {
         let folder = tempfile::tempdir().unwrap();
         ClaimFiles::of(folder.path()).open().unwrap();
         let other = claim_of_dead(folder.path(), &Candidate::alone(), 2);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_free_and_what_is_handed_on_is_not_lost() {
+    fn a_returned_folder_is_free_and_a_handed_on_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         drop(taken(folder.path(), &Candidate::alone()).unwrap());
         let newest = |folder: &Path| ClaimFiles::of(folder).newest().unwrap().unwrap();
@@ -249,9 +249,9 @@ mod tests {
     fn an_owner_elsewhere_that_renews_its_claim_is_alive() {
         let folder = tempfile::tempdir().unwrap();
         let (files, claim) = claim_elsewhere(folder.path());
-        let mut told = 0;
+        let mut calls = 0;
         let renew = |_: &Standing| {
-            told += 1;
+            calls += 1;
             // The next look comes later, whatever the resolution of the file system's clock.
             sleep(Duration::from_millis(50));
             files.renew(&claim);
@@ -259,9 +259,9 @@ mod tests {
         // A lease that outlasts any test.
         let timing = Timing { lease: Duration::from_secs(3600), ..TIMING };
         let error = take_with(folder.path(), &Candidate::alone(), timing, renew).unwrap_err();
-        let words = error.to_string();
-        assert!(words.contains("is written by process 7 on far-away since 20"), "{words}");
-        assert_eq!(told, 1);
+        let message = error.to_string();
+        assert!(message.contains("is written by process 7 on far-away since 20"), "{message}");
+        assert_eq!(calls, 1);
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_can_take_it_from_anybody() {
+    fn the_user_can_take_the_folder_from_any_owner() {
         let folder = tempfile::tempdir().unwrap();
         claim_elsewhere(folder.path());
         let timing = Timing { lease: Duration::from_secs(3600), ..TIMING };

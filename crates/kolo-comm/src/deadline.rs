@@ -18,7 +18,7 @@ pub(crate) enum Deadline {
     /// A multiple of the longest collective so far.
     Following(Duration),
     /// A limit from the pace of an elastic job's generation, unless the user has set one.
-    Paced { pace: Arc<Pace>, wish: Option<Duration>, last: Option<Instant> },
+    Paced { pace: Arc<Pace>, fixed: Option<Duration>, last: Option<Instant> },
 }
 
 /// Timeout as a multiple of the longest collective so far.
@@ -27,14 +27,14 @@ const FACTOR: u32 = 20;
 const LEAST: Duration = Duration::from_secs(120);
 
 impl Deadline {
-    pub(crate) fn new(wish: Option<Duration>) -> Self {
-        wish.map_or(Deadline::Following(Duration::ZERO), Deadline::Fixed)
+    pub(crate) fn new(fixed: Option<Duration>) -> Self {
+        fixed.map_or(Deadline::Following(Duration::ZERO), Deadline::Fixed)
     }
 
     /// Measures a generation's pace from now on, and follows it unless the user has set a timeout.
     pub(crate) fn follow(&mut self, pace: Arc<Pace>) {
-        let wish = if let Deadline::Fixed(wish) = self { Some(*wish) } else { None };
-        *self = Deadline::Paced { pace, wish, last: None };
+        let fixed = if let Deadline::Fixed(fixed) = self { Some(*fixed) } else { None };
+        *self = Deadline::Paced { pace, fixed, last: None };
     }
 
     /// The pace that the deadline follows, if any.
@@ -48,13 +48,13 @@ impl Deadline {
     /// Longest time that the next collective, which begins now, may take.
     pub(crate) fn limit(&self) -> Duration {
         match self {
-            Deadline::Fixed(wish) => *wish,
+            Deadline::Fixed(fixed) => *fixed,
             Deadline::Following(longest) => LEAST.max(longest.saturating_mul(FACTOR)),
-            Deadline::Paced { pace, wish, last } => {
+            Deadline::Paced { pace, fixed, last } => {
                 if let Some(last) = last {
                     pace.note(last.elapsed());
                 }
-                wish.unwrap_or_else(|| pace.deadline())
+                fixed.unwrap_or_else(|| pace.deadline())
             }
         }
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn follows_the_longest_collective_above_a_floor_unless_told() {
+    fn follows_the_longest_collective_above_a_floor_unless_fixed() {
         let mut deadline = Deadline::new(None);
         assert_eq!(deadline.limit(), LEAST);
         deadline.over(ago(30), &Ok(()));

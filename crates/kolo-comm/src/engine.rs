@@ -120,7 +120,7 @@ impl Engine {
 
     /// Returns the forced algorithm, if it implements the operation. The user forces one for all-reduces;
     /// other operations use it where they can.
-    fn wished(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
+    fn forced(&self, problem: &Problem<'_>) -> Option<&'static Algorithm> {
         let can = |algorithm: &Algorithm| {
             *problem.operation == Operation::AllReduce || (algorithm.build)(problem).is_ok()
         };
@@ -221,7 +221,7 @@ impl Engine {
     fn plan(&self, collective: &Collective, key: &Key) -> Result<Plan, Error> {
         let (len, dtype) = (key.len, key.dtype);
         let problem = self.problem(&key.operation, len, &key.contributions, dtype);
-        let algorithm = match self.wished(&problem) {
+        let algorithm = match self.forced(&problem) {
             Some(forced) => forced,
             None => {
                 let choice = choose(&problem, dtype, &self.network);
@@ -299,8 +299,8 @@ impl Backend for Engine {
         let contributions = self.contributions(collective);
         let problem = self.problem(&operation, elements, contributions, dtype);
         let choice = choose(&problem, dtype, &self.network);
-        let asked = self.wished(&problem).or_else(|| self.preferred(&problem, &choice));
-        Some(Choice { algorithm: asked.unwrap_or(choice.algorithm), ..choice })
+        let chosen = self.forced(&problem).or_else(|| self.preferred(&problem, &choice));
+        Some(Choice { algorithm: chosen.unwrap_or(choice.algorithm), ..choice })
     }
 
     fn force(&mut self, algorithm: Option<&'static Algorithm>) -> Result<(), Error> {

@@ -91,10 +91,10 @@ mod tests {
             let (dtype, elements, algorithm) = (DType::Bf16, 12, 0);
             Fingerprint::new(&Call { kind, op, root, dtype, elements, algorithm }).after(7).to_string()
         };
-        let words = call(CollectiveKind::AllReduce, Op::Average, None);
-        assert_eq!(words, "all_reduce(average) of 12 bf16 by direct (call 7)");
-        let words = call(CollectiveKind::Reduce, Op::Product, Some(Rank(300)));
-        assert_eq!(words, "reduce(product at rank 300) of 12 bf16 by direct (call 7)");
+        let text = call(CollectiveKind::AllReduce, Op::Average, None);
+        assert_eq!(text, "all_reduce(average) of 12 bf16 by direct (call 7)");
+        let text = call(CollectiveKind::Reduce, Op::Product, Some(Rank(300)));
+        assert_eq!(text, "reduce(product at rank 300) of 12 bf16 by direct (call 7)");
         assert_eq!(call(CollectiveKind::Barrier, Op::Max, None), "barrier (call 7)");
         assert!(Fingerprint::describe([u64::MAX; 2]).contains("unknown operation"));
     }

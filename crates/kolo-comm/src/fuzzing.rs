@@ -12,7 +12,7 @@ use crate::collective::CollectiveKind;
 use crate::connect;
 use crate::fingerprint::{Call, Fingerprint};
 use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
-use crate::transport::slot::{self, BLOCK, BLOCK_LEN, INBOX, Told};
+use crate::transport::slot::{self, Announcement, BLOCK, BLOCK_LEN, INBOX};
 use crate::wait::{WaitContext, WaitMode};
 
 /// Names of the fuzzing targets, and their decoders.
@@ -72,7 +72,7 @@ pub fn mailbox_slot(bytes: &[u8]) {
     let Some(words) = bytes.first_chunk::<{ 8 * SLOT_WORDS }>() else { return };
     let word = |n: usize| u64::from_le_bytes(std::array::from_fn(|i| words[8 * n + i]));
     let (liveness, [first, second]) = (Liveness::new(2), call().words());
-    let told = Told {
+    let announcement = Announcement {
         file: i32::from_le_bytes(*file),
         len: word(0),
         offset: word(1),
@@ -83,7 +83,7 @@ pub fn mailbox_slot(bytes: &[u8]) {
     let expected = usize::from(u16::from_le_bytes(*expected));
     // After a rank's memory is gone the decoder waits for the report of its failure; here that has arrived.
     liveness.fail(Error::Died { rank: Rank(1) });
-    if let Err(error) = slot::receive(&told, expected, &context(&liveness)) {
+    if let Err(error) = slot::receive(&announcement, expected, &context(&liveness)) {
         let _ = error.to_string();
     }
 }
@@ -158,8 +158,9 @@ mod tests {
             let liveness = Liveness::new(2);
             // If a slot's message lies in a file, the first word gives the block's start in that file.
             let (len, within) = (len as u64, [if file == -2 { 7 } else { 0 }, 0]);
-            let told = Told { file, len, offset, bytes: bytes as u64, call: call().words(), within };
-            slot::receive(&told, bytes, &context(&liveness)).map_err(|error| error.to_string())
+            let announcement =
+                Announcement { file, len, offset, bytes: bytes as u64, call: call().words(), within };
+            slot::receive(&announcement, bytes, &context(&liveness)).map_err(|error| error.to_string())
         };
         assert_eq!(received(-2, 0, 0, 12), Ok(7), "the sum of its bytes");
         assert!(received(-2, 0, 0, 17).unwrap_err().contains("17 bytes lies in a slot of 16"));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_can_say_less() {
+    fn the_user_can_set_a_shorter_deadline() {
         let pace = Pace::new(Some(Duration::from_secs(2)));
         (0..TRUSTED).for_each(|_| pace.step_done());
         assert_eq!(pace.known(), Some(Duration::from_secs(2)));

@@ -190,7 +190,7 @@ fn the_environment_chooses_the_transport() {
 
 /// Splits odd and even ranks, the highest first; each half runs collectives between those of all ranks.
 #[test]
-fn a_group_splits_by_colour_and_key() {
+fn a_group_splits_by_color_and_key() {
     for over in ALL {
         for result in spawn(over, 5, &Options::default(), |group| {
             let rank = group.rank().0;
@@ -298,7 +298,7 @@ fn several_streams_and_distance_give_the_same() {
 
 /// Ranks report that they waited for the late rank, and for no other, where all ranks talk to each other.
 #[test]
-fn a_group_knows_for_whom_it_has_waited() {
+fn a_group_reports_its_waits_for_each_rank() {
     for over in ALL {
         // If other programs keep another rank from its core for long, ranks wait for that one.
         let tries: Vec<String> = (0..10).map_while(|_| late_rank_is_waited_for(over).err()).collect();

@@ -118,7 +118,7 @@ fn several_sums_are_made_together() {
 }
 
 #[test]
-fn ranks_that_make_different_numbers_of_sums_are_told() {
+fn ranks_that_make_different_numbers_of_sums_get_an_error() {
     for over in IN_PLACE {
         let ends = spawn(over, 2, &Options::default(), |group| {
             let parts = || {
@@ -134,7 +134,7 @@ fn ranks_that_make_different_numbers_of_sums_are_told() {
 }
 
 #[test]
-fn what_one_rank_still_reads_no_other_one_changes() {
+fn no_rank_changes_memory_that_another_one_still_reads() {
     for over in IN_PLACE {
         let ends = spawn(over, 2, &Options::default(), |group| {
             let (mut kept, mut expected) = (Vec::new(), Vec::new());
@@ -192,9 +192,9 @@ fn a_death_after_the_sum_was_started_takes_nothing_from_the_others() {
             .unwrap()
     };
     let [zero, one] = [0, 1].map(start).map(|child| child.wait_with_output().unwrap());
-    let words = String::from_utf8_lossy(&zero.stdout);
+    let output = String::from_utf8_lossy(&zero.stdout);
     assert!(!one.status.success(), "rank 1 was to die");
-    assert_eq!(words, "100000 elements are right\nerror: rank 1 died\n");
+    assert_eq!(output, "100000 elements are right\nerror: rank 1 died\n");
 }
 
 #[test]
@@ -209,10 +209,10 @@ fn where_ranks_cannot_read_each_other_a_sum_is_not_deferred() {
         });
         for end in ends {
             let (defers, refusal) = end.unwrap();
-            let (is_refusal, words) = refusal.unwrap();
+            let (is_refusal, message) = refusal.unwrap();
             assert!(
-                !defers && is_refusal && words.contains("read each other's buffers"),
-                "{over:?}: {words}"
+                !defers && is_refusal && message.contains("read each other's buffers"),
+                "{over:?}: {message}"
             );
         }
     };
@@ -251,8 +251,11 @@ fn wrong_calls_are_named() {
             try_start(&group, contributions, len, buffer).err().unwrap()
         });
         for error in ends {
-            let words = error.unwrap().to_string();
-            assert!(words.contains("parts of 40028 bytes") && words.contains("parts of 40024"), "{words}");
+            let message = error.unwrap().to_string();
+            assert!(
+                message.contains("parts of 40028 bytes") && message.contains("parts of 40024"),
+                "{message}"
+            );
         }
     }
 }

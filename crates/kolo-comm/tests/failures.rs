@@ -23,8 +23,8 @@ fn different_calls_are_found() {
         for error in errors {
             let error = error.unwrap_or_else(|error| error);
             assert!(matches!(error, Error::Mismatch { .. }), "{over:?}: {error}");
-            let words = error.to_string();
-            assert!(words.contains("of 8 f32") && words.contains("of 9 f32"), "{words}");
+            let message = error.to_string();
+            assert!(message.contains("of 8 f32") && message.contains("of 9 f32"), "{message}");
         }
     }
 }
@@ -95,7 +95,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn two_workers_of_one_rank_are_told() {
+fn two_workers_of_one_rank_are_reported() {
     let master = free_port();
     let join = |rank: usize| {
         let place =
@@ -154,9 +154,9 @@ impl Workers {
 
     /// Reads the rest of a rank's output, until the rank ends.
     fn rest(&mut self, rank: usize) -> String {
-        let mut words = String::new();
-        self.0[rank].stdout.as_mut().unwrap().read_to_string(&mut words).unwrap();
-        words
+        let mut output = String::new();
+        self.0[rank].stdout.as_mut().unwrap().read_to_string(&mut output).unwrap();
+        output
     }
 }
 
@@ -170,10 +170,10 @@ fn a_killed_process_is_named_by_all_others() {
             workers.0[victim].kill().unwrap();
             let killed = Instant::now();
             for rank in (0..3).filter(|rank| *rank != victim) {
-                let words = workers.rest(rank);
+                let output = workers.rest(rank);
                 assert!(
-                    words.contains(&format!("error: rank {victim} died")),
-                    "{over}: rank {rank} said {words}"
+                    output.contains(&format!("error: rank {victim} died")),
+                    "{over}: rank {rank} printed {output}"
                 );
             }
             assert!(killed.elapsed() < Duration::from_secs(30), "{over}: {:?}", killed.elapsed());
@@ -185,8 +185,8 @@ fn a_killed_process_is_named_by_all_others() {
 fn a_panicking_process_is_named_by_all_others() {
     let mut workers = start(3, "shm", "panic", "60");
     for rank in [0, 2] {
-        let words = workers.rest(rank);
-        assert!(words.contains("error: rank 1 gave up: it panicked"), "rank {rank} said {words}");
+        let output = workers.rest(rank);
+        assert!(output.contains("error: rank 1 gave up: it panicked"), "rank {rank} printed {output}");
     }
 }
 
@@ -197,8 +197,8 @@ fn a_stopped_process_is_named_at_the_deadline() {
         (0..2).for_each(|rank| workers.ready(rank));
         let pid = workers.0[1].id().to_string();
         assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
-        let words = workers.rest(0);
-        assert!(words.contains("error: rank 1 did not take part"), "{over}: {words}");
+        let output = workers.rest(0);
+        assert!(output.contains("error: rank 1 did not take part"), "{over}: {output}");
     }
 }
 
@@ -213,19 +213,19 @@ fn many_buffers_need_few_files() {
 }
 
 #[test]
-fn a_rank_that_may_open_no_more_files_says_so_and_to_the_others_it_has_given_up() {
+fn a_rank_out_of_files_reports_that_and_the_others_see_that_it_gave_up() {
     let mut workers = start(3, "shm", "no-files", "60");
     let cause = "too many open files; this process may have 100: raise `ulimit -n`";
     for rank in 0..3 {
-        let words = workers.rest(rank);
+        let output = workers.rest(rank);
         // A failure in the middle of a collective ends the group. The first collective may succeed on
         // ranks that need nothing from rank 1.
-        let first = words.lines().find_map(|line| line.strip_prefix("first: "));
-        let last = words.lines().find_map(|line| line.strip_prefix("error: "));
-        assert!(last.is_some() && (first.is_some() || rank != 1), "rank {rank} said {words}");
+        let first = output.lines().find_map(|line| line.strip_prefix("first: "));
+        let last = output.lines().find_map(|line| line.strip_prefix("error: "));
+        assert!(last.is_some() && (first.is_some() || rank != 1), "rank {rank} printed {output}");
         for line in [first, last].into_iter().flatten() {
-            assert!(line.ends_with(cause), "rank {rank} said {words}");
-            assert_eq!(line.starts_with("rank 1 gave up: "), rank != 1, "rank {rank} said {words}");
+            assert!(line.ends_with(cause), "rank {rank} printed {output}");
+            assert_eq!(line.starts_with("rank 1 gave up: "), rank != 1, "rank {rank} printed {output}");
         }
     }
 }

@@ -77,12 +77,12 @@ fn knock(master: SocketAddr) -> TcpStream {
 
 /// Reads until the other side ends the connection; returns the bytes.
 fn until_closed(mut stream: TcpStream) -> Vec<u8> {
-    let (mut said, mut bytes) = (Vec::new(), [0; 512]);
+    let (mut received, mut bytes) = (Vec::new(), [0; 512]);
     loop {
         match stream.read(&mut bytes) {
-            Ok(0) => return said,
-            Ok(count) => said.extend(&bytes[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return said,
+            Ok(0) => return received,
+            Ok(count) => received.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return received,
             Err(error) => panic!("it is still open: {error}"),
         }
     }
@@ -140,23 +140,23 @@ fn with_the_token_every_transport_works_sealed_or_not() {
 }
 
 #[test]
-fn a_wrong_token_is_told_soon_and_the_job_forms_all_the_same() {
+fn a_wrong_token_is_reported_soon_and_the_job_still_forms() {
     let right = over_tcp(options(Some(TEXT), false));
     undisturbed(&right, |master| {
         drop(knock(master));
-        for (token, words) in
+        for (token, expected) in
             [(Some("not what they all know"), "token differs"), (None, "and this node has none")]
         {
             let started = Instant::now();
             let error = join(1, 3, master, &options(token, false)).err().unwrap().to_string();
-            assert!(error.contains(words) && error.contains("KOLO_TOKEN"), "{error}");
+            assert!(error.contains(expected) && error.contains("KOLO_TOKEN"), "{error}");
             assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
         }
     });
 }
 
 #[test]
-fn a_token_where_the_job_has_none_is_told() {
+fn a_token_where_the_job_has_none_is_reported() {
     undisturbed(&options(None, false), |master| {
         drop(knock(master));
         let error = join(1, 3, master, &options(Some(TEXT), false)).err().unwrap().to_string();
@@ -224,10 +224,10 @@ fn garbage_and_half_open_connections_disturb_nobody() {
             open.into_iter().for_each(|stream| drop(until_closed(stream)));
             assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
         });
-        let said = warned(&ports);
-        let strangers = said.iter().filter(|line| line.contains("does not speak")).count();
-        assert_eq!(strangers, 1, "once, however many there are: {said:?}");
-        assert!(said.iter().any(|line| line.contains("in time")), "{said:?}");
+        let lines = warned(&ports);
+        let strangers = lines.iter().filter(|line| line.contains("does not speak")).count();
+        assert_eq!(strangers, 1, "once, however many there are: {lines:?}");
+        assert!(lines.iter().any(|line| line.contains("in time")), "{lines:?}");
     }
 }
 
@@ -256,7 +256,7 @@ fn a_flood_of_connections_disturbs_nobody() {
 struct Proxy {
     address: SocketAddr,
     /// Recorded bytes of each connection.
-    said: Arc<Mutex<Vec<Vec<u8>>>>,
+    recorded: Arc<Mutex<Vec<Vec<u8>>>>,
     /// While true, the proxy flips one bit of each piece that the worker sends.
     tamper: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
@@ -266,8 +266,8 @@ impl Proxy {
     fn start(master: SocketAddr) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let proxy = Proxy { address, said: Arc::default(), tamper: Arc::default(), stop: Arc::default() };
-        let (said, tamper, stop) = (proxy.said.clone(), proxy.tamper.clone(), proxy.stop.clone());
+        let proxy = Proxy { address, recorded: Arc::default(), tamper: Arc::default(), stop: Arc::default() };
+        let (recorded, tamper, stop) = (proxy.recorded.clone(), proxy.tamper.clone(), proxy.stop.clone());
         std::thread::spawn(move || {
             for worker in listener.incoming().map_while(Result::ok) {
                 if stop.load(Ordering::SeqCst) {
@@ -276,15 +276,15 @@ impl Proxy {
                 let store = knock(master);
                 store.set_read_timeout(None).unwrap();
                 let number = {
-                    let mut said = said.lock().unwrap();
-                    said.push(Vec::new());
-                    said.len() - 1
+                    let mut recorded = recorded.lock().unwrap();
+                    recorded.push(Vec::new());
+                    recorded.len() - 1
                 };
-                let (said, tamper) = (said.clone(), tamper.clone());
+                let (recorded, tamper) = (recorded.clone(), tamper.clone());
                 let (from, to) = (worker.try_clone().unwrap(), store.try_clone().unwrap());
                 std::thread::spawn(move || {
                     pass(from, to, |bytes| {
-                        said.lock().unwrap()[number].extend(&*bytes);
+                        recorded.lock().unwrap()[number].extend(&*bytes);
                         if tamper.load(Ordering::SeqCst) {
                             bytes[bytes.len() / 2] ^= 1;
                         }
@@ -328,26 +328,26 @@ fn a_recorded_call_played_again_gets_nowhere() {
         let through = proxy.address;
         let one = scope.spawn(move || work(&join(1, 2, through, options).unwrap(), stop));
         let until = Instant::now() + Duration::from_secs(20);
-        while proxy.said.lock().unwrap().iter().filter(|said| said.len() > 100).count() < 2 {
+        while proxy.recorded.lock().unwrap().iter().filter(|call| call.len() > 100).count() < 2 {
             assert!(Instant::now() < until, "the worker does not come");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let recorded = proxy.said.lock().unwrap().clone();
+        let recorded = proxy.recorded.lock().unwrap().clone();
         let mut ports = Vec::new();
-        for said in recorded.iter().chain(&recorded) {
+        for call in recorded.iter().chain(&recorded) {
             let mut stream = knock(master);
             ports.push(stream.local_addr().unwrap().port());
             // The store may hang up before it has received everything.
-            let _ = stream.write_all(said);
+            let _ = stream.write_all(call);
             let answer = until_closed(stream);
             // At most message 2 of a handshake that nobody can complete, and the refusal.
             assert!(answer.len() <= 2 + 48 + 3, "{} bytes", answer.len());
         }
         stop.store(true, Ordering::SeqCst);
         assert_eq!(zero.join().unwrap(), one.join().unwrap());
-        let said = warned(&ports);
-        assert_eq!(said.len(), 1, "once, however often: {said:?}");
-        assert!(said[0].contains("does not know the job's token"), "{said:?}");
+        let lines = warned(&ports);
+        assert_eq!(lines.len(), 1, "once, however often: {lines:?}");
+        assert!(lines[0].contains("does not know the job's token"), "{lines:?}");
     });
 }
 

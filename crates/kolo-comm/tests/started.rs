@@ -37,10 +37,10 @@ fn sum() -> PathBuf {
 }
 
 /// Checks that all `world` ranks have printed their sum.
-fn assert_sums(words: &str, world: usize, transport: &str) {
+fn assert_sums(output: &str, world: usize, transport: &str) {
     for rank in 0..world {
         let line = format!("rank {rank} of {world} on {transport}: {}", world * (world - 1) / 2);
-        assert!(words.contains(&line), "no `{line}` in {words}");
+        assert!(output.contains(&line), "no `{line}` in {output}");
     }
 }
 
@@ -52,9 +52,9 @@ fn name_of(launcher: &Path) -> &str {
 fn mpirun(mpirun: &Path) {
     for transport in TransportKind::names() {
         let job = JobCommand::new(name_of(mpirun), mpirun, &["-n", "3", sum().to_str().unwrap()]);
-        let (well, words) = job.env("KOLO_TRANSPORT", transport).run();
-        assert!(well, "{words}");
-        assert_sums(&words, 3, transport);
+        let (succeeded, output) = job.env("KOLO_TRANSPORT", transport).run();
+        assert!(succeeded, "{output}");
+        assert_sums(&output, 3, transport);
     }
 }
 
@@ -65,9 +65,9 @@ fn two_mpiruns(mpirun: &Path) {
     };
     let jobs = ["2", "3"].map(start);
     for (world, job) in [2, 3].into_iter().zip(jobs) {
-        let (well, words) = job.end();
-        assert!(well, "{words}");
-        assert_sums(&words, world, "shm");
+        let (succeeded, output) = job.end();
+        assert!(succeeded, "{output}");
+        assert_sums(&output, world, "shm");
     }
 }
 
@@ -75,9 +75,9 @@ fn torchrun(torchrun: &Path) {
     let port = free_port().to_string();
     let sum = sum();
     let args = ["--nproc-per-node", "3", "--master-port", &port, "--no-python", sum.to_str().unwrap()];
-    let (well, words) = JobCommand::new("torchrun", torchrun, &args).run();
-    assert!(well, "{words}");
-    assert_sums(&words, 3, "shm");
+    let (succeeded, output) = JobCommand::new("torchrun", torchrun, &args).run();
+    assert!(succeeded, "{output}");
+    assert_sums(&output, 3, "shm");
 }
 
 fn torchrun_on_two_nodes(torchrun: &Path) {
@@ -89,10 +89,10 @@ fn torchrun_on_two_nodes(torchrun: &Path) {
             ["--master-addr", "localhost", "--master-port", &port, "--no-python", sum.to_str().unwrap()];
         JobCommand::new(&format!("torchrun-node-{rank}"), torchrun, &[nodes, place].concat()).start()
     };
-    let said = [1, 0].map(node).map(Job::end);
-    let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
-    assert!(said.iter().all(|(well, _)| *well), "{words}");
-    assert_sums(&words, 4, "shm");
+    let ends = [1, 0].map(node).map(Job::end);
+    let output = ends.iter().map(|(_, output)| output.as_str()).collect::<String>();
+    assert!(ends.iter().all(|(succeeded, _)| *succeeded), "{output}");
+    assert_sums(&output, 4, "shm");
 }
 
 /// Rank 1 fails in the first attempt, while rank 0 waits for it or after all ranks have met.
@@ -106,9 +106,9 @@ fn torchrun_that_restarts(torchrun: &Path) {
         let launcher =
             ["--nproc-per-node", "2", "--max-restarts", "1", "--master-port", &port, "--no-python"];
         let args = [&launcher[..], &["sh", "-c", script, sum.to_str().unwrap()]].concat();
-        let (well, words) = JobCommand::new("torchrun-restarts", torchrun, &args).run();
-        assert!(well, "{words}");
-        assert_sums(&words, 2, "shm");
+        let (succeeded, output) = JobCommand::new("torchrun-restarts", torchrun, &args).run();
+        assert!(succeeded, "{output}");
+        assert_sums(&output, 2, "shm");
     }
 }
 
@@ -128,10 +128,10 @@ fn tasks_of_srun() {
             .start()
     };
     let tasks = [3, 2, 1, 0].map(task);
-    let said: Vec<(bool, String)> = tasks.into_iter().map(Job::end).collect();
-    let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
-    assert!(said.iter().all(|(well, _)| *well), "{words}");
-    assert_sums(&words, 4, "tcp");
+    let ends: Vec<(bool, String)> = tasks.into_iter().map(Job::end).collect();
+    let output = ends.iter().map(|(_, output)| output.as_str()).collect::<String>();
+    assert!(ends.iter().all(|(succeeded, _)| *succeeded), "{output}");
+    assert_sums(&output, 4, "tcp");
 }
 
 /// Another program occupies the first derived port: the workers find each other at the next one.
@@ -151,14 +151,14 @@ fn a_stranger_at_the_first_place() {
         };
         [0, 1].map(start).map(Job::end)
     };
-    let [(well, words), _] = pair("alone");
-    assert!(well, "{words}");
-    let place = |words: &str| {
-        let (_, rest) = words.split_once("the store at ").unwrap();
+    let [(succeeded, output), _] = pair("alone");
+    assert!(succeeded, "{output}");
+    let place = |output: &str| {
+        let (_, rest) = output.split_once("the store at ").unwrap();
         rest.split(',').next().unwrap().to_owned()
     };
     // The stranger accepts connections and never answers.
-    let stranger = TcpListener::bind(place(&words)).unwrap();
+    let stranger = TcpListener::bind(place(&output)).unwrap();
     let [zero, one] = pair("beside");
     assert!(zero.0 && one.0, "{} {}", zero.1, one.1);
     assert_ne!(place(&zero.1), stranger.local_addr().unwrap().to_string());
@@ -203,10 +203,10 @@ fn masters_by_name() {
                 .env("RUST_LOG", "info")
                 .start()
         };
-        let said = [1, 0].map(start).map(Job::end);
-        let words = said.iter().map(|(_, words)| words.as_str()).collect::<String>();
-        assert_sums(&words, 2, "tcp");
-        assert!(words.contains(&format!("({loopback})")), "{words}");
+        let ends = [1, 0].map(start).map(Job::end);
+        let output = ends.iter().map(|(_, output)| output.as_str()).collect::<String>();
+        assert_sums(&output, 2, "tcp");
+        assert!(output.contains(&format!("({loopback})")), "{output}");
     }
 }
 
@@ -229,8 +229,8 @@ fn mistakes() {
         ),
         (&[("WORLD_SIZE", "many")], &["WORLD_SIZE", "`many`"]),
     ] {
-        let (well, words) = by_hand(changes);
-        assert!(!well && words.lines().count() == 1, "{words}");
-        assert!(words.starts_with("error: ") && parts.iter().all(|part| words.contains(part)), "{words}");
+        let (succeeded, output) = by_hand(changes);
+        assert!(!succeeded && output.lines().count() == 1, "{output}");
+        assert!(output.starts_with("error: ") && parts.iter().all(|part| output.contains(part)), "{output}");
     }
 }

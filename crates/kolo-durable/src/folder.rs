@@ -26,8 +26,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let synced = observed(|| Operation::SyncFolder(folder.into()), || File::open(folder)?.sync_all());
     match synced {
         Err(error) if cannot_be_synced(&error) => {
-            static IS_TOLD: AtomicBool = AtomicBool::new(false);
-            if !IS_TOLD.swap(true, Ordering::Relaxed) {
+            static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+            if !HAS_WARNED.swap(true, Ordering::Relaxed) {
                 log::warn!(
                     "{}: this file system cannot sync folders ({error}); after a power failure the last files \
                      may be missing there",

@@ -162,9 +162,9 @@ impl State {
         let late = self.unsynced.iter().filter(|(_, written)| **written < made).map(|(file, _)| file);
         // Another thread may be writing its own draft, which promises nothing yet.
         let late = late.filter(|file| !is_of_draft(file));
-        let words =
+        let message =
             |file: &PathBuf| format!("{} is there before the bytes of {}", to.display(), file.display());
-        self.mistakes.extend(late.map(words));
+        self.mistakes.extend(late.map(message));
     }
 
     fn forget(&mut self, path: &Path) {
@@ -254,7 +254,7 @@ mod tests {
             let found = mistakes(&recording.operations(), |path| path.ends_with("sealed"));
             assert_eq!(found.len(), expected.len(), "{name}: {found:?}");
             assert!(
-                found.iter().zip(expected).all(|(found, words)| found.contains(words)),
+                found.iter().zip(expected).all(|(found, message)| found.contains(message)),
                 "{name}: {found:?}"
             );
         }

@@ -27,11 +27,11 @@ mod tests {
     use kolo_comm::{Group, Options, Rank, env::WorkerEnv};
 
     #[test]
-    fn asking_for_mpi_says_how_to_get_it() {
+    fn without_mpi_the_error_explains_how_to_build_it() {
         let master = std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into();
         let place = WorkerEnv { rank: Rank(0), world_size: 1, local_rank: 0, endpoint: master };
         let options = Options { backend: Some(&crate::BACKEND), ..Options::default() };
-        let words = Group::join(&place, &options).err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(words.contains("--features mpi"), "{words}");
+        let message = Group::join(&place, &options).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("--features mpi"), "{message}");
     }
 }

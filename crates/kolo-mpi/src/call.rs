@@ -59,8 +59,8 @@ pub(super) fn abort(why: &str) {
     unsafe {
         mpi_sys::MPI_Comm_rank(RSMPI_COMM_WORLD, &mut rank);
         // One write keeps the line whole among other ranks' output. A failed write must not prevent the end.
-        let words = format!("error: rank {rank} ends the job: {why}\n");
-        let _ = std::io::stderr().write_all(words.as_bytes());
+        let line = format!("error: rank {rank} ends the job: {why}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
         std::thread::sleep(TO_BE_READ);
         mpi_sys::MPI_Abort(RSMPI_COMM_WORLD, 1);
     }

@@ -41,9 +41,9 @@ impl Communicator {
     pub(super) fn split(&self, rank: Rank, members: &[Rank]) -> Result<Self, Error> {
         let _serial = self.library.serialize();
         let mut handle = self.handle;
-        let (colour, key) = (members[0].0 as c_int, rank.0 as c_int);
+        let (color, key) = (members[0].0 as c_int, rank.0 as c_int);
         // SAFETY: the communicator is alive, and so is the handle to write to. Error handlers are inherited.
-        unsafe { call!(MPI_Comm_split(self.handle, colour, key, &mut handle))? };
+        unsafe { call!(MPI_Comm_split(self.handle, color, key, &mut handle))? };
         Ok(Communicator { handle, library: self.library.clone(), rank, world: members.len() })
     }
 

@@ -19,21 +19,21 @@ pub fn library() -> Result<String, Error> {
     call::version()
 }
 
-/// Starts MPI, or joins the running MPI. `said` is the rank and number of ranks in the launcher's variables.
-pub(super) fn form(said: Option<(Rank, usize)>, options: &Options) -> Result<FormedBackend, Error> {
-    let asked = [
+/// Starts MPI, or joins the running MPI. `launcher` is the rank and number of ranks in its variables.
+pub(super) fn form(launcher: Option<(Rank, usize)>, options: &Options) -> Result<FormedBackend, Error> {
+    let unsupported = [
         (options.algorithm.is_some(), env::ALGORITHM),
         (options.transport.is_some(), env::TRANSPORT),
         (options.encrypt, env::ENCRYPT),
     ];
-    if let Some((_, option)) = asked.into_iter().find(|(asked, _)| *asked) {
+    if let Some((_, option)) = unsupported.into_iter().find(|(is_set, _)| *is_set) {
         return Err(BackendError::Option { backend: "mpi".into(), option: option.into() }.into());
     }
     let library = enter(options.arrival())?;
     log::debug!("collectives by {}", version_line());
     let communicator = Communicator::of_job(library)?;
     let (rank, world) = (communicator.rank, communicator.world);
-    if let Some((expected, expected_world)) = said.filter(|said| *said != (rank, world)) {
+    if let Some((expected, expected_world)) = launcher.filter(|launcher| *launcher != (rank, world)) {
         let library = version_line();
         return Err(BackendError::Launcher { expected, expected_world, rank, world, library }.into());
     }

@@ -58,17 +58,17 @@ fn ended() -> Error {
 
 impl Library {
     fn start(timeout: Duration) -> Result<Library, Error> {
-        let (mut initialised, mut finalised, mut level) = (0, 0, 0);
+        let (mut initialized, mut finalized, mut level) = (0, 0, 0);
         // SAFETY: these may be called at any time, and the variables that they write to are alive. No
         // other thread starts MPI meanwhile, because the slot is locked. `MPI_ERRORS_RETURN` makes later
         // calls return their codes.
         unsafe {
-            call!(MPI_Initialized(&mut initialised))?;
-            call!(MPI_Finalized(&mut finalised))?;
-            if finalised != 0 {
+            call!(MPI_Initialized(&mut initialized))?;
+            call!(MPI_Finalized(&mut finalized))?;
+            if finalized != 0 {
                 return Err(ended());
             }
-            if initialised == 0 {
+            if initialized == 0 {
                 let (none, wanted) = (std::ptr::null_mut(), mpi_sys::RSMPI_THREAD_MULTIPLE);
                 call!(MPI_Init_thread(none, std::ptr::null_mut(), wanted, &mut level))?;
                 call!(MPI_Comm_set_errhandler(RSMPI_COMM_WORLD, RSMPI_ERRORS_RETURN))?;
@@ -87,7 +87,7 @@ impl Library {
         let serial = (level < multiple).then(Mutex::default);
         // SAFETY: MPI runs.
         let extremes = unsafe { Extremes::create()? };
-        Ok(Library { owned: initialised == 0, leave: world()?, timeout, extremes, serial })
+        Ok(Library { owned: initialized == 0, leave: world()?, timeout, extremes, serial })
     }
 
     /// Returns a guard to hold during a call, if threads must not be in MPI at the same time.

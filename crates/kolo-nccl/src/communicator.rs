@@ -53,8 +53,8 @@ impl Communicator {
     pub(super) fn settled(&mut self) -> Result<bool, Error> {
         let mut state = Code::SUCCESS;
         // SAFETY: the communicator lives, and the call writes to the state before it returns.
-        let asked = unsafe { (self.library.comm_async_error)(self.handle, &mut state) };
-        match (asked, state) {
+        let polled = unsafe { (self.library.comm_async_error)(self.handle, &mut state) };
+        match (polled, state) {
             (Code::SUCCESS, Code::SUCCESS) => Ok(true),
             (Code::SUCCESS, Code::IN_PROGRESS) => Ok(false),
             (Code::SUCCESS, code) | (code, _) => Err(self.library.error("NCCL failed", code)),

@@ -46,11 +46,11 @@ impl Device {
 
 /// Creates an error with the driver's message.
 pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
-    let words = match (cause.error_name(), cause.error_string()) {
+    let message = match (cause.error_name(), cause.error_string()) {
         (Ok(name), Ok(text)) => format!("{} ({})", text.to_string_lossy(), name.to_string_lossy()),
         _ => format!("{:?}", cause.0),
     };
-    Error::system(what, words)
+    Error::system(what, message)
 }
 
 /// Returns the device of this process by its local rank.

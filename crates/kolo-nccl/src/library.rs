@@ -122,7 +122,7 @@ impl Library {
 
     /// Version as text, such as `2.27.3`.
     pub(super) fn version(&self) -> String {
-        words_of_version(self.version)
+        version_text(self.version)
     }
 
     /// Creates a unique id. NCCL starts a thread at which the ranks meet.
@@ -139,8 +139,9 @@ impl Library {
     /// Creates an error from NCCL's description of a result and of its last error.
     pub(super) fn error(&self, what: impl Into<String>, code: Code) -> Error {
         // SAFETY: both return a static text or null; the handle is not used.
-        let (name, detail) =
-            unsafe { (words((self.error_string)(code)), words((self.last_error)(std::ptr::null_mut()))) };
+        let (name, detail) = unsafe {
+            (owned_text((self.error_string)(code)), owned_text((self.last_error)(std::ptr::null_mut())))
+        };
         let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
         Error::system(what, format!("{name}{detail}"))
     }
@@ -149,7 +150,7 @@ impl Library {
 /// # Safety
 ///
 /// `text` ends with a zero byte, or is null.
-unsafe fn words(text: *const c_char) -> String {
+unsafe fn owned_text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
@@ -157,7 +158,7 @@ unsafe fn words(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().into()
 }
 
-fn words_of_version(version: c_int) -> String {
+fn version_text(version: c_int) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
@@ -173,7 +174,7 @@ fn load(named: Option<String>) -> Result<Library, Error> {
     // SAFETY: NCCL fills in the number.
     let code = unsafe { (bound.get_version)(&mut bound.version) };
     if code != Code::SUCCESS || bound.version < OLDEST {
-        let found = words_of_version(bound.version);
+        let found = version_text(bound.version);
         return Err(missing(&names, &format!("it is version {found}; 2.14 or newer is needed")));
     }
     log::debug!("NCCL {} loaded", bound.version());
@@ -209,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_library_says_what_was_looked_for() {
+    fn a_missing_library_is_named() {
         let error = load(Some("/nowhere/libnccl.so.2".into())).err().unwrap().to_string();
         assert!(error.starts_with("cannot load /nowhere/libnccl.so.2: "), "{error}");
         assert!(error.contains("libnccl2") && error.contains("KOLO_NCCL_LIBRARY=PATH"), "{error}");
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn the_config_is_that_of_the_header() {
         assert_eq!((size_of::<Config>(), size_of::<UniqueId>()), (24, 128));
-        assert_eq!(words_of_version(22_703), "2.27.3");
+        assert_eq!(version_text(22_703), "2.27.3");
     }
 
     /// The real library, if it is installed, must have every function. Needs no GPU.

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nccl_has_is_one_call() {
+    fn a_collective_of_nccl_is_one_call() {
         let whole = range(0, 6);
         let root = Rank(1);
         for (collective, step) in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nccl_has_not_is_made_of_messages() {
+    fn other_collectives_are_made_of_messages() {
         let root = Rank(0);
         assert_eq!(of(Collective::Gather(root), 1, 2), [Step::Send { peer: root, range: range(0, 2) }]);
         assert_eq!(
@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn wrong_calls_are_refused() {
-        let refused = |collective, elements, words: &str| {
+        let refused = |collective, elements, expected: &str| {
             let error = plan(&collective, Rank(0), 3, elements).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(expected), "{error}");
         };
         refused(Collective::AllGather(Chunks::Equal), 4, "do not divide into 3 equal chunks");
         refused(Collective::Broadcast(Rank(3)), 4, "the group has 3 ranks");

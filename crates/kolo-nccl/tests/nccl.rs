@@ -16,7 +16,7 @@ fn a_missing_driver_is_one_clear_sentence() {
         "cannot load libnccl",
         "CUDA's driver is there",
     ];
-    assert!(known.iter().any(|words| error.starts_with(words)), "{error}");
+    assert!(known.iter().any(|message| error.starts_with(message)), "{error}");
     assert!(!error.contains('\n'), "{error}");
 }
 
@@ -131,9 +131,9 @@ mod faked {
         let folder = fakes("the_example_runs");
         let ended = over_fakes(&example("all_reduce"), &folder).output().unwrap();
         std::fs::remove_dir_all(&folder).unwrap();
-        let words = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && words.contains("results are the native group's"), "{ended:?}");
-        assert!(words.contains("100000000 bytes: "), "{words}");
+        let output = String::from_utf8_lossy(&ended.stdout);
+        assert!(ended.status.success() && output.contains("results are the native group's"), "{ended:?}");
+        assert!(output.contains("100000000 bytes: "), "{output}");
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod faked {
             return;
         }
         on_devices(2, PATIENT, |devices| {
-            let refused = |result: Result<_, Error>, words: &str| match result {
-                Err(error) if error.is_refusal() => assert!(error.to_string().contains(words), "{error}"),
+            let refused = |result: Result<_, Error>, message: &str| match result {
+                Err(error) if error.is_refusal() => assert!(error.to_string().contains(message), "{error}"),
                 other => panic!("{other:?}"),
             };
             let buffer = || devices.alloc::<f32>(3).unwrap();
@@ -257,13 +257,13 @@ mod faked {
             .map(|result| result.unwrap_err().to_string())
             .collect();
         let problem = "there is no CUDA device 2: this process sees 2 CUDA devices";
-        let told = format!("rank 2 cannot take part in NCCL: {problem}");
-        assert_eq!(errors, [told.clone(), told, problem.into()]);
+        let reported = format!("rank 2 cannot take part in NCCL: {problem}");
+        assert_eq!(errors, [reported.clone(), reported, problem.into()]);
     }
 
     #[test]
-    fn a_driver_without_a_device_says_so() {
-        if !inside("a_driver_without_a_device_says_so", &[("FAKE_DEVICES", "0")]) {
+    fn a_driver_without_a_device_is_reported() {
+        if !inside("a_driver_without_a_device_is_reported", &[("FAKE_DEVICES", "0")]) {
             return;
         }
         let error = DeviceGroup::local(&Arc::new(Group::alone())).err().unwrap().to_string();
@@ -271,8 +271,8 @@ mod faked {
     }
 
     #[test]
-    fn a_missing_nccl_says_what_was_looked_for() {
-        let name = "a_missing_nccl_says_what_was_looked_for";
+    fn a_missing_nccl_is_named() {
+        let name = "a_missing_nccl_is_named";
         if !inside(name, &[("KOLO_NCCL_LIBRARY", "/nowhere/libnccl.so.2")]) {
             return;
         }

@@ -82,7 +82,7 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let streams = options.streams.unwrap_or(1);
     let context = GroupContext {
         node: options.node.as_ref().map_or_else(node, |name| format!("{} {name}", node())),
-        wish: options.transport,
+        transport: options.transport,
         advertised: Some(advertised),
         access,
         timeout,
@@ -135,8 +135,8 @@ fn over_store(
             return Err(Error::Missing { missing, address, waited, refused });
         }
         // Only the first rank that is present logs the warning.
-        let speaks = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
-        if let Some(waited) = notice.due().filter(|_| speaks()) {
+        let is_first = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
+        if let Some(waited) = notice.due().filter(|_| is_first()) {
             log::warn!(
                 "{} of {world} ranks are not there after {waited:?}, the first is {}; waiting for {:?}",
                 missing.len(),

@@ -87,9 +87,9 @@ pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Re
     let mut connected = Vec::new();
     let routes = peers.routes(rank)?;
     for (kind, end) in ends {
-        let led: Vec<Rank> = (0..world).map(Rank).filter(|peer| routes[peer.0] == Some(kind)).collect();
-        if !led.is_empty() {
-            connected.push((kind, end.connect(&led, on_host)?, led));
+        let reached: Vec<Rank> = (0..world).map(Rank).filter(|peer| routes[peer.0] == Some(kind)).collect();
+        if !reached.is_empty() {
+            connected.push((kind, end.connect(&reached, on_host)?, reached));
         }
     }
     let topology = Arc::new(peers.topology());
@@ -104,9 +104,9 @@ type End<'a> = (&'static TransportKind, Box<dyn Connector + 'a>);
 
 /// Creates this rank's ends of all transports that it may use, nearest first.
 fn connectors<'a>(group: &Connecting<'a>) -> Result<Vec<End<'a>>, Error> {
-    let wished = |kind: &&TransportKind| group.context.wish.is_none_or(|wish| wish == *kind);
+    let may_use = |kind: &&TransportKind| group.context.transport.is_none_or(|transport| transport == *kind);
     let mut ends = Vec::new();
-    for kind in TRANSPORTS.into_iter().filter(wished) {
+    for kind in TRANSPORTS.into_iter().filter(may_use) {
         ends.extend((kind.connector)(group)?.map(|end| (kind, end)));
     }
     Ok(ends)
@@ -277,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn a_transport_that_does_not_reach_is_an_error_that_says_why() {
+    fn an_unreachable_rank_is_an_error_with_the_reasons() {
         let peers = peers(&[("a", &[&SHM]), ("a", &[&SHM]), ("b", &[&SHM, &TCP])]);
-        let words = peers.routes(Rank(0)).unwrap_err().to_string();
-        assert!(words.contains("rank 0 cannot reach rank 2"), "{words}");
+        let message = peers.routes(Rank(0)).unwrap_err().to_string();
+        assert!(message.contains("rank 0 cannot reach rank 2"), "{message}");
         assert!(
-            words.contains("shm: they are on different hosts") && words.contains("tcp: on rank 0"),
-            "{words}"
+            message.contains("shm: they are on different hosts") && message.contains("tcp: on rank 0"),
+            "{message}"
         );
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_reads_back() {
+    fn an_encoded_message_decodes_to_itself() {
         let place = Place { file: -1, start: 1 << 40, len: 4096, offset: u64::MAX - 7 };
         let shown = Shown { place, part: 12, is_new: true, reads_from: 1 << 33 };
         assert_eq!(Shown::of(shown.words()), shown);

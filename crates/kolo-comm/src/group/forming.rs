@@ -58,8 +58,8 @@ impl Group {
     /// The rendezvous fails, ranks do not arrive in time, or the forced algorithm cannot run on this group.
     pub fn join(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
         if let Some(kind) = options.backend {
-            let said = (place.rank, place.world_size);
-            return Group::foreign((kind.form)(Some(said), options)?, options);
+            let launcher = (place.rank, place.world_size);
+            return Group::foreign((kind.form)(Some(launcher), options)?, options);
         }
         Group::at(place, options, StoreHost::Rank0)
     }

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_meets_everybody_once() {
+    fn every_pair_of_ranks_meets_once() {
         for world in 2..=9usize {
             let rounds = world.next_multiple_of(2) - 1;
             let mut met = vec![vec![0; world]; world];

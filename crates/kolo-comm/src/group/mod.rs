@@ -177,17 +177,17 @@ impl Shared {
     /// Latches a failure of this process. To the other ranks it reports that this rank has given up: they
     /// can go on without it, and must not take its failure for their own.
     fn failed_here(&self, error: Error) -> Error {
-        let told = Error::Abandoned { rank: self.rank, reason: error.to_string() };
+        let abandoned = Error::Abandoned { rank: self.rank, reason: error.to_string() };
         match &self.origin {
             GroupOrigin::Threads(_) => {
-                self.liveness.fail(told);
+                self.liveness.fail(abandoned);
                 error
             }
             GroupOrigin::Store(session) => {
                 // Latch it before news from the other ranks arrive, because the first failure counts.
                 let first = self.liveness.fail(error);
                 if let Some(session) = &*session.lock() {
-                    session.watch.report(told, &self.liveness);
+                    session.watch.report(abandoned, &self.liveness);
                 }
                 first
             }

@@ -15,8 +15,8 @@ impl Group {
     /// # Errors
     ///
     /// Same as [`Group::run`]; also if memory cannot be shared or connections cannot be made.
-    pub fn split(&self, colour: Option<u32>, key: i64) -> Result<Option<Group>, Error> {
-        let mine = [colour.map_or(-1, i64::from), key];
+    pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Group>, Error> {
+        let mine = [color.map_or(-1, i64::from), key];
         let mut all = vec![0i64; 2 * self.world_size()];
         self.all_gather(&mine, &mut all)?;
         let mut members: Vec<(i64, Rank)> = (0..self.world_size())
@@ -24,16 +24,16 @@ impl Group {
             .map(|rank| (all[2 * rank + 1], Rank(rank)))
             .collect();
         members.sort();
-        let members: Vec<Rank> = match colour {
+        let members: Vec<Rank> = match color {
             Some(_) => members.into_iter().map(|(_, rank)| rank).collect(),
             None => vec![self.rank()],
         };
         let index = members.iter().position(|member| *member == self.rank());
-        let rank = Rank(index.expect("a rank has the colour it gave"));
+        let rank = Rank(index.expect("a rank has the color it gave"));
         // Ranks without a color take part because this group's all-gather carries the messages.
         let Some(context) = &self.context else {
             let backend = self.split_backend(rank, &members)?;
-            return Ok(colour.map(|_| self.beside(rank, &members, backend)));
+            return Ok(color.map(|_| self.beside(rank, &members, backend)));
         };
         let group = Connecting { rank, world: members.len(), context, liveness: self.liveness() };
         // All ranks take part in every exchange, whatever group they form.
@@ -42,7 +42,7 @@ impl Group {
             Ok(members.iter().map(|member| String::from_utf8_lossy(&all[member.0]).into_owned()).collect())
         };
         let connected = connect::connect(&group, &mut exchange)?;
-        match colour {
+        match color {
             Some(_) => self.within(rank, &members, connected).map(Some),
             None => Ok(None),
         }
@@ -54,8 +54,8 @@ impl Group {
     ///
     /// Same as [`Group::split`].
     pub fn node(&self) -> Result<Group, Error> {
-        let colour = self.topology().node_of(self.rank()) as u32;
-        Ok(self.split(Some(colour), 0)?.expect("a rank with a colour gets a group"))
+        let color = self.topology().node_of(self.rank()) as u32;
+        Ok(self.split(Some(color), 0)?.expect("a rank with a color gets a group"))
     }
 
     /// Creates the group of the first ranks of all nodes; `None` on other ranks. All ranks must call it.

@@ -30,12 +30,12 @@ struct Windows {
     /// Windows that this rank reads or is opening.
     open: BTreeSet<u64>,
     /// Blocks that other ranks may still read.
-    lent: Vec<Lent>,
+    closed: Vec<ClosedBlock>,
 }
 
 /// A block of this rank, in a window that this rank has closed.
 #[derive(Debug)]
-struct Lent {
+struct ClosedBlock {
     window: u64,
     block: Block,
     pool: Arc<Pool>,
@@ -58,7 +58,8 @@ impl Lending {
     /// Frees the blocks of earlier windows: all ranks have reported that they read none before this one.
     pub(crate) fn none_is_read_before(&self, window: u64) {
         let mut windows = self.windows.lock();
-        for Lent { block, pool, .. } in windows.lent.extract_if(.., |lent| lent.window < window) {
+        for ClosedBlock { block, pool, .. } in windows.closed.extract_if(.., |closed| closed.window < window)
+        {
             pool.give_back(block);
         }
     }
@@ -67,14 +68,14 @@ impl Lending {
     pub(crate) fn close(&self, window: u64, block: Block, pool: Arc<Pool>) {
         let mut windows = self.windows.lock();
         windows.open.remove(&window);
-        windows.lent.push(Lent { window, block, pool });
+        windows.closed.push(ClosedBlock { window, block, pool });
     }
 }
 
 /// No more reports will arrive, so blocks that may still be read go to the kept pool.
 impl Drop for Lending {
     fn drop(&mut self) {
-        self.windows.get_mut().lent.drain(..).for_each(|lent| self.kept.abandon(lent.block));
+        self.windows.get_mut().closed.drain(..).for_each(|closed| self.kept.abandon(closed.block));
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_used_again_when_all_have_told_that_they_have_read_it() {
+    fn a_block_is_reused_once_all_ranks_have_reported_that_they_have_read_it() {
         let pool = Pool::new(Backing::Heap);
         let lending = Lending::new(pool.clone());
         let (first, second) = (pool.take(1).unwrap(), pool.take(1).unwrap());
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_still_be_read_goes_with_the_last_reader() {
+    fn a_block_that_may_still_be_read_lives_until_the_last_reader_ends() {
         let (pool, kept) = (Pool::new(Backing::Heap), Pool::new(Backing::Heap));
         let lending = Lending::new(kept.clone());
         let (number, _) = lending.begin();

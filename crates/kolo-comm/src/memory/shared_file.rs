@@ -119,8 +119,8 @@ impl SharedFile {
         }
         let end = start.checked_add(len as u64);
         if len == 0 || end.is_none_or(|end| stat.st_size < 0 || end > stat.st_size as u64) {
-            let told = format!("{path} holds {} bytes where {start} + {len} are announced", stat.st_size);
-            return Err(OpenError::Foreign(told));
+            let problem = format!("{path} holds {} bytes where {start} + {len} are announced", stat.st_size);
+            return Err(OpenError::Foreign(problem));
         }
         Mapping::of(&file, start, len).map_err(|cause| match cause {
             // A bad place is the peer's fault.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_make_it_shorter() {
+    fn a_file_cannot_be_shortened() {
         let made = SharedFile::create(Purpose::Inbox).unwrap();
         made.grow(0, LEN).unwrap();
         assert_eq!(rustix::fs::ftruncate(&made.0, 0), Err(Errno::PERM));

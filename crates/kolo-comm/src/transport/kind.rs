@@ -91,7 +91,7 @@ pub(crate) struct GroupContext {
     /// Name of the node; ranks of one node can map each other's memory.
     pub(crate) node: String,
     /// The only transport to use, if the user has named one.
-    pub(crate) wish: Option<&'static TransportKind>,
+    pub(crate) transport: Option<&'static TransportKind>,
     /// Address at which others reach this host; `None` for threads of one process.
     pub(crate) advertised: Option<AdvertisedAddress>,
     pub(crate) access: Access,
@@ -115,7 +115,7 @@ impl GroupContext {
     pub(crate) fn of_threads(timeout: Duration) -> Self {
         GroupContext {
             node: "threads".into(),
-            wish: None,
+            transport: None,
             advertised: None,
             access: Access::default(),
             timeout,

@@ -185,7 +185,7 @@ impl Routes {
     }
 }
 
-/// Joined names of transports that are used together. They live forever: there are few combinations.
+/// Joined names of transports that are used together. They are leaked: there are few combinations.
 fn joined(names: &[&'static str]) -> &'static str {
     static JOINED: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     if let [only] = names {

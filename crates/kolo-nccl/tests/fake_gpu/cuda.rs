@@ -100,8 +100,8 @@ pub unsafe extern "C" fn cuGetErrorName(_error: c_int, text: *mut *const c_char)
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGetErrorString(error: c_int, text: *mut *const c_char) -> c_int {
-    let words = if error == NO_DEVICE { c"no CUDA-capable device is detected" } else { c"a fake error" };
-    unsafe { *text = words.as_ptr() };
+    let message = if error == NO_DEVICE { c"no CUDA-capable device is detected" } else { c"a fake error" };
+    unsafe { *text = message.as_ptr() };
     SUCCESS
 }
 

@@ -18,7 +18,7 @@ use crate::wait::WaitContext;
 
 /// The announcement of a message: the file that holds it, and the following words of a slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct Announcement {
     pub(crate) file: i32,
     pub(crate) len: u64,
     pub(crate) offset: u64,
@@ -49,9 +49,9 @@ impl Scene {
         Ok(Scene { inbox: Arc::new(inbox), inbox_file, block, copies: Pool::new(Backing::Heap) })
     }
 
-    fn file(&self, told: i32) -> i32 {
-        match told {
-            BLOCK => self.block.file().map_or(told, |(file, _)| file),
+    fn file(&self, announced: i32) -> i32 {
+        match announced {
+            BLOCK => self.block.file().map_or(announced, |(file, _)| file),
             INBOX => self.inbox_file.number(),
             other => other,
         }
@@ -63,7 +63,7 @@ impl Scene {
 /// # Panics
 ///
 /// Panics if the message lies in a slot and extends beyond it.
-pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
+pub(crate) fn receive(announced: &Announcement, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
     static SCENE: OnceLock<Scene> = OnceLock::new();
     // There is one slot, so calls of several threads take turns.
     static TURN: Mutex<()> = Mutex::new(());
@@ -71,13 +71,15 @@ pub(crate) fn receive(told: &Told, bytes: usize, wait: &WaitContext<'_>) -> Resu
     let scene = SCENE.get_or_init(|| Scene::new().expect("this process has room for two files"));
     let (inbox, pid) = (Inbox { pages: scene.inbox.clone() }, std::process::id());
     let slot = inbox.lane(Rank(1)).slot(0);
-    slot.file.store(scene.file(told.file), Ordering::Relaxed);
-    for (word, value) in [(&slot.len, told.len), (&slot.offset, told.offset), (&slot.bytes, told.bytes)] {
+    slot.file.store(scene.file(announced.file), Ordering::Relaxed);
+    for (word, value) in
+        [(&slot.len, announced.len), (&slot.offset, announced.offset), (&slot.bytes, announced.bytes)]
+    {
         word.store(value, Ordering::Relaxed);
     }
     let words = slot.call.iter().chain(&slot.within);
     words
-        .zip(told.call.iter().chain(&told.within))
+        .zip(announced.call.iter().chain(&announced.within))
         .for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
     inbox.lane(Rank(1)).post(0, inbox.bell());
 

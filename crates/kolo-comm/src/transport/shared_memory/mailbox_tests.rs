@@ -27,7 +27,7 @@ fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
 }
 
 #[test]
-fn what_a_thread_leaves_behind_stays_until_the_last_one_has_ended() {
+fn copies_of_an_ended_thread_stay_until_the_last_thread_has_ended() {
     let liveness = Liveness::new(2);
     let mut ends = connect_threads(2, &Pool::new(Backing::Heap), &liveness).unwrap();
     let (mut receiver, mut sender) = (ends.pop().unwrap(), ends.pop().unwrap());

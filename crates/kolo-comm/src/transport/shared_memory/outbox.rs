@@ -23,7 +23,7 @@ struct Spot {
 }
 
 /// One copy that a peer may still read.
-struct Lent {
+struct Untaken {
     peer: Rank,
     /// Number of the message.
     number: u32,
@@ -42,7 +42,7 @@ pub(super) struct Outbox {
     /// Number of bytes handed out so far, and given back so far.
     head: usize,
     tail: usize,
-    lent: VecDeque<Lent>,
+    untaken: VecDeque<Untaken>,
     /// The last copy and its [`Segment::content`]: the same bytes sent to several peers are copied once.
     last: Option<(u64, Spot)>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Outbox {
 impl Outbox {
     pub(super) fn new(pool: &Arc<Pool>) -> Result<Self, Error> {
         let (ring, pool) = (ManuallyDrop::new(pool.take(CAPACITY)?), pool.clone());
-        Ok(Outbox { ring, pool, all_taken: false, head: 0, tail: 0, lent: VecDeque::new(), last: None })
+        Ok(Outbox { ring, pool, all_taken: false, head: 0, tail: 0, untaken: VecDeque::new(), last: None })
     }
 
     /// Records that peers have taken all copies, so the memory can be reused.
@@ -79,10 +79,10 @@ impl Outbox {
             None => self.place(bytes, taken)?,
         };
         if !is_copied && let Some((_, last)) = self.last.replace((content, spot.clone())) {
-            self.let_go(last);
+            self.release(last);
         }
-        self.lent.push_back(Lent { peer, number, spot });
-        let spot = &self.lent.back().expect("it has just been put there").spot;
+        self.untaken.push_back(Untaken { peer, number, spot });
+        let spot = &self.untaken.back().expect("it has just been put there").spot;
         let (block, offset) = match &spot.apart {
             Some(block) => (&**block, 0),
             None => (&*self.ring, spot.start % CAPACITY),
@@ -125,14 +125,14 @@ impl Outbox {
 
     /// Frees the copies that peers have taken.
     fn reclaim(&mut self, taken: impl Fn(Rank, u32) -> bool) {
-        while let Some(first) = self.lent.pop_front_if(|lent| taken(lent.peer, lent.number)) {
-            self.let_go(first.spot);
+        while let Some(first) = self.untaken.pop_front_if(|untaken| taken(untaken.peer, untaken.number)) {
+            self.release(first.spot);
         }
-        self.tail = self.lent.front().map_or(self.head, |oldest| oldest.spot.start);
+        self.tail = self.untaken.front().map_or(self.head, |oldest| oldest.spot.start);
     }
 
     /// Drops a reference to a copy; the last one returns a block to the pool.
-    fn let_go(&self, spot: Spot) {
+    fn release(&self, spot: Spot) {
         if let Some(block) = spot.apart.and_then(Arc::into_inner) {
             self.pool.give_back(block);
         }
@@ -143,7 +143,7 @@ impl Outbox {
 impl Drop for Outbox {
     fn drop(&mut self) {
         let last = self.last.take().map(|(_, spot)| spot);
-        let spots = self.lent.drain(..).map(|lent| lent.spot).chain(last);
+        let spots = self.untaken.drain(..).map(|untaken| untaken.spot).chain(last);
         let apart: Vec<Block> = spots.filter_map(|spot| Arc::into_inner(spot.apart?)).collect();
         // SAFETY: the ring is not used again.
         let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
@@ -177,16 +177,16 @@ mod tests {
     fn a_copy_for_several_peers_stays_until_all_have_taken_it() {
         let mut outbox = Outbox::new(&Pool::new(Backing::Heap)).unwrap();
         let (first, others) = (vec![1u8; CAPACITY / 2], vec![2u8; CAPACITY / 2]);
-        let lies = copy(&mut outbox, (&first, 1), 1, 0, |_, _| false);
-        assert_eq!(copy(&mut outbox, (&first, 1), 2, 0, |_, _| false), lies, "copied once for both");
+        let first_copy = copy(&mut outbox, (&first, 1), 1, 0, |_, _| false);
+        assert_eq!(copy(&mut outbox, (&first, 1), 2, 0, |_, _| false), first_copy, "copied once for both");
         // One peer has taken its first message, the other has not.
         let quick = |peer: Rank, number: u32| peer == Rank(1) && number == 0;
         for number in 1..4 {
             copy(&mut outbox, (&others, 1 + u64::from(number)), 1, number, quick);
             // SAFETY: the ring lives as long as the outbox.
-            let kept = unsafe { std::slice::from_raw_parts(lies, first.len()) };
+            let kept = unsafe { std::slice::from_raw_parts(first_copy, first.len()) };
             assert!(kept.iter().all(|byte| *byte == 1), "overwritten by message {number}");
         }
-        assert_eq!(copy(&mut outbox, (&others, 9), 2, 1, |_, _| true), lies, "free when both have");
+        assert_eq!(copy(&mut outbox, (&others, 9), 2, 1, |_, _| true), first_copy, "free when both have");
     }
 }

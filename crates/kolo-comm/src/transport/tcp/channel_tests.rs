@@ -28,8 +28,8 @@ fn sessions() -> (Session, Session) {
     std::thread::scope(|scope| {
         let calling =
             scope.spawn(|| handshake::initiate(&mut theirs, &access, Protocol::Data, b"me").unwrap());
-        let heard = handshake::respond(&mut ours, &access, Protocol::Data).ok().unwrap();
-        let answered = heard.accept(&mut ours).unwrap();
+        let received = handshake::respond(&mut ours, &access, Protocol::Data).ok().unwrap();
+        let answered = received.accept(&mut ours).unwrap();
         (calling.join().unwrap().unwrap(), answered.unwrap())
     })
 }
