@@ -1,4 +1,4 @@
-//! The coordinator that every launcher runs: its node's members arrive at it, and it agrees with the
+//! The coordinator that every launcher runs: the members of its node arrive at it, and it agrees with the
 //! coordinators of other nodes.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,12 +26,12 @@ use crate::node_config::NodeConfig;
 use crate::protocol::{Context, Event, MembershipPolicy, Role};
 use crate::worker_protocol::ARRIVAL;
 
-/// A coordinator looks at the time so often when nothing happens.
+/// The time after which an idle coordinator looks at the clock again.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A running coordinator: a store for the members of one node, and a thread that decides about them or
-/// follows the one that does. On drop, when its node's members have ended, it ends in good order, and tells
-/// its leader or its followers.
+/// A running coordinator: a store for the members of one node, and a thread that leads the job or follows
+/// its leader. Drop it after the node's members have ended: it then says goodbye to its leader or its
+/// followers.
 pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -40,19 +40,19 @@ pub struct Coordinator {
 }
 
 struct Shared {
-    /// Where members arrive.
+    /// The store at which members arrive.
     store: Arc<Server>,
     driver: Mutex<Driver>,
     closing: Arc<AtomicBool>,
 }
 
 impl Coordinator {
-    /// Starts the coordinator of a job of one node, for about `size` members. It listens at `address`; port 0
-    /// takes a free one. The receiver gets its events.
+    /// Starts the coordinator of a job of one node, for about `size` members. It listens at `address`; port
+    /// 0 takes a free port. The receiver gets the coordinator's events.
     ///
     /// # Errors
     ///
-    /// The address cannot be listened at, or no thread can be started.
+    /// The coordinator cannot listen at the address, or cannot start a thread.
     pub fn single_node(
         address: SocketAddr,
         size: usize,
@@ -82,13 +82,13 @@ impl Coordinator {
         Self::run(address, size, &access, Arc::default(), &[], parts)
     }
 
-    /// Starts the coordinator of one node of several, for about `size` members, which reach it over loopback.
-    /// It finds the coordinators of the other nodes meanwhile; when that fails the receiver gets
-    /// [`CoordinatorEvent::Detached`].
+    /// Starts the coordinator of one node of several, for about `size` members, which reach it over
+    /// loopback. Meanwhile it searches for the coordinators of the other nodes; if that fails, the receiver
+    /// gets [`CoordinatorEvent::Detached`].
     ///
     /// # Errors
     ///
-    /// Nothing can be listened at, or no thread can be started.
+    /// The coordinator cannot listen, or cannot start a thread.
     pub fn multi_node(
         nodes: NodeConfig,
         size: usize,
@@ -97,8 +97,8 @@ impl Coordinator {
     ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
         let limits = NodeLimits { min: nodes.min_nodes, max: nodes.max_nodes };
-        // These members are known before any of them can arrive, and before other launchers hear of this one:
-        // the first generation waits for all.
+        // Registered before any of them can arrive and before other launchers know this one, so that the
+        // first generation waits for all.
         let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
         let first: Vec<String> = first.collect();
         let context = Context {
@@ -157,65 +157,66 @@ impl Coordinator {
         Ok((Coordinator { shared, thread: Some(thread), address, ranks }, receiver))
     }
 
-    /// Where the coordinator listens for members.
+    /// Address at which the coordinator listens for members.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The ranks that members have, from now on.
+    /// Returns the ranks of the members, which stay up to date.
     pub fn ranks(&self) -> MemberRanks {
         self.ranks.clone()
     }
 
-    /// Takes note that a member has been started on this node. The first generation waits for it.
+    /// Records that this node has started a member. The first generation waits for it.
     pub fn member_started(&self, member: &str) {
         self.shared.driver.lock().tell_of(member, MemberEvent::Started);
         self.shared.store.notify();
     }
 
-    /// Takes note that a member's process has ended. Those of its generation hear of a failure at once.
+    /// Records that a member's process has ended. The other members of its generation learn of a failure at
+    /// once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
         self.shared.driver.lock().tell_of(member, MemberEvent::Exited(exit.clone()));
         self.shared.store.notify();
     }
 
-    /// No more members will be started on this node: too few members need not wait for others, if this is the
-    /// only launcher.
+    /// Records that this node starts no more members. If this is the only launcher, too few members need not
+    /// wait for others.
     pub fn close(&self) {
         self.shared.driver.lock().tell(Event::Closed);
         self.shared.store.notify();
     }
 
-    /// The work of this node's members is done: no launcher may join the job any more.
+    /// Records that the work of this node's members is done: no launcher may join the job any more.
     pub fn work_done(&self) {
         self.shared.driver.lock().tell(Event::WorkDone);
     }
 
-    /// Whether all members of the last generation have ended well, as far as is known here. Members that
-    /// arrive now are told that they are too late.
+    /// Returns true if all members of the last generation have ended well, as far as this coordinator knows.
+    /// Members that arrive now are too late, and are told so.
     pub fn is_finished(&self) -> bool {
         matches!(&self.shared.driver.lock().state.role, Role::Leading(leader) if leader.is_finished())
     }
 
-    /// The number of the last generation, as far as is known here; 0 before the first.
+    /// Number of the last generation that this coordinator knows; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.shared.driver.lock().state.local.formed.generation
     }
 
-    /// Members of other nodes that have been started and have not ended.
+    /// Number of members of other nodes that have started and have not ended.
     pub fn remote_members(&self) -> usize {
         self.shared.driver.lock().state.local.remote_members
     }
 
-    /// This node's rank and the number of nodes with which the job has begun; `None` before that, and in jobs
-    /// of one node.
+    /// This node's rank, and the number of nodes with which the job began; `None` before the job begins and
+    /// in jobs of one node.
     pub fn node_rank_and_count(&self) -> Option<(usize, usize)> {
         let driver = self.shared.driver.lock();
         driver.state.local.node_rank.zip(driver.state.local.initial_nodes)
     }
 
-    /// Whether this coordinator leads those of other nodes, which need it even when it has no members of its
-    /// own.
+    /// Returns true if this coordinator leads those of other nodes, which need it even when it has no
+    /// members of its own.
     pub fn has_followers(&self) -> bool {
         self.shared.driver.lock().state.has_followers()
     }
@@ -226,7 +227,7 @@ impl Drop for Coordinator {
         self.shared.closing.store(true, Ordering::Release);
         self.shared.store.notify();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread is told by the thread itself, and nothing could be done about it here.
+            // The thread has already reported its own panic, and drop cannot do more about it.
             let _ = thread.join();
         }
         self.shared.driver.lock().end();
@@ -234,7 +235,7 @@ impl Drop for Coordinator {
 }
 
 impl Shared {
-    /// Hears what is new. False when it is time to end.
+    /// Handles new arrivals and events. Returns false when the coordinator is closing.
     fn poll(&self) -> bool {
         let arrivals = self.store.take(ARRIVAL, TICK);
         self.driver.lock().poll(arrivals);

@@ -1,4 +1,4 @@
-//! A worker's connection to the coordinator of its node, made anew when it breaks.
+//! A worker's connection to the coordinator of its node, which reconnects when it breaks.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use kolo_rendezvous::Error;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::Store;
 
-/// A coordinator that lives answers within this time.
+/// A live coordinator accepts a connection within this time.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// The connection is made anew so often for one request.
+/// Maximum number of reconnections for one request.
 const TRIES: usize = 3;
 
-/// A connection to the coordinator that outlives breaks: requests are made once more over a new one.
+/// A connection to the coordinator that survives breaks: it repeats the request over a new connection.
 pub(crate) struct CoordinatorConnection {
     address: SocketAddr,
     access: Access,
@@ -30,7 +30,8 @@ impl CoordinatorConnection {
         Ok(CoordinatorConnection { address, access: access.clone(), store })
     }
 
-    /// Makes a request, once more over a new connection where the last one has broken: it may be done twice.
+    /// Sends a request, and repeats it over a new connection if the last one has broken. The coordinator may
+    /// therefore receive a request twice.
     pub(crate) fn request<T>(
         &mut self,
         request: impl Fn(&mut Store) -> Result<T, Error>,
@@ -40,7 +41,8 @@ impl CoordinatorConnection {
             if !matches!(done, Err(Error::StoreLost { .. })) {
                 break;
             }
-            // Where the coordinator is gone the broken connection tells more than the one that is refused.
+            // If the coordinator is gone, the error of the broken connection says more than a refused
+            // connection.
             let Ok(store) = Store::connect_served(self.address, &self.access, RECONNECT) else { break };
             self.store = store;
             done = request(&mut self.store);

@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. They exist only in tests and with
+//! the feature `fuzzing`, and are not part of the interface.
 
 use kolo_rendezvous::fuzzing::{Decoder, Seed};
 
@@ -9,10 +9,10 @@ use crate::launcher_view::LauncherView;
 use crate::member_name::{member_name, node_rank_of};
 use crate::worker_protocol::{Arrival, Reply};
 
-/// The targets of this crate: the name of each, and its decoder.
+/// Fuzz targets of this crate: name and decoder of each.
 pub const TARGETS: &[(&str, Decoder)] = &[("membership", membership)];
 
-/// Decodes what launchers and members read of each other.
+/// Decodes the messages of launchers and members.
 pub fn membership(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let _ = serde_json::from_str::<ToLeader>(&text);
@@ -23,7 +23,7 @@ pub fn membership(bytes: &[u8]) {
     let _ = node_rank_of(&text);
 }
 
-/// Good bytes for every target, with the names of their files.
+/// Valid inputs for every target, with the names of their files.
 pub fn seeds() -> Vec<Seed> {
     let (members, reason) = (vec![member_name(0, 0, 0)], "the job begins".into());
     let identities = members.clone();

@@ -1,64 +1,67 @@
-//! What a generation is called, who belongs to it, and in which of them a member has been.
+//! The id of a generation, its members, and the generations that a member has been in.
 
 use serde::{Deserialize, Serialize};
 
-/// Tells a generation from all others of its job. Two leaders that do not know of one another may give two
+/// Id of a generation, unique within its job. Two leaders that do not know of each other may give two
 /// generations the same number; at most one of these ever trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct GenerationId {
-    /// Counts the generations of the job, from 1.
+    /// Number of the generation within the job, from 1.
     pub(crate) number: u64,
-    /// The launcher that has claimed it.
+    /// Id of the launcher that claimed it.
     pub(crate) leader: u64,
 }
 
-/// A generation of which its leader has told the members.
+/// A generation that its leader has announced to the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Formed {
-    /// The generation's number; 0 where there has been none yet.
+    /// The generation's number; 0 if there has been none yet.
     pub(crate) generation: u64,
-    /// The launcher that has claimed it.
+    /// Id of the launcher that claimed it.
     pub(crate) leader: u64,
-    /// The names of its members, in the order of their ranks.
+    /// Names of its members, in the order of their ranks.
     pub(crate) members: Vec<String>,
-    /// What tells each of them from all other processes ([`identity`]). A launcher that comes in place of a
-    /// lost one starts members of the same names.
+    /// The unique [`identity`] of each member's process. A launcher that replaces a lost one starts members
+    /// of the same names.
     pub(crate) identities: Vec<String>,
-    /// The names of members that were to be killed and have not ended, as far as their leader knows. Whoever
-    /// leads next has them killed.
+    /// Names of evicted members that have not ended, as far as their leader knows. The next leader has them
+    /// killed.
     #[serde(default)]
     pub(crate) evicted: Vec<String>,
-    /// Why the last generation has ended.
+    /// Reason for the end of the last generation.
     pub(crate) reason: String,
-    /// Some member of an earlier generation held the state of the job: who has none must not begin anew.
+    /// True if some member of an earlier generation held the state of the job; a member without the state
+    /// must not begin anew then.
     pub(crate) state_held: bool,
 }
 
 impl Formed {
-    /// What tells it from all others.
+    /// Returns the unique id of this generation.
     pub(crate) fn id(&self) -> GenerationId {
         GenerationId { number: self.generation, leader: self.leader }
     }
 }
 
-/// What tells a member's process from all others: its name and what it has drawn for itself.
+/// Unique identity of a member's process: the member's name and a number that the process has drawn for
+/// itself.
 pub(crate) fn identity(member: &str, incarnation: u64) -> String {
     format!("{member} {incarnation:016x}")
 }
 
-/// The generations that a member has been in, as far as the next one must know of them.
+/// The generations that a member has been in, as far as they matter to the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct History {
-    /// The last one whose group the member has formed. All of its members have entered it, because a group
-    /// is formed by all.
+    /// The last generation whose group the member has formed. All of its members have entered it, because a
+    /// group needs every member to form.
     pub(crate) formed: Option<GenerationId>,
-    /// Those that the member has entered since and not seen formed. Others may have.
+    /// Later generations that the member has entered without seeing them formed. Other members may have
+    /// formed them.
     pub(crate) entered: Vec<GenerationId>,
 }
 
 impl History {
-    /// The member begins to form this generation's group. False if it has been in a later one: then it must
-    /// not.
+    /// Records that the member begins to form this generation's group. Returns false if the member has been
+    /// in a later one: then it must not enter.
     pub(crate) fn enter(&mut self, id: GenerationId) -> bool {
         let later = self.entered.last().max(self.formed.as_ref()).is_none_or(|last| id.number > last.number);
         if later {
@@ -67,12 +70,12 @@ impl History {
         later
     }
 
-    /// All of them.
+    /// Iterates over all of these generations.
     pub(crate) fn all(&self) -> impl Iterator<Item = GenerationId> {
         self.formed.into_iter().chain(self.entered.iter().copied())
     }
 
-    /// The member has formed the group of the generation that it has entered last.
+    /// Records that the member has formed the group of the generation that it entered last.
     pub(crate) fn formed(&mut self) {
         self.formed = self.entered.pop().or(self.formed);
         self.entered.clear();

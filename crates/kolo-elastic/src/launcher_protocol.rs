@@ -1,14 +1,15 @@
-//! What the launchers of a job say to one another: JSON under keys of the leader's store.
+//! Messages between the launchers of a job: JSON under keys of the leader's store.
 //!
-//! | key | who sets it | value |
+//! | key | set by | value |
 //! |---|---|---|
-//! | `view` | every launcher, in its own store | [`LauncherView`]: whoever finds one launcher finds all |
+//! | `view` | every launcher, in its own store | [`LauncherView`]: one launcher leads to all others |
 //! | `to-leader/<connection>/<number>` | a follower | [`ToLeader`] |
 //! | `to-leader/<connection>/end` | the store, when the connection ends | [`ToLeader::ConnectionLost`] |
 //! | `to-follower/<connection>/<number>` | the leader | [`ToFollower`] |
 //!
-//! Messages are numbered from 0 in both directions, so that none is heard twice or out of order. A follower's
-//! connections are numbered as well: what one sends that has ended may come after what the next one sends.
+//! Messages are numbered from 0 in both directions, so none is handled twice or out of order. A follower's
+//! connections are numbered as well, because messages of an ended connection may arrive after those of the
+//! next one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,9 +21,9 @@ use crate::generation::Formed;
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
 
-/// The prefix of the keys of messages to the leader.
+/// Prefix of the keys of messages to the leader.
 pub(crate) const TO_LEADER: &str = "to-leader/";
-/// The key of a launcher's view.
+/// Key of a launcher's view.
 pub(crate) const VIEW: &str = "view";
 
 /// One connection of a follower to a leader.
@@ -30,11 +31,11 @@ pub(crate) const VIEW: &str = "view";
 pub(crate) struct ConnectionId {
     /// The follower's id.
     pub(crate) launcher: u64,
-    /// Counts the follower's connections.
+    /// Number of the connection among the follower's.
     pub(crate) number: u64,
 }
 
-/// As in keys.
+/// Writes the form that keys contain.
 impl std::fmt::Display for ConnectionId {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}-{}", self.launcher, self.number)
@@ -44,13 +45,13 @@ impl std::fmt::Display for ConnectionId {
 /// A follower's message to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum ToLeader {
-    /// The launcher joins, or comes to a leader that has taken over.
+    /// The launcher joins, or connects to a leader that has taken over.
     Hello(Hello),
-    /// The launcher has told everything that it knew about its members when it came.
+    /// The launcher has reported everything that it knew about its members when it connected.
     MembersTold,
-    /// Something has happened to a member of the launcher's node.
+    /// An event of a member of the launcher's node.
     Member { member: String, event: MemberEvent },
-    /// The launcher lives, and nothing is new.
+    /// The launcher lives, and has nothing else to report.
     Heartbeat,
     /// The work of the launcher's members is done.
     WorkDone,
@@ -60,18 +61,18 @@ pub(crate) enum ToLeader {
     ConnectionLost,
 }
 
-/// A launcher introduces itself.
+/// A launcher's introduction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Hello {
-    /// Where others reach the launcher's store.
+    /// Address at which others reach the launcher's store.
     pub(crate) address: SocketAddr,
-    /// The node rank that its user, or the leader before, has given it.
+    /// Node rank that the user, or the last leader, has given the launcher.
     pub(crate) node_rank: Option<usize>,
-    /// Workers that the launcher starts once it is welcome.
+    /// Number of workers that the launcher starts once the leader welcomes it.
     pub(crate) deferred_workers: usize,
-    /// The generations that a launcher knows of which has been welcome before; `None` for one that joins.
+    /// Generations known to a launcher that a leader has welcomed before; `None` for a launcher that joins.
     pub(crate) rejoins: Option<Vec<Formed>>,
-    /// The leaders that the launcher has left for good: what they grant comes to none of its members.
+    /// Leaders that the launcher has left for good: their assignments reach none of its members.
     #[serde(default)]
     pub(crate) left: BTreeSet<u64>,
 }
@@ -81,45 +82,45 @@ pub(crate) struct Hello {
 pub(crate) enum ToFollower {
     /// The launcher belongs to the job.
     Welcome { node_rank: usize },
-    /// The launcher does not belong to the job, or not any more.
+    /// The launcher does not belong to the job, or no longer does.
     Refused { reason: String },
     /// This part of the job must not go on, because another one does or may.
     Superseded { reason: String },
-    /// The launchers are others than before.
+    /// The leader's view has changed.
     View(LauncherView),
     /// A generation has begun.
     Formed(Formed),
     /// The reply to an arrival of one of the follower's members.
     Reply { member: String, arrival: u64, reply: Reply },
-    /// The members of a generation are asked to arrive again after a step.
+    /// The members of a generation should arrive again after a step.
     RequestRegroup { generation: u64 },
     /// A member hangs, and the follower must end it.
     Evict { member: String },
     /// Too few members have waited too long.
     TooFewMembers { present: usize },
-    /// So many members live on other nodes than the follower's.
+    /// Number of members on nodes other than the follower's.
     RemoteMembers { count: usize },
-    /// The leader ends in good order, and these members have ended, by their identities.
+    /// The leader ends in good order, and these members, given by their identities, have ended.
     Goodbye { ended: Vec<String> },
 }
 
-/// The key of a follower's message to the leader.
+/// Returns the key of a follower's message to the leader.
 pub(crate) fn to_leader_key(connection: ConnectionId, number: u64) -> String {
     format!("{TO_LEADER}{connection}/{number}")
 }
 
-/// The key that the store sets when a follower's connection ends.
+/// Returns the key that the store sets when a follower's connection ends.
 pub(crate) fn connection_end_key(connection: ConnectionId) -> String {
     format!("{TO_LEADER}{connection}/end")
 }
 
-/// The key of the leader's message to a follower.
+/// Returns the key of the leader's message to a follower.
 pub(crate) fn to_follower_key(connection: ConnectionId, number: u64) -> String {
     format!("to-follower/{connection}/{number}")
 }
 
-/// The messages to the leader that have come in, those of each connection in the order in which they were
-/// sent. A message that cannot be decoded is left out, and told in the log.
+/// Decodes the messages to the leader, those of each connection in the order of sending. A message that
+/// cannot be decoded is logged and left out.
 pub(crate) fn in_order(taken: Vec<(String, String)>) -> Vec<(ConnectionId, ToLeader)> {
     let mut messages: Vec<(ConnectionId, u64, ToLeader)> =
         taken.iter().filter_map(|(key, text)| decode(key, text)).collect();

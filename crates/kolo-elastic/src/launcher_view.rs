@@ -1,52 +1,55 @@
-//! The launchers of a job as each of them sees them: who may join, and in which order they lead.
+//! A launcher's copy of the list of all launchers of its job, with the limits on joining and the order in
+//! which they lead.
 //!
 //! The leader keeps the view, its followers copy it, and every launcher publishes its copy (see
-//! `launcher_protocol`). Who leads when the leader is lost follows from the copies alone: see `succession`.
+//! `launcher_protocol`). These copies alone determine which launcher leads after a lost leader: see
+//! `succession`.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// How many launchers a job may have.
+/// Limits on the number of launchers of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeLimits {
-    /// The job begins when so many launchers have joined.
+    /// Number of launchers that must have joined before the job begins.
     pub(crate) min: usize,
-    /// At most so many launchers are there at a time.
+    /// Maximum number of launchers at a time.
     pub(crate) max: usize,
 }
 
 /// One launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LauncherInfo {
-    /// Tells the launcher from all others, also from earlier ones of its node.
+    /// Unique id of the launcher, which also differs from those of earlier launchers of its node.
     pub(crate) id: u64,
     pub(crate) node_rank: usize,
-    /// Where the others reach the launcher's store.
+    /// Address at which others reach the launcher's store.
     pub(crate) address: SocketAddr,
 }
 
-/// The launchers of a job that live, in the order in which they have joined. The first leads.
+/// The live launchers of a job, in the order in which they have joined. The first leads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LauncherView {
-    /// The place at which the job is found, as all its launchers name it.
+    /// Place at which launchers find the job, as all of them name it.
     pub(crate) job_name: String,
-    /// Tells the job from others at the same place: the id of the launcher that has begun it.
+    /// Id of the launcher that began the job. It differs from those of other jobs at the same place.
     pub(crate) job_id: u64,
-    /// The last generation that the leader was granted; 0 before the first. Of two launchers that both lead,
-    /// the one with the higher number is right.
+    /// The last generation that the arbiter granted to the leader; 0 before the first. If two launchers
+    /// lead, the one with the higher number is right.
     pub(crate) generation: u64,
-    /// The arbiter that grants generations, as it is written on the command line.
+    /// The arbiter that grants generations, as written on the command line.
     pub(crate) arbiter: String,
-    /// Nodes with which the job has begun; `None` before.
+    /// Number of nodes with which the job began; `None` before that.
     pub(crate) initial_nodes: Option<usize>,
-    /// The work of some launcher's members is done: whoever comes now wants another job at the same place.
+    /// True if the work of some launcher's members is done. A launcher that comes later wants another job at
+    /// the same place.
     pub(crate) work_done: bool,
     pub(crate) launchers: Vec<LauncherInfo>,
 }
 
 impl LauncherView {
-    /// The view of a job that `first` begins.
+    /// Creates the view of a job that `first` begins.
     pub(crate) fn new(job_name: &str, arbiter: String, first: LauncherInfo) -> LauncherView {
         LauncherView {
             job_name: job_name.into(),
@@ -59,17 +62,17 @@ impl LauncherView {
         }
     }
 
-    /// The launcher that leads.
+    /// Returns the launcher that leads.
     pub(crate) fn leader(&self) -> Option<&LauncherInfo> {
         self.launchers.first()
     }
 
-    /// Lets a launcher join that wishes for a node rank of its own, or takes the lowest one that is free.
-    /// Gives its node rank.
+    /// Adds a launcher, with the node rank that it asks for or else the lowest free one. Returns its node
+    /// rank.
     ///
     /// # Errors
     ///
-    /// The launcher cannot join; the text is the rest of a sentence that begins with the job.
+    /// The launcher cannot join; the text completes a sentence that begins with the job.
     pub(crate) fn admit(
         &mut self,
         id: u64,
@@ -95,14 +98,14 @@ impl LauncherView {
         Ok(node_rank)
     }
 
-    /// Removes a launcher that has gone. False if it was not there.
+    /// Removes a launcher that has gone. Returns false if the view did not contain it.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let before = self.launchers.len();
         self.launchers.retain(|launcher| launcher.id != id);
         self.launchers.len() < before
     }
 
-    /// Whether the job begins now, with the launchers that are there; it begins once.
+    /// Returns true if the job begins now, with the launchers that have joined. A job begins once.
     pub(crate) fn begin(&mut self, limits: NodeLimits) -> bool {
         let begins = self.initial_nodes.is_none() && self.launchers.len() >= limits.min;
         if begins {

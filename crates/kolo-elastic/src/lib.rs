@@ -1,40 +1,40 @@
-//! Who takes part in a job whose workers may change: some die, others join, and the job goes on.
+//! Membership of a job whose workers may change: some die, others join, and the job goes on.
 //!
-//! This crate decides which workers form a group, and in which order of ranks; it never sees a gradient, a
-//! collective or a tensor, and starts no process. kolo-launch stands above it: it starts and watches the
-//! workers, and runs a [`Coordinator`] to which it tells who has started and who has ended. The workers stand
-//! above it as well: a training loop (kolo-train) is a [`Member`], which it asks for its next group. Below it
-//! are kolo-comm, whose groups members form, and kolo-rendezvous, whose stores carry all messages, so that a
-//! job's token and encryption hold here as well.
+//! This crate decides which workers form a group and in which order of ranks. It never sees a gradient, a
+//! collective or a tensor, and it starts no process. Two crates stand above it. kolo-launch starts and
+//! watches the workers, runs a [`Coordinator`] and reports to it which workers have started and ended.
+//! kolo-train's training loop is a [`Member`] and asks it for the next group. Below it are kolo-comm, whose
+//! groups the members form, and kolo-rendezvous, whose stores carry all messages, so a job's token and
+//! encryption apply here as well.
 //!
-//! A job lives through *generations*. In each of them a fixed set of workers forms a group; a death, a worker
-//! that joins or one that leaves ends it, and the next one begins. A member *arrives* at the coordinator of
-//! its node, waits for its *assignment* in the next generation, and forms a group with the others that have
-//! got one. The group is like any other; its store is served by the leader.
+//! A job runs in *generations*. In each generation a fixed set of workers forms a group. A death, a worker
+//! that joins or a worker that leaves ends the generation, and the next one begins. A member *arrives* at
+//! the coordinator of its node, waits for its *assignment* in the next generation, and forms a group with
+//! the other assigned members. The leader serves the store of that group.
 //!
-//! A job of several nodes has a launcher on each, and each launcher a coordinator for its own workers. The
-//! coordinator of the launcher that came first is the *leader*: it alone decides. The *followers* pass on
-//! what happens to their members, and hand them the leader's replies. When the leader is lost the next
-//! launcher in the order of joining leads, and workers notice no more than the end of a generation. Which
-//! launcher that is, and who only believes to lead, does not matter to what is trained: an *arbiter* grants
-//! each generation to one leader.
+//! In a job of several nodes, each node has a launcher, and each launcher has a coordinator for its own
+//! workers. The coordinator of the launcher that came first is the *leader*: it alone decides. The
+//! *followers* report to the leader what happens to their members, and pass the leader's replies on to them.
+//! When the leader is lost, the next launcher in the order of joining leads; workers notice no more than the
+//! end of a generation. Training stays correct even if several launchers believe that they lead, because an
+//! *arbiter* grants each generation to one leader.
 //!
 //! From the top down; no two files import each other:
 //!
 //! | module | idea |
 //! |---|---|
-//! | `coordinator` | what a launcher runs: a store for its node's members, and a thread |
-//! | `driver` | clocks, connections, threads: tells the protocol what happens, and does what that wants |
-//! | `member`, `regroup_listener` | a worker, and what it hears while it works |
-//! | `coordinator_connection` | by what both of these reach the coordinator |
-//! | `protocol` | all decisions, as a value: a state and a function of events |
+//! | `coordinator` | the store for a node's members, and the thread, that a launcher runs |
+//! | `driver` | clocks, connections, threads: passes events to the protocol and carries out its effects |
+//! | `member`, `regroup_listener` | a worker, and its background connection while it works |
+//! | `coordinator_connection` | the connection to the coordinator that both of these use |
+//! | `protocol` | all decisions, as a state and a function of events |
 //! | `model` | a model checker runs the protocol through orders of events (tests only) |
-//! | `arbiter` | which leader may form the next generation |
-//! | `generation` | what a generation is called and who has been in it |
-//! | `launcher_view` | which launchers are there, in which order |
-//! | `launcher_protocol`, `worker_protocol`, `events` | what all of these say to one another |
-//! | `member_ranks` | the rank that each member has now |
-//! | `node_config`, `ids` | what a launcher is told of its job, and what tells it from others |
+//! | `arbiter` | decides which leader may form the next generation |
+//! | `generation` | names of generations, their members, and the history of a member |
+//! | `launcher_view` | the launchers of a job, in their order |
+//! | `launcher_protocol`, `worker_protocol`, `events` | the messages between all of these |
+//! | `member_ranks` | the current rank of each member |
+//! | `node_config`, `ids` | a launcher's settings for its job, and its unique id |
 //! | `stop_signals` | signals that ask a job or a worker to end |
 //! | `member_name`, `timeouts` | names of members, and times, on which both sides of a connection agree |
 

@@ -1,5 +1,5 @@
-//! A worker of an elastic job: it arrives at the coordinator of its node, is assigned a rank, and forms
-//! groups with the others.
+//! A worker of an elastic job: it arrives at the coordinator of its node, receives a rank, and forms groups
+//! with the other members.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,13 +19,12 @@ use crate::protocol::{Membership, Outcome};
 use crate::regroup_listener::RegroupListener;
 use crate::worker_protocol::{self, Assignment, Reply};
 
-/// A member gives up after so many generations that failed one after another while they formed.
+/// Number of generations in a row that may fail to form before a member gives up.
 const FORMING_TRIES: usize = 100;
-/// One question to the coordinator waits so long for its answer.
+/// Time for which one request to the coordinator waits for its answer.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
-/// A worker of a job whose workers may change. Training asks it for groups by the methods of
-/// [`JobMembership`].
+/// A worker of a job whose workers may change. Training asks it for groups through [`JobMembership`].
 ///
 /// ```no_run
 /// use kolo_comm::JobMembership;
@@ -50,8 +49,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// The member that this process is, if its launcher runs a coordinator. `None` also where another engine
-    /// does the collectives ([`Options::backend`]): its groups cannot go on after a death.
+    /// Returns this process's member, if its launcher runs a coordinator. Returns `None` also if another
+    /// engine does the collectives ([`Options::backend`]), because its groups cannot go on after a death.
     ///
     /// # Errors
     ///
@@ -60,8 +59,8 @@ impl Member {
         Self::with_options(&Options::from_env()?)
     }
 
-    /// The member that this process is, as [`Member::from_env`], but with these options instead of those that
-    /// the environment gives.
+    /// Returns this process's member, like [`Member::from_env`], but with these options instead of those of
+    /// the environment.
     ///
     /// # Errors
     ///
@@ -78,11 +77,11 @@ impl Member {
         Self::connect(address, &name, options).map(Some)
     }
 
-    /// The member `name` of the job whose coordinator listens at `address`.
+    /// Connects the member `name` to the coordinator of its job at `address`.
     ///
     /// # Errors
     ///
-    /// The coordinator cannot be reached, or does not let this process in.
+    /// The coordinator cannot be reached, or refuses this process.
     pub fn connect(address: SocketAddr, name: &str, options: &Options) -> Result<Member, Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
         let connect = || CoordinatorConnection::open(address, &access, options.arrival());
@@ -98,11 +97,12 @@ impl Member {
         })
     }
 
-    /// What tells this job from all others, the same for all its members.
+    /// Returns the unique id of the job, the same for all its members.
     ///
     /// # Errors
     ///
-    /// The coordinator is gone, belongs to no job, or has found none in the time in which workers may arrive.
+    /// The coordinator is gone, belongs to no job, or has found none in the time in which workers may
+    /// arrive.
     pub fn job_id(&mut self) -> Result<String, Error> {
         let limit = self.options.arrival();
         let (until, mut notice) = (Instant::now() + limit, WaitNotice::new());
@@ -125,7 +125,7 @@ impl Member {
         }
     }
 
-    /// Tells the coordinator that this member waits, and returns its answer.
+    /// Sends an arrival to the coordinator, and returns its answer.
     fn arrive(&mut self, reason: Option<String>) -> Result<Reply, Error> {
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
         let arrival = self.membership.arrive(reason, self.pace.known());
@@ -135,13 +135,14 @@ impl Member {
             worker_protocol::reply_key(&self.name, arrival.number),
         );
         self.coordinator.request(|store| store.set(&arrivals, text.clone()))?;
-        // The coordinator decides how long: it replies in any case, or its end breaks the connection.
+        // No timeout here: the coordinator always replies, or its end breaks the connection.
         let text = loop {
             if let Some(text) = self.coordinator.request(|store| store.get(&key, REPLY_WAIT))? {
                 break text;
             }
         };
-        // Not taken before: an answer that is lost with a connection must be there to be asked for again.
+        // The reply is taken only now: a reply that is lost with a connection must still be there for the
+        // next request.
         self.coordinator.request(|store| store.take(&key, Duration::ZERO))?;
         serde_json::from_str(&text).map_err(unreadable)
     }
@@ -181,7 +182,7 @@ impl JobMembership for Member {
                     self.generation = Some(Generation { number: generation, reason: ended, formed });
                     return Ok(group);
                 }
-                // Another try with other members would mend none of these.
+                // Another try with other members would not fix these errors.
                 Err(error) if error.is_misuse() => return Err(error),
                 Err(error) => {
                     log::info!("generation {generation} does not come about: {error}");
@@ -192,15 +193,15 @@ impl JobMembership for Member {
         Err(Error::GenerationsFailed { tries: FORMING_TRIES })
     }
 
-    /// From now on members that do not hold the job's state get [`Error::Orphaned`] when all that held it are
-    /// gone.
+    /// After this call, members without the job's state get [`Error::Orphaned`] once all members that held
+    /// it are gone.
     fn set_has_state(&mut self) {
         self.membership.set_has_state();
     }
 
-    /// After the first few steps, waits for others are no longer than what was seen since allows: ten times
-    /// the longest wait, or time between two collectives, at least 15 seconds; unless [`Options::timeout`]
-    /// says how long.
+    /// After the first few steps, the observed pace limits the waits for other members: ten times the
+    /// longest wait, or time between two collectives, at least 15 seconds. [`Options::timeout`] overrides
+    /// this limit.
     fn step_done(&self) {
         self.pace.step_done();
     }

@@ -1,4 +1,4 @@
-//! The rank that each member has now: ranks change from one generation to the next, names do not.
+//! The current rank of each member: ranks change from one generation to the next, names do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,43 +7,42 @@ use parking_lot::RwLock;
 
 use kolo_schedule::Rank;
 
-/// Members that have been in none of so many last generations are forgotten: nothing is told of them any
-/// more.
+/// Number of generations after which an absent member is forgotten: no output of it can arrive any more.
 const REMEMBERED: u64 = 100;
 
-/// The ranks of an elastic job's members, as far as their coordinator knows them. All copies are of the same
-/// job.
+/// The ranks of an elastic job's members, as far as their coordinator knows them. Clones share the same
+/// data.
 ///
-/// A generation is known here before any of its members is told of it, so that what a member does in a
-/// generation is never taken for that of its rank in an earlier one.
+/// A generation is recorded here before any of its members learns of it. Output of a member in a generation
+/// is therefore never attributed to its rank in an earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct MemberRanks(Arc<RwLock<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     generation: u64,
-    /// By its name, the last generation of each member, and its rank there.
+    /// The last generation of each member and its rank there, by the member's name.
     members: BTreeMap<String, (u64, Rank)>,
 }
 
 impl MemberRanks {
-    /// Whether any generation has been formed.
+    /// Returns true if any generation has been formed.
     pub fn are_known(&self) -> bool {
         self.0.read().generation > 0
     }
 
-    /// The member's rank in the newest generation; `None` if it does not belong to that.
+    /// Returns the member's rank in the newest generation; `None` if the member does not belong to that one.
     pub fn current(&self, member: &str) -> Option<Rank> {
         let known = self.0.read();
         known.members.get(member).filter(|(last, _)| *last == known.generation).map(|(_, rank)| *rank)
     }
 
-    /// The member's rank in the last generation to which it belonged; `None` if it has been in none.
+    /// Returns the member's rank in the last generation to which it belonged; `None` if it has been in none.
     pub fn last(&self, member: &str) -> Option<Rank> {
         self.0.read().members.get(member).map(|(_, rank)| *rank)
     }
 
-    /// Takes note of a generation of these members, in the order of their ranks.
+    /// Records a generation of these members, in the order of their ranks.
     pub(crate) fn formed(&self, generation: u64, members: &[String]) {
         let mut known = self.0.write();
         known.generation = generation;

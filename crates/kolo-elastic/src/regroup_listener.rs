@@ -1,5 +1,5 @@
-//! A member's second connection to its coordinator: while the member works, a thread hears whether its
-//! generation should end, and tells how much CPU time the process takes.
+//! A member's second connection to its coordinator. While the member works, a thread asks whether its
+//! generation should end, and reports how much CPU time the process uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use crate::coordinator_connection::CoordinatorConnection;
 use crate::worker_protocol;
 use crate::working::time_at_work;
 
-/// The listener tells the CPU time so often.
+/// Interval at which the listener reports the CPU time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// The time between two questions when the answer is known to be yes.
+/// Time between two requests once the coordinator has asked for the end of the generation.
 const KNOWN_ANSWER: Duration = Duration::from_millis(100);
 
-/// The running thread. It ends after the listener is dropped, within [`REPORT_INTERVAL`].
+/// The running thread. It ends within [`REPORT_INTERVAL`] after the listener is dropped.
 pub(crate) struct RegroupListener {
     heard: Arc<Heard>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct RegroupListener {
 struct Heard {
     /// The generation that the member is in; 0 before the first.
     generation: AtomicU64,
-    /// The last generation that was asked to end.
+    /// The last generation that the coordinator asked to end.
     regroup: AtomicU64,
     closing: AtomicBool,
 }
@@ -42,8 +42,7 @@ impl RegroupListener {
         let (for_thread, key) = (heard.clone(), worker_protocol::cpu_time_key(member));
         std::thread::Builder::new()
             .name("kolo-member".into())
-            // A failure means that the coordinator is gone; the member's own connection tells whoever needs
-            // it.
+            // A failure means that the coordinator is gone; the member's own connection reports it.
             .spawn(
                 move || {
                     while for_thread.report_and_listen(&mut coordinator, &key).is_ok_and(|goes_on| goes_on) {}
@@ -53,17 +52,17 @@ impl RegroupListener {
         Ok(RegroupListener { heard })
     }
 
-    /// The member is in this generation from now on.
+    /// Records the generation that the member is in from now on.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.heard.generation.store(generation, Ordering::Release);
     }
 
-    /// The generation that the member is in; 0 before the first.
+    /// Generation that the member is in; 0 before the first.
     pub(crate) fn generation(&self) -> u64 {
         self.heard.generation.load(Ordering::Acquire)
     }
 
-    /// Whether the member's generation should end with a step.
+    /// Returns true if the member's generation should end after a step.
     pub(crate) fn is_regroup_requested(&self) -> bool {
         let generation = self.generation();
         generation > 0 && self.heard.regroup.load(Ordering::Acquire) == generation
@@ -77,14 +76,15 @@ impl Drop for RegroupListener {
 }
 
 impl Heard {
-    /// Tells the CPU time, and listens for a while. Gives whether to go on.
+    /// Reports the CPU time, and waits for a regroup request for a while. Returns true if the thread should
+    /// go on.
     fn report_and_listen(
         &self,
         coordinator: &mut CoordinatorConnection,
         cpu_time_key: &str,
     ) -> Result<bool, Error> {
-        // The CPU time decides how long others wait for a member that says nothing itself; with it counts what
-        // the member has said of its work.
+        // The CPU time decides how long others wait for a silent member. Time that the member has declared
+        // as work (`working()`) counts as CPU time.
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let cpu_ms = u128::try_from(1000 * cpu.tv_sec + cpu.tv_nsec / 1_000_000).unwrap_or(0);
         let ms = cpu_ms + time_at_work().as_millis();

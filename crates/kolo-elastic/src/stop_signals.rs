@@ -1,5 +1,5 @@
-//! Signals that ask a job, or one worker of it, to save what it has and end: the same ones for launchers and
-//! for workers, and the same count of how often they were asked.
+//! Signals that ask a job, or one of its workers, to save its state and end. Launchers and workers handle
+//! the same signals and count repeated requests in the same way.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-/// The environment variable by which workers know what [`StopSignal`]s they have besides the usual ones.
+/// Environment variable that lists a worker's additional [`StopSignal`]s.
 pub const STOP_ON: &str = "KOLO_STOP_ON";
 
 /// Ctrl-C, a terminal or ssh that closes, a job manager, and the limit of CPU time (`ulimit -t`), whose hard
-/// one kills a while later.
+/// limit kills a while later.
 const USUAL: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XCPU];
 
-/// The same request may come more than once, and by more than one signal: from a terminal and a launcher,
-/// from a job manager that signals all of a job and then each process, as SIGTERM and then SIGHUP. For so
-/// long after the first one another one is no second request.
+/// Time after the first signal during which further signals belong to the same request. One request may
+/// arrive several times and as several signals: from a terminal and a launcher, or from a job manager that
+/// signals the whole job and then each process, with SIGTERM and then SIGHUP.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// A signal that ends a process, unless its job says that it is a request to save and end: what job managers
-/// send some time before a limit (Slurm: `--signal=USR1@120`).
+/// A signal that ends a process by default, and that a job may treat as a request to save and end. Job
+/// managers send it some time before a limit (Slurm: `--signal=USR1@120`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGUSR1
@@ -30,11 +30,11 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// Those of a list as `usr1,usr2`.
+    /// Parses a list such as `usr1,usr2`.
     ///
     /// # Errors
     ///
-    /// Another word: names it, and what there is.
+    /// The text contains another word; the error names it and the valid ones.
     pub fn list(text: &str) -> Result<Vec<Self>, String> {
         text.split(',').filter(|word| !word.is_empty()).map(str::parse).collect()
     }
@@ -69,41 +69,41 @@ impl fmt::Display for StopSignal {
     }
 }
 
-/// The numbers of the signals that ask this process to end, with `more`. Without those that it was started to
-/// ignore, as SIGHUP under `nohup`.
+/// Returns the numbers of the signals that ask this process to end, including `more`. Signals that the
+/// process was started to ignore are left out, such as SIGHUP under `nohup`.
 pub fn stop_signals(more: &[StopSignal]) -> Vec<i32> {
     let ignored = ignored_signals();
     let all = USUAL.into_iter().chain(more.iter().map(|signal| signal.signal()));
     all.map(Signal::as_raw).filter(|signal| ignored & (1 << (signal - 1)) == 0).collect()
 }
 
-/// The signals this process ignores, one bit each from the lowest (signal 1) up; none where `/proc` is
-/// missing.
+/// Returns the signals that this process ignores, one bit each from the lowest (signal 1) up; 0 without
+/// `/proc`.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// How often a process has been asked to end.
+/// Counter of the requests to end that a process has received.
 #[derive(Debug, Default)]
 pub struct StopRequests {
     first: Option<Instant>,
 }
 
-/// What a signal is.
+/// The meaning of a received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopRequest {
     /// The first request: save, and end.
     First,
-    /// The first one once more.
+    /// A repetition of the first request.
     Again,
-    /// Somebody does not want to wait.
+    /// A second request: the user does not want to wait.
     Second,
 }
 
 impl StopRequests {
-    /// Counts a signal that has come.
+    /// Counts a received signal.
     pub fn count(&mut self, signal: i32, now: Instant) -> StopRequest {
         let Some(first) = self.first else {
             self.first = Some(now);

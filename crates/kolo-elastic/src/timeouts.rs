@@ -1,34 +1,33 @@
-//! How long the processes of an elastic job wait for each other.
+//! Timeouts between the processes of an elastic job.
 //!
-//! These times lie at the bottom of the crate because the two sides of a connection must agree on them. How
-//! long a member may take for a step is no constant: see [`kolo_comm::Pace`].
+//! They lie at the bottom of the crate because both sides of a connection must agree on them. The time that
+//! a member may take for a step is no constant: see [`kolo_comm::Pace`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use kolo_rendezvous::secure::host_timeout;
 
-/// A launcher sends a heartbeat every second; one whose host is there and busy may be late by so much.
+/// Allowed delay of the heartbeats of a launcher whose host is reachable but busy.
 const LATE: Duration = Duration::from_secs(7);
-/// A launcher that has nothing to say sends a heartbeat to its leader so often.
+/// Interval at which an otherwise silent launcher sends heartbeats to its leader.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A launcher may take so long to answer a probe for its view.
+/// Time within which a launcher must answer a probe for its view.
 pub(crate) const PROBE: Duration = Duration::from_secs(1);
-/// A leader that gives up or ends stays so long, until its followers have heard it.
+/// Time that a leader stays after it gives up or ends, so that its followers receive its last messages.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(200);
 
-/// A launcher that has not been heard of for so long counts as dead: 15 s, or 7 s more than
-/// `KOLO_HOST_TIMEOUT` says that a host may be unreachable. The connections of a killed launcher break at
-/// once; this limit is for one that is stopped or whose host is gone, and is much longer than a busy host lets
-/// a thread wait.
+/// Time of silence after which a launcher counts as dead: 15 s, or `KOLO_HOST_TIMEOUT` plus 7 s. The
+/// connections of a killed launcher break at once. This limit catches launchers that are stopped or whose
+/// host is gone, and is much longer than a busy host delays a thread.
 pub(crate) fn launcher_silence() -> Duration {
     static SILENCE: OnceLock<Duration> = OnceLock::new();
-    // What is wrong with the variable is told by whoever reads the options.
+    // The code that reads the options reports an invalid variable.
     *SILENCE.get_or_init(|| host_timeout().map_or(Duration::from_secs(15), |host| host + LATE))
 }
 
-/// The next leader may take so long to welcome a follower: it may learn later than the follower that the last
-/// leader is lost.
+/// Time within which the next leader must welcome a follower: it may notice later than the follower that the
+/// last leader is lost.
 pub(crate) fn takeover() -> Duration {
     2 * launcher_silence()
 }

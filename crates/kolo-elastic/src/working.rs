@@ -1,4 +1,4 @@
-//! What a member does that takes no CPU time and is no hang: it says so.
+//! Declared work: a member marks work that uses no CPU time, so that it does not count as hung.
 
 use std::time::{Duration, Instant};
 
@@ -6,18 +6,23 @@ use parking_lot::Mutex;
 
 static BUSY: Mutex<Busy> = Mutex::new(Busy { inside: 0, since: None, before: Duration::ZERO });
 
-/// Something that a worker does while the others wait for it, from [`working`] to its drop.
+/// Work of this process while others wait for it, from [`working`] to the drop of this guard.
 #[must_use = "the worker counts as working as long as this lives"]
 pub struct Working(());
 
-/// Says that this process works until the guard is dropped, though it may take no CPU time: it uploads a
-/// file, or waits for an answer from elsewhere. In an elastic job the others wait ten minutes for a worker
-/// that works, and a few seconds for one that only waits (docs/elastic.md, "Workers that hang").
+/// Declares that this process works until the guard is dropped, even if it uses no CPU time: it uploads a
+/// file, or waits for an answer from another system. In an elastic job, the other workers wait ten minutes
+/// for a worker that works, and a few seconds for one that only waits (docs/elastic.md, "Workers that
+/// hang").
 ///
 /// ```
 /// let _working = kolo_elastic::working();
 /// // Uploads a checkpoint.
 /// ```
+/// // Uploads a checkpoint.
+/// ```
+/// // Uploads a checkpoint.
+/// Total time that this process has declared as work.
 pub fn working() -> Working {
     BUSY.lock().begin(Instant::now());
     Working(())
@@ -29,18 +34,18 @@ impl Drop for Working {
     }
 }
 
-/// For how long this process has said that it works.
+/// The time during which at least one guard existed.
 pub(crate) fn time_at_work() -> Duration {
     BUSY.lock().total(Instant::now())
 }
 
-/// The time in which at least one guard was there.
+/// Number of guards that exist now.
 struct Busy {
-    /// Guards that are there.
+    /// Time at which the first of them was created.
     inside: usize,
-    /// Since when.
+    /// Total time of earlier guards.
     since: Option<Instant>,
-    /// The time of those that were.
+    /// Total time of earlier guards.
     before: Duration,
 }
 
