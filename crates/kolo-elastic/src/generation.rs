@@ -36,7 +36,6 @@ pub(crate) struct Formed {
 }
 
 impl Formed {
-    /// Returns the unique id of this generation.
     pub(crate) fn id(&self) -> GenerationId {
         GenerationId { number: self.generation, leader: self.leader }
     }
@@ -70,7 +69,6 @@ impl History {
         later
     }
 
-    /// Iterates over all of these generations.
     pub(crate) fn all(&self) -> impl Iterator<Item = GenerationId> {
         self.formed.into_iter().chain(self.entered.iter().copied())
     }

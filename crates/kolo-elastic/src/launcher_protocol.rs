@@ -104,7 +104,6 @@ pub(crate) enum ToFollower {
     Goodbye { ended: Vec<String> },
 }
 
-/// Returns the key of a follower's message to the leader.
 pub(crate) fn to_leader_key(connection: ConnectionId, number: u64) -> String {
     format!("{TO_LEADER}{connection}/{number}")
 }
@@ -114,7 +113,6 @@ pub(crate) fn connection_end_key(connection: ConnectionId) -> String {
     format!("{TO_LEADER}{connection}/end")
 }
 
-/// Returns the key of the leader's message to a follower.
 pub(crate) fn to_follower_key(connection: ConnectionId, number: u64) -> String {
     format!("to-follower/{connection}/{number}")
 }

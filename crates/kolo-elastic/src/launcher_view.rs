@@ -18,7 +18,6 @@ pub(crate) struct NodeLimits {
     pub(crate) max: usize,
 }
 
-/// One launcher.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LauncherInfo {
     /// Unique id of the launcher, which also differs from those of earlier launchers of its node.
@@ -62,7 +61,6 @@ impl LauncherView {
         }
     }
 
-    /// Returns the launcher that leads.
     pub(crate) fn leader(&self) -> Option<&LauncherInfo> {
         self.launchers.first()
     }

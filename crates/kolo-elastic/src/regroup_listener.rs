@@ -52,12 +52,10 @@ impl RegroupListener {
         Ok(RegroupListener { heard })
     }
 
-    /// Records the generation that the member is in from now on.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.heard.generation.store(generation, Ordering::Release);
     }
 
-    /// Generation that the member is in; 0 before the first.
     pub(crate) fn generation(&self) -> u64 {
         self.heard.generation.load(Ordering::Acquire)
     }

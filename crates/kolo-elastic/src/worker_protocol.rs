@@ -78,17 +78,14 @@ pub(crate) struct Assignment {
     pub(crate) reason: String,
 }
 
-/// Returns the key of a member's arrivals.
 pub(crate) fn arrival_key(member: &str) -> String {
     format!("{ARRIVAL}{member}")
 }
 
-/// Returns the key of the CPU time of a member's process.
 pub(crate) fn cpu_time_key(member: &str) -> String {
     format!("{CPU_TIME}{member}")
 }
 
-/// Returns the key of the reply to a member's arrival.
 pub(crate) fn reply_key(member: &str, arrival: u64) -> String {
     format!("reply/{member}/{arrival}")
 }

@@ -1,4 +1,5 @@
-//! A leader's claims: each generation is asked for once at a time, and again while the answer may change.
+//! A leader's claims on generations. At most one claim is open at a time, and a refused claim is repeated
+//! while the answer may change.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -7,13 +8,13 @@ use super::effect::{Effect, Effects};
 use super::event::ClaimAnswer;
 use crate::arbiter::Claim;
 
-/// The time between two claims where the first was not granted.
+/// Time between two claims if the first was not granted.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What has come of a claim so far.
+/// State of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
-    /// It is granted: the generation has this number, and a store there, or none.
+    /// The arbiter has granted the generation this number. The driver has started its store, or failed to.
     Granted { number: u64, store: Result<SocketAddr, String> },
     /// There is no answer yet, or another one may follow.
     Waits,
@@ -24,23 +25,23 @@ pub(crate) enum Claimed {
 /// The claims of one leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claims {
-    /// A claim may be refused for so long before the leader gives up.
+    /// Time that claims may be refused before the leader gives up.
     patience: Duration,
     /// The last claim, with its answer once there is one.
     asked: Option<(Claim, Option<ClaimAnswer>)>,
     ask_again: Option<Instant>,
-    /// Since when claims are refused, and why; the reason is `None` when the user has been told.
+    /// Time since which claims are refused, and the reason, which becomes `None` when the user has been
+    /// informed.
     refused: Option<(Instant, Option<String>)>,
 }
 
 impl Claims {
-    /// No claims yet.
     pub(crate) fn new(patience: Duration) -> Claims {
         Claims { patience, asked: None, ask_again: None, refused: None }
     }
 
-    /// Claims a generation, or looks what has come of it. Another claim than the last one is made anew, even
-    /// where the last one was granted: then nobody has been told of that generation.
+    /// Claims a generation, or checks the answer to the claim. A claim that differs from the last one is
+    /// made anew even if the last one was granted: then no member has learned of that generation.
     pub(crate) fn claim(&mut self, claim: &Claim, now: Instant, out: &mut Effects) -> Claimed {
         let Some((asked, answer)) = self.asked.take() else {
             if self.ask_again.is_none_or(|then| now >= then) {
@@ -64,14 +65,14 @@ impl Claims {
         }
     }
 
-    /// Takes note of the answer to the last claim.
+    /// Records the answer to the last claim.
     pub(crate) fn answered(&mut self, answer: ClaimAnswer) {
         if let Some((_, waits)) = &mut self.asked {
             *waits = Some(answer);
         }
     }
 
-    /// Why claims are refused for now, if that is news.
+    /// Returns the reason for which claims are refused, unless this method has returned it before.
     pub(crate) fn news(&mut self) -> Option<String> {
         let reason = self.refused.as_mut()?.1.take()?;
         Some(format!("no generation may follow yet: {reason}; waiting for up to {:?}", self.patience))
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What comes of a claim, and whether the arbiter is asked.
+    /// Returns the state of the claim, and true if the leader has asked the arbiter.
     fn claims(claims: &mut Claims, members: &[&str], now: Instant) -> (Claimed, bool) {
         let mut out = Effects::default();
         let claimed = claims.claim(&claim(members), now, &mut out);

@@ -1,25 +1,24 @@
-//! The constants of a launcher.
 
 use std::time::{Duration, Instant};
 
 use super::worker_set::MembershipPolicy;
 use crate::launcher_view::NodeLimits;
 
-/// What a launcher is told at its start, and never changes.
+/// Constants that a launcher receives at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
-    /// Tells this launcher from all others of its job.
+    /// Id of this launcher, unique within its job.
     pub(crate) launcher_id: u64,
-    /// Where this launcher runs, for messages to users of others.
+    /// Host and process of this launcher, for messages to users on other nodes.
     pub(crate) place: String,
     pub(crate) policy: MembershipPolicy,
     pub(crate) limits: NodeLimits,
-    /// Workers that are started on this node when the job begins.
+    /// Number of workers that this node starts when the job begins.
     pub(crate) deferred_workers: usize,
-    /// How long a job of several nodes may take to begin, from this launcher's start.
+    /// Time that a job of several nodes may take to begin, from this launcher's start.
     pub(crate) start_timeout: Duration,
-    /// When that time is over.
+    /// End of that time.
     pub(crate) begins_by: Instant,
-    /// Users give nodes their ranks, so node 0 begins the job and may be started again.
+    /// True if users number the nodes: node 0 then begins the job, and may be restarted.
     pub(crate) ranks_given: bool,
 }

@@ -1,4 +1,4 @@
-//! What the protocol of a launcher wants done: the driver does it, and nothing else.
+//! Effects that the protocol of a launcher requests. The driver carries them out, and does nothing else.
 
 use std::net::SocketAddr;
 
@@ -9,47 +9,48 @@ use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
 
-/// One thing to do. Those of one event are done in their order, before the next event is told.
+/// One effect. The driver carries out the effects of one event in order, before it passes on the next event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Effect {
-    /// Tells members which job they belong to.
+    /// Publishes the job's id to members.
     PublishJobId(u64),
-    /// Tells members that ask for their job that there is none, and why.
+    /// Publishes to members that there is no job, and why.
     PublishNoJob { reason: String },
     /// Answers an arrival of a member of this node.
     Reply { member: String, arrival: u64, reply: Reply },
     /// Asks the members of this node in a generation to arrive again after a step.
     RequestRegroup { generation: u64 },
-    /// Tells this node of a generation that has begun, which follows the one with the number `after`.
+    /// Announces a generation that has begun on this node; it follows the generation with the number
+    /// `after`.
     GenerationFormed { formed: Formed, after: u64 },
-    /// Tells the launcher that runs the coordinator.
+    /// Reports an event to the launcher that runs the coordinator.
     Tell(CoordinatorEvent),
-    /// Shows the view to whoever probes this launcher.
+    /// Publishes the view for launchers that probe this one.
     Publish(LauncherView),
-    /// Sends a message to the leader, after all before it.
+    /// Sends a message to the leader, after all earlier messages.
     ToLeader(ToLeader),
-    /// Sends a message to a follower, the one with this number.
+    /// Sends a message to a follower, as number `number` of the connection.
     ToFollower { connection: ConnectionId, number: u64, message: ToFollower },
-    /// Leaves the leader, and connects to the launcher at this address instead. It answers with
-    /// [`Event::Welcomed`](super::Event::Welcomed), `RefusedByLeader` or `LeaderLost`.
+    /// Leaves the leader, and connects to the launcher at this address instead.
+    /// [`Event::Welcomed`](super::Event::Welcomed), `RefusedByLeader` or `LeaderLost` is the answer.
     Connect { leader: SocketAddr, hello: Hello },
     /// Leaves the leader.
     Disconnect,
-    /// Leaves the job: the connection to the leader and the stores that others reach are closed.
+    /// Leaves the job: closes the connection to the leader and the stores that others reach.
     Leave,
-    /// Asks a launcher for its view, because of the end of the connection with this number;
+    /// Asks a launcher for its view, because the connection with this number has ended;
     /// [`Event::Probed`](super::Event::Probed) is the answer.
     Probe { launcher: u64, address: SocketAddr, connection: u64 },
     /// Asks the arbiter; [`Event::ClaimAnswered`](super::Event::ClaimAnswered) is the answer. The store of a
-    /// generation that is granted takes the place of the last one.
+    /// granted generation replaces the last one.
     Claim(Claim),
-    /// Tells the members of the running generation that the one with this rank has died.
+    /// Reports the death of this rank to the members of the running generation.
     FailGeneration { rank: usize },
-    /// Looks for the job once more.
+    /// Looks for the job again.
     Discover,
 }
 
-/// The effects of one event, in their order.
+/// The effects of one event, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Effects(pub(crate) Vec<Effect>);
 
@@ -58,12 +59,12 @@ impl Effects {
         self.0.push(effect);
     }
 
-    /// Tells the launcher that runs the coordinator.
+    /// Reports an event to the launcher that runs the coordinator.
     pub(crate) fn tell(&mut self, event: CoordinatorEvent) {
         self.push(Effect::Tell(event));
     }
 
-    /// Tells the launcher of something that does not work as it should.
+    /// Reports a problem to the launcher.
     pub(crate) fn warn(&mut self, text: String) {
         self.tell(CoordinatorEvent::Warning { text });
     }

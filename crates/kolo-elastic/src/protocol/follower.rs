@@ -1,5 +1,5 @@
-//! A coordinator that follows: it passes on what happens to its own members, hands them the leader's replies,
-//! and knows enough to lead when the launchers before it are gone.
+//! A coordinator that follows: it reports the events of its own members to the leader, passes the leader's
+//! replies on to them, and knows enough to lead when the launchers before it are gone.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -19,33 +19,33 @@ use crate::member_name::node_rank_of;
 /// The follower's part of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Follower {
-    /// Where others reach this launcher's store.
+    /// Address at which others reach this launcher's store.
     address: SocketAddr,
     pub(crate) view: LauncherView,
     connection: Connection,
-    /// The launcher has connected so often since a leader has welcomed it last.
+    /// Number of connections that the launcher has made since a leader last welcomed it.
     tries: u32,
 }
 
-/// The way to the leader.
+/// State of the connection to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Connection {
     Open,
     /// The last leader is lost, and the driver connects to the next one.
     Opening,
-    /// The leader is lost, as the text says, and is asked whether it lives.
+    /// The leader is lost, for the reason in the text, and the driver probes whether it lives.
     Lost(String),
 }
 
-/// The role that a follower has from now on.
+/// The next role of a follower.
 pub(crate) enum NextRole {
     /// It goes on following.
     Follow,
-    /// It leads; its view says so.
+    /// It leads, with its view.
     Lead,
-    /// It looks for the job once more.
+    /// It looks for the job again.
     Rediscover,
-    /// It belongs to no job any more.
+    /// It no longer belongs to a job.
     Detach(Detached),
 }
 
@@ -56,7 +56,7 @@ impl NextRole {
 }
 
 impl Follower {
-    /// A follower that the leader has welcomed.
+    /// Creates a follower that the leader has welcomed.
     pub(crate) fn new(
         address: SocketAddr,
         view: LauncherView,
@@ -67,14 +67,15 @@ impl Follower {
         Follower { address, view, connection: Connection::Open, tries: 0 }
     }
 
-    /// Tells the leader. What happens while no leader is connected the next one learns by [`tell_members`].
+    /// Sends a message to the leader. Without a connection the message is dropped, and [`tell_members`]
+    /// informs the next leader.
     fn send(&self, message: ToLeader, out: &mut Effects) {
         if self.connection == Connection::Open {
             out.push(Effect::ToLeader(message));
         }
     }
 
-    /// Whom this launcher and its members wait for.
+    /// Describes the launchers or members that this launcher and its members wait for.
     pub(crate) fn waits_for(&self, context: &Context, local: &LocalMembers) -> Option<String> {
         let leader = self.view.leader().map(|leader| leader.address)?;
         if self.connection != Connection::Open {
@@ -90,7 +91,8 @@ impl Follower {
         })
     }
 
-    /// Passes on what happens here, does what the leader says, and finds the next leader if that is lost.
+    /// Reports local events to the leader, carries out the leader's messages, and finds the next leader if
+    /// that one is lost.
     pub(crate) fn handle(
         &mut self,
         event: Event,
@@ -133,7 +135,7 @@ impl Follower {
         NextRole::Follow
     }
 
-    /// Does what the leader says.
+    /// Carries out a message of the leader.
     fn obey(
         &mut self,
         message: ToFollower,
@@ -168,7 +170,7 @@ impl Follower {
         NextRole::Follow
     }
 
-    /// Asks the leader that is lost whether it lives; its answer, or none, decides.
+    /// Probes the lost leader; its answer, or its silence, decides.
     fn leader_lost(
         &mut self,
         why: String,
@@ -184,7 +186,7 @@ impl Follower {
         NextRole::Follow
     }
 
-    /// Acts on the decision of [`succeed`].
+    /// Carries out the decision of [`succeed`].
     fn succeed(
         &mut self,
         answer: LeaderAnswer,
@@ -203,7 +205,7 @@ impl Follower {
         let (succession, reason) = succeed(&self.view, context.launcher_id, loss);
         log::info!("the leading launcher is lost ({why}): {reason}");
         if let Succession::Lead(_) | Succession::Follow { .. } = succession {
-            // A leader that is only stopped has not ended its generation, and what it asked for may be lost.
+            // A leader that is only stopped has not ended its generation, and its own request may be lost.
             out.push(Effect::RequestRegroup { generation: local.formed.generation });
         }
         let next = match &succession {
@@ -233,7 +235,7 @@ impl Follower {
     }
 }
 
-/// Tells a new leader everything about this node's members.
+/// Reports the state of all members of this node to a new leader.
 fn tell_members(local: &LocalMembers, out: &mut Effects) {
     let mut tell = |member: &String, event| {
         out.push(Effect::ToLeader(ToLeader::Member { member: member.clone(), event }));

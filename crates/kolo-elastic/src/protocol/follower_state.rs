@@ -1,4 +1,4 @@
-//! One follower as the leader sees it, and what the leader hears of its followers.
+//! The leader's record of one follower, and the events that a follower causes.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,26 +10,26 @@ use crate::launcher_protocol::ConnectionId;
 use crate::member_name::initial_members;
 use crate::timeouts::launcher_silence;
 
-/// What the leader knows of one follower.
+/// The leader's record of one follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FollowerState {
     pub(crate) address: SocketAddr,
     pub(crate) node_rank: usize,
-    /// Workers that the follower starts when the job begins.
+    /// Number of workers that the follower starts when the job begins.
     deferred_workers: usize,
-    /// The names of its members that have been started and have not ended.
+    /// Names of its members that have started and have not ended.
     pub(crate) members: BTreeSet<String>,
-    /// The follower has told everything that it knew about its members when it came.
+    /// True once the follower has reported everything that it knew about its members when it connected.
     pub(crate) members_told: bool,
-    /// The leaders that the follower has left for good.
+    /// Leaders that the follower has left for good.
     pub(crate) left: BTreeSet<u64>,
-    /// How messages come to the follower; `None` until it has come to this leader.
+    /// The connection for messages to the follower; `None` until it has connected to this leader.
     pub(crate) link: Option<Link>,
     last_heard: Instant,
-    /// The follower is asked whether another launcher leads now, because it has been silent or its connection
-    /// has ended.
+    /// True while the leader probes whether the follower follows another launcher now, because the follower
+    /// has been silent or its connection has ended.
     pub(crate) is_probed: bool,
-    /// The number of remote members that the follower has been told.
+    /// Number of remote members that the leader has last sent to the follower.
     pub(crate) remote_members: Option<usize>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct FollowerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Link {
     pub(crate) connection: ConnectionId,
-    /// Messages sent to the follower.
+    /// Number of messages sent to the follower.
     pub(crate) sent: u64,
 }
 
@@ -70,8 +70,8 @@ impl FollowerState {
         }
     }
 
-    /// A follower of the last leader, with its members, which comes to this leader by itself. It may notice
-    /// later than this one that the last leader is lost.
+    /// A follower of the last leader, with its members, which will connect to this leader by itself. It may
+    /// notice later than this leader that the last one is lost.
     pub(crate) fn inherited(
         address: SocketAddr,
         node_rank: usize,
@@ -92,38 +92,38 @@ impl FollowerState {
         }
     }
 
-    /// The follower comes back, or to a leader that has taken over.
+    /// Records that the follower has reconnected, or has connected to a leader that took over.
     pub(crate) fn rejoined(&mut self, connection: ConnectionId, now: Instant) {
         (self.last_heard, self.link) = (now, Link::new(connection));
         (self.members_told, self.is_probed, self.remote_members) = (false, false, None);
     }
 
-    /// The number of the connection by which the follower has come; 0 before.
+    /// Number of the connection by which the follower came; 0 before it came.
     pub(crate) fn connection(&self) -> u64 {
         self.link.map_or(0, |link| link.connection.number)
     }
 
-    /// Whether a connection is the one by which the follower has come.
+    /// Returns true if the follower came by this connection.
     pub(crate) fn came_by(&self, connection: ConnectionId) -> bool {
         self.link.is_some_and(|link| link.connection == connection)
     }
 
-    /// Whether the follower has come by this connection or a later one.
+    /// Returns true if the follower came by this connection or a later one.
     pub(crate) fn came_after(&self, connection: ConnectionId) -> bool {
         self.link.is_some_and(|link| link.connection.number >= connection.number)
     }
 
-    /// The follower lives.
+    /// Records a sign of life.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.last_heard = self.last_heard.max(now);
     }
 
-    /// Whether the follower has been silent for too long.
+    /// Returns true if the follower has been silent for too long.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last_heard) > launcher_silence()
     }
 
-    /// Takes note of what has happened to one of the follower's members.
+    /// Records an event of one of the follower's members.
     pub(crate) fn note(&mut self, member: &str, event: &MemberEvent) {
         match event {
             MemberEvent::Started | MemberEvent::Arrived(_) => {
@@ -136,7 +136,7 @@ impl FollowerState {
         }
     }
 
-    /// The follower starts its deferred workers now; gives their names.
+    /// Records that the follower starts its deferred workers now. Returns their names.
     pub(crate) fn start_workers(&mut self) -> Vec<String> {
         let members: Vec<String> = initial_members(self.node_rank, self.deferred_workers).collect();
         self.members.extend(members.iter().cloned());
@@ -144,15 +144,16 @@ impl FollowerState {
     }
 }
 
-/// What the leader hears of its followers.
+/// An event that a follower causes.
 pub(crate) enum FollowerEvent {
-    /// Something has happened to a follower's member.
+    /// An event of a follower's member.
     Member { member: String, event: MemberEvent },
-    /// A follower has come back that knows of these generations.
+    /// A follower that knows of these generations has reconnected.
     CameBack { id: u64, generations: Vec<Formed> },
-    /// A follower has gone, and its members with it. `said_so`: it has told, and ended its members before.
+    /// A follower has gone, and its members with it. `said_so`: it said goodbye, and ended its members
+    /// before.
     Lost { node_rank: usize, members: Vec<String>, said_so: bool },
-    /// The others have gone on without this launcher, which has been away: the launcher at `address` leads.
+    /// The other launchers have gone on without this one, which was away: the launcher at `address` leads.
     Deposed { address: SocketAddr },
 }
 

@@ -1,4 +1,4 @@
-//! The followers of a leader: who joins, what they say, and who is lost.
+//! The followers of a leader: joining, their messages, and their loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
 use crate::timeouts::launcher_silence;
 
-/// The leader says this to a follower that it has removed, should that still live.
+/// Sent to a follower that the leader has removed, in case it still lives.
 const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
 
 /// All followers, and the view that the leader keeps for them.
@@ -22,7 +22,7 @@ const GONE_ON: &str = "has gone on without this launcher, which was not heard of
 pub(crate) struct Followers {
     limits: NodeLimits,
     pub(crate) view: LauncherView,
-    /// By the ids of their launchers.
+    /// By launcher id.
     followers: BTreeMap<u64, FollowerState>,
     last_tick: Instant,
     /// Hosts that were refused because of their token.
@@ -30,14 +30,14 @@ pub(crate) struct Followers {
 }
 
 impl Followers {
-    /// The followers of a launcher that leads from the beginning of the job: none yet.
+    /// Creates the empty set of followers of a launcher that leads from the beginning of the job.
     pub(crate) fn new(limits: NodeLimits, view: LauncherView, now: Instant, out: &mut Effects) -> Followers {
         out.push(Effect::Publish(view.clone()));
         Followers { limits, view, followers: BTreeMap::new(), last_tick: now, refused: BTreeSet::new() }
     }
 
-    /// The followers of a launcher that takes over; they will come by themselves. `members` are those of the
-    /// last generation.
+    /// Creates the followers of a launcher that takes over; they will connect by themselves. `members` are
+    /// those of the last generation.
     pub(crate) fn inherit(
         limits: NodeLimits,
         view: LauncherView,
@@ -55,23 +55,22 @@ impl Followers {
         inherited
     }
 
-    /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.followers.is_empty()
     }
 
-    /// Whether the leader knows enough to decide: the job has begun, and all followers have told their
-    /// members.
+    /// Returns true if the leader knows enough to decide: the job has begun, and all followers have reported
+    /// their members.
     pub(crate) fn are_ready(&self) -> bool {
         self.has_begun() && self.followers.values().all(|follower| follower.members_told)
     }
 
-    /// Whether enough launchers have joined.
+    /// Returns true if enough launchers have joined.
     pub(crate) fn has_begun(&self) -> bool {
         self.view.initial_nodes.is_some()
     }
 
-    /// Whom the leader waits for before it can decide.
+    /// Describes the launchers that the leader waits for before it can decide.
     pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
         if !self.has_begun() {
             let came: Vec<usize> = self.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
@@ -83,12 +82,12 @@ impl Followers {
         (!self.are_ready()).then(text)
     }
 
-    /// Takes note of a host that was refused because of its token. Gives whether that is new.
+    /// Records a host that was refused because of its token. Returns true if the host is new.
     pub(crate) fn token_refused(&mut self, host: IpAddr) -> bool {
         self.refused.insert(host)
     }
 
-    /// Why the job does not begin: the rest of a sentence that begins with the job.
+    /// Describes why the job does not begin; the text completes a sentence that begins with the job.
     pub(crate) fn too_few(&self, waited: Duration) -> String {
         let (needed, came) = (self.limits.min, self.view.launchers.len());
         let verb = if came == 1 { "has" } else { "have" };
@@ -104,14 +103,14 @@ impl Followers {
         reason
     }
 
-    /// Takes note of the last generation that was granted, and publishes it.
+    /// Records the last granted generation, and publishes it.
     pub(crate) fn granted(&mut self, generation: u64, out: &mut Effects) {
         self.view.generation = generation;
         self.view_changed(out);
     }
 
-    /// Begins the job if enough launchers are there; gives the names of the workers that are started then,
-    /// `own_workers` of them by the leader.
+    /// Begins the job if enough launchers have joined. Returns the names of the workers that start then,
+    /// `own_workers` of them on the leader's node.
     pub(crate) fn begin_job(&mut self, own_workers: usize, out: &mut Effects) -> Vec<String> {
         if !self.view.begin(self.limits) {
             return Vec::new();
@@ -125,12 +124,12 @@ impl Followers {
         started
     }
 
-    /// Probes those that have been silent for too long.
+    /// Probes the followers that have been silent for too long.
     pub(crate) fn probe_the_silent(&mut self, now: Instant, out: &mut Effects) {
         if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > launcher_silence() / 3
         {
-            // This launcher has been stopped itself, and what the followers have sent meanwhile is on its
-            // way.
+            // This launcher itself was stopped, and messages that the followers have sent meanwhile are
+            // still on their way.
             self.followers.values_mut().for_each(|follower| follower.heard(now));
         }
         let silent = self.followers.iter().filter(|(_, follower)| follower.is_silent(now));
@@ -139,7 +138,7 @@ impl Followers {
         }
     }
 
-    /// Hears a launcher. Gives what has happened.
+    /// Handles a message of a launcher. Returns the events that follow.
     pub(crate) fn receive(
         &mut self,
         connection: ConnectionId,
@@ -178,7 +177,7 @@ impl Followers {
     ) -> Vec<FollowerEvent> {
         let id = connection.launcher;
         if self.followers.get(&id).is_some_and(|follower| follower.came_after(connection)) {
-            // It has given that connection up.
+            // The launcher has given up that connection.
             return Vec::new();
         }
         let Hello { address, node_rank, deferred_workers, rejoins, left } = hello;
@@ -190,7 +189,7 @@ impl Followers {
             return vec![FollowerEvent::CameBack { id, generations: known }];
         }
         if self.view.work_done && rejoins.is_none() {
-            // The launcher begins a job of its own when nobody answers.
+            // Without an answer, the launcher begins a job of its own.
             return Vec::new();
         }
         let admitted = match rejoins {
@@ -222,15 +221,15 @@ impl Followers {
         self.view_changed(out);
     }
 
-    /// Takes note that the work is done: no launcher may join any more.
+    /// Records that the work is done: no launcher may join any more.
     pub(crate) fn work_done(&mut self, out: &mut Effects) {
         if !std::mem::replace(&mut self.view.work_done, true) {
             self.view_changed(out);
         }
     }
 
-    /// A follower is not heard of any more, or this launcher was away and another one leads now: the
-    /// follower's own view tells.
+    /// Asks a follower for its view. The follower is silent, or this launcher was away and another one leads
+    /// now.
     fn probe(&mut self, id: u64, out: &mut Effects) {
         if let Some(follower) = self.followers.get_mut(&id)
             && !std::mem::replace(&mut follower.is_probed, true)
@@ -240,8 +239,8 @@ impl Followers {
         }
     }
 
-    /// Hears what a follower shows that has been probed. One whose connection has ended, and which follows
-    /// still, will come back.
+    /// Handles the view of a probed follower. A follower whose connection has ended, and whose view shows
+    /// that it still follows, will reconnect.
     pub(crate) fn probed(
         &mut self,
         id: u64,
@@ -250,7 +249,7 @@ impl Followers {
         now: Instant,
         out: &mut Effects,
     ) -> Vec<FollowerEvent> {
-        // One that has come by another connection meanwhile is there.
+        // A follower that has reconnected meanwhile is not lost.
         let follower = self.followers.get_mut(&id).filter(|follower| follower.connection() == connection);
         let Some(follower) = follower else { return Vec::new() };
         if its_view.as_ref().is_some_and(|its_view| is_deposed(&self.view, its_view)) {
@@ -274,17 +273,16 @@ impl Followers {
         vec![FollowerEvent::Lost { node_rank, members, said_so }]
     }
 
-    /// The leaders that a follower has left for good.
     pub(crate) fn left_by(&self, id: u64) -> Option<&BTreeSet<u64>> {
         self.followers.get(&id).map(|follower| &follower.left)
     }
 
-    /// The follower that has started a member; `None` for the leader's own members.
+    /// Returns the follower that has started a member; `None` for the leader's own members.
     pub(crate) fn owner(&self, member: &str) -> Option<u64> {
         self.followers.iter().find(|(_, follower)| follower.members.contains(member)).map(|(id, _)| *id)
     }
 
-    /// Sends a message to a follower that has come.
+    /// Sends a message to a follower that has connected.
     pub(crate) fn send(&mut self, id: u64, message: &ToFollower, out: &mut Effects) {
         let link = self.followers.get_mut(&id).and_then(|follower| follower.link.as_mut());
         let Some(Link { connection, sent }) = link else { return };
@@ -292,14 +290,14 @@ impl Followers {
         *sent += 1;
     }
 
-    /// Sends a message to all followers that have come.
+    /// Sends a message to all followers that have connected.
     pub(crate) fn send_all(&mut self, message: &ToFollower, out: &mut Effects) {
         for id in self.followers.keys().copied().collect::<Vec<_>>() {
             self.send(id, message, out);
         }
     }
 
-    /// Tells every follower how many of these members live on other nodes than its own.
+    /// Sends every follower the number of these members on nodes other than its own.
     pub(crate) fn tell_remote_members(&mut self, members: &BTreeSet<&str>, out: &mut Effects) {
         let mut changed = Vec::new();
         for (id, follower) in self.followers.iter_mut().filter(|(_, follower)| follower.link.is_some()) {
@@ -314,7 +312,7 @@ impl Followers {
         }
     }
 
-    /// Publishes the view for launchers that come, and sends it to those that are there.
+    /// Publishes the view for launchers that join, and sends it to all followers.
     fn view_changed(&mut self, out: &mut Effects) {
         out.push(Effect::Publish(self.view.clone()));
         let message = ToFollower::View(self.view.clone());

@@ -1,31 +1,31 @@
-//! Which generations the next one may follow, as far as a launcher knows.
+//! The generations that the next one may follow, as far as a launcher knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::arbiter::Predecessor;
 use crate::generation::{Formed, GenerationId, History};
 
-/// The generations that have been told, and what members have said of them.
+/// The announced generations, and the histories that members have reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lineage {
     told: BTreeMap<GenerationId, Formed>,
-    /// The last one that some member has formed. What was before it is over.
+    /// The last generation that some member has formed. Earlier generations are over.
     formed: Option<GenerationId>,
-    /// The identities of members whose end their own launcher has told.
+    /// Identities of members whose own launcher has reported their end.
     dead: BTreeSet<String>,
-    /// The highest number that was ever heard of.
+    /// The highest number of all generations that this launcher knows of.
     newest: u64,
 }
 
 impl Lineage {
-    /// Takes note of a generation that has been told to its members.
+    /// Records a generation that its leader has announced to its members.
     pub(crate) fn told(&mut self, formed: &Formed) {
         self.newest = self.newest.max(formed.generation);
         self.told.insert(formed.id(), formed.clone());
         self.forget_the_old();
     }
 
-    /// Takes note of what a member says that it has been in.
+    /// Records a history that a member has reported.
     pub(crate) fn heard(&mut self, history: &History) {
         let numbers = history.formed.iter().chain(&history.entered).map(|id| id.number);
         self.newest = self.newest.max(numbers.max().unwrap_or(0));
@@ -33,13 +33,13 @@ impl Lineage {
         self.forget_the_old();
     }
 
-    /// Takes note of a member's end, by its identity. Only its own launcher knows of it for certain.
+    /// Records a member's end, by its identity. Only the member's own launcher knows of it for certain.
     pub(crate) fn died(&mut self, identity: &str) {
         self.dead.insert(identity.into());
         self.forget_the_old();
     }
 
-    /// The members that are known to be dead.
+    /// Iterates over the members that are known to be dead.
     pub(crate) fn dead(&self) -> impl Iterator<Item = &String> {
         self.dead.iter()
     }
@@ -51,18 +51,19 @@ impl Lineage {
         self.dead.retain(|dead| told.values().any(|formed| formed.identities.contains(dead)));
     }
 
-    /// The highest number that was ever heard of; 0 before the first generation.
+    /// Highest number of all known generations; 0 before the first.
     pub(crate) fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// What another launcher needs to know of the generations when it leads.
+    /// Returns the generations that another launcher must know when it leads.
     pub(crate) fn generations(&self) -> Vec<Formed> {
         self.told.values().cloned().collect()
     }
 
-    /// The generations that the next one may follow, where its members have these histories: the last one
-    /// that was formed, and those that some of them have entered since, because others may have formed these.
+    /// Returns the generations that the next one may follow if its members have these histories. These are
+    /// the last formed generation, and later ones that some of these members have entered, because others
+    /// may have formed them.
     pub(crate) fn predecessors<'a>(&self, histories: impl Iterator<Item = &'a History>) -> Vec<Predecessor> {
         let mut ids: BTreeSet<GenerationId> = histories.flat_map(|history| history.entered.clone()).collect();
         let formed = self.formed.map_or(0, |id| id.number);
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(lineage.predecessors([&a, &b].into_iter()), both);
         lineage.died("c");
         assert_eq!(lineage.predecessors([&b].into_iter()), [predecessor(1, &["a", "b"])]);
-        // Somebody tells that generation 2 was formed: then b alone has nothing to go on from.
+        // A report that generation 2 was formed leaves b alone with nothing to go on from.
         lineage.heard(&History { formed: Some(id(2)), entered: Vec::new() });
         assert_eq!(lineage.predecessors([&b].into_iter()), [predecessor(2, &["a"])]);
         assert_eq!((lineage.generations().len(), lineage.newest()), (1, 2));

@@ -1,4 +1,4 @@
-//! The members of a coordinator's own node, whoever leads the job.
+//! The members of a coordinator's own node, in every role of the coordinator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +7,41 @@ use super::lineage::Lineage;
 use crate::generation::{Formed, identity};
 use crate::worker_protocol::{Arrival, Reply};
 
-/// What a coordinator knows of its own node.
+/// A coordinator's knowledge of its own node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct LocalMembers {
-    /// The members of this node that have not ended, each with its arrival while that has not been answered.
+    /// The members of this node that have not ended, each with its unanswered arrival if it has one.
     pub(crate) unanswered: BTreeMap<String, Option<Arrival>>,
-    /// What tells those that have arrived from other processes of their names, and their last arrivals.
+    /// Identity and number of the last arrival of each member that has arrived.
     arrived: BTreeMap<String, (String, u64)>,
-    /// The members whose processes have ended. What they said before may be heard later: arrivals lie in a
-    /// store until they are taken, and the end of a process is told at once.
+    /// Members whose processes have ended. Earlier messages of theirs may be handled later: arrivals stay in
+    /// a store until the coordinator takes them, while the end of a process is reported at once.
     ended: BTreeSet<String>,
-    /// The last generation that is known here.
+    /// The last generation known on this node.
     pub(crate) formed: Formed,
-    /// The generations that the next one may follow, as far as is known here.
+    /// The generations that the next one may follow, as far as this node knows.
     pub(crate) lineage: Lineage,
-    /// The leaders that this launcher has left for good.
+    /// Leaders that this launcher has left for good.
     pub(crate) left: BTreeSet<u64>,
-    /// Members on other nodes.
+    /// Number of members on other nodes.
     pub(crate) remote_members: usize,
     /// This node's rank, once it has one.
     pub(crate) node_rank: Option<usize>,
-    /// Nodes with which the job has begun, once it has.
+    /// Number of nodes with which the job began, once it has begun.
     pub(crate) initial_nodes: Option<usize>,
-    /// No more workers will be started on this node.
+    /// True if this node starts no more workers.
     pub(crate) closed: bool,
 }
 
 impl LocalMembers {
-    /// Takes note of a member that has been started here.
+    /// Records that this node has started a member.
     pub(crate) fn started(&mut self, member: &str) {
         self.ended.remove(member);
         self.unanswered.entry(member.into()).or_default();
     }
 
-    /// Takes note of a member's arrival, which the leader is to answer. False where nobody waits for an
-    /// answer: the member's process has ended, or it has lost its connection and says what has been heard
-    /// before.
+    /// Records a member's arrival, which the leader must answer. Returns false if no process waits for an
+    /// answer: the member has ended, or repeats a known arrival after it lost its connection.
     pub(crate) fn arrived(&mut self, member: &str, arrival: &Arrival) -> bool {
         if self.ended.contains(member) {
             return false;
@@ -58,7 +57,7 @@ impl LocalMembers {
         true
     }
 
-    /// Takes note of the end of a member's process.
+    /// Records the end of a member's process.
     pub(crate) fn exited(&mut self, member: &str) {
         self.ended.insert(member.into());
         self.unanswered.remove(member);
@@ -67,7 +66,7 @@ impl LocalMembers {
         }
     }
 
-    /// Whether a member of this node lives.
+    /// Returns true if a member of this node lives.
     pub(crate) fn contains(&self, member: &str) -> bool {
         self.unanswered.contains_key(member)
     }
@@ -82,7 +81,7 @@ impl LocalMembers {
         out.push(Effect::Reply { member: member.into(), arrival, reply });
     }
 
-    /// Answers all members that wait: no generation will be formed for them.
+    /// Refuses all members that wait, because no generation will be formed for them.
     pub(crate) fn refuse_all(&mut self, detached: &Detached, out: &mut Effects) {
         let waiting =
             self.unanswered.iter().filter_map(|(m, arrival)| Some((m.clone(), arrival.as_ref()?.number)));
@@ -91,7 +90,7 @@ impl LocalMembers {
         }
     }
 
-    /// Takes note of a generation that has begun.
+    /// Records a generation that has begun.
     pub(crate) fn generation_formed(&mut self, formed: Formed, out: &mut Effects) {
         let after = self.formed.generation;
         self.formed = formed.clone();
@@ -100,17 +99,17 @@ impl LocalMembers {
     }
 }
 
-/// Why a coordinator belongs to no job any more.
+/// The reason why a coordinator no longer belongs to a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Detached {
     /// The reason, as a sentence.
     pub(crate) reason: String,
-    /// Another part of the job goes on, or may.
+    /// True if another part of the job goes on, or may.
     pub(crate) superseded: bool,
 }
 
 impl Detached {
-    /// What members are told that arrive.
+    /// Returns the reply to members that arrive.
     fn reply(&self) -> Reply {
         let reason = self.reason.clone();
         if self.superseded { Reply::Superseded { reason } } else { Reply::Failed { reason } }
@@ -128,8 +127,9 @@ mod tests {
     use super::*;
     use crate::protocol::Membership;
 
-    /// Without it a generation was formed with a dead member, whose end nobody told again: the others waited
-    /// for it for ever. Found by `kolo chaos`, seed 178, by a kill 43 ms after another one.
+    /// Without this check a leader formed a generation with a dead member whose end was never reported
+    /// again, and the other members waited for it forever. `kolo chaos` found it with seed 178, by a kill 43
+    /// ms after another one.
     #[test]
     fn who_has_ended_arrives_no_more() {
         let mut local = LocalMembers::default();

@@ -1,4 +1,5 @@
-//! A worker's part of the protocol: it arrives, is assigned to a generation, and enters later ones only.
+//! A worker's part of the protocol: it arrives, receives an assignment, and enters only ever later
+//! generations.
 
 use kolo_rendezvous::Error;
 use std::time::Duration;
@@ -6,24 +7,24 @@ use std::time::Duration;
 use crate::generation::History;
 use crate::worker_protocol::{Arrival, Assignment, Reply};
 
-/// What a worker knows of its job.
+/// A worker's knowledge of its job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Membership {
     arrivals: u64,
     has_state: bool,
-    /// It is a summation server, which never holds the state.
+    /// True for a summation server, which never holds the state.
     server: bool,
-    /// Tells this process from others of its name.
+    /// Number that distinguishes this process from others of its name.
     incarnation: u64,
     history: History,
 }
 
-/// What a worker does after a reply.
+/// The worker's next step after a reply.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It forms the group of this generation, which it has entered.
     Enter(Assignment),
-    /// It arrives once more, for this reason.
+    /// It arrives again, for this reason.
     ArriveAgain(String),
     /// It cannot go on.
     End(Error),
@@ -35,8 +36,9 @@ impl Membership {
         Membership { arrivals: 0, has_state: false, server, incarnation, history: History::default() }
     }
 
-    /// The worker has left its generation for `reason`, if it was in one, and waits for the next.
-    /// `rejoin_timeout`: how long the others may take to arrive, where it has seen what their steps take.
+    /// Builds the arrival of a worker that has left its generation for `reason`, or was in none.
+    /// `rejoin_timeout` is the time that other members may take to arrive, if the worker has measured the
+    /// length of their steps.
     pub(crate) fn arrive(&mut self, reason: Option<String>, rejoin_timeout: Option<Duration>) -> Arrival {
         self.arrivals += 1;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -51,7 +53,7 @@ impl Membership {
         }
     }
 
-    /// The last arrival is answered.
+    /// Handles the reply to the last arrival.
     pub(crate) fn replied(&mut self, reply: Reply) -> Outcome {
         match reply {
             Reply::Assigned(assignment) => match self.history.enter(assignment.generation) {
@@ -70,12 +72,12 @@ impl Membership {
         }
     }
 
-    /// The worker has formed the group of the generation that it has entered.
+    /// Records that the worker has formed the group of the generation that it entered last.
     pub(crate) fn formed(&mut self) {
         self.history.formed();
     }
 
-    /// From now on the worker holds the state of the job.
+    /// Records that the worker holds the state of the job from now on.
     pub(crate) fn set_has_state(&mut self) {
         self.has_state = true;
     }

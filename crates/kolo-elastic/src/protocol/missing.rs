@@ -1,8 +1,8 @@
-//! Who is missing, in words for the user.
+//! Descriptions of missing nodes and members, for the user.
 
 use super::context::Context;
 
-/// How many nodes have come, and which have not where their ranks are given by users.
+/// States how many nodes have joined and, if users number the nodes, which ones are missing.
 pub(super) fn nodes_missing(context: &Context, came: &[usize]) -> String {
     let needed = context.limits.min;
     let verb = if came.len() == 1 { "has" } else { "have" };
@@ -14,7 +14,7 @@ pub(super) fn nodes_missing(context: &Context, came: &[usize]) -> String {
     text
 }
 
-/// Names in a row, the first ones of many.
+/// Joins names by commas; of many names only the first.
 pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     const SHOWN: usize = 8;
     let mut names: Vec<String> = names.collect();

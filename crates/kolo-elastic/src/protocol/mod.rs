@@ -1,23 +1,23 @@
-//! The protocol by which launchers agree about their workers, as a value: a state, and a function that takes
-//! an event and gives what is to be done. No clocks, sockets or threads: `driver` feeds it, and so does the
-//! model checker (`model`).
+//! The protocol by which launchers agree on their workers: a state, and a function from an event to a list
+//! of effects. It has no clocks, sockets or threads: `driver` feeds it, and so does the model checker
+//! (`model`).
 //!
 //! From the top down; no two files import each other:
 //!
 //! | file | idea |
 //! |---|---|
-//! | `role` | what a launcher does for its job: look for it, lead it, follow its leader |
+//! | `role` | the roles of a launcher in its job: looking for it, leading it, following its leader |
 //! | `follower`, `leader` | the two roles |
-//! | `followers`, `follower_state` | the followers as the leader sees them |
-//! | `claims` | a leader's questions to the arbiter |
+//! | `followers`, `follower_state` | the leader's record of its followers |
+//! | `claims` | a leader's requests to the arbiter |
 //! | `local_members` | the members of a launcher's own node |
-//! | `succession` | which launcher leads next: a pure function |
+//! | `succession` | the next leader: a pure function |
 //! | `lineage` | the generations that the next one may follow |
-//! | `worker_set` | when a generation begins and who belongs to it: a pure function |
-//! | `context` | what a launcher is told at its start |
-//! | `event`, `effect` | what goes in, and what comes out |
-//! | `missing` | whom a launcher waits for, in words |
-//! | `membership` | the other side: a worker, which arrives and is assigned |
+//! | `worker_set` | the beginning of a generation and its members: a pure function |
+//! | `context` | constants that a launcher receives at its start |
+//! | `event`, `effect` | inputs and outputs |
+//! | `missing` | descriptions of missing nodes and members, for the user |
+//! | `membership` | the other side: a worker, which arrives and receives an assignment |
 
 mod claims;
 mod context;
@@ -49,7 +49,7 @@ pub use worker_set::MembershipPolicy;
 
 use crate::events::MemberEvent;
 
-/// All that a launcher knows of its job.
+/// A launcher's knowledge of its job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LauncherState {
     pub(crate) role: Role,
@@ -57,14 +57,14 @@ pub(crate) struct LauncherState {
 }
 
 impl LauncherState {
-    /// Whether this launcher leads others.
+    /// Returns true if this launcher leads others.
     pub(crate) fn has_followers(&self) -> bool {
         let Role::Leading(leader) = &self.role else { return false };
         leader.followers.as_ref().is_some_and(|followers| !followers.is_empty())
     }
 
-    /// Whom this launcher waits for, as a sentence; `None` where it waits for nobody, or where the search for
-    /// the job tells.
+    /// Describes, as a sentence, which launchers or members this launcher waits for; `None` if it waits for
+    /// none, or if the search for the job reports it.
     pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
         match &self.role {
             Role::Leading(leader) => leader.waits_for(context),
@@ -78,7 +78,7 @@ impl LauncherState {
         LauncherState { role, local: LocalMembers::default() }
     }
 
-    /// Takes note of an event that is told at `now`, which never goes back; gives what is to be done.
+    /// Handles an event at the time `now`, which never goes back. Returns the effects.
     pub(crate) fn handle(&mut self, event: Event, now: Instant, context: &Context) -> Vec<Effect> {
         let mut out = Effects::default();
         if let Event::Member { member, event } = &event {

@@ -1,5 +1,5 @@
-//! What a coordinator does for its job: find it, lead it, or follow its leader. All changes from one to
-//! another are made here.
+//! The roles of a coordinator in its job: looking for it, leading it, or following its leader. All changes
+//! of role are made here.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) enum Role {
     Discovering,
     Leading(Box<Leader>),
     Following(Box<Follower>),
-    /// The coordinator belongs to no job any more: members that arrive are told.
+    /// The coordinator no longer belongs to a job, and refuses members that arrive.
     Detached(Detached),
 }
 
@@ -29,7 +29,7 @@ impl Role {
         Role::Leading(Box::new(Leader::new(context, None, now)))
     }
 
-    /// Does what follows from an event; gives the role from now on.
+    /// Handles an event, and returns the next role.
     pub(crate) fn handle(
         self,
         event: Event,
@@ -67,7 +67,7 @@ impl Role {
         }
     }
 
-    /// Leads the job that this launcher has begun, or follows the leader of the one that it has joined.
+    /// Leads the job that this launcher has begun, or follows the leader of the job that it has joined.
     fn begin(
         found: Found,
         now: Instant,
@@ -101,8 +101,8 @@ impl Role {
         Role::Leading(Box::new(Leader::take_over(context, followers, local, now, out)))
     }
 
-    /// Belongs to no job any more, and tells the launcher. `for_all`: the reason holds for members, too, that
-    /// do without a coordinator.
+    /// Leaves the job for good, and informs the launcher. `for_all`: the reason also holds for members that
+    /// work without a coordinator.
     fn detach(detached: Detached, for_all: bool, local: &LocalMembers, out: &mut Effects) -> Role {
         let reason = detached.reason.clone();
         log::info!("this launcher does not work together with others: {reason}");

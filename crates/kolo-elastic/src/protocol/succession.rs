@@ -1,29 +1,29 @@
-//! Which launcher leads when the leader is lost. Nowhere else is that decided.
+//! The choice of the next leader after a leader is lost. No other code makes it.
 //!
 //! All launchers have joined one leader, so their copies of the view have the same order. The first launcher
 //! after the lost one leads, and all others follow it. A launcher that can still reach the leader does not
-//! take its place: it comes to it once more. The rule needs no votes, so when the network is cut both sides
-//! have a leader. That does no harm: the arbiter lets one of them form a generation. A leader that hears that
-//! another one has been granted a later generation than its own stops ([`is_deposed`]).
+//! replace it, but reconnects. The rule needs no votes, so both sides have a leader when the network is cut.
+//! That does no harm: the arbiter lets only one of them form a generation. A leader stops when it learns
+//! that another one was granted a later generation ([`is_deposed`]).
 
 use crate::launcher_view::{LauncherInfo, LauncherView};
 
-/// A launcher comes so often to a leader that answers and does not welcome it.
+/// Maximum number of connections to a leader that answers and does not welcome the launcher.
 const TRIES: u32 = 3;
 
-/// What a leader shows to a probe after the connection to it has broken, or has not come about.
+/// A leader's answer to a probe after the connection to it has broken, or could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderAnswer {
     /// It does not answer, or belongs to another job.
     Nothing,
     /// It leads.
     Leads,
-    /// It follows another one: the leader before it, which it has not lost.
+    /// It follows another launcher: the leader before it, which it has not lost.
     Follows,
 }
 
 impl LeaderAnswer {
-    /// What the leader of `view` answers.
+    /// Classifies the answer of the leader of `view`.
     pub(crate) fn of(view: &LauncherView, answer: Option<LauncherView>) -> LeaderAnswer {
         let leader = |view: &LauncherView| view.leader().map(|leader| leader.id);
         match answer {
@@ -34,38 +34,38 @@ impl LeaderAnswer {
     }
 }
 
-/// What a launcher knows when its connection to the leader has broken.
+/// A launcher's knowledge when its connection to the leader has broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaderLoss {
-    /// What the leader answers to a probe.
+    /// The leader's answer to a probe.
     pub(crate) answer: LeaderAnswer,
-    /// The launcher has come to the leader so often since that has welcomed it last.
+    /// Number of connections to the leader since it last welcomed the launcher.
     pub(crate) tries: u32,
-    /// A generation has been formed.
+    /// True if a generation has been formed.
     pub(crate) job_runs: bool,
-    /// Nodes have ranks that users give, so that node 0 begins the job and may be started again.
+    /// True if users number the nodes: node 0 then begins the job, and may be restarted.
     pub(crate) ranks_given: bool,
-    /// Members of this launcher's node wait for an assignment. Where none does, the program may know nothing
-    /// of elastic jobs.
+    /// True if members of this launcher's node wait for an assignment. If none does, the program may not
+    /// support elastic jobs.
     pub(crate) members_wait: bool,
 }
 
-/// What a launcher does after it has lost its leader.
+/// A launcher's next step after it has lost its leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     /// This launcher leads, with this view.
     Lead(LauncherView),
-    /// The launcher goes to this leader, which may be the one that it has lost; this is the view until it has
-    /// sent its own.
+    /// The launcher connects to this leader, possibly the lost one, and keeps this view until the leader
+    /// sends its own.
     Follow { leader: LauncherInfo, view: LauncherView },
-    /// Nothing has been lost: it looks for the job once more.
+    /// Nothing has been lost: the launcher looks for the job again.
     Rediscover,
-    /// It cannot go on, and its members neither.
+    /// Neither the launcher nor its members can go on.
     Detach,
 }
 
-/// Decides what launcher `own` does after it has lost the leader of `view`; gives the decision and its
-/// reason.
+/// Decides the next step of launcher `own` after it has lost the leader of `view`. Returns the decision and
+/// its reason.
 pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succession, String) {
     let Some(lost) = view.leader() else {
         return (Succession::Detach, "it knows of no leader".into());
@@ -104,8 +104,8 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
     }
 }
 
-/// Whether a leader with the view `own` must stop, because another one has led the same job to a later
-/// generation.
+/// Returns true if a leader with the view `own` must stop, because another one has led the same job to a
+/// later generation.
 pub(crate) fn is_deposed(own: &LauncherView, other: &LauncherView) -> bool {
     other.job_id == own.job_id && other.generation > own.generation
 }

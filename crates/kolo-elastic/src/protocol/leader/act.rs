@@ -1,4 +1,4 @@
-//! What a leader says to members and followers once it has decided.
+//! A leader's messages to members and followers after a decision.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,7 @@ impl Leader {
         log::debug!("{reason}: generation {generation} of {} members", candidates.len());
         let id = GenerationId { number: generation, leader };
         let members: Vec<String> = candidates.iter().map(|candidate| candidate.member.clone()).collect();
-        // Followers hear of the generation before its members do: whoever leads next must know where its
+        // Followers learn of the generation before its members do: the next leader must know where its
         // members are.
         let state_held = self.workers.state_was_held();
         let identities = self.identities_of(candidates);
@@ -83,7 +83,7 @@ impl Leader {
         });
     }
 
-    /// Has a member killed by the launcher that has started it.
+    /// Asks the launcher that has started a member to kill it.
     pub(super) fn evict(&mut self, member: String, out: &mut Effects) {
         self.evicted.insert(member.clone());
         match (self.owner(&member), &mut self.followers) {
@@ -92,7 +92,7 @@ impl Leader {
         }
     }
 
-    /// Answers the arrival of each candidate, by its place in the list.
+    /// Answers the arrival of each candidate, by its position in the list.
     pub(super) fn reply(
         &mut self,
         local: &mut LocalMembers,

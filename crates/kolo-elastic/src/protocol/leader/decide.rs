@@ -1,4 +1,4 @@
-//! What follows from all that a leader knows: who is asked, and what is claimed.
+//! A leader's decisions, and its claims on generations.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::protocol::worker_set::{Action, Candidate};
 use crate::worker_protocol::Reply;
 
 impl Leader {
-    /// Does what follows from all that is known now.
+    /// Decides from everything that the leader knows now.
     pub(super) fn tick(
         &mut self,
         now: Instant,
@@ -38,7 +38,7 @@ impl Leader {
             }
         }
         self.count_remote_members(local, out);
-        // Other launchers may start more workers.
+        // While there are followers, they may start more workers.
         if local.closed && self.followers.as_ref().is_none_or(Followers::is_empty) {
             self.workers.close();
         }
@@ -70,8 +70,8 @@ impl Leader {
         }
     }
 
-    /// Claims the next generation for these members; gives its store when it may be formed now. Where another
-    /// leader goes on, or may, this one gives up.
+    /// Claims the next generation for these members. Returns its store if it may be formed now. The leader
+    /// gives up if another one goes on, or may.
     fn claim(
         &mut self,
         context: &Context,
@@ -105,7 +105,7 @@ impl Leader {
         }
     }
 
-    /// The leaders that the candidates' launchers have left for good.
+    /// Returns the leaders that the candidates' launchers have left for good.
     fn abandoned_by(&self, candidates: &[Candidate], local: &LocalMembers) -> BTreeSet<(String, u64)> {
         let mut abandoned = BTreeSet::new();
         for Candidate { member, .. } in candidates {

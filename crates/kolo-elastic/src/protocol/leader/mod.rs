@@ -1,10 +1,11 @@
-//! The leader of a job: the coordinator that hears of the members of all nodes, and decides about them.
+//! The leader of a job: the coordinator that receives the events of the members of all nodes, and decides
+//! about them.
 //!
 //! | file | idea |
 //! |---|---|
-//! | `state` | what it knows, and how that changes with what it hears |
-//! | `decide` | what follows: who is asked, what is claimed |
-//! | `act` | what it says to members and followers once it has decided |
+//! | `state` | the leader's knowledge, and its changes with events |
+//! | `decide` | decisions, and claims on generations |
+//! | `act` | messages to members and followers after a decision |
 
 mod act;
 mod decide;

@@ -1,4 +1,4 @@
-//! What a leader knows, and how that changes with what it hears.
+//! A leader's knowledge, and its changes with events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -26,22 +26,22 @@ pub(crate) struct Leader {
     /// The generations that the next one may follow.
     pub(super) lineage: Lineage,
     pub(super) claims: Claims,
-    /// What tells members that have arrived from other processes of their names.
+    /// Identities of the members that have arrived, by name.
     pub(super) identities: BTreeMap<String, String>,
-    /// The launchers of other nodes, where there may be some.
+    /// The launchers of other nodes; `None` for a job of one node.
     pub(crate) followers: Option<Followers>,
-    /// Workers that are started on this node when the job begins.
+    /// Number of workers that this node starts when the job begins.
     pub(super) deferred_workers: usize,
-    /// Members that were to be killed, and have not ended as far as is known.
+    /// Evicted members that have not ended, as far as the leader knows.
     pub(super) evicted: BTreeSet<String>,
-    /// The reason of the last decision, so that the log has it once.
+    /// Reason of the last decision, kept so that it is logged only once.
     pub(super) last_reason: String,
-    /// When the leader gave up, and why.
+    /// Time and reason of giving up.
     pub(super) given_up: Option<(Instant, Detached)>,
 }
 
 impl Leader {
-    /// The leader of a job that begins.
+    /// Creates the leader of a job that begins.
     pub(crate) fn new(context: &Context, followers: Option<Followers>, now: Instant) -> Leader {
         Leader {
             workers: WorkerSet::new(context.policy, now),
@@ -56,7 +56,7 @@ impl Leader {
         }
     }
 
-    /// The leader of a job that another launcher has led until now.
+    /// Creates the leader of a job that another launcher has led until now.
     pub(crate) fn take_over(
         context: &Context,
         followers: Followers,
@@ -75,7 +75,7 @@ impl Leader {
             if node_rank.is_none_or(|rank| !nodes.contains(&rank)) {
                 workers.exited(member, Some("was lost with its launcher"), now);
             }
-            // Of this node's members the new leader knows more than the last one.
+            // The new leader knows more about the members of its own node than the last one did.
             if node_rank == local.node_rank && !local.contains(member) {
                 workers.exited(member, None, now);
                 lineage.died(identity);
@@ -89,8 +89,8 @@ impl Leader {
         leader
     }
 
-    /// Has those killed whom the last leader wanted to be. Those of other nodes are when their launchers tell
-    /// of them.
+    /// Evicts the members of this node that the last leader has evicted. Members of other nodes follow when
+    /// their launchers report them.
     fn inherit_evicted(&mut self, local: &LocalMembers, out: &mut Effects) {
         for member in &local.formed.evicted {
             if local.contains(member) {
@@ -101,7 +101,7 @@ impl Leader {
         }
     }
 
-    /// Learns of the members of this node that have come before it led.
+    /// Records the members of this node that arrived before this launcher led.
     pub(crate) fn meet_local_members(&mut self, local: &LocalMembers, now: Instant) {
         for (member, unanswered) in &local.unanswered {
             self.workers.started(member);
@@ -111,8 +111,7 @@ impl Leader {
         }
     }
 
-    /// Takes note of what has happened; decides what follows from all that is known when time has passed or
-    /// the arbiter has answered.
+    /// Handles an event, and decides when time has passed or the arbiter has answered.
     ///
     /// # Errors
     ///
@@ -152,9 +151,9 @@ impl Leader {
             }
             Event::Tick => self.tick(now, context, local, out),
             Event::End => self.say_goodbye(out),
-            // The next tick acts on it, whoever led when it happened.
+            // The next tick handles it, in whatever role the event found the launcher.
             Event::Closed => {}
-            // What a launcher hears that looks for a leader, or follows one.
+            // Events of a launcher that looks for a leader, or follows one.
             Event::Found(_)
             | Event::NotFound { .. }
             | Event::Welcomed
@@ -165,12 +164,13 @@ impl Leader {
         Ok(())
     }
 
-    /// Takes note of what has happened to a member of any node.
+    /// Records an event of a member of any node.
     fn member_event(&mut self, member: &str, event: MemberEvent, now: Instant, out: &mut Effects) {
         match event {
             MemberEvent::Started => {
                 self.workers.started(member);
-                // Its launcher tells of it again, so it has not been killed: the request was lost.
+                // The member's launcher reports it again, so it still lives: the request to kill it was
+                // lost.
                 if self.evicted.contains(member) {
                     self.evict(member.into(), out);
                 }
@@ -201,7 +201,7 @@ impl Leader {
         }
     }
 
-    /// The member's own launcher says that its process has ended.
+    /// Records a report of the member's own launcher that its process has ended.
     fn has_ended(&mut self, member: &str) {
         self.evicted.remove(member);
         if let Some(identity) = self.identities.remove(member) {
@@ -209,7 +209,7 @@ impl Leader {
         }
     }
 
-    /// Those of the member's generation hear at once that it has failed.
+    /// Records an exit; the other members of its generation learn of a failure at once.
     fn exited(&mut self, member: &str, exit: &MemberExit, now: Instant, out: &mut Effects) {
         let failure = match exit {
             MemberExit::Clean => None,
@@ -221,7 +221,7 @@ impl Leader {
         }
     }
 
-    /// Whom this launcher waits for before the next generation.
+    /// Describes the launchers or members that this launcher waits for before the next generation.
     pub(crate) fn waits_for(&self, context: &Context) -> Option<String> {
         if self.given_up.is_some() {
             return None;
@@ -230,12 +230,12 @@ impl Leader {
         followers.or_else(|| self.workers.waits_for())
     }
 
-    /// Whether all members of the last generation have ended well.
+    /// Returns true if all members of the last generation have ended well.
     pub(crate) fn is_finished(&self) -> bool {
         self.workers.is_finished()
     }
 
-    /// Tells the followers that this launcher ends, and its members have.
+    /// Informs the followers that this launcher ends, and which members have ended.
     fn say_goodbye(&mut self, out: &mut Effects) {
         let ended = self.lineage.dead().chain(self.identities.values()).cloned().collect();
         self.send_all(&ToFollower::Goodbye { ended }, out);
@@ -254,7 +254,8 @@ impl Leader {
                     self.lineage.told(formed);
                     self.workers.has_been(formed);
                 }
-                // It may have been away when these were told, and must know them if it leads next.
+                // The follower may have been away when these were announced, and must know them if it leads
+                // next.
                 for formed in self.lineage.generations() {
                     self.followers
                         .iter_mut()

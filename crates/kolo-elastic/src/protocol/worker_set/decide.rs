@@ -1,17 +1,18 @@
-//! What is to be done about the workers of a job: a pure function of what is known of them, and of the time.
+//! Decisions about the workers of a job: a pure function of the recorded workers and the time.
 
 use std::time::{Duration, Instant};
 
 use super::action::{Action, Decision};
 use super::state::{Status, WorkerRecord, WorkerSet};
 
-/// A process counts as one that works for so long after it was seen to.
+/// Time for which a process counts as working after it was last seen to work.
 const WORKING_FOR: Duration = Duration::from_secs(5);
-/// A member whose process works is waited for so many times longer: it may evaluate, or write a checkpoint.
+/// Factor by which the timeout grows for a member whose process works: it may evaluate, or write a
+/// checkpoint.
 const WORKING_FACTOR: u32 = 10;
 
 impl WorkerSet {
-    /// What is to be done now, and why. [`WorkerSet::apply`] takes note that it is done.
+    /// Decides the next action, with its reason. [`WorkerSet::apply`] records it.
     pub(crate) fn decide(&self, now: Instant) -> Decision {
         let count = |is: fn(Status) -> bool| self.workers.values().filter(|worker| is(worker.status)).count();
         let waiting = count(|status| matches!(status, Status::Waiting(_)));
@@ -41,7 +42,7 @@ impl WorkerSet {
         }
     }
 
-    /// The first generation waits for all workers that have been started, but not for ever.
+    /// The first generation waits for all workers that have started, but not forever.
     fn decide_first(&self, started: usize, enough: bool, now: Instant) -> Decision {
         let late = now >= self.created + self.policy.start_timeout;
         match (started, enough) {
@@ -53,8 +54,8 @@ impl WorkerSet {
         }
     }
 
-    /// Whether no worker holds the state of the job, as far as is known. Until one has told that it does,
-    /// those that were in a generation count as its holders.
+    /// Returns true if no known worker holds the state of the job. Until one has reported that it holds the
+    /// state, those that were in a generation count as holders.
     fn is_state_lost(&self) -> bool {
         let holds: fn(&WorkerRecord) -> bool = match self.state_was_held {
             true => |worker| worker.has_state,
@@ -73,14 +74,14 @@ impl WorkerSet {
         Decision::new(Action::GiveUp { candidates, present, waited }, reason)
     }
 
-    /// Those who wait and train.
+    /// Number of waiting members that train.
     pub(super) fn present(&self) -> usize {
         let trains =
             |worker: &&WorkerRecord| !worker.is_server && matches!(worker.status, Status::Waiting(_));
         self.workers.values().filter(trains).count()
     }
 
-    /// Evicts those that the others have waited for too long.
+    /// Evicts the members that the others have waited for too long.
     fn evict_hung(&self, now: Instant, waited: Duration) -> Decision {
         let timeout = self.rejoin_timeout.unwrap_or(self.policy.rejoin_timeout);
         let longest = timeout.max(self.policy.rejoin_timeout).saturating_mul(WORKING_FACTOR);

@@ -1,7 +1,7 @@
-//! Which workers are there, and when they form a generation: the leader's decisions, without its connections.
+//! The known workers, and the generations that they form: the leader's decisions, without its connections.
 //!
-//! The leader tells a [`WorkerSet`] what it hears of members. [`WorkerSet::decide`] is a pure function of
-//! that and of the time: it returns an [`Action`] and its reason. [`WorkerSet::apply`] takes note that the
+//! The leader passes all events of members to a [`WorkerSet`]. [`WorkerSet::decide`] is a pure function of
+//! them and of the time: it returns an [`Action`] and its reason. [`WorkerSet::apply`] records that the
 //! leader acts on it.
 
 mod action;

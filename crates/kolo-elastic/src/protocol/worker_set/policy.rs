@@ -1,17 +1,17 @@
-//! By what a leader decides when a generation begins, and who is hung.
+//! Limits that decide when a generation begins and which members count as hung.
 
 use std::time::Duration;
 
 /// The sizes and times by which generations form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MembershipPolicy {
-    /// A generation has at least so many members.
+    /// Minimum number of members of a generation.
     pub min_members: usize,
-    /// The first generation waits so long for members that have been started; then it begins without them.
+    /// Time that the first generation waits for members that have started; then it begins without them.
     pub start_timeout: Duration,
-    /// A member that does not arrive within this time after its generation has ended counts as hung. Members
-    /// that have arrived may know better, from what their steps take.
+    /// Time after the end of a generation within which its members must arrive; a later member counts as
+    /// hung. Members that have arrived may suggest another time, from the length of their steps.
     pub rejoin_timeout: Duration,
-    /// Too few members wait so long for others before the job ends.
+    /// Time that too few members wait for others before the job ends.
     pub too_few_timeout: Duration,
 }

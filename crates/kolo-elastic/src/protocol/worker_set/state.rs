@@ -1,4 +1,4 @@
-//! What is known of the workers of a job.
+//! The leader's record of the workers of a job.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,18 +7,18 @@ use super::action::{Action, Candidate, Decision};
 use super::policy::MembershipPolicy;
 use crate::generation::{Formed, History};
 
-/// A process that took so much CPU time between two reports, which are about a second apart, works; one that
-/// only waits takes less.
+/// CPU time between two reports, about a second apart, from which a process counts as working; a process
+/// that only waits uses less.
 const WORKING_CPU_TIME: Duration = Duration::from_millis(100);
 
-/// Where a worker stands between two generations.
+/// A worker's status between two generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Status {
-    /// The worker has been started, and has not arrived yet.
+    /// The worker has started, and has not arrived yet.
     Started,
     /// The worker waits for an assignment; the number of its arrival.
     Waiting(u64),
-    /// The worker is in the generation that runs, or has not come back from the one that has ended.
+    /// The worker is in the running generation, or has not come back from the ended one.
     Participating,
 }
 
@@ -28,16 +28,16 @@ pub(super) struct WorkerRecord {
     pub(super) status: Status,
     /// The worker's rank in the last generation it was in.
     pub(super) last_rank: Option<usize>,
-    /// How many workers had been heard of before it.
+    /// Position of the worker in the order of first reports.
     first_heard: u64,
-    /// The CPU time that its process had taken when it was last seen to work, and when that was.
+    /// The CPU time of its process when it was last seen to work, and the time of that report.
     pub(super) last_worked: Option<(Duration, Instant)>,
-    /// The worker has told that it holds the state of the job.
+    /// True if the worker has reported that it holds the state of the job.
     pub(super) has_state: bool,
-    /// It is a summation server: it does not count as one of the members that a job needs, and its rank
-    /// follows those of all that train.
+    /// True for a summation server: it does not count towards the members that a job needs, and its rank
+    /// follows those of all members that train.
     pub(super) is_server: bool,
-    /// The generations that it has been in, as it has told.
+    /// The generations that the worker has been in, by its own report.
     history: History,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct WorkerRecord {
 pub(super) struct Ended {
     pub(super) at: Instant,
     pub(super) reason: String,
-    /// The reason is a member's, which may have seen no more of it than a connection that broke.
+    /// True if a member gave the reason, which may have seen no more than a broken connection.
     is_guess: bool,
 }
 
@@ -55,19 +55,19 @@ pub(super) struct Ended {
 pub(crate) struct WorkerSet {
     pub(super) policy: MembershipPolicy,
     pub(super) created: Instant,
-    /// By their names.
+    /// By name.
     pub(super) workers: BTreeMap<String, WorkerRecord>,
     heard_of: u64,
-    /// The number of the last generation; 0 before the first.
+    /// Number of the last generation; 0 before the first.
     pub(super) generation: u64,
-    /// How that generation ended; `None` while it runs.
+    /// The end of that generation; `None` while it runs.
     pub(super) ended: Option<Ended>,
     pub(super) regroup_requested: bool,
-    /// Nobody else will be started.
+    /// True if no more workers will start.
     pub(super) closed: bool,
-    /// Some worker has held the state of the job.
+    /// True if some worker has held the state of the job.
     pub(super) state_was_held: bool,
-    /// The longest time that a worker which has come back would wait for the others.
+    /// The longest of the times that the returned workers would wait for the others.
     pub(super) rejoin_timeout: Option<Duration>,
 }
 
@@ -88,8 +88,8 @@ impl WorkerSet {
         }
     }
 
-    /// The workers of a job that another leader has led to this generation. That has ended for `reason`,
-    /// because the last leader served its store.
+    /// The workers of a job that another leader has led to this generation. The generation has ended for
+    /// `reason`, because the last leader served its store.
     pub(crate) fn resume(policy: MembershipPolicy, last: &Formed, reason: &str, now: Instant) -> Self {
         let mut set = WorkerSet::new(policy, now);
         for (rank, member) in last.members.iter().enumerate() {
@@ -103,33 +103,32 @@ impl WorkerSet {
         set
     }
 
-    /// Whether some worker has told that it holds the state of the job.
     pub(crate) fn state_was_held(&self) -> bool {
         self.state_was_held
     }
 
-    /// The number of the last generation; 0 before the first.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Takes note of a generation that another launcher knows of.
+    /// Records a generation that another launcher knows of.
     pub(crate) fn has_been(&mut self, formed: &Formed) {
         self.generation = self.generation.max(formed.generation);
         self.state_was_held |= formed.state_held;
     }
 
-    /// The next generation gets this number, which is above that of the last one.
+    /// Sets the number of the next generation, which is above that of the last one.
     pub(crate) fn granted(&mut self, next: u64) {
         self.generation = self.generation.max(next.saturating_sub(1));
     }
 
-    /// The names of all workers that have been started and have not ended.
+    /// Names of all workers that have started and have not ended.
     pub(crate) fn members(&self) -> impl Iterator<Item = &str> {
         self.workers.keys().map(String::as_str)
     }
 
-    /// Whether all members of the last generation have ended well: newcomers have nothing to do any more.
+    /// Returns true if all members of the last generation have ended well: newcomers then have nothing left
+    /// to do.
     pub(crate) fn is_finished(&self) -> bool {
         self.generation > 0 && self.ended.is_none() && self.workers.values().all(|w| w.last_rank.is_none())
     }
@@ -148,18 +147,18 @@ impl WorkerSet {
         self.workers.entry(member.into()).or_insert(started)
     }
 
-    /// A member has been started. A member that is known already changes nothing.
+    /// Records that a member has started. Has no effect on a known member.
     pub(crate) fn started(&mut self, member: &str) {
         self.record(member);
     }
 
-    /// No more members will be started.
+    /// Records that no more members will start.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// A member waits for an assignment, for the `arrival`th time. If it comes from the running generation,
-    /// that has ended for `reason`.
+    /// Records that a member waits for an assignment, with its arrival number. If it comes from the running
+    /// generation, that generation has ended for `reason`.
     pub(crate) fn arrived(&mut self, member: &str, arrival: u64, reason: Option<String>, now: Instant) {
         let worker = self.record(member);
         let before = std::mem::replace(&mut worker.status, Status::Waiting(arrival));
@@ -169,33 +168,33 @@ impl WorkerSet {
         }
     }
 
-    /// A member that has arrived holds the state of the job.
+    /// Records that a member holds the state of the job.
     pub(crate) fn holds_state(&mut self, member: &str) {
         self.record(member).has_state = true;
         self.state_was_held = true;
     }
 
-    /// A member that has arrived tells which generations it has been in.
+    /// Records the generations that a member reports.
     pub(crate) fn has_been_in(&mut self, member: &str, history: History) {
         self.record(member).history = history;
     }
 
-    /// Which generations these candidates have been in.
+    /// Histories of these candidates.
     pub(crate) fn histories<'a>(&'a self, candidates: &'a [Candidate]) -> impl Iterator<Item = &'a History> {
         candidates.iter().filter_map(|candidate| Some(&self.workers.get(&candidate.member)?.history))
     }
 
-    /// A member that has arrived is a summation server.
+    /// Records that a member is a summation server.
     pub(crate) fn is_server(&mut self, member: &str) {
         self.record(member).is_server = true;
     }
 
-    /// A member that has come back would wait so long for those who have not.
+    /// Records the time that a member which has come back would wait for the others.
     pub(crate) fn suggest_rejoin_timeout(&mut self, timeout: Duration) {
         self.rejoin_timeout = self.rejoin_timeout.max(Some(timeout));
     }
 
-    /// A member's process has taken so much CPU time since it began.
+    /// Records the CPU time that a member's process has used since it began.
     pub(crate) fn took_cpu_time(&mut self, member: &str, total: Duration, now: Instant) {
         if let Some(worker) = self.workers.get_mut(member)
             && worker.last_worked.is_none_or(|(before, _)| total >= before + WORKING_CPU_TIME)
@@ -204,8 +203,8 @@ impl WorkerSet {
         }
     }
 
-    /// A member's process has ended; `failure` says how, if not well. Gives its rank if it was in the running
-    /// generation.
+    /// Records the end of a member's process; `failure` describes an end that was not clean. Returns its
+    /// rank if it was in the running generation.
     pub(crate) fn exited(&mut self, member: &str, failure: Option<&str>, now: Instant) -> Option<usize> {
         let worker = self.workers.remove(member)?;
         let rank = worker.last_rank.filter(|_| worker.status == Status::Participating)?;
@@ -215,7 +214,7 @@ impl WorkerSet {
         Some(rank)
     }
 
-    /// A generation ends for the first reason that a leader or a launcher gives, or else for the first guess.
+    /// Keeps the first reason that a leader or a launcher gives, or else the first guess.
     fn end_generation(&mut self, now: Instant, reason: String) {
         let at = self.ended.as_ref().map_or(now, |ended| ended.at);
         if self.ended.as_ref().is_none_or(|ended| ended.is_guess) {
@@ -223,8 +222,8 @@ impl WorkerSet {
         }
     }
 
-    /// Those who wait: servers last, and first those who have been in a generation, in the order of their
-    /// ranks.
+    /// The waiting members: servers last, and before them members that have been in a generation first, by
+    /// rank.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let waiting = |(member, worker): (&String, &WorkerRecord)| match worker.status {
             Status::Waiting(arrival) => {
@@ -239,7 +238,7 @@ impl WorkerSet {
         candidates.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// Takes note that the leader acts on a decision.
+    /// Records that the leader acts on a decision.
     pub(crate) fn apply(&mut self, decision: &Decision, now: Instant) {
         match &decision.action {
             Action::Wait => {}

@@ -1,4 +1,4 @@
-//! The leader's decisions, one by one: what happened, what time it is, what follows.
+//! Tests of the leader's decisions, one by one: events, a time, and the decision.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ const POLICY: MembershipPolicy = MembershipPolicy {
     too_few_timeout: Duration::from_secs(50),
 };
 
-/// Decides and takes note of it, as the leader does.
+/// Decides and applies the decision, as the leader does.
 fn step(set: &mut WorkerSet, now: Instant) -> Decision {
     let decision = set.decide(now);
     set.apply(&decision, now);
     decision
 }
 
-/// Decides as [`step`]; gives the action alone.
+/// Calls [`step`] and returns the action alone.
 fn act(set: &mut WorkerSet, now: Instant) -> Action {
     step(set, now).action
 }
 
-/// Asserts that nothing is to be done now, for this reason.
+/// Asserts that the leader waits now, for this reason.
 fn assert_waits(set: &mut WorkerSet, now: Instant, reason: &str) {
     assert_eq!(step(set, now), Decision::new(Action::Wait, reason));
 }
@@ -34,7 +34,7 @@ const NOT_STARTED: &str = "not all members that were started have arrived";
 const NOT_BACK: &str = "members of the last generation have not come back";
 const TOO_FEW: &str = "too few members wait for a generation";
 
-/// A generation of these members, in which nobody has told that it holds the state.
+/// A generation of these members, none of which has reported that it holds the state.
 fn formed(generation: u64, members: &[&str]) -> Formed {
     let members = members.iter().map(|member| member.to_string()).collect();
     Formed { generation, members, ..Formed::default() }
@@ -126,7 +126,8 @@ fn one_that_works_is_waited_for_longer() {
     let (now, seconds) = (Instant::now(), Duration::from_secs);
     let mut set = participating(3, now);
     set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
-    // A second of work in each second, and the little that a process takes which only waits.
+    // Member 1 works a second in each second; member 2 uses the little CPU time of a process that only
+    // waits.
     for second in 0..=20 {
         set.took_cpu_time("1", seconds(second), now + seconds(second));
         set.took_cpu_time("2", Duration::from_millis(second), now + seconds(second));
@@ -153,7 +154,7 @@ fn those_who_are_back_know_how_long_to_wait() {
         }
         assert_waits(&mut set, now + Duration::from_secs(wait) / 2, NOT_BACK);
         assert_eq!(act(&mut set, now + Duration::from_secs(wait)), Action::Evict(vec!["2".into()]));
-        // The next generation's members have not said anything yet.
+        // The members of the next generation have not suggested a time yet.
         assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
         set.arrived("0", 3, Some("rank 1 did not take part".into()), now);
         assert_waits(&mut set, now + POLICY.rejoin_timeout / 2, NOT_BACK);
@@ -172,7 +173,7 @@ fn too_few_wait_and_then_give_up() {
     let waited = POLICY.too_few_timeout;
     assert_eq!(act(&mut set, now + waited), Action::GiveUp { candidates, present: 1, waited });
 
-    // Nobody else will come, once the one that is on its way has ended.
+    // Nobody else will come once the worker that is on its way has ended.
     let mut set = participating(2, now);
     set.started("new");
     set.exited("0", Some("was killed"), now);
@@ -236,7 +237,7 @@ fn a_newcomer_may_be_too_late() {
 fn another_coordinator_goes_on_where_the_last_one_ended() {
     let now = Instant::now();
     let mut set = WorkerSet::resume(POLICY, &formed(4, &["0", "1", "2"]), "the leader has ended", now);
-    // Those of the leader end with it; the others know nothing of each other yet.
+    // The leader's own members end with it; the others know nothing of each other yet.
     set.exited("0", Some("was lost"), now);
     set.arrived("2", 5, Some("rank 0 died".into()), now);
     assert_waits(&mut set, now, NOT_BACK);
@@ -263,7 +264,7 @@ fn a_later_generation_that_others_know_of_counts() {
     assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
     assert_eq!(set.generation(), 7);
 
-    // A leader that has taken over knows of the generation, and not of its members.
+    // A leader that has taken over knows of the generation, but not of its members.
     let mut set = WorkerSet::resume(POLICY, &formed(0, &[]), "", now);
     set.has_been(&formed(6, &[]));
     set.arrived("0", 2, None, now);
@@ -277,8 +278,8 @@ fn a_later_generation_that_others_know_of_counts() {
 #[test]
 fn a_leader_that_takes_over_knows_that_the_state_was_held() {
     let now = Instant::now();
-    // Generation 2 began with a newcomer, and the leader has died with all that held the state before the
-    // newcomer got any.
+    // Generation 2 began with a newcomer, and the leader died with all members that held the state before
+    // the newcomer got it.
     let last = Formed { state_held: true, ..formed(2, &["0", "1", "new"]) };
     let mut set = WorkerSet::resume(POLICY, &last, "the leading launcher was lost", now);
     set.exited("0", Some("was lost with its launcher"), now);
@@ -319,13 +320,13 @@ fn an_assignment_is_not_the_state() {
         set.holds_state(member);
     }
     assert_eq!(step(&mut set, now), form(&[("0", 2), ("1", 2), ("new", 1)], "members come or go"));
-    // Before the new one has got anything.
+    // Before the newcomer has got the state.
     set.exited("0", Some("was killed"), now);
     set.exited("1", Some("was killed"), now);
     set.arrived("new", 2, Some("rank 0 was killed".into()), now);
     assert_eq!(act(&mut set, now), Action::ReportStateLost(vec![candidate("new", 2)]));
 
-    // Nobody has had any in a generation that has not come about.
+    // A generation that was never formed gives the state to no member.
     let mut set = participating(3, now);
     set.exited("0", Some("was killed"), now);
     ["1", "2"].iter().for_each(|member| set.arrived(member, 2, None, now));
@@ -361,7 +362,7 @@ fn servers_follow_the_workers_and_are_none_of_them() {
         }
     }
     assert_eq!(step(&mut set, now), form(&[("a", 1), ("b", 1), ("s", 1)], "the job begins"));
-    // A server that has died is a member that has died; one that comes has a rank behind a new worker's.
+    // A dead server counts as a dead member; a new server ranks behind a new worker.
     set.exited("s", Some("was killed"), now);
     ["t", "c"].iter().for_each(|member| set.started(member));
     set.arrived("t", 1, None, now);
@@ -375,7 +376,7 @@ fn servers_follow_the_workers_and_are_none_of_them() {
     }
     ["c", "t"].iter().for_each(|member| set.arrived(member, 3, None, now));
     assert_waits(&mut set, now, TOO_FEW);
-    // Nobody holds the state any more.
+    // No member holds the state any more.
     set.exited("c", Some("was killed"), now);
     assert!(matches!(act(&mut set, now), Action::ReportStateLost(left) if left == [candidate("t", 3)]));
 }

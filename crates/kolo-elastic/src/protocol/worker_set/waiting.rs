@@ -1,11 +1,11 @@
-//! Whom the workers that wait for a generation wait for.
+//! Description of the members that the waiting workers wait for.
 
 use super::state::{Status, WorkerSet};
 use crate::protocol::missing::list;
 
 impl WorkerSet {
-    /// Whom those wait for that wait for an assignment, as a sentence; `None` where none waits, or the next
-    /// generation can be formed.
+    /// Describes, as a sentence, which members the waiting workers wait for; `None` if no worker waits, or
+    /// the next generation can be formed.
     pub(crate) fn waits_for(&self) -> Option<String> {
         let names = |is: fn(Status) -> bool| {
             self.workers.iter().filter(move |(_, worker)| is(worker.status)).map(|(member, _)| member.clone())
