@@ -1,13 +1,14 @@
-//! Generations recorded in an etcd cluster, over the JSON gateway that etcd 3.3 and later serves beside gRPC.
+//! Generations recorded in an etcd cluster, over the JSON gateway that etcd 3.3 and later serves beside
+//! gRPC.
 //!
 //! | key | value |
 //! |---|---|
-//! | `kolo/<job>/begun` | there since the job has begun: whoever sees it asks the same cluster |
+//! | `kolo/<job>/begun` | exists once the job has begun: a launcher that sees it uses the same cluster |
 //! | `kolo/<job>/generation` | the record of the last generation |
 //!
-//! A record takes the place of the one that its claimant has read, in one transaction, or of none. Reads and
-//! transactions of etcd are linearizable, so of several launchers exactly one succeeds
-//! (etcd.io, "KV API guarantees").
+//! In one transaction, a new record replaces the record that its claimant has read, or is the first. Reads
+//! and transactions of etcd are linearizable, so of several launchers exactly one succeeds (etcd.io, "KV API
+//! guarantees").
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use ureq::Agent;
 use super::recorded::Records;
 use super::{Record, Rule};
 
-/// One member of the cluster may take so long to answer; then the next one is asked.
+/// Time for an answer of one member of the cluster; then the next one is asked.
 const ANSWER: Duration = Duration::from_secs(5);
 
 struct Etcd {
@@ -63,7 +64,7 @@ impl Etcd {
         serde_json::from_str(&text.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
     }
 
-    /// The value of a key; `None` where it has none.
+    /// Returns the value of a key; `None` if the key does not exist.
     fn get(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
         let answer = self.ask("range", &json!({ "key": STANDARD.encode(key) }))?;
         let Some(value) = answer["kvs"].get(0) else { return Ok(None) };
@@ -123,8 +124,8 @@ impl Records for Etcd {
         );
         match answer {
             Ok(answer) if answer["succeeded"] == json!(true) => Ok(true),
-            // The answer to a transaction can be lost on its way, and another member asked again: what the
-            // key says is what counts.
+            // The answer to a transaction can be lost on its way, and another member asked again. Only the
+            // value of the key counts.
             Ok(_) => Ok(self.last(job)?.as_ref() == Some(record)),
             Err(problem) => Err(problem),
         }

@@ -1,11 +1,11 @@
 //! Generations recorded as files of a folder that all nodes share.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `job-<id>/begun` | there since the job has begun: whoever sees it shares the folder |
+//! | `job-<id>/begun` | exists once the job has begun: a launcher that sees it shares the folder |
 //! | `job-<id>/generation-<number>.json` | the record of a generation |
 //!
-//! Of several that add the record of the same generation one succeeds ([`create_exclusively`]).
+//! Of several launchers that add the record of the same generation, one succeeds ([`create_exclusively`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use kolo_rendezvous::Error;
 use super::recorded::Records;
 use super::{Record, Rule};
 
-/// A file of another host may take so long to be seen: clients of NFS keep what they know of a folder.
+/// Time within which a file of another host becomes visible: NFS clients cache folders.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
-/// The time between two looks for it.
+/// Time between two looks for it.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 struct Folder {
@@ -62,7 +62,7 @@ impl Records for Folder {
     fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
         let (folder, until) = (self.job(job), Instant::now() + SEEN_WITHIN);
         while Instant::now() < until {
-            // To list a folder makes clients of NFS ask their server.
+            // Listing a folder makes NFS clients ask their server.
             if fs::read_dir(&folder).is_ok_and(|mut files| files.any(|file| is_begun(&file))) {
                 return Ok(Ok(()));
             }
@@ -91,7 +91,7 @@ impl Records for Folder {
             .map_err(|cause| Self::fails(&path, "cannot understand", cause))
     }
 
-    /// The number says which record it follows.
+    /// Ignores `_after`: the record's number says which record it follows.
     fn add(&self, job: u64, _after: Option<&Record>, record: &Record) -> Result<bool, String> {
         let path = self.job(job).join(record_name(record.generation));
         let text = serde_json::to_vec(record).map_err(|cause| Self::fails(&path, "cannot write", cause))?;

@@ -1,14 +1,15 @@
-//! The arbiter that needs nothing: a strict majority of the last generation's members goes on, or half of
-//! them with the lowest rank.
+//! The arbiter that needs no other service: a strict majority of the last generation's members goes on, or
+//! half of them with the lowest rank.
 //!
-//! Members are the ones that vote, by arriving. A member waits at one leader at a time, so of two leaders
-//! that both have a quorum of a generation some member has arrived at first one and then the other, and tells
-//! the second what it has entered meanwhile (compare the ballots of Lamport, "The Part-Time Parliament",
-//! 1998). What it has entered and not seen formed others may have formed, so a quorum of that is needed as
-//! well (Lamport, Malkhi and Zhou, "Vertical Paxos and Primary-Backup Replication", 2009).
+//! Members vote by arriving. A member waits at one leader at a time. If two leaders both have a quorum of a
+//! generation, some member has therefore arrived first at one and then at the other, and reports to the
+//! second what it has entered meanwhile (compare the ballots of Lamport, "The Part-Time Parliament", 1998).
+//! Other members may have formed a generation that this member has entered and not seen formed, so a quorum
+//! of that generation is needed as well (Lamport, Malkhi and Zhou, "Vertical Paxos and Primary-Backup
+//! Replication", 2009).
 //!
-//! Members whose end their own launcher has told do not count. Of two leaders each leaves out members that
-//! are dead, and none that the other one has, so they cannot both have half.
+//! Members whose own launcher has reported their end do not count. Of two leaders, each leaves out dead
+//! members, and none that the other one has, so they cannot both have half.
 
 use super::{Claim, Rule, Verdict};
 use crate::generation::GenerationId;
@@ -18,8 +19,8 @@ use kolo_rendezvous::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Predecessor {
     pub(crate) id: GenerationId,
-    /// Its members that are not known to be dead, in the order of their ranks; `None` where they are not
-    /// known.
+    /// Its members that are not known to be dead, in the order of their ranks; `None` if the members are
+    /// unknown.
     pub(crate) members: Option<Vec<String>>,
 }
 
@@ -30,7 +31,7 @@ pub(super) fn read(rest: &str) -> Result<Rule, Error> {
     }
 }
 
-/// Grants a generation whose members are a quorum of all that it may follow.
+/// Grants a generation whose members are a quorum of every generation that it may follow.
 pub(super) fn decide(claim: &Claim) -> Verdict {
     for Predecessor { id, members } in &claim.predecessors {
         let number = id.number;

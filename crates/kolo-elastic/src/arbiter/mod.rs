@@ -1,18 +1,18 @@
-//! Which generation follows the last one, where two leaders may want to lead: an arbiter grants it to one of
-//! them.
+//! Arbiters, which grant each generation to one of the leaders that claim it.
 //!
-//! A leader claims a generation before it tells its members of it, and forms none that is not granted. So
-//! when the network is cut, one side at most goes on, whatever launchers believe of one another.
+//! A leader claims a generation before it announces it to its members, and forms none that is not granted.
+//! When the network is cut, at most one side goes on, whatever launchers believe of one another.
 //!
-//! A generation ends for all of its members when it ends for one, because no step can be made without any of
-//! them, and a member that has left never goes back. Both rules rest on that:
+//! A generation ends for all of its members when it ends for one, because a step needs every member, and a
+//! member that has left never goes back. Both rules rest on that:
 //!
-//! | | the next generation is granted to whoever has |
+//! | | grants the next generation to a leader with |
 //! |---|---|
 //! | `majority` | more than half of the last one's members, or half of them with the lowest rank |
-//! | `folder:PATH`, `etcd://HOST:PORT` | a member that has been in the last one, and asks first |
+//! | `folder:PATH`, `etcd://HOST:PORT` | a member that has been in the last one, if it asks first |
 //!
-//! The first needs nothing but what members tell; with the others a job outlives the loss of any part of it.
+//! `majority` needs no more than the members' reports; with the others a job survives the loss of any part
+//! of it.
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -33,27 +33,27 @@ pub(crate) use majority::Predecessor;
 #[cfg(test)]
 pub(crate) use recorded::claim as claim_recorded;
 
-/// By what the launchers of a job agree which of them goes on. [`Arbiter::parse`] reads one from the command
-/// line.
+/// The rule by which the launchers of a job agree which of them go on. [`Arbiter::parse`] reads one from the
+/// command line.
 #[derive(Clone, Default)]
 pub struct Arbiter(Rule);
 
 #[derive(Clone, Default)]
 enum Rule {
-    /// There is one launcher: it goes on.
+    /// The only launcher always goes on.
     Sole,
     #[default]
     Majority,
     Recorded(Arc<dyn Records>),
 }
 
-/// One kind of arbiter, and how it is written on the command line.
+/// One kind of arbiter, and its form on the command line.
 pub struct ArbiterKind {
-    /// How it is written, such as `folder:PATH`.
+    /// Form on the command line, such as `folder:PATH`.
     pub usage: &'static str,
-    /// What it says, in a line.
+    /// Description, in one line.
     pub summary: &'static str,
-    /// What a text must begin with, and how the rest of it is read.
+    /// Prefix of its texts on the command line, and the parser of the rest.
     prefix: &'static str,
     read: fn(&str) -> Result<Rule, Error>,
 }
@@ -87,11 +87,11 @@ impl Arbiter {
         Arbiter(Rule::Sole)
     }
 
-    /// Reads an arbiter as it is written on the command line (see [`ARBITERS`]).
+    /// Parses an arbiter in its form on the command line (see [`ARBITERS`]).
     ///
     /// # Errors
     ///
-    /// The text names none.
+    /// The text names no arbiter, or its rest is invalid.
     pub fn parse(text: &str) -> Result<Arbiter, Error> {
         let kind = ARBITERS.iter().find(|kind| text.starts_with(kind.prefix));
         let Some(kind) = kind else {
@@ -102,16 +102,17 @@ impl Arbiter {
         (kind.read)(&text[kind.prefix.len()..]).map(Arbiter)
     }
 
-    /// Whether a claim is decided at once, without asking anybody.
+    /// Returns true if a claim is decided at once, without any request.
     pub(crate) fn is_immediate(&self) -> bool {
         !matches!(self.0, Rule::Recorded(_))
     }
 
-    /// Takes note of a job that begins, so that [`Arbiter::knows`] holds for launchers that see the same.
+    /// Registers a job that begins, so that [`Arbiter::knows`] succeeds for launchers that share the
+    /// arbiter's storage.
     ///
     /// # Errors
     ///
-    /// The arbiter cannot be reached; the text says how.
+    /// The arbiter cannot be reached; the text describes why.
     pub(crate) fn begin(&self, job: u64) -> Result<(), String> {
         match &self.0 {
             Rule::Sole | Rule::Majority => Ok(()),
@@ -119,11 +120,12 @@ impl Arbiter {
         }
     }
 
-    /// Whether this launcher's arbiter is the one where the job has begun; the inner text says why not.
+    /// Checks that this launcher's arbiter is the one at which the job began; the inner text describes why
+    /// not.
     ///
     /// # Errors
     ///
-    /// The arbiter cannot be reached; the text says how.
+    /// The arbiter cannot be reached; the text describes why.
     pub(crate) fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
         match &self.0 {
             Rule::Sole | Rule::Majority => Ok(Ok(())),
@@ -131,11 +133,11 @@ impl Arbiter {
         }
     }
 
-    /// Asks for the next generation.
+    /// Claims the next generation.
     ///
     /// # Errors
     ///
-    /// The arbiter cannot be reached now; the text says why.
+    /// The arbiter cannot be reached now; the text describes why.
     pub(crate) fn claim(&self, claim: &Claim) -> Result<Verdict, String> {
         match &self.0 {
             Rule::Sole => Ok(Verdict::Granted(claim.newest + 1)),
@@ -145,7 +147,7 @@ impl Arbiter {
     }
 }
 
-/// As it is written on the command line.
+/// Writes the form of the command line.
 impl std::fmt::Display for Arbiter {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.0 {
@@ -162,34 +164,33 @@ impl std::fmt::Debug for Arbiter {
     }
 }
 
-/// What a leader claims: that a generation of these members follows.
+/// A leader's claim that a generation of these members follows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) job: u64,
     /// The launcher that claims.
     pub(crate) leader: u64,
-    /// Who that is, for messages to other launchers' users.
+    /// Host and process of that launcher, for messages to users on other nodes.
     pub(crate) place: String,
-    /// The highest number of a generation that the leader has heard of.
+    /// The highest number of all generations that the leader knows of.
     pub(crate) newest: u64,
-    /// The identities of the members, in the order of their ranks. All of them wait, as far as the leader
-    /// knows.
+    /// Identities of the members, in the order of their ranks. All of them wait, as far as the leader knows.
     pub(crate) members: Vec<String>,
-    /// The generations that some of them have been in and come back from, so that these are over.
+    /// Generations that some of them have been in and come back from, so that these are over.
     pub(crate) left: BTreeSet<GenerationId>,
-    /// Members, by their identities, whose launcher has left a leader for good.
+    /// Members, by their identities, whose launcher has left a leader for good; each with that leader.
     pub(crate) abandoned: BTreeSet<(String, u64)>,
-    /// The generations that the leader knows to have been told to members, its own among them.
+    /// The generations that were announced to members, as far as the leader knows, including its own.
     pub(crate) told: BTreeSet<GenerationId>,
-    /// The generations which the next one may follow.
+    /// The generations that the next one may follow.
     pub(crate) predecessors: Vec<Predecessor>,
 }
 
 impl Claim {
-    /// Whether a generation that was granted is over for certain: a member has come back from it; or it is
-    /// the claiming leader's own and was never told to anybody, because the answer was lost or others waited
-    /// by then; or a member waits that has never been told of it, and never will, because its launcher has
-    /// left the one that leads it.
+    /// Returns true if a granted generation is over for certain. Either a member has come back from it. Or
+    /// it is the claiming leader's own and was never announced, because the answer was lost or other members
+    /// waited by then. Or a waiting member never learned of it and never will, because its launcher has left
+    /// the leader of that generation.
     pub(crate) fn is_over(&self, last: &Record) -> bool {
         let id = last.id();
         let is_abandoned = |member: &String| self.abandoned.contains(&(member.clone(), last.leader));
@@ -199,19 +200,18 @@ impl Claim {
     }
 }
 
-/// What the arbiter says to a claim.
+/// The arbiter's answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The claimed generation is the next, and has this number.
     Granted(u64),
-    /// It is not, or not yet: others may still come. The text is the reason, as a sentence.
+    /// The claim fails for now: others may still come. The text is the reason, as a sentence.
     NotYet(String),
-    /// Another leader has gone on, and nothing that happens here can change it. The text says who, as a
-    /// sentence.
+    /// Another leader has gone on, and no event here can change it. The text names it, as a sentence.
     Superseded(String),
 }
 
-/// A generation as arbiters record it that have a memory.
+/// A generation as recorded by an arbiter with a memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) generation: u64,
@@ -221,7 +221,6 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The generation.
     pub(crate) fn id(&self) -> GenerationId {
         GenerationId { number: self.generation, leader: self.leader }
     }

@@ -1,43 +1,44 @@
-//! The rule of arbiters that remember which generations they have granted, one after another: whoever has a
-//! member that has been in the last one may have the next, and the first to ask gets it.
+//! The rule of arbiters that record the granted generations, one after another: the next one goes to the
+//! first leader that asks and has a member that has been in the last one.
 //!
-//! That a member of the last one waits here is not enough. It may have gone to another leader since, without
-//! this one's having noticed, and be in that generation now; only what it has left is over for certain.
+//! It is not enough that a member of the last generation waits at this leader. It may have gone to another
+//! leader since, unnoticed by this one, and be in that generation now. Only a generation that it has left is
+//! over for certain.
 
 use super::{Claim, Record, Verdict};
 
-/// A claim that others overtake so often is told to try again later.
+/// Number of times that others may overtake a claim before its leader must try again later.
 const TRIES: usize = 16;
 
-/// Where generations are recorded. All calls may block, for a bounded time. Errors are texts that name the
-/// place and say what is wrong with it.
+/// Storage of the records of generations. All calls may block, for a bounded time. Errors are texts that
+/// name the place and the problem.
 pub(crate) trait Records: Send + Sync {
-    /// Where that is, as it is written on the command line.
+    /// Returns the place, as written on the command line.
     fn place(&self) -> String;
 
-    /// Takes note that the job has begun.
+    /// Records that the job has begun.
     fn begin(&self, job: u64) -> Result<(), String>;
 
-    /// Whether the job has begun at this very place; the inner error says why it seems not so, the outer one
-    /// why it cannot be asked.
+    /// Checks that the job began at this very place. The inner error describes why it seems not so, the
+    /// outer one why the place cannot be asked.
     fn knows(&self, job: u64) -> Result<Result<(), String>, String>;
 
-    /// The record of the highest number; `None` before the first.
+    /// Returns the record of the highest number; `None` before the first.
     fn last(&self, job: u64) -> Result<Option<Record>, String>;
 
-    /// Adds a record, which follows the last one, `after`, unless another one has been added: of those who
-    /// try at once exactly one succeeds. Gives whether it was added.
+    /// Adds a record after the last one, `after`, unless another record has been added: of concurrent calls
+    /// exactly one succeeds. Returns true if the record was added.
     fn add(&self, job: u64, after: Option<&Record>, record: &Record) -> Result<bool, String>;
 }
 
-/// Claims the generation after the last one that is recorded.
+/// Claims the generation after the last recorded one.
 pub(crate) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, String> {
     for _ in 0..TRIES {
         let last = records.last(claim.job)?;
         if let Some(last) = last.as_ref().filter(|last| !claim.is_over(last)) {
             return Ok(not_over(last, claim));
         }
-        // All who try at once must try the same number, or each of them would get its own.
+        // Concurrent claims must try the same number, or each of them would get its own.
         let generation = last.as_ref().map_or(0, |last| last.generation) + 1;
         let Claim { leader, place, members, .. } = claim.clone();
         if records.add(claim.job, last.as_ref(), &Record { generation, leader, place, members })? {
@@ -47,12 +48,13 @@ pub(crate) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, Str
     Ok(Verdict::NotYet(format!("others claim generations at {} all the time", records.place())))
 }
 
-/// Why the next generation is not granted: nobody who waits here has been in the last one, so it may go on.
+/// Explains the refusal: no waiting member has been in the last generation, so it may go on.
 fn not_over(last: &Record, claim: &Claim) -> Verdict {
     let Record { generation, place, members, .. } = last;
     let who = format!("generation {generation} of {} workers", members.len());
     if members.iter().any(|member| claim.members.contains(member)) {
-        // It has been told of its member before that one went to another leader, or not at all.
+        // The leader of that generation has counted on this member before the member went to another leader,
+        // or the member has not entered it.
         return Verdict::NotYet(format!(
             "{who} has been granted to the launcher at {place}, and no worker that has been in it is here"
         ));
@@ -67,7 +69,7 @@ mod tests {
     use super::*;
     use crate::generation::GenerationId;
 
-    /// Records in memory; `overtaken` is added by somebody else right before the next one.
+    /// Records in memory. Another launcher adds `overtaken` right before the next record.
     #[derive(Default)]
     struct Memory {
         records: Mutex<Vec<Record>>,
@@ -126,7 +128,7 @@ mod tests {
             panic!("both sides go on")
         };
         assert!(by.contains("generation 2") && by.contains("host2"), "{by}");
-        // Also where the other side comes between the question and the answer.
+        // The same if the other side claims between the question and the answer.
         let memory = Memory::default();
         assert_eq!(claim(&memory, &claim_of(1, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
         let Claim { leader, place, members, .. } = claim_of(2, &["b"], &[1]);
@@ -138,7 +140,7 @@ mod tests {
     fn a_generation_that_its_leader_has_told_nobody_of_holds_nobody_up() {
         let memory = Memory::default();
         assert_eq!(claim(&memory, &claim_of(2, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
-        // The answer is lost, or others wait by then.
+        // The answer is lost, or other members wait by then.
         assert_eq!(claim(&memory, &claim_of(2, &["a"], &[])), Ok(Verdict::Granted(2)));
         let other = claim(&memory, &claim_of(1, &["a"], &[]));
         assert!(matches!(other, Ok(Verdict::NotYet(_))), "another leader cannot know: {other:?}");
@@ -149,7 +151,7 @@ mod tests {
         let memory = Memory::default();
         assert_eq!(claim(&memory, &claim_of(1, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
         assert_eq!(claim(&memory, &claim_of(1, &["b"], &[1])), Ok(Verdict::Granted(2)));
-        // Another leader still counts on b, as on a, from before generation 2.
+        // Another leader still counts on b, and on a, from before generation 2.
         let seems = claim(&memory, &claim_of(2, &["a", "b"], &[1]));
         assert!(matches!(seems, Ok(Verdict::NotYet(_))), "{seems:?}");
         assert_eq!(claim(&memory, &claim_of(2, &["a", "b"], &[1, 2])), Ok(Verdict::Granted(3)));

@@ -1,9 +1,9 @@
-//! How launchers find each other: every launcher probes the places that all of them know, and one may begin
-//! the job there.
+//! The search of launchers for each other: every launcher probes the places that all of them know, and one
+//! may begin the job there.
 //!
-//! A place is a host of `--master` and a port that is derived from it, because rank 0 of a program that is
-//! not elastic listens at the given port itself. A job begins at the first place only; at the others those
-//! that have joined can be found.
+//! A place is a host of `--master` and a port derived from the given one, because rank 0 of a program that
+//! is not elastic listens at the given port itself. A job begins at the first place only; at the other
+//! places, launchers can find those that have joined.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -24,29 +24,29 @@ use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::node_config::NodeConfig;
 use crate::timeouts::{PROBE, launcher_silence, takeover};
 
-/// The time between two rounds through all places.
+/// Time between two rounds through all places.
 const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
-/// The time before a launcher asks again that was refused.
+/// Time after which a refused launcher asks again.
 const AFTER_SETBACK: Duration = Duration::from_millis(500);
 
-/// What a launcher needs to find the others, once at the start of the job or again before it has begun.
+/// Everything that a launcher needs to find the others, at the start of the job or again before it has
+/// begun.
 pub(crate) struct Discovery {
     pub(crate) nodes: NodeConfig,
-    /// This launcher's id.
     pub(crate) id: u64,
     pub(crate) access: Access,
     pub(crate) interface: Option<Interface>,
     /// Set when the coordinator ends.
     pub(crate) closing: Arc<AtomicBool>,
-    /// The job begins before, or not at all.
+    /// Time before which the job must begin.
     pub(crate) begins_by: Instant,
 }
 
-/// How a launcher belongs to its job.
+/// A launcher's place in its job.
 pub(crate) struct Discovered {
     /// This launcher's store, where others find it.
     pub(crate) store: Server,
-    /// This host, as others reach it.
+    /// Address of this host for other hosts.
     pub(crate) ip: IpAddr,
     pub(crate) node_rank: usize,
     pub(crate) view: LauncherView,
@@ -55,8 +55,8 @@ pub(crate) struct Discovered {
 }
 
 impl Discovery {
-    /// Looks until there is a job, at most as long as a job's beginning may take. `tell` hears what hinders
-    /// the launcher, at once or every few seconds.
+    /// Searches until there is a job, at most as long as a job may take to begin. Calls `tell` with
+    /// problems, at once or every few seconds.
     pub(super) fn search(&self, tell: &dyn Fn(String)) -> Result<Discovered, Error> {
         let mut setbacks =
             Setbacks::new(self.nodes.masters_text(), !self.may_begin(), takeover(), self.nodes.start_timeout);
@@ -72,13 +72,13 @@ impl Discovery {
         Err(setbacks.last())
     }
 
-    /// Whether the job may begin with this launcher.
+    /// Returns true if the job may begin with this launcher.
     fn may_begin(&self) -> bool {
         self.nodes.node_rank.is_none_or(|rank| rank == 0)
     }
 
-    /// Joins the job that answers at some place, or begins it where that is this launcher's part. `None`:
-    /// neither, for now.
+    /// Joins the job that answers at some place, or begins it if that is this launcher's task. Returns
+    /// `None` if neither is possible for now.
     fn try_all_places(&self, tell: &dyn Fn(String)) -> Result<Option<Discovered>, Setback> {
         let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
         let job_name = self.job_name();
@@ -99,7 +99,7 @@ impl Discovery {
                 return self.join(leader, view, &masters).map(Some);
             }
         }
-        // No time mends it, and a job begun beside the other one would be half of what was meant.
+        // A refusal does not pass with time, and a second job beside the refusing one would split the nodes.
         if let Some(error) = refused {
             return Err(error.into());
         }
@@ -110,7 +110,7 @@ impl Discovery {
         }
     }
 
-    /// The name by which launchers know that they mean the same job.
+    /// Name by which launchers recognize the same job.
     fn job_name(&self) -> String {
         self.nodes.masters.first().map_or_else(String::new, job_name)
     }
@@ -140,7 +140,7 @@ impl Discovery {
         refused.map_or(Ok(None), |error| Err(error.into()))
     }
 
-    /// Serves this launcher's store at a place of this host. Gives the address at which others reach it.
+    /// Serves this launcher's store at a place of this host. Returns the address at which others reach it.
     fn listen(&self, master: &Endpoint, place: SocketAddr) -> Result<(Server, SocketAddr), Error> {
         // Without a token nothing listens beyond loopback: a name that leads there serves this host only.
         let at = if self.access.token.is_some() { master.listen_address(place) } else { place };
@@ -154,7 +154,7 @@ impl Discovery {
         Ok((store, (ip, bound.port()).into()))
     }
 
-    /// Tells the arbiter of a job that begins, and waits for it if it cannot be reached.
+    /// Registers a new job with the arbiter, and waits for the arbiter if it cannot be reached.
     fn begin_at_arbiter(&self, job: u64, tell: &dyn Fn(String)) -> Result<(), Setback> {
         let patience = takeover();
         let until = self.begins_by.min(Instant::now() + patience);
@@ -172,7 +172,7 @@ impl Discovery {
         }
     }
 
-    /// Whether this launcher has the job's arbiter.
+    /// Checks that this launcher uses the job's arbiter.
     fn check_arbiter(&self, view: &LauncherView) -> Result<(), Setback> {
         let refused = |reason| Error::LauncherRefused { reason };
         let (own, theirs) = (self.nodes.arbiter.to_string(), &view.arbiter);
@@ -212,18 +212,17 @@ impl Discovery {
         let (node_rank, deferred_workers) = (self.nodes.node_rank, self.nodes.deferred_workers());
         let hello = Hello { address, node_rank, deferred_workers, rejoins: None, left: BTreeSet::new() };
         let node_rank = connection.introduce(hello, launcher_silence()).map_err(|error| match error {
-            // A launcher that is lost has its place until the leader knows.
+            // A lost launcher keeps its place until the leader notices.
             Error::LauncherRefused { .. } => Setback::Refused(error),
             other => other.into(),
         })?;
-        // Whoever probes this launcher before the leader has sent its view is sent on to the leader by this
-        // one.
+        // Until the leader has sent its view, this copy directs probing launchers to the leader.
         launcher_store::publish_view(&store, &view);
         Ok(Discovered { store, ip, node_rank, view, connection: Some(connection) })
     }
 }
 
-/// Where launchers meet that are told this host and port; `None` if the host's name does not resolve now.
+/// Place at which launchers with this host and port meet; `None` if the host's name does not resolve now.
 fn derived_place(master: &(String, u16)) -> Option<Endpoint> {
     let resolved = Endpoint::derived(&master.0, &job_name(master), master.1);
     resolved.inspect_err(|problem| log::debug!("a master is {problem}")).ok()

@@ -16,16 +16,16 @@ pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
     put(store, VIEW, view);
 }
 
-/// The view that the launcher at `address` publishes; `None` where none answers in time.
+/// Returns the view that the launcher at `address` publishes; `None` if none answers in time.
 pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
     probe_view_or_refusal(address, access, timeout).ok()?
 }
 
-/// As [`probe_view`].
+/// Works like [`probe_view`], but reports a refusal.
 ///
 /// # Errors
 ///
-/// [`Error::TokenDiffers`]: what listens there is a launcher of Kolo's with another token.
+/// [`Error::TokenDiffers`]: a launcher of Kolo with another token listens there.
 pub(crate) fn probe_view_or_refusal(
     address: SocketAddr,
     access: &Access,
@@ -40,7 +40,7 @@ pub(crate) fn probe_view_or_refusal(
     }
 }
 
-/// Sets a key of a launcher's own store; what cannot be kept is told in the log.
+/// Sets a key of a launcher's own store, and logs a failure.
 pub(crate) fn put(store: &Server, key: &str, value: &impl Serialize) {
     let text = serde_json::to_string(value).map_err(|error| error.to_string());
     if let Err(why) = text.and_then(|text| store.set(key, text)) {

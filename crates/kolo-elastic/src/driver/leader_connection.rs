@@ -16,24 +16,24 @@ use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_protocol::{connection_end_key, to_follower_key, to_leader_key};
 use crate::timeouts::{HEARTBEAT, launcher_silence};
 
-/// The end of a connection waits so long until its last messages are sent.
+/// Maximum time that closing a connection waits for its last messages.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// Counts the connections of all launchers of this process.
+/// Number of the next connection of any launcher of this process.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// An open connection to the leader. When it is dropped it sends what is left, and then closes.
+/// An open connection to the leader. On drop it sends pending messages, and then closes.
 pub(crate) struct LeaderConnection {
     outgoing: Option<Sender<ToLeader>>,
     incoming: Receiver<Result<ToFollower, Error>>,
     sender: JoinHandle<()>,
     closing: Arc<AtomicBool>,
-    /// The address of this host from which the connection was made.
+    /// The local address of the connection.
     pub(crate) local_ip: IpAddr,
 }
 
 impl LeaderConnection {
-    /// Connects a launcher, of this id, to the leader at `address`.
+    /// Connects the launcher with this id to the leader at `address`.
     pub(crate) fn open(
         address: SocketAddr,
         launcher: u64,
@@ -54,7 +54,7 @@ impl LeaderConnection {
         let failed = received.clone();
         let sender = spawn("kolo-to-leader", move || {
             if let Err(error) = send_all(&mut sending, id, &messages) {
-                // Nobody waits for the error any more when the connection has been dropped.
+                // After the connection is dropped, no receiver is left for the error.
                 let _ = failed.send(Err(error));
             }
         })?;
@@ -67,12 +67,12 @@ impl LeaderConnection {
         Ok(LeaderConnection { outgoing: Some(outgoing), incoming, sender, closing, local_ip })
     }
 
-    /// Introduces the launcher, and waits until the leader has answered; gives the launcher's node rank.
+    /// Introduces the launcher, and waits for the leader's answer. Returns the launcher's node rank.
     ///
     /// # Errors
     ///
-    /// The connection has broken, or the leader has not answered in time. [`Error::LauncherRefused`]:
-    /// the leader refuses the launcher.
+    /// The connection has broken, or the leader has not answered in time. [`Error::LauncherRefused`]: the
+    /// leader refuses the launcher.
     pub(crate) fn introduce(&self, hello: Hello, timeout: Duration) -> Result<usize, Error> {
         self.send(ToLeader::Hello(hello));
         match self.incoming.recv_timeout(timeout) {
@@ -88,14 +88,14 @@ impl LeaderConnection {
         }
     }
 
-    /// Sends a message after all messages before it. A failure shows in [`LeaderConnection::receive`].
+    /// Sends a message after all earlier messages. [`LeaderConnection::receive`] reports a failure.
     pub(crate) fn send(&self, message: ToLeader) {
         if let Some(outgoing) = &self.outgoing {
             let _ = outgoing.send(message);
         }
     }
 
-    /// The next message of the leader, if one has come; an error when the connection has broken.
+    /// Returns the leader's next message, if one has arrived, or an error when the connection has broken.
     pub(crate) fn receive(&self) -> Option<Result<ToFollower, Error>> {
         match self.incoming.try_recv() {
             Ok(received) => Some(received),

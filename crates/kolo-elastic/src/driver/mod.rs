@@ -1,5 +1,5 @@
-//! What a launcher does for its job: it tells the protocol ([`LauncherState`]) what happens, and does what
-//! that wants done. Clocks, connections, stores and threads are here; nothing is decided here.
+//! The I/O of a launcher: it passes events to the protocol ([`LauncherState`]) and carries out its effects.
+//! Clocks, connections, stores and threads are here; nothing is decided here.
 
 mod discovery;
 mod launcher_store;
@@ -32,32 +32,32 @@ use crate::protocol::{ClaimAnswer, Context, Effect, Event, Found, LauncherState,
 use crate::timeouts::{FAREWELL, PROBE, launcher_silence, takeover};
 use crate::worker_protocol::{self, Arrival, Reply};
 
-/// A launcher's protocol, and by what it acts.
+/// A launcher's protocol, and the means by which it acts.
 pub(crate) struct Driver {
     context: Context,
     pub(crate) state: LauncherState,
     access: Access,
     arbiter: Arbiter,
-    /// This host, as members on all nodes reach the stores of generations.
+    /// Address of this host, at which members on all nodes reach the stores of generations.
     ip: IpAddr,
-    /// How the other launchers are found; `None` for a job of one node.
+    /// The search for other launchers; `None` for a job of one node.
     discovery: Option<Arc<Discovery>>,
-    /// Where the members of this node arrive.
+    /// The store at which the members of this node arrive.
     members: Arc<Server>,
-    /// The launcher that runs the coordinator hears its events.
+    /// Channel to the launcher that runs the coordinator.
     launcher: Sender<CoordinatorEvent>,
     ranks: MemberRanks,
-    /// This launcher's store, where others find it, and to which they connect when it leads.
+    /// This launcher's store, where others find it, and to which followers connect when it leads.
     own: Option<Server>,
     leader: Option<LeaderConnection>,
     /// The store of the running generation.
     generation: Option<Server>,
     questions: Questions,
-    /// When the user is told for whom this launcher waits, while it does.
+    /// Timer for messages to the user about a wait; `None` while this launcher waits for nothing.
     wait: Option<WaitNotice>,
 }
 
-/// What a [`Driver`] is made of.
+/// The parts of a [`Driver`].
 pub(crate) struct DriverParts {
     pub(crate) context: Context,
     pub(crate) access: Access,
@@ -69,7 +69,7 @@ pub(crate) struct DriverParts {
 }
 
 impl Driver {
-    /// A launcher that looks for its job, or leads it alone where it has no [`Discovery`].
+    /// Creates a launcher that looks for its job, or leads it alone if it has no [`Discovery`].
     pub(crate) fn new(parts: DriverParts) -> Driver {
         let DriverParts { context, access, arbiter, ip, discovery, members, launcher } = parts;
         let role = match discovery {
@@ -100,12 +100,12 @@ impl Driver {
         driver
     }
 
-    /// The ranks that members have, from now on.
+    /// Returns the ranks of the members, which stay up to date.
     pub(crate) fn ranks(&self) -> MemberRanks {
         self.ranks.clone()
     }
 
-    /// Tells the protocol what has happened, and does what follows.
+    /// Passes an event to the protocol, and carries out its effects.
     pub(crate) fn tell(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -115,12 +115,12 @@ impl Driver {
         }
     }
 
-    /// Tells the protocol what has happened to a member of this node.
+    /// Passes an event of a member of this node to the protocol.
     pub(crate) fn tell_of(&mut self, member: &str, event: MemberEvent) {
         self.tell(Event::Member { member: member.into(), event });
     }
 
-    /// Hears members, launchers and the arbiter, and tells the protocol.
+    /// Collects events of members, launchers and the arbiter, and passes them to the protocol.
     pub(crate) fn poll(&mut self, arrivals: Vec<(String, String)>) {
         for (member, text) in arrivals {
             match serde_json::from_str::<Arrival>(&text) {
@@ -146,7 +146,7 @@ impl Driver {
                 Err(error) => Event::LeaderLost { why: error.to_string() },
             });
         }
-        // Who comes to a launcher that does not lead yet waits until it does.
+        // A launcher that connects before this one leads must wait until it does.
         if let (Role::Leading(_), Some(own)) = (&self.state.role, &self.own) {
             let taken = own.take(launcher_protocol::TO_LEADER, Duration::ZERO);
             let refused = own.token_refusals();
@@ -159,7 +159,7 @@ impl Driver {
         self.tell_of_wait();
     }
 
-    /// Tells the user now and then for whom this launcher waits.
+    /// Reports to the user now and then which launchers or members this launcher waits for.
     fn tell_of_wait(&mut self) {
         let Some(whom) = self.state.waits_for(&self.context) else {
             self.wait = None;
@@ -170,8 +170,7 @@ impl Driver {
         }
     }
 
-    /// Ends in good order: tells its leader or its followers, and waits until they have had the time to hear
-    /// it.
+    /// Ends in good order: says goodbye to its leader or its followers, and gives them time to receive it.
     pub(crate) fn end(&mut self) {
         self.tell(Event::End);
         if self.state.has_followers() {
@@ -180,7 +179,7 @@ impl Driver {
         self.act(Effect::Leave);
     }
 
-    /// Does one thing. Gives what follows at once.
+    /// Carries out one effect. Returns the event that follows at once.
     fn act(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::PublishJobId(job_id) => self.set(worker_protocol::JOB_ID, format!("{job_id:016x}")),
@@ -221,7 +220,7 @@ impl Driver {
         None
     }
 
-    /// Takes note of the answer to a question. Gives what the protocol is told.
+    /// Turns the answer to a question into an event.
     fn answered(&mut self, answer: Answer) -> Option<Event> {
         Some(match answer {
             Answer::Found(Ok(discovered)) => {
@@ -256,7 +255,7 @@ impl Driver {
         let unknown = Answer::Found(Err(Error::system("cannot look for the others", "no thread does")));
         let launcher = self.launcher.clone();
         self.questions.ask("kolo-discovery", unknown, move || {
-            // The launcher listens no more when it is about to end.
+            // The launcher may have stopped listening, when it is about to end.
             let tell = |text| drop(launcher.send(CoordinatorEvent::Warning { text }));
             Answer::Found(discovery.search(&tell).map(Box::new))
         });
@@ -273,7 +272,7 @@ impl Driver {
         });
     }
 
-    /// Asks the arbiter. Gives the answer where it comes at once.
+    /// Asks the arbiter. Returns the answer if it comes at once.
     fn claim(&mut self, claim: Claim) -> Option<Event> {
         if self.arbiter.is_immediate() {
             let verdict = self.arbiter.claim(&claim);
@@ -300,8 +299,8 @@ impl Driver {
         })
     }
 
-    /// Starts the store of a generation, in place of the last one's, in which no member is left. Gives the
-    /// address at which members on all nodes reach it.
+    /// Starts the store of a generation, which replaces that of the last one, in which no member is left.
+    /// Returns the address at which members on all nodes reach it.
     fn serve_generation(&mut self, world_size: usize) -> Result<SocketAddr, Error> {
         let server = Server::start((self.ip, 0).into(), world_size, &self.access)?;
         let bound = server.address().map_err(|cause| Error::system("cannot read an address", cause))?;
@@ -317,7 +316,7 @@ impl Driver {
     }
 
     fn generation_formed(&self, formed: Formed, after: u64) {
-        // Nobody is in the last one any more to be asked to leave it.
+        // No member is left in the last generation to be asked to leave it.
         self.members.remove(&worker_protocol::regroup_key(after));
         self.ranks.formed(formed.generation, &formed.members);
         let Formed { generation, members, reason, .. } = formed;
@@ -325,7 +324,7 @@ impl Driver {
     }
 
     fn tell_launcher(&self, event: CoordinatorEvent) {
-        // The launcher listens no more when it is about to end.
+        // The launcher may have stopped listening, when it is about to end.
         let _ = self.launcher.send(event);
     }
 

@@ -1,4 +1,4 @@
-//! Questions whose answers take their time: each is asked by a thread of its own.
+//! Questions whose answers take time: each has a thread of its own.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -11,23 +11,22 @@ use super::leader_connection::LeaderConnection;
 use crate::arbiter::{Claim, Verdict};
 use crate::launcher_view::LauncherView;
 
-/// An answer.
 pub(super) enum Answer {
-    /// What has come of the search for the job.
+    /// Result of the search for the job.
     Found(Result<Box<Discovered>, Error>),
-    /// A leader has welcomed this launcher, or not.
+    /// Result of connecting to a leader.
     Connected(Result<LeaderConnection, Error>),
-    /// The view of a launcher that was probed; `None` where it does not answer.
+    /// The view of a probed launcher; `None` if it does not answer.
     Probed { launcher: u64, connection: u64, view: Option<LauncherView> },
-    /// What the arbiter says to a claim; an error says why it cannot be asked now.
+    /// The arbiter's verdict on a claim; an error describes why it cannot be asked now.
     Claimed { claim: Claim, verdict: Result<Verdict, String> },
 }
 
-/// The questions that are asked, and the answers that have come.
+/// The open questions, and the answers that have arrived.
 pub(super) struct Questions {
     answer: Sender<Answer>,
     answers: Receiver<Answer>,
-    /// Whoever waits at this store is woken by an answer.
+    /// The store whose waiting thread an answer wakes.
     wake: Arc<Server>,
 }
 
@@ -37,22 +36,22 @@ impl Questions {
         Questions { answer, answers, wake }
     }
 
-    /// Asks in a thread of this name. Where no thread can be started, or it panics, the answer is `unknown`.
+    /// Asks in a thread of this name. If the thread cannot be started, or panics, the answer is `unknown`.
     pub(super) fn ask(&self, name: &str, unknown: Answer, ask: impl FnOnce() -> Answer + Send + 'static) {
         let (to, wake) = (self.answer.clone(), self.wake.clone());
         let mut pending = Pending { to, wake, answer: Some(unknown) };
         let work = move || pending.set(ask());
-        // A thread that is not started drops `work`, and the answer goes out.
+        // A thread that is not started drops `work`, which sends the answer.
         drop(std::thread::Builder::new().name(name.into()).spawn(work));
     }
 
-    /// The next answer that has come.
+    /// Returns the next answer that has arrived.
     pub(super) fn next(&self) -> Option<Answer> {
         self.answers.try_recv().ok()
     }
 }
 
-/// An answer that goes out when it is dropped.
+/// An answer that is sent on drop.
 struct Pending {
     to: Sender<Answer>,
     wake: Arc<Server>,
@@ -68,7 +67,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(answer) = self.answer.take() {
-            // Nobody waits for it any more when the coordinator has ended.
+            // The receiver is gone when the coordinator has ended.
             let _ = self.to.send(answer);
             self.wake.notify();
         }

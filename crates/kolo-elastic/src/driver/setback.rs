@@ -1,17 +1,18 @@
-//! What keeps a launcher out of its job: what may pass is tried again for a while, and the user is told.
+//! Obstacles that keep a launcher out of its job. The search retries after temporary ones for a while, and
+//! informs the user.
 
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::{Error, WaitNotice};
 
-/// Why a launcher has not joined its job, or begun it.
+/// An obstacle to joining the job, or to beginning it.
 pub(super) enum Setback {
-    /// Nothing that happens elsewhere changes it.
+    /// No event elsewhere can remove it.
     Final(Error),
-    /// The job refuses the launcher, which may pass: a launcher that is lost still has its place, or the
+    /// The job refuses the launcher, perhaps temporarily: a lost launcher still has its place, or the
     /// arbiter is away for a moment.
     Refused(Error),
-    /// Something has broken on the way. The job may begin while others come and go.
+    /// A connection has broken. The job may begin while others come and go.
     Broken(Error),
 }
 
@@ -22,17 +23,17 @@ impl From<Error> for Setback {
     }
 }
 
-/// What a search for the job has met so far.
+/// The setbacks of a search so far.
 pub(super) struct Setbacks {
-    /// Where the launcher looks.
+    /// Places at which the launcher looks.
     masters: String,
-    /// Whether the job begins elsewhere, with node 0.
+    /// True if the job begins elsewhere, with node 0.
     begins_elsewhere: bool,
-    /// A refusal is final after so long.
+    /// Time after which a refusal is final.
     patience: Duration,
-    /// The search ends after so long.
+    /// Time after which the search ends.
     limit: Duration,
-    /// The refusal that lasts, and since when.
+    /// The current refusal, and the time of its first occurrence.
     refused: Option<(Error, Instant)>,
     broken: Option<Error>,
     notice: WaitNotice,
@@ -50,11 +51,11 @@ impl Setbacks {
         Setbacks { masters, begins_elsewhere, patience, limit, refused: None, broken: None, notice }
     }
 
-    /// Takes note of a setback at `now`. Gives what the user is told of it.
+    /// Records a setback at `now`. Returns a message for the user, if one is due.
     ///
     /// # Errors
     ///
-    /// It is final, or the job has refused the launcher for too long.
+    /// The setback is final, or the job has refused the launcher for too long.
     pub(super) fn met(&mut self, setback: Setback, now: Instant) -> Result<Option<String>, Error> {
         let error = match setback {
             Setback::Final(error) => return Err(error),
@@ -77,13 +78,13 @@ impl Setbacks {
         Ok(Some(format!("{text}; trying again for up to {:?}", self.patience)))
     }
 
-    /// Takes note that no launcher of the job answers. Gives what the user is told of it.
+    /// Records that no launcher of the job answers. Returns a message for the user, if one is due.
     pub(super) fn nobody(&mut self) -> Option<String> {
         self.refused = None;
         self.reminder()
     }
 
-    /// Why the job has not been found, when the time is over.
+    /// Returns the reason why the search has not found the job, when its time is over.
     pub(super) fn last(self) -> Error {
         match self.refused {
             Some((refusal, _)) => refusal,

@@ -1,12 +1,12 @@
-//! Two models that Stateright explores (stateright.rs), with code of the crate inside:
+//! Two models that Stateright explores (stateright.rs). They run code of this crate:
 //!
-//! | | what runs | around it |
+//! | | code under test | surroundings |
 //! |---|---|---|
-//! | `rules` | histories, lineages, arbiters' decisions | anything at any time, whoever believes what |
-//! | `job` | launchers and workers, whole: all of `protocol` | hosts, connections, an arbiter and time |
+//! | `rules` | histories, lineages, arbiters' decisions | any event at any time, whatever each launcher believes |
+//! | `job` | whole launchers and workers: all of `protocol` | hosts, connections, an arbiter and time |
 //!
-//! The first has few words, and so all orders of its events are tried. The second has what goes wrong in
-//! between, and is asked in every state whether the job goes on, or ends with a reason, once faults end.
+//! The first has few kinds of events, so it tries all orders of them. The second has everything that can
+//! fail in between. It checks in every state that the job goes on, or ends with a reason, once faults end.
 
 mod job;
 mod rules;

@@ -1,3 +1,4 @@
+//! Constants of a launcher.
 
 use std::time::{Duration, Instant};
 

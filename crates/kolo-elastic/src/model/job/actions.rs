@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The actions that are possible in a state.
 
 use stateright::{Model, Property};
 
@@ -13,17 +13,17 @@ pub(super) enum Action {
     Start(Actor),
     /// A launcher that looks for the job connects to its leader.
     Join(Actor),
-    /// The next message of a follower comes to its leader.
+    /// A follower's next message reaches its leader.
     Deliver(Actor),
-    /// The next message comes of a connection that has ended.
+    /// The next message of an ended connection reaches the leader.
     DeliverEnded(usize),
     /// A follower takes the next message of its leader.
     Take(Actor),
     /// A follower notices that its leader is lost.
     Notice(Actor),
-    /// A launcher hears what a worker has said that has ended.
+    /// A launcher receives the last arrival of a worker that has ended.
     HearLastWords(usize),
-    /// A question of a launcher is answered.
+    /// A launcher gets the answer to a question.
     Answer(Actor, usize),
     /// A launcher without workers ends.
     End(Actor),
@@ -31,15 +31,15 @@ pub(super) enum Action {
     Read(Actor),
     /// A worker's group is formed.
     Form(Actor),
-    /// A worker leaves its generation, for which there is a reason.
+    /// A worker leaves its generation, for a reason.
     Leave(Actor),
-    /// A worker that was killed is started again.
+    /// A killed worker is started again.
     Restart(Actor),
     /// All members of a generation make a step.
     Step(GenerationId),
-    /// A launcher that was stopped goes on.
+    /// A stopped launcher goes on.
     GoOn(Actor),
-    /// A link is mended.
+    /// A cut link works again.
     Mend(Actor, Actor),
     TimePasses,
     /// A launcher's host crashes.
@@ -48,22 +48,23 @@ pub(super) enum Action {
     Stop(Actor),
     /// A link is cut.
     Cut(Actor, Actor),
-    /// A follower's connection breaks; what is on its way to the leader is lost, or not.
+    /// A follower's connection breaks. Messages on their way to the leader are lost if the flag is set.
     Break(Actor, bool),
     /// The answer to a question of a launcher is lost.
     LoseAnswer(Actor, usize),
     /// A worker is killed.
     Die(Actor),
-    /// A worker does nothing more.
+    /// A worker hangs.
     Hang(Actor),
-    /// A launcher starts no workers any more.
+    /// A launcher starts no more workers.
     Close(Actor),
-    /// A worker that has left its generation is killed, and its arrival is heard after its end.
+    /// A worker that has left its generation is killed, and its launcher receives its arrival after its end.
     DieUnheard(Actor),
 }
 
 impl State {
-    /// What happens by itself, however many faults there were, but for time.
+    /// Collects the actions that happen by themselves, whatever the number of faults. Time is not among
+    /// them.
     pub(super) fn next(&self, job: &Job, actions: &mut Vec<Action>) {
         for own in 0..self.launchers.len() {
             let launcher = &self.launchers[own];
@@ -238,8 +239,8 @@ impl Model for Job {
             Property::always("one generation trains", |_, state: &State| {
                 !state.broken.contains(&Broken::TwoTrain)
             }),
-            // An arbiter that only remembers lets others go on without the one who has seen the last steps,
-            // and they make these again, to the same bits.
+            // A recording arbiter lets others go on without the member with the last steps; they repeat
+            // these steps, to the same bits.
             Property::always("no step is made again", |job: &Job, state: &State| {
                 job.rule == Rule::Recorded || !state.broken.contains(&Broken::Again)
             }),

@@ -1,4 +1,4 @@
-//! What is explored.
+//! The jobs that are explored.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ const SMALL: Job = Job {
     steps: 2,
     ticks: 1,
 };
-/// More than can be tried in every order: many are drawn.
+/// Too large to try every order: the checker samples orders at random.
 const LARGE: Job = Job { hangs: false, nodes: &[0, 0, 1, 2], faults: 4, steps: 6, ticks: 8, ..SMALL };
-/// A launcher comes to one that works alone.
+/// A launcher joins one that works alone.
 const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, hangs: false, ..SMALL };
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 
-/// Orders of events are drawn for so long for one job: seconds in `KOLO_MODEL_SECONDS`, or these.
+/// Time for sampling the orders of events of one job: `KOLO_MODEL_SECONDS`, or 10 s.
 fn drawing() -> Duration {
     let seconds = std::env::var("KOLO_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(10))
 }
 
-/// Tries orders of events until something goes wrong; tells what was seen. Gives what went wrong.
+/// Tries orders of events until a property fails, and prints statistics. Returns the name of the property.
 fn explore(job: Job, all: bool) -> Option<&'static str> {
     let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let (found, states, depth) = if all {
@@ -88,12 +88,12 @@ fn each_part_of_the_protocol_is_needed() {
     assert_eq!(explore(newcomer, true), None);
 }
 
-/// What becomes of a launcher whose connection breaks while it joins, after these events.
+/// Outcome for a launcher whose connection breaks while it joins, after these events.
 fn joins_after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
     after(Job { breaks_only: true, ..job }, events)
 }
 
-/// The workers that are left after these events, when faults have ended.
+/// The workers that are left after these events, once faults have ended.
 fn after(job: Job, events: &[Action]) -> Result<Vec<Actor>, String> {
     state_after(job, events).settles(&job)
 }
@@ -109,7 +109,7 @@ fn state_after(job: Job, events: &[Action]) -> State {
     state
 }
 
-/// The leader hears the Hello of the first connection after that of the second one.
+/// The leader receives the Hello of the first connection after that of the second one.
 #[test]
 fn what_comes_late_of_a_connection_that_has_ended_is_not_heard() {
     let twice =
@@ -118,8 +118,8 @@ fn what_comes_late_of_a_connection_that_has_ended_is_not_heard() {
     assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
 }
 
-/// The launcher shows nothing yet when it is probed because of the end of its first connection, and has come
-/// by the second one when the answer is there.
+/// The launcher publishes no view yet when the leader probes it because its first connection has ended. It
+/// has connected again when the answer arrives.
 #[test]
 fn a_probe_because_of_one_connection_does_not_end_the_next() {
     let first = [Action::Start(1), Action::Join(1), Action::Deliver(1), Action::Break(1, false)];
@@ -128,8 +128,8 @@ fn a_probe_because_of_one_connection_does_not_end_the_next() {
     assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
 }
 
-/// Else a generation is formed with a dead worker, of whose end nobody tells again, and the others wait for
-/// it until they give up.
+/// Otherwise a generation is formed with a dead worker whose end is never reported again, and the others
+/// wait for it until they give up.
 #[test]
 fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
     let events = [Action::Die(0), Action::DieUnheard(1), Action::HearLastWords(0)];
@@ -139,20 +139,20 @@ fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
     assert_eq!(state_after(without, &events).trains_at_once(&without), Ok(false));
 }
 
-/// The request to kill the worker is lost with the connection; else it is never killed, and its launcher
-/// waits for its end for ever.
+/// The request to kill the worker is lost with the connection. Without a repetition the worker is never
+/// killed, and its launcher waits for its end forever.
 #[test]
 fn a_worker_that_hangs_is_killed_though_the_request_is_lost() {
     let job = Job { faults: 2, ticks: 8, ..SMALL };
     let lost =
         [&evicted(job)[..], &[Action::Break(1, true), Action::Notice(1), Action::Answer(1, 0)]].concat();
     assert_eq!(after(job, &lost), Ok(vec![0, 1]));
-    // The next leader knows whom the last one wanted to be killed.
+    // The next leader knows which workers the last one evicted.
     let job = Job { rule: Rule::Recorded, nodes: &[0, 1, 2], first: 3, ..job };
     assert_eq!(after(job, &[&evicted(job)[..], &[Action::Crash(0)]].concat()), Ok(vec![1, 2]));
 }
 
-/// The worker of launcher 1 hangs, and the leader, launcher 0, wants it to be killed.
+/// The worker of launcher 1 hangs, and the leader, launcher 0, evicts it.
 fn evicted(job: Job) -> Vec<Action> {
     let mut events = vec![Action::Hang(1), Action::Leave(0)];
     let sent = |events: &[Action]| {
@@ -165,7 +165,7 @@ fn evicted(job: Job) -> Vec<Action> {
     events
 }
 
-/// The new leader's node starts no more workers, so it need not wait until others may have come.
+/// The new leader's node starts no more workers, so it need not wait for more.
 #[test]
 fn a_launcher_that_takes_over_knows_that_its_node_is_closed() {
     let job = Job { min_members: 2, faults: 2, ..SMALL };
@@ -174,7 +174,7 @@ fn a_launcher_that_takes_over_knows_that_its_node_is_closed() {
     assert_eq!(state_after(job, &events[1..]).left_at_once(&job), Ok(vec![1]), "it may start others");
 }
 
-/// The arbiter has granted a generation, and nobody was told of it.
+/// The arbiter has granted a generation, and no worker has learned of it.
 #[test]
 fn a_leader_that_dies_before_it_tells_of_a_generation_holds_nobody_up() {
     let job = Job { rule: Rule::Recorded, ..SMALL };

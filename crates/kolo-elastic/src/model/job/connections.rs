@@ -1,4 +1,4 @@
-//! The connections between launchers: they deliver in order, break, and are made anew.
+//! The connections between launchers: they deliver in order, break, and are made again.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::launcher_view::LauncherView;
 use crate::protocol::{Event, Found, Role};
 
 impl State {
-    /// The follower closes its connection; what it has sent may still come.
+    /// Closes the follower's connection; messages that it has sent may still arrive.
     pub(super) fn disconnect(&mut self, follower: Actor) {
         if let Some(Connection { id, leader, sent, broken: false, .. }) =
             self.launchers[follower].leader.take()
@@ -23,7 +23,7 @@ impl State {
         self.ended.push(Ended { id, leader, sent });
     }
 
-    /// A launcher's store closes, with all connections to it.
+    /// Closes a launcher's store, with all connections to it.
     pub(super) fn leave(&mut self, own: Actor) {
         self.disconnect(own);
         let launcher = &mut self.launchers[own];
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// Whom a launcher that looks for the job would join now.
+    /// Returns the leader that a searching launcher would join now, with its view.
     pub(super) fn to_join(&self, own: Actor) -> Option<(Actor, LauncherView)> {
         let launcher = &self.launchers[own];
         if launcher.life != Life::Runs
@@ -70,7 +70,7 @@ impl State {
         launcher.leader = Some(Connection { id, leader, sent, next: 0, joins, broken: false, since });
     }
 
-    /// The next message of a follower comes to its leader.
+    /// Delivers a follower's next message to its leader.
     pub(super) fn deliver(&mut self, job: &Job, follower: Actor) {
         let Some(connection) = &mut self.launchers[follower].leader else { return };
         let (id, leader) = (connection.id, connection.leader);
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// The next message comes of a connection that has ended.
+    /// Delivers the next message of an ended connection.
     pub(super) fn deliver_ended(&mut self, job: &Job, ended: usize) {
         let Ended { id, leader, mut sent } = self.ended.remove(ended);
         if !self.reaches(id.launcher as Actor, leader) {
@@ -99,13 +99,13 @@ impl State {
         }
     }
 
-    /// The next message of the leader for a follower, if there is one.
+    /// Returns the leader's next message for a follower, if there is one.
     pub(super) fn for_follower(&self, follower: Actor) -> Option<&ToFollower> {
         let Connection { id, leader, next, .. } = self.launchers[follower].leader.as_ref()?;
         self.launchers[*leader].to_followers.get(&(*id, *next))
     }
 
-    /// A follower takes the next message of its leader.
+    /// Lets a follower take the next message of its leader.
     pub(super) fn take(&mut self, job: &Job, follower: Actor) {
         let Some(connection) = &mut self.launchers[follower].leader else { return };
         let (id, leader, number) = (connection.id, connection.leader, connection.next);
@@ -115,7 +115,7 @@ impl State {
         if number > 0 {
             return self.hear(job, follower, Event::FromLeader(message));
         }
-        // The first answers the follower's Hello.
+        // The first message answers the follower's Hello.
         let event = match (message, joins) {
             (ToFollower::Welcome { node_rank }, Some(view)) => {
                 let found =
@@ -134,7 +134,7 @@ impl State {
         self.hear(job, follower, event);
     }
 
-    /// A connection breaks; with `lost` what is on its way to the leader never comes.
+    /// Breaks a connection; with `lost`, messages on their way to the leader never arrive.
     pub(super) fn breaks(&mut self, follower: Actor, lost: bool) {
         let Some(connection) = &mut self.launchers[follower].leader else { return };
         connection.broken = true;
@@ -146,11 +146,11 @@ impl State {
         self.ends(id, leader, sent);
     }
 
-    /// A follower notices that its leader is lost, or takes it for lost.
+    /// Lets a follower notice that its leader is lost, or assume so.
     pub(super) fn notices(&mut self, job: &Job, follower: Actor) {
         let Some(connection) = &self.launchers[follower].leader else { return };
         if connection.joins.is_some() && connection.next == 0 {
-            // It looks for the job once more.
+            // The launcher looks for the job again.
             return self.disconnect(follower);
         }
         self.disconnect(follower);
@@ -161,7 +161,7 @@ impl State {
         self.runs(leader) && self.reaches(own, leader) && self.launchers[leader].serves
     }
 
-    /// A follower's heartbeat comes, unless something holds it up.
+    /// Delivers a follower's heartbeat, unless something delays it.
     pub(super) fn heartbeat(&mut self, job: &Job, follower: Actor) {
         let Some(connection) = &self.launchers[follower].leader else { return };
         let leader = connection.leader;

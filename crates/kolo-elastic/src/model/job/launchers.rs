@@ -1,4 +1,4 @@
-//! Launchers: what they hear, and what comes of what they want done.
+//! Launchers: the events that they handle, and the effects of their protocol.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::launcher_protocol::ToFollower;
 use crate::launcher_view::{LauncherInfo, LauncherView};
 use crate::protocol::{ClaimAnswer, Effect, Event, Found, Role};
 
-/// What an arbiter remembers; the model has one job.
+/// The memory of an arbiter; the model has one job.
 struct Memory(Mutex<Option<Record>>);
 
 impl Records for Memory {
@@ -39,7 +39,7 @@ impl Records for Memory {
 }
 
 impl State {
-    /// A launcher hears of an event, or will once it goes on; then it decides.
+    /// Passes an event to a launcher, at once or when it goes on; then the launcher decides.
     pub(super) fn hear(&mut self, job: &Job, launcher: Actor, event: Event) {
         match self.launchers[launcher].life {
             Life::Runs => {}
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    /// Does what a launcher wants done; gives what it hears at once.
+    /// Carries out one effect; returns the event that follows at once.
     fn act(&mut self, job: &Job, own: Actor, effect: Effect) -> Option<Event> {
         let launcher = &mut self.launchers[own];
         match effect {
@@ -88,7 +88,7 @@ impl State {
                 let event = MemberEvent::Exited(MemberExit::Failed("was killed".into()));
                 return Some(Event::Member { member, event });
             }
-            // The launcher ends its workers. Those that do not hang hear of it by themselves.
+            // The launcher ends its hung workers. The others learn of it by themselves.
             Effect::Tell(
                 CoordinatorEvent::Detached { reason, .. } | CoordinatorEvent::Superseded { reason },
             ) => {
@@ -133,7 +133,7 @@ impl State {
         None
     }
 
-    /// A launcher's process begins, and its workers. The first one begins the job.
+    /// Starts a launcher's process and its workers. The first launcher begins the job.
     pub(super) fn start(&mut self, job: &Job, own: Actor) {
         self.launchers[own].life = Life::Runs;
         for worker in job.workers_of(own) {
@@ -152,7 +152,7 @@ impl State {
         }
     }
 
-    /// A question is answered, or with `lost` its answer does not come.
+    /// Answers a question; with `lost`, the answer does not arrive.
     pub(super) fn answer(&mut self, job: &Job, own: Actor, question: usize, lost: bool) {
         let event = match self.launchers[own].questions.remove(question) {
             Question::Probe(whom, connection) => {
@@ -182,7 +182,7 @@ impl State {
         verdict
     }
 
-    /// A launcher that was stopped goes on.
+    /// Lets a stopped launcher go on.
     pub(super) fn goes_on(&mut self, job: &Job, own: Actor) {
         self.launchers[own].life = Life::Runs;
         for event in std::mem::take(&mut self.launchers[own].unheard) {
@@ -191,9 +191,9 @@ impl State {
         self.hear(job, own, Event::Tick);
     }
 
-    /// A launcher vanishes, with its host and its workers, or because they have ended.
+    /// Removes a launcher with its workers: its host has crashed, or its workers have ended.
     pub(super) fn vanish(&mut self, job: &Job, own: Actor) {
-        // Nothing of what it has sent is sent again, and all may have come.
+        // Its earlier messages are not repeated, and all of them may have arrived.
         self.leave(own);
         self.launchers[own].life = Life::Gone;
         self.launchers[own].questions.clear();
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Launchers that run see time pass, for as long as they take for a silent one.
+    /// Lets time pass for running launchers, until a silent launcher counts as dead.
     pub(super) fn time_passes(&mut self, job: &Job) {
         for _ in 0..4 {
             self.clock += 1;

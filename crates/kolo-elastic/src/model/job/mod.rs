@@ -1,10 +1,10 @@
-//! Launchers and workers of a job, with the code that they run, on hosts that fail.
+//! Launchers and workers of a job, with their production code, on hosts that fail.
 //!
-//! What may happen: connections deliver their messages in order, at any speed, or break with what is on its
-//! way; links between hosts are cut and mended; launchers are stopped and continued, crash with their hosts,
-//! and new ones come, or start no more workers; workers hang or die, also with an arrival on its way, and are
-//! started again; answers to probes and of the arbiter are lost; time passes. Faults are counted, so that
-//! there is an end to them.
+//! Connections deliver their messages in order, at any speed, or break and lose messages on their way. Links
+//! between hosts are cut and repaired. Launchers stop and continue, crash with their hosts, join late, or
+//! start no more workers. Workers hang or die, possibly with an arrival on its way, and are started again.
+//! Answers to probes and of the arbiter are lost. Time passes. The number of faults is limited, so that they
+//! end.
 
 mod actions;
 mod checks;
@@ -21,57 +21,57 @@ use crate::protocol::MembershipPolicy;
 /// A launcher or a worker, by its number.
 type Actor = usize;
 
-/// By what generations are granted.
+/// The rule by which generations are granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Majority,
-    /// An arbiter that remembers: a folder, or etcd.
+    /// An arbiter with a memory: a folder, or etcd.
     Recorded,
-    /// Nobody is asked: a launcher that believes to lead does. As before there were arbiters.
+    /// No arbiter, as in earlier versions: every launcher that believes to lead does.
     Anybody,
 }
 
-/// A part of the protocol, by what is lost of it: nothing of it may be left out.
+/// A part of the protocol that a test disables, to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Workers do not tell which generations they have been in.
+    /// Workers do not report the generations that they have been in.
     Histories,
-    /// Launchers do not tell each other that some worker holds the state.
+    /// Launchers do not report to each other that some worker holds the state.
     HeldState,
     /// Workers are not asked to leave their generation.
     Regroup,
-    /// A launcher does not come back to a leader that lives.
+    /// A launcher does not reconnect to a leader that lives.
     ComingBack,
-    /// A worker that has ended is not known to have.
+    /// A launcher forgets that a worker has ended.
     Ends,
 }
 
-/// What is explored.
+/// A job to explore.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     rule: Rule,
     /// The launcher of each worker.
     nodes: &'static [Actor],
-    /// Launchers that are there from the beginning; the others may come later.
+    /// Number of launchers present from the beginning; the others may join later.
     first: usize,
-    /// Workers with which the job goes on at least.
+    /// Minimum number of workers with which the job goes on.
     min_members: usize,
-    /// At most so many faults.
+    /// Maximum number of faults.
     faults: u8,
-    /// The only faults are connections that break: they must cost no worker.
+    /// True if the only faults are breaking connections: they must cost no worker.
     breaks_only: bool,
-    /// Workers hang and launchers are closed as well. Of workers that all hang while others wait to join them
-    /// nobody knows, so this is for a single fault, or a chosen row of them.
+    /// True if workers may hang and launchers may close as well. Nothing reveals workers that all hang while
+    /// others wait to join them, so this is for a single fault, or a chosen sequence of faults.
     hangs: bool,
-    /// What of the protocol does not work.
+    /// The part of the protocol that is disabled.
     without: Option<Part>,
-    /// At most so many steps are made.
+    /// Maximum number of steps.
     steps: u8,
-    /// Time passes at most so often before faults end.
+    /// Maximum number of times that time passes before faults end.
     ticks: u8,
 }
 
-/// Each time it passes, so much.
+/// Unit of the clock.
 const PASSES: Duration = Duration::from_secs(4);
 
 const POLICY: MembershipPolicy = MembershipPolicy {

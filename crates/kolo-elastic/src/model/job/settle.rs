@@ -1,16 +1,17 @@
-//! What becomes of a job when faults end: it goes on, or all of its workers end with a reason.
+//! The outcome of a job when faults end: it goes on, or all of its workers end with a reason.
 
 use super::actions::Action;
 use super::state::{Life, Place, State};
 use super::{Actor, Job};
 
-/// More happens between two steps of a job only where something goes round and round.
+/// More events than this without a step occur only in an endless loop.
 const EVENTS: usize = 2_000;
-/// The longest that anybody waits for anything: 8 minutes, and so often does time pass.
+/// Number of times that time passes; together 8 minutes, the longest wait of any process.
 const WAITS: usize = 30;
 
 impl Job {
-    /// All launchers are there that come at the beginning, and their workers have made a step together.
+    /// Returns the state in which all initial launchers have started, and their workers have made a step
+    /// together.
     pub(super) fn begun(&self) -> State {
         let mut state = self.nobody();
         let late = self.first..state.launchers.len();
@@ -26,7 +27,7 @@ impl Job {
 }
 
 impl State {
-    /// Lets everything happen that happens by itself, until nothing does.
+    /// Applies all actions that happen by themselves, until none is left.
     fn run(&mut self, job: &Job) -> Result<(), String> {
         let mut actions = Vec::new();
         for _ in 0..EVENTS {
@@ -46,13 +47,13 @@ impl State {
         Err(format!("these happen for ever: {last:?}"))
     }
 
-    /// Whether all workers that live train together, once everything has happened that needs no time.
+    /// Returns true if all live workers train together, once everything has happened that needs no time.
     pub(super) fn trains_at_once(mut self, job: &Job) -> Result<bool, String> {
         self.run(job)?;
         Ok(self.trains())
     }
 
-    /// The workers that are left once everything has happened that needs no time.
+    /// Returns the live workers, once everything has happened that needs no time.
     pub(super) fn left_at_once(mut self, job: &Job) -> Result<Vec<Actor>, String> {
         self.run(job)?;
         Ok(self.left())
@@ -62,18 +63,18 @@ impl State {
         (0..self.workers.len()).filter(|worker| self.lives(*worker)).collect()
     }
 
-    /// Whether all workers that live train together.
+    /// Returns true if all live workers train together.
     fn trains(&self) -> bool {
         let together = |id| self.left().iter().all(|worker| self.workers[*worker].place == Place::In(id));
         self.generations.keys().any(|id| self.can_step(*id) && together(*id))
     }
 
-    /// The workers that are left, and train together, once faults have ended and time has passed; all others
-    /// have ended with a reason.
+    /// Returns the workers that train together once faults have ended and time has passed; all others have
+    /// ended with a reason.
     ///
     /// # Errors
     ///
-    /// Some worker waits for ever, or one has ended that must not.
+    /// Some worker waits forever, or one has ended that must not.
     pub(super) fn settles(&self, job: &Job) -> Result<Vec<Actor>, String> {
         let mut state = self.clone();
         state.cut.clear();
@@ -88,7 +89,7 @@ impl State {
             if job.breaks_only && left.len() < state.workers.len() {
                 return Err(format!("only {left:?} are left"));
             }
-            // Nobody waits for those that hang when nobody else is left: that nothing happens tells nothing.
+            // If only hung workers are left, no worker waits for them, and their silence proves nothing.
             if left.iter().all(|worker| state.workers[*worker].hangs) || state.trains() {
                 return Ok(left);
             }

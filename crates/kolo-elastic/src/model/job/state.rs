@@ -1,4 +1,4 @@
-//! What there is at one moment.
+//! The state of the model at one moment.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -19,23 +19,23 @@ use crate::worker_protocol::{Arrival, Reply};
 pub(super) struct State {
     pub(super) launchers: Vec<Launcher>,
     pub(super) workers: Vec<Worker>,
-    /// Pairs of launchers whose hosts do not reach each other, the lower number first.
+    /// Pairs of launchers whose hosts cannot reach each other, the lower number first.
     pub(super) cut: BTreeSet<(Actor, Actor)>,
-    /// What is left of connections that have ended: messages that may still come.
+    /// Remains of ended connections: messages that may still arrive.
     pub(super) ended: Vec<Ended>,
-    /// What workers have said just before they died, and their launchers have not heard.
+    /// Arrivals that workers sent just before they died, and that their launchers have not received.
     pub(super) last_words: Vec<LastWords>,
-    /// Generations of which workers were told.
+    /// Generations that were announced to workers.
     pub(super) generations: BTreeMap<GenerationId, Generation>,
-    /// The generation that has made each step.
+    /// The generation that made each step.
     pub(super) steps: Vec<GenerationId>,
-    /// What an arbiter with a memory has recorded last.
+    /// The last record of an arbiter with a memory.
     pub(super) record: Option<Record>,
     pub(super) faults: u8,
     pub(super) ticks: u8,
-    /// How often time has passed since the beginning.
+    /// Number of times that time has passed since the beginning.
     pub(super) clock: u32,
-    /// What must not happen and has.
+    /// The promises that were broken.
     pub(super) broken: BTreeSet<Broken>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct State {
 pub(super) enum Broken {
     /// Two generations could make a step at the same time.
     TwoTrain,
-    /// A step was made by two generations, the second of which had not got the first one's state.
+    /// Two generations made the same step; the second did not have the state of the first.
     Again,
     /// A job that had begun was begun anew.
     Anew,
@@ -54,33 +54,33 @@ pub(super) enum Broken {
 pub(super) struct Launcher {
     pub(super) life: Life,
     pub(super) state: LauncherState,
-    /// Events of its own node that it has not heard yet, because it is stopped.
+    /// Events of its own node that it has not received yet, because it is stopped.
     pub(super) unheard: VecDeque<Event>,
-    /// Whether others can connect to its store.
+    /// True if others can connect to its store.
     pub(super) serves: bool,
-    /// What it shows to those who probe it.
+    /// The view that it publishes for probes.
     pub(super) shows: Option<LauncherView>,
-    /// Its messages to followers that have not been taken, by their connections and numbers.
+    /// Its messages to followers that have not been taken, by connection and number.
     pub(super) to_followers: BTreeMap<(ConnectionId, u64), ToFollower>,
-    /// Messages that have come to its store while it does not lead.
+    /// Messages that reached its store while it did not lead.
     pub(super) to_leader: Vec<(ConnectionId, ToLeader)>,
-    /// How often it has connected to a leader.
+    /// Number of connections that it has made to leaders.
     pub(super) connections: u64,
-    /// The way to its leader.
+    /// The connection to its leader.
     pub(super) leader: Option<Connection>,
     pub(super) questions: Vec<Question>,
     /// Generations of this node's members that are asked to end.
     pub(super) regroup: BTreeSet<u64>,
-    /// It starts no workers any more.
+    /// True if it starts no more workers.
     pub(super) closed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Life {
-    /// It has not come yet.
+    /// It has not joined yet.
     Absent,
     Runs,
-    /// Its process is stopped, and goes on some time.
+    /// Its process is stopped, and will go on.
     Stopped,
     /// It is gone for good.
     Gone,
@@ -91,19 +91,19 @@ pub(super) enum Life {
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) leader: Actor,
-    /// Messages that the follower has sent and the leader's store has not got.
+    /// Messages that the follower has sent and the leader's store has not received.
     pub(super) sent: VecDeque<ToLeader>,
-    /// The number of the next message from the leader.
+    /// Number of the next message from the leader.
     pub(super) next: u64,
-    /// What a launcher that joins knows of the job; `None` for one that comes to the next leader.
+    /// The view of a launcher that joins; `None` for one that connects to the next leader.
     pub(super) joins: Option<LauncherView>,
-    /// It has broken, and the follower has not noticed.
+    /// True if it has broken and the follower has not noticed.
     pub(super) broken: bool,
     /// The time at which it was opened.
     pub(super) since: u32,
 }
 
-/// What a connection has left when it ended: messages that the leader has not got, the last of which says so.
+/// The messages of an ended connection that the leader has not received; the last one reports the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ended {
     pub(super) id: ConnectionId,
@@ -111,7 +111,7 @@ pub(super) struct Ended {
     pub(super) sent: VecDeque<ToLeader>,
 }
 
-/// An arrival that comes after its worker's end: the two are heard in different ways.
+/// An arrival that is received after its worker's end: the two take different ways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LastWords {
     pub(super) launcher: Actor,
@@ -119,10 +119,10 @@ pub(super) struct LastWords {
     pub(super) arrival: Arrival,
 }
 
-/// A launcher has asked, and has no answer yet.
+/// A question of a launcher without an answer yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Question {
-    /// A launcher is probed because of a connection.
+    /// A probe of a launcher because of a connection.
     Probe(Actor, u64),
     Connect(Actor, Hello),
     Claim(Claim),
@@ -131,43 +131,43 @@ pub(super) enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub(super) place: Place,
-    /// How often it was started after it had died.
+    /// Number of restarts after its death.
     pub(super) restarts: usize,
     pub(super) membership: Membership,
-    /// The answer to an arrival, which the worker has not read yet.
+    /// The reply to an arrival, which the worker has not read yet.
     pub(super) reply: Option<(u64, Reply)>,
-    /// Steps that its state has seen.
+    /// Number of steps in its state.
     pub(super) steps: u8,
-    /// It does nothing more by itself.
+    /// True if it does nothing more by itself.
     pub(super) hangs: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Absent,
-    /// It has arrived, for the so-manieth time.
+    /// It waits after the arrival with this number.
     Waits(u64),
     /// It forms the group of a generation.
     Forms(GenerationId),
     In(GenerationId),
-    /// Its process is gone; the reason is that of a worker that has ended by itself.
+    /// Its process is gone. The reason is that of a worker that has ended by itself.
     Gone(Option<String>),
 }
 
-/// A generation that was told to its workers.
+/// A generation that was announced to its workers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Generation {
     pub(super) members: BTreeSet<Actor>,
-    /// Those that have begun to form its group.
+    /// Members that have begun to form its group.
     pub(super) entered: BTreeSet<Actor>,
     /// The time at which it was granted. Its members do not wait long for one another.
     pub(super) told_at: u32,
-    /// Its leader has told the members that one of them has died.
+    /// True if its leader has reported the death of a member to the others.
     pub(super) failed: bool,
 }
 
 impl Job {
-    /// Nobody is there yet.
+    /// Returns the state before any launcher has started.
     pub(super) fn nobody(&self) -> State {
         let launchers = 1 + self.nodes.iter().max().copied().unwrap_or(0);
         let launcher = Launcher {
@@ -208,7 +208,7 @@ impl Job {
         }
     }
 
-    /// What a launcher is told at its start.
+    /// Constants that a launcher receives at its start.
     pub(super) fn context(&self, launcher: Actor) -> Context {
         Context {
             launcher_id: launcher as u64,
@@ -222,7 +222,7 @@ impl Job {
         }
     }
 
-    /// The name of a worker that has been started again so often.
+    /// Name of a worker after this number of restarts.
     pub(super) fn name(&self, worker: Actor, restarts: usize) -> String {
         let node = self.nodes[worker];
         let slot = self.nodes[..worker].iter().filter(|other| **other == node).count();
@@ -244,27 +244,26 @@ impl State {
         self.launchers[launcher].life == Life::Runs
     }
 
-    /// Whether a packet from one launcher's host comes to the other's.
+    /// Returns true if a packet from one launcher's host reaches the other's.
     pub(super) fn reaches(&self, one: Actor, other: Actor) -> bool {
         !self.cut.contains(&(one.min(other), one.max(other)))
     }
 
-    /// Whether a follower has waited for too long to be welcomed.
+    /// Returns true if a follower has waited too long for a welcome.
     pub(super) fn waits_in_vain(&self, connection: &Connection) -> bool {
         connection.next == 0 && PASSES * (self.clock - connection.since) >= takeover()
     }
 
-    /// Whether a worker's process lives.
+    /// Returns true if a worker's process lives.
     pub(super) fn lives(&self, worker: Actor) -> bool {
         !matches!(self.workers[worker].place, Place::Absent | Place::Gone(_))
     }
 
-    /// Whether a launcher leads.
     pub(super) fn leads(&self, launcher: Actor) -> bool {
         matches!(self.launchers[launcher].state.role, Role::Leading(_))
     }
 
-    /// The name of a worker's process.
+    /// Name of a worker's process.
     pub(super) fn name(&self, job: &Job, worker: Actor) -> String {
         job.name(worker, self.workers[worker].restarts)
     }
@@ -274,10 +273,10 @@ impl State {
         (0..self.workers.len()).find(|worker| self.name(job, *worker) == name)
     }
 
-    /// Takes note of a generation that workers are told of.
+    /// Records a generation that is announced to workers.
     pub(super) fn told(&mut self, job: &Job, formed: &Formed) {
         let members = formed.members.iter().map(|member| self.worker(job, member));
-        // Of one that has died meanwhile nobody comes.
+        // A member that has died meanwhile never comes.
         let members = members.map(|member| member.unwrap_or(Actor::MAX)).collect();
         let (entered, told_at, failed) = (BTreeSet::new(), self.clock, false);
         let generation = Generation { members, entered, told_at, failed };
@@ -285,12 +284,12 @@ impl State {
     }
 }
 
-/// The launcher whose store listens there.
+/// The launcher whose store listens at this address.
 pub(super) fn launcher_at(address: SocketAddr) -> Actor {
     usize::from(address.port())
 }
 
-/// Where a launcher's store listens.
+/// Address of a launcher's store.
 pub(super) fn address_of(launcher: Actor) -> SocketAddr {
     ([127, 0, 0, 1], launcher as u16).into()
 }

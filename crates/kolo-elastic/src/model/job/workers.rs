@@ -1,4 +1,4 @@
-//! Workers: they arrive, are assigned, form groups, make steps, and end.
+//! Workers: they arrive, receive assignments, form groups, make steps, and end.
 
 use super::state::{Broken, LastWords, Place, State, Worker};
 use super::{Actor, Job, Part};
@@ -7,7 +7,7 @@ use crate::generation::{GenerationId, History};
 use crate::protocol::{Event, Membership, Outcome};
 
 impl State {
-    /// A worker leaves its generation, if it is in one, and arrives.
+    /// Lets a worker leave its generation, if it is in one, and arrive.
     pub(super) fn arrive(&mut self, job: &Job, worker: Actor, reason: Option<&str>) {
         let mut arrival = self.workers[worker].membership.arrive(reason.map(String::from), None);
         if job.without == Some(Part::Histories) {
@@ -18,14 +18,14 @@ impl State {
         self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
     }
 
-    /// Whether a worker has a reply to read.
+    /// Returns true if a worker has a reply to read.
     pub(super) fn is_answered(&self, worker: Actor) -> bool {
         let reply = self.workers[worker].reply.as_ref().map(|(arrival, _)| *arrival);
         !self.workers[worker].hangs
             && matches!(self.workers[worker].place, Place::Waits(arrival) if reply == Some(arrival))
     }
 
-    /// A worker reads the reply to its arrival.
+    /// Lets a worker read the reply to its arrival.
     pub(super) fn read(&mut self, job: &Job, worker: Actor) {
         let Some((_, reply)) = self.workers[worker].reply.take() else { return };
         match self.workers[worker].membership.replied(reply) {
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// A worker's process ends, by itself with a reason or by a fault.
+    /// Ends a worker's process, by itself with a reason or by a fault.
     pub(super) fn ends_worker(&mut self, job: &Job, worker: Actor, reason: Option<String>) {
         let how = reason.clone().unwrap_or_else(|| "was killed".into());
         self.workers[worker].place = Place::Gone(reason);
@@ -50,7 +50,7 @@ impl State {
         self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
     }
 
-    /// A worker arrives and is killed, and its launcher hears of the end first.
+    /// Lets a worker arrive and die, so that its launcher learns of the end first.
     pub(super) fn dies_unheard(&mut self, job: &Job, worker: Actor) {
         let (launcher, member) = (job.nodes[worker], self.name(job, worker));
         let arrival = self.workers[worker].membership.arrive(Some("others have gone".into()), None);
@@ -58,7 +58,7 @@ impl State {
         self.ends_worker(job, worker, None);
     }
 
-    /// A launcher hears the arrival of a worker that has ended.
+    /// Delivers the arrival of a worker that has ended to its launcher.
     pub(super) fn hear_last_words(&mut self, job: &Job, words: usize) {
         let LastWords { launcher, member, arrival } = self.last_words.remove(words);
         if job.without == Some(Part::Ends) {
@@ -68,7 +68,7 @@ impl State {
         self.hear(job, launcher, Event::Member { member, event: MemberEvent::Arrived(arrival) });
     }
 
-    /// A worker that was killed is started again, without its state.
+    /// Restarts a killed worker, without its state.
     pub(super) fn restart(&mut self, job: &Job, worker: Actor) {
         let process = &mut self.workers[worker];
         process.restarts += 1;
@@ -79,14 +79,14 @@ impl State {
         self.arrive(job, worker, None);
     }
 
-    /// Whether a worker hears that all members have come to form its group.
+    /// Returns true if all members have come to form the worker's group.
     pub(super) fn can_form(&self, worker: Actor) -> bool {
         let Place::Forms(id) = self.workers[worker].place else { return false };
         !self.workers[worker].hangs
             && self.generations.get(&id).is_some_and(|generation| generation.entered == generation.members)
     }
 
-    /// The worker's group is formed.
+    /// Forms the worker's group.
     pub(super) fn forms(&mut self, worker: Actor) {
         if let Place::Forms(id) = self.workers[worker].place {
             self.workers[worker].place = Place::In(id);
@@ -94,14 +94,14 @@ impl State {
         }
     }
 
-    /// Whether something makes a worker leave its generation.
+    /// Returns true if something makes a worker leave its generation.
     pub(super) fn may_leave(&self, job: &Job, worker: Actor) -> bool {
         let (Place::Forms(id) | Place::In(id)) = self.workers[worker].place else { return false };
         if self.workers[worker].hangs {
             return false;
         }
         let Some(generation) = self.generations.get(&id) else { return true };
-        // Those that hang take part in nothing, and others do not wait for them for ever.
+        // Hung members take part in nothing, and others do not wait for them forever.
         let place = |member: &Actor| self.workers.get(*member).filter(|it| !it.hangs).map(|it| &it.place);
         let has_gone = |member: &Actor| match place(member) {
             Some(Place::Forms(its) | Place::In(its)) => *its != id,
@@ -114,7 +114,7 @@ impl State {
             members.iter().all(hosts)
         };
         let leader = id.leader as Actor;
-        // The store by which a group forms is the leader's.
+        // The leader serves the store by which a group forms.
         let forms = matches!(self.workers[worker].place, Place::Forms(_));
         let served = self.runs(leader) && self.reaches(leader, job.nodes[worker]);
         generation.failed
@@ -125,14 +125,15 @@ impl State {
             || !members.iter().all(reached)
     }
 
-    /// Whether all members of a generation are in its group.
+    /// Returns true if all members of a generation are in its group.
     pub(super) fn can_step(&self, id: GenerationId) -> bool {
         let is_in = |member: &Worker| member.place == Place::In(id) && !member.hangs;
         let works = |member: &Actor| self.workers.get(*member).is_some_and(is_in);
         self.generations.get(&id).is_some_and(|generation| generation.members.iter().all(works))
     }
 
-    /// All members of a generation make a step. Those behind get the state of the one that is furthest.
+    /// Lets all members of a generation make a step. Members that are behind get the state of the most
+    /// advanced one.
     pub(super) fn step(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else { return };
         let members: Vec<Actor> = generation.members.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! What can happen next, and what follows.
+//! The actions that are possible in a state, and their effects.
 
 use std::collections::BTreeSet;
 
@@ -11,31 +11,31 @@ use crate::generation::{Formed, GenerationId, History};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
-    /// A worker leaves its generation, where it is in one, and arrives at a leader, which its launcher
-    /// follows from now on and tells all it knows.
+    /// A worker leaves its generation, if it is in one, and arrives at a leader. Its launcher follows that
+    /// leader from now on and reports everything that it knows.
     Arrive { worker: Actor, leader: Actor },
-    /// A launcher claims a generation of all that it believes to wait.
+    /// A launcher claims a generation of all workers that it believes to wait.
     Claim { leader: Actor },
-    /// A claim is granted, and the answer lost.
+    /// A claim is granted, and the answer is lost.
     LoseAnswer { leader: Actor },
-    /// A worker that waits there is told of a generation, and enters it.
+    /// A waiting worker learns of a generation, and enters it.
     Enter { worker: Actor, generation: GenerationId },
-    /// A worker hears that all have entered its generation.
+    /// A worker learns that all members have entered its generation.
     Form { worker: Actor },
     /// All members of a generation make a step.
     Step { generation: GenerationId },
     /// A worker dies, and its launcher notices.
     Die { worker: Actor },
-    /// A launcher dies with its workers, and nobody notices.
+    /// A launcher dies with its workers, and no other process notices.
     Crash { launcher: Actor },
 }
 
 impl Job {
-    /// The claim of a launcher, as its leader makes it.
+    /// Builds a launcher's claim, as its leader makes it.
     fn claim(&self, state: &State, leader: Actor) -> Option<Claim> {
         let launcher = state.launchers[leader].as_ref()?;
         let lineage = match self.rule {
-            // Who has come to this leader is there; all others are taken for dead.
+            // Workers that have arrived at this leader are reachable; all others count as dead.
             Rule::MajorityOfReachable => {
                 let mut lineage = launcher.lineage.clone();
                 let away = (0..self.nodes.len()).filter(|worker| !launcher.candidates.contains_key(worker));
@@ -62,7 +62,7 @@ impl Job {
         })
     }
 
-    /// The number that is granted to a claim.
+    /// Decides a claim. Returns the granted number.
     fn granted(&self, state: &mut State, claim: &Claim) -> Option<u64> {
         let majority = |claim: &Claim| match Arbiter::default().claim(claim) {
             Ok(Verdict::Granted(number)) => Some(number),
@@ -79,7 +79,7 @@ impl Job {
             Rule::Half => {
                 let mut claim = claim.clone();
                 for predecessor in &mut claim.predecessors {
-                    // Whoever is here counts as the one with the lowest rank.
+                    // A worker that is present counts as the one with the lowest rank.
                     let here = |member: &String| !claim.members.contains(member);
                     predecessor.members.iter_mut().for_each(|members| members.sort_by_key(here));
                 }
@@ -111,7 +111,7 @@ impl Job {
         let mut next = state.clone();
         let number = self.granted(&mut next, &claim)?;
         let id = GenerationId { number, leader: claim.leader };
-        // A leader's numbers grow, so this one has it already only where the rule is wrong.
+        // A leader's numbers grow, so an existing number means that the rule is wrong.
         if next.generation(id).is_some() {
             return None;
         }
@@ -173,7 +173,7 @@ impl Job {
     fn step(&self, state: &State, id: GenerationId) -> Option<State> {
         let mut next = state.clone();
         let members = next.generation(id)?.members.clone();
-        // Who is behind gets the state of who is furthest.
+        // Members that are behind get the state of the most advanced one.
         let steps = members.iter().map(|worker| next.workers[*worker].steps).max()? + 1;
         members.iter().for_each(|worker| next.workers[*worker].steps = steps);
         next.again |= usize::from(steps) <= next.steps.len();
@@ -200,7 +200,7 @@ impl Job {
         next
     }
 
-    /// Whether a worker can be told of a generation: it belongs to it, and waits at its leader.
+    /// Returns true if a worker can enter a generation: it belongs to it, and waits at its leader.
     fn can_enter(worker: Actor, place: Place, generation: &Generation) -> bool {
         let leader = generation.formed.leader as usize;
         let entered = &generation.entered;
@@ -216,7 +216,7 @@ impl Job {
     }
 }
 
-/// A launcher hears what another one knows of generations and of the dead.
+/// Passes on the generations and dead members that another launcher knows.
 fn tell(launcher: &mut Launcher, from: &Launcher) {
     from.lineage.generations().iter().for_each(|formed| launcher.lineage.told(formed));
     from.lineage.dead().for_each(|dead| launcher.lineage.died(dead));
@@ -227,7 +227,7 @@ impl Model for Job {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        // All work together, under the first launcher.
+        // All workers train together, under the first launcher.
         let id = GenerationId { number: 1, leader: 0 };
         let identities: Vec<String> = (0..self.nodes.len()).map(name).collect();
         let formed = Formed { generation: 1, leader: 0, identities, ..Formed::default() };
@@ -299,7 +299,7 @@ impl Model for Job {
             let working = state.generations.iter().filter(|generation| Job::can_step(state, generation));
             actions.extend(working.map(|generation| Action::Step { generation: generation.formed.id() }));
         }
-        // Claims that are not granted; Stateright's random runs count on actions that happen.
+        // Removes claims that are not granted: Stateright's random runs need actions that have an effect.
         actions.retain(|action| self.next_state(state, action.clone()).is_some());
     }
 
@@ -323,8 +323,8 @@ impl Model for Job {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("one generation trains", |_, state: &State| !state.at_once),
-            // An arbiter that only remembers lets others go on without the one who has seen the last steps,
-            // and they make these again, to the same bits.
+            // A recording arbiter lets others go on without the member with the last steps; they repeat
+            // these steps, to the same bits.
             Property::always("no step is made again", |job: &Job, state: &State| {
                 matches!(job.rule, Rule::Recorded | Rule::RecordedOfWaiting) || !state.again
             }),

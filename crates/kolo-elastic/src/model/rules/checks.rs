@@ -1,4 +1,4 @@
-//! What is explored, and that each part of the rules is needed.
+//! The jobs that are explored, and tests that each part of the rules is needed.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::generation::GenerationId;
 /// Two launchers with a worker each: every order of events is tried.
 const SMALL: Job =
     Job { rule: Rule::Majority, nodes: &[0, 1], launchers: 2, generations: 3, steps: 3, deaths: 0 };
-/// More than can be tried in every order: many are drawn.
+/// Too large to try every order: the checker samples orders at random.
 const LARGE: Job =
     Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2, 2], launchers: 3, generations: 5, steps: 4, deaths: 1 };
-/// So long orders of events are drawn for one job.
+/// Time for sampling the orders of events of one job.
 const DRAWING: Duration = Duration::from_secs(20);
 
-/// Tries orders of events until two generations train at once or a step is made again; tells what was seen.
-/// Gives whether that never happens, and whether the job has gone on to its end.
+/// Tries orders of events until two generations train at once or a step is repeated, and prints statistics.
+/// The first result is true if that never happens, the second if the job has gone on to its end.
 fn explore(job: Job, all: bool) -> (bool, bool) {
     let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
     let (found, states, depth) = if all {
@@ -59,15 +59,15 @@ fn each_part_of_the_rules_is_needed() {
     assert!(!explore(Job { rule: Rule::RecordedOfWaiting, ..LARGE }, false).0);
 }
 
-/// What comes of these events; `None` where one of them cannot happen.
+/// Returns the state after these events; `None` if one of them cannot happen.
 fn after(job: Job, events: impl IntoIterator<Item = Action>) -> Option<State> {
     let begin = job.init_states().into_iter().next();
     events.into_iter().try_fold(begin?, |state, event| job.next_state(&state, event))
 }
 
-/// Workers 0, 1 and 2 of five enter a generation, and the first two see it formed. Then the network is cut:
-/// worker 2, which has not, is on the side of 3 and 4. That is a majority of all five, and the other side is
-/// one of the three.
+/// Workers 0, 1 and 2 of five enter a generation, and workers 0 and 1 see it formed. Then the network is
+/// cut: worker 2, which has not seen it, is on the side of 3 and 4. That side is a majority of all five, and
+/// the other side is one of the three.
 #[test]
 fn what_some_have_entered_others_may_have_formed() {
     let id = |number, leader| GenerationId { number, leader };

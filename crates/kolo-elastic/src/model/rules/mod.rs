@@ -1,12 +1,13 @@
 //! The rules by which generations follow one another, tried in every order of events that a few workers and
 //! launchers can have.
 //!
-//! Stateright explores it (stateright.rs). What is checked is what runs: [`History`], [`Lineage`] and the
-//! arbiters' decisions are the crate's own. Around them everything may happen at any time: any launcher that
-//! has members believes that it leads, members go from one leader to another while the first still counts on
-//! them, are told of a generation or not, see it formed or not, make steps, leave and die; launchers die with
-//! all they know, and hear of others' generations and dead, or not. Loss, delay and reordering of messages,
-//! cuts of the network in any shape, stopped processes and crashes all are such orders.
+//! Stateright explores them (stateright.rs). The code under test is the code that runs: [`History`],
+//! [`Lineage`] and the arbiters' decisions are the crate's own. Around them any event may happen at any
+//! time. Any launcher with members believes that it leads. Members go from one leader to another while the
+//! first still counts on them; they enter a generation or not, see it formed or not, make steps, leave and
+//! die. Launchers die with all they know, and learn of the generations and dead members of others, or not.
+//! Such orders cover loss, delay and reordering of messages, network cuts of any shape, stopped processes
+//! and crashes.
 
 mod actions;
 mod checks;
@@ -14,37 +15,38 @@ mod state;
 
 use state::Actor;
 
-/// By what generations are granted: an arbiter's rule, or that rule with a part of it left out.
+/// The rule by which generations are granted: an arbiter's rule, or that rule without one of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     Majority,
-    /// What members have entered and not seen formed is not asked for.
+    /// Generations that members have entered and not seen formed are ignored.
     MajorityOfFormed,
-    /// Half is enough, whoever it is.
+    /// Any half of the members is enough.
     Half,
-    /// Members of a launcher that is out of reach count as dead.
+    /// Members of an unreachable launcher count as dead.
     MajorityOfReachable,
-    /// Who has a member that has been in the last generation that was granted, and asks first.
+    /// The first leader to ask that has a member which has been in the last granted generation.
     Recorded,
-    /// Who believes that a member of the last generation waits, and asks first.
+    /// The first leader to ask that believes that a member of the last generation waits.
     RecordedOfWaiting,
-    /// Whoever asks first for a number that it takes for the next, as elections without an arbiter do.
+    /// The first leader to ask for the number that it takes for the next, as in elections without an
+    /// arbiter.
     OwnNumber,
-    /// The old way: whoever believes to lead does.
+    /// No arbiter, as in earlier versions: every launcher that believes to lead does.
     Anybody,
 }
 
-/// What is explored.
+/// A job to explore.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     rule: Rule,
     /// The launcher of each worker.
     nodes: &'static [Actor],
     launchers: usize,
-    /// At most so many generations are granted.
+    /// Maximum number of granted generations.
     generations: usize,
-    /// At most so many steps are made.
+    /// Maximum number of steps.
     steps: u8,
-    /// At most so many workers and launchers die.
+    /// Maximum number of deaths of workers and launchers.
     deaths: u8,
 }

@@ -1,4 +1,4 @@
-//! What there is at one moment.
+//! The state of the model at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ pub(super) type Actor = usize;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub(super) workers: Vec<Worker>,
-    /// `None`: it is dead.
+    /// `None` for a dead launcher.
     pub(super) launchers: Vec<Option<Launcher>>,
-    /// Those that were granted, in that order.
+    /// The granted generations, in order.
     pub(super) generations: Vec<Generation>,
-    /// The generation that has made each step.
+    /// The generation that made each step.
     pub(super) steps: Vec<GenerationId>,
-    /// A step was made again, by a generation that had not got the state of the one that had made it.
+    /// True if a generation repeated a step without the state of the generation that made it first.
     pub(super) again: bool,
-    /// Two generations could make a step at the same time.
+    /// True if two generations could make a step at the same time.
     pub(super) at_once: bool,
-    /// What an arbiter with a memory has recorded last.
+    /// The last record of an arbiter with a memory.
     pub(super) record: Option<Record>,
     pub(super) deaths: u8,
 }
@@ -31,13 +31,13 @@ pub(super) struct State {
 pub(super) struct Worker {
     pub(super) place: Place,
     pub(super) history: History,
-    /// Steps that its state has seen.
+    /// Number of steps in its state.
     pub(super) steps: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// It waits for an assignment, and its launcher has told this leader.
+    /// It waits for an assignment, and its launcher has reported it to this leader.
     Waits(Actor),
     /// It has entered a generation.
     In(GenerationId),
@@ -47,7 +47,7 @@ pub(super) enum Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Launcher {
     pub(super) lineage: Lineage,
-    /// The workers that have arrived at it, whoever leads by now, with what they have told.
+    /// The workers that have arrived at it, with their histories; some may follow another leader by now.
     pub(super) candidates: BTreeMap<Actor, History>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Generation {
     pub(super) formed: Formed,
     pub(super) members: BTreeSet<Actor>,
     pub(super) entered: BTreeSet<Actor>,
-    /// Those that have formed its group.
+    /// Members that have formed its group.
     pub(super) ready: BTreeSet<Actor>,
 }
 
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// The identity of a worker.
+/// Identity of a worker.
 pub(super) fn name(worker: Actor) -> String {
     worker.to_string()
 }
