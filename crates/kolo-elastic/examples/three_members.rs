@@ -5,7 +5,8 @@
 //! cargo run -p kolo-elastic --example three_members
 //! ```
 //!
-//! In a real job a launcher runs the coordinator, and the members are processes of their own (`kolo launch`).
+//! In a real job a launcher runs the coordinator, and the members are processes of their own (`kolo
+//! launch`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use kolo_comm::{Error, Group, JobMembership, Op, Options};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MemberExit, MembershipPolicy, member_name};
 
-/// Sums that every generation does.
+/// Number of sums in every generation.
 const STEPS: usize = 5;
 
 fn main() -> Result<(), Error> {
@@ -26,13 +27,13 @@ fn main() -> Result<(), Error> {
     let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
     let (coordinator, events) = Coordinator::single_node(anywhere, 3, policy, &Options::default())?;
     let names: Vec<String> = (0..3).map(|local| member_name(0, local, 0)).collect();
-    // The first generation waits for all members that have been started.
+    // The first generation waits for all members that have started.
     names.iter().for_each(|name| coordinator.member_started(name));
     std::thread::scope(|scope| {
         let run = |name| {
             let result = train(coordinator.address(), name);
-            // A launcher says so when it sees that the process has ended. The others wait for everyone who
-            // has not.
+            // A launcher reports this when it sees that the process has ended. Until then, the other members
+            // wait for this one.
             coordinator.member_exited(name, &exit(&result));
             result
         };
@@ -47,7 +48,7 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// How a member has ended, as a launcher would tell.
+/// The end of a member, as a launcher would report it.
 fn exit(result: &Result<(), Error>) -> MemberExit {
     match result {
         Ok(()) => MemberExit::Clean,
@@ -55,7 +56,7 @@ fn exit(result: &Result<(), Error>) -> MemberExit {
     }
 }
 
-/// One member: two generations of sums. The last member leaves after the first.
+/// Runs one member: two generations of sums. The last member leaves after the first.
 fn train(address: SocketAddr, name: &str) -> Result<(), Error> {
     let mut member = Member::connect(address, name, &Options::default())?;
     let first = member.next_group(None)?;
@@ -68,7 +69,7 @@ fn train(address: SocketAddr, name: &str) -> Result<(), Error> {
     sum(name, &second)
 }
 
-/// Adds the world's ones, as often as a generation does.
+/// Sums a one of each member, [`STEPS`] times.
 fn sum(name: &str, group: &Group) -> Result<(), Error> {
     let mut data = [0.0f32];
     for _ in 0..STEPS {

@@ -17,7 +17,7 @@ const POLICY: MembershipPolicy = MembershipPolicy {
     too_few_timeout: Duration::from_millis(300),
 };
 
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Exceeded only by a hang, even on the busiest machine.
 const HANG: Duration = Duration::from_secs(120);
 
 fn coordinator() -> (Coordinator, Receiver<CoordinatorEvent>) {
@@ -28,23 +28,23 @@ fn with_policy(policy: MembershipPolicy) -> (Coordinator, Receiver<CoordinatorEv
     Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), 8, policy, &Options::default()).unwrap()
 }
 
-/// The number of the generation that a member is in.
+/// Number of the generation that a member is in.
 fn number(member: &Member) -> u64 {
     member.generation().map_or(0, |generation| generation.number)
 }
 
-/// What a worker does until it has seen enough.
+/// A worker, and the end of its work.
 struct Work<'a> {
     coordinator: &'a Coordinator,
     name: String,
-    /// Dies in this generation.
+    /// Generation in which the worker dies.
     dies: Option<u64>,
-    /// Ends its work in this generation.
+    /// Generation in which the worker completes its work.
     ends: u64,
 }
 
 impl Work<'_> {
-    /// The generations and sizes of the groups it has been in.
+    /// Returns the generations and sizes of the worker's groups.
     fn run(self) -> Vec<(u64, usize)> {
         let mut member =
             Member::connect(self.coordinator.address(), &self.name, &Options::default()).unwrap();
@@ -57,12 +57,12 @@ impl Work<'_> {
                 Ok(false) => {}
                 Err(error) => assert_eq!(error.culprit(), Some(Rank(0)), "{error}"),
             }
-            // The old group is dropped when the new one is there.
+            // This drops the old group only when the new one exists.
             group = member.next_group(Some("a test")).unwrap();
         }
     }
 
-    /// Whether the work is done; if not, others wait to come in.
+    /// Returns true if the work is done, and false if other workers wait to join.
     fn train(&self, member: &Member, group: &Group) -> Result<bool, Error> {
         let (generation, until) = (number(member), Instant::now() + HANG);
         for step in 0.. {
@@ -101,7 +101,7 @@ fn a_job_outlives_its_workers() {
         for n in 0..4 {
             scope.spawn(move || start(work(&format!("here/{n}"), (n == 0).then_some(1))));
         }
-        // The replacement comes once the others go on without the dead one.
+        // The replacement joins once the others go on without the dead worker.
         let second = events
             .iter()
             .find(|event| matches!(event, CoordinatorEvent::GenerationFormed { generation: 2, .. }));
@@ -141,7 +141,7 @@ fn too_few_are_told_so() {
     });
 }
 
-/// A worker whose thread hangs after ten steps, until `released`; or one that goes on without it then.
+/// Runs a worker for ten steps. Then its thread hangs until `released`, or goes on without the hung worker.
 fn ten_steps(coordinator: &Coordinator, name: &str, released: Option<Receiver<()>>) {
     let options = Options { timeout: Some(Duration::from_secs(3)), ..Options::default() };
     let mut member = Member::connect(coordinator.address(), name, &options).unwrap();
@@ -164,7 +164,7 @@ fn ten_steps(coordinator: &Coordinator, name: &str, released: Option<Receiver<()
 
 #[test]
 fn who_hangs_is_found_by_the_pace_of_the_others() {
-    // What nobody has told would take an hour.
+    // Without a suggestion from the members, the eviction would take an hour.
     let (coordinator, events) =
         with_policy(MembershipPolicy { rejoin_timeout: Duration::from_secs(3600), ..POLICY });
     let coordinator = &coordinator;
@@ -196,7 +196,7 @@ fn a_member_that_is_not_understood_is_told_to_the_launcher() {
     assert!(text.contains("worker a ") && text.contains("another version"), "{text}");
 }
 
-/// Passes connections on to another address, until they are cut.
+/// Forwards connections to another address, until they are cut.
 struct Relay {
     address: SocketAddr,
     open: Arc<Mutex<Vec<TcpStream>>>,
@@ -222,7 +222,7 @@ impl Relay {
 
     fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
-            // Its other end may have been closed before.
+            // Its other end may already be closed.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

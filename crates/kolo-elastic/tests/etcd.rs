@@ -1,5 +1,5 @@
 //! A job whose generations a real etcd grants: either of two launchers may die, and etcd may be killed and
-//! started again meanwhile.
+//! restarted meanwhile.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,11 +29,11 @@ const POLICY: MembershipPolicy = MembershipPolicy {
     rejoin_timeout: Duration::from_secs(60),
     too_few_timeout: Duration::from_secs(60),
 };
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Exceeded only by a hang, even on the busiest machine.
 const HANG: Duration = Duration::from_secs(120);
 
 fn arbiter(etcd: &Etcd) -> Arbiter {
-    // The first has never listened: the others are asked then.
+    // The first member never listens: the arbiter must ask the next one.
     Arbiter::parse(&format!("etcd://{},{}", free_port(), etcd.endpoint())).unwrap()
 }
 
@@ -66,7 +66,7 @@ impl Node {
         Member::connect(self.coordinator.address(), &member_name(rank, 0, 0), &Options::default()).unwrap()
     }
 
-    /// Waits for an event, which comes after others that do not matter.
+    /// Waits for an event, and skips others before it.
     fn wait<T>(&self, what: &str, mut wanted: impl FnMut(CoordinatorEvent) -> Option<T>) -> T {
         let until = Instant::now() + HANG;
         while let Ok(event) = self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -78,7 +78,7 @@ impl Node {
     }
 }
 
-/// Two nodes whose members are in generation 1, and both members.
+/// Starts two nodes, and returns them and their members in generation 1.
 fn begun(arbiter: &Arbiter) -> ([Node; 2], [Member; 2]) {
     let master = free_port().port();
     let nodes = [0, 1].map(|rank| node(master, rank, arbiter));
@@ -98,7 +98,7 @@ fn number(member: &Member) -> u64 {
 fn the_second_launcher_goes_on_alone(etcd: &Path) {
     let etcd = Etcd::start(etcd);
     let ([first, second], [gone, mut left]) = begun(&arbiter(&etcd));
-    // Not half with the lowest rank: a majority would not go on.
+    // The remaining member is half of the generation without the lowest rank: a majority would not go on.
     drop(gone);
     drop(first);
     let group = left.next_group(Some("the first launcher has died")).unwrap();
@@ -146,7 +146,7 @@ fn an_etcd_that_starts_late_is_waited_for(program: &Path) {
     });
 }
 
-/// A worker that asks for its job hears of it as soon as the launcher gives up.
+/// A worker that asks for its job learns the reason as soon as the launcher gives up.
 fn an_etcd_that_never_starts_is_named(_program: &Path) {
     let arbiter = Arbiter::parse(&format!("etcd://{}", free_port())).unwrap();
     let config =

@@ -1,5 +1,5 @@
-//! A job of several launchers, each with a coordinator for its own workers: it outlives any of them, the
-//! first included.
+//! A job of several launchers, each with a coordinator for its own workers: it survives the loss of any of
+//! them, including the first.
 
 use std::net::TcpListener;
 use std::ops::RangeInclusive;
@@ -19,16 +19,16 @@ const POLICY: MembershipPolicy = MembershipPolicy {
     rejoin_timeout: Duration::from_secs(60),
     too_few_timeout: Duration::from_secs(60),
 };
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Exceeded only by a hang, even on the busiest machine.
 const HANG: Duration = Duration::from_secs(120);
 
-/// Places at which nobody listened a moment ago.
+/// Places at which no process listened a moment ago.
 fn masters(count: usize) -> Vec<(String, u16)> {
     let free: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     free.iter().map(|free| ("127.0.0.1".into(), free.local_addr().unwrap().port())).collect()
 }
 
-/// One of so many nodes of a job that begins at these places; each has one worker.
+/// Configuration of one of so many nodes of a job that begins at these places; each node has one worker.
 fn node_config(
     masters: &[(String, u16)],
     node_rank: Option<usize>,
@@ -53,7 +53,7 @@ struct Launcher<'scope> {
     worker: ScopedJoinHandle<'scope, Vec<(u64, usize)>>,
 }
 
-/// What ends the workers.
+/// Flags that end the workers.
 struct Ends {
     done: AtomicBool,
     killed: [AtomicBool; 4],
@@ -65,12 +65,12 @@ impl Ends {
     }
 }
 
-/// The number of the generation that a member is in.
+/// Number of the generation that a member is in.
 fn number(member: &Member) -> u64 {
     member.generation().map_or(0, |generation| generation.number)
 }
 
-/// Starts a launcher, which is to become node `node`, and its worker.
+/// Starts a launcher, which must become node `node`, and its worker.
 fn launch<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     ends: &'env Ends,
@@ -88,7 +88,7 @@ fn launch<'scope, 'env>(
     Launcher { coordinator, events, worker }
 }
 
-/// A worker's life: the generations and sizes of the groups it has been in.
+/// Runs a worker. Returns the generations and sizes of its groups.
 fn work(member: &mut Member, killed: &AtomicBool, done: &AtomicBool) -> Vec<(u64, usize)> {
     let mut group = member.next_group(None).unwrap();
     let mut seen = vec![(number(member), group.world_size())];
@@ -116,7 +116,7 @@ fn work(member: &mut Member, killed: &AtomicBool, done: &AtomicBool) -> Vec<(u64
 }
 
 impl Launcher<'_> {
-    /// Waits for a generation of these nodes; gives its number.
+    /// Waits for a generation of these nodes; returns its number.
     fn formed(&self, nodes: &[usize]) -> u64 {
         let names: Vec<String> = nodes.iter().map(|node| member_name(*node, 0, 0)).collect();
         let until = Instant::now() + HANG;
@@ -132,21 +132,21 @@ impl Launcher<'_> {
         panic!("no generation of {names:?}");
     }
 
-    /// The number and the size of the generation of which the next event tells.
+    /// Returns the number and size of the next generation that the launcher reports.
     fn next_generation(&self) -> (u64, usize) {
         loop {
             match self.events.recv_timeout(HANG).unwrap() {
                 CoordinatorEvent::GenerationFormed { generation, members, .. } => {
                     return (generation, members.len());
                 }
-                // On a busy machine a wait may be long enough to be told of.
+                // On a busy machine a wait may be long enough for a warning.
                 CoordinatorEvent::Warning { .. } => {}
                 other => panic!("{other:?} instead of a generation"),
             }
         }
     }
 
-    /// Ends it as `kill -9` does: worker and connections at once, without a word.
+    /// Ends the launcher as `kill -9` does: worker and connections at once, without a goodbye.
     fn kill(self, node: usize, ends: &Ends) -> Vec<(u64, usize)> {
         ends.killed[node].store(true, Ordering::SeqCst);
         let seen = self.worker.join().unwrap();
@@ -160,7 +160,7 @@ fn a_job_outlives_its_launchers_the_first_included() {
     let (ends, masters) = (Ends::new(), masters(1));
     let config = |rank| node_config(&masters, Some(rank), 3..=3);
     std::thread::scope(|scope| {
-        // All at once, for none begins without the others.
+        // All at once, because none begins without the others.
         let starting: Vec<_> = (0..3)
             .map(|node| {
                 let (ends, config) = (&ends, config(node));
@@ -170,7 +170,7 @@ fn a_job_outlives_its_launchers_the_first_included() {
         let mut launchers = starting.into_iter().map(|starting| starting.join().unwrap());
         let [first, second, third] = std::array::from_fn(|_| launchers.next().unwrap());
         for launcher in [&first, &second, &third] {
-            // Others may have come in another order.
+            // The launchers may have joined in another order.
             assert_eq!(launcher.next_generation(), (1, 3));
         }
         assert_eq!(first.kill(0, &ends), [(1, 3)]);
@@ -211,7 +211,7 @@ fn whoever_is_one_too_many_is_told_why() {
     let (first, _events) = start(config.clone());
     rank_and_count(&first);
     let (twice, events) = start(NodeConfig { start_timeout: Duration::from_secs(2), ..config });
-    // At once, and again when it is final.
+    // The launcher reports the refusal at once, and again when it is final.
     let Ok(CoordinatorEvent::Warning { text }) = events.recv_timeout(HANG) else {
         panic!("a refusal is not told")
     };
@@ -220,7 +220,7 @@ fn whoever_is_one_too_many_is_told_why() {
         panic!("a second node 0 is let in")
     };
     assert!(reason.contains("node 0") && reason.contains("--node-rank"), "{reason}");
-    // Its own workers do not wait for ever either, for their job or for others.
+    // Its own workers do not wait forever either, for their job or for others.
     let mut member = Member::connect(twice.address(), "node0/0.0", &Options::default()).unwrap();
     let error = member.job_id().unwrap_err().to_string();
     assert!(error.contains("node 0") && error.contains("--node-rank"), "{error}");
@@ -228,7 +228,7 @@ fn whoever_is_one_too_many_is_told_why() {
     assert!(error.contains("node 0"), "{error}");
 }
 
-/// As the leader sees it that has not noticed yet that the launcher before is lost.
+/// The leader may not have noticed yet that the launcher before is lost.
 #[test]
 fn whoever_takes_the_place_of_a_lost_launcher_is_let_in_when_the_place_is_free() {
     let masters = masters(1);
@@ -262,7 +262,7 @@ fn whoever_comes_when_the_work_is_done_begins_another_job() {
     assert_eq!(rank_and_count(&second), (0, 1), "the first of its own");
 }
 
-/// A launcher's node rank and the number of nodes, once the job has begun.
+/// Returns a launcher's node rank and the number of nodes, once the job has begun.
 fn rank_and_count(coordinator: &Coordinator) -> (usize, usize) {
     let until = Instant::now() + HANG;
     loop {

@@ -1,5 +1,5 @@
-//! Three launchers, each a process with one worker in it: the leader is stopped and continued, or killed, or
-//! one link between two hosts is cut, and the others go on without waiting for it for long.
+//! Three launchers, each a process with one worker in it. The leader is stopped and continued, or killed, or
+//! one link between two hosts is cut; the others go on after a short wait.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -15,12 +15,13 @@ use kolo_rendezvous::secure::Token;
 use kolo_testing::harness::{run_one_by_one, test, test_where};
 use kolo_testing::{Hosts, free_port};
 
-/// Node rank, and host and port of the first master: with it this program is a launcher of a test.
+/// Environment variable that makes this program a launcher of a test: node rank, and host and port of the
+/// first master.
 const LAUNCHER: &str = "KOLO_TEST_LAUNCHER";
 const NODES: usize = 3;
-/// The others of a lost launcher must go on within this time, on a busy machine too.
+/// Time within which the others must go on without a lost launcher, even on a busy machine.
 const GOES_ON: Duration = Duration::from_secs(60);
-/// Longer than a launcher waits that may not go on; only a hang gets there.
+/// Longer than a launcher that may not go on waits; exceeded only by a hang.
 const HANG: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// What a process of a test does: it is one launcher of three, and prints a line for each event.
+/// Runs one launcher of three in a process of a test, and prints a line for each event.
 fn launcher(text: &str) {
     let [node_rank, host, port] = text.split(' ').collect::<Vec<_>>()[..] else { panic!("{text}") };
     let node_rank = node_rank.parse().unwrap();
@@ -73,7 +74,7 @@ fn launcher(text: &str) {
     }
 }
 
-/// A worker's life: it sums with the others, and forms the next group when that fails.
+/// Runs a worker: it sums with the others, and forms the next group when that fails.
 fn work(mut member: Member) {
     let mut reason = None;
     while let Ok(group) = member.next_group(reason.as_deref()) {
@@ -108,7 +109,7 @@ impl Launcher {
         Launcher { process, lines, seen: Vec::new() }
     }
 
-    /// Waits for a line that begins so.
+    /// Waits for a line with one of these beginnings.
     fn says(&mut self, beginnings: &[&str], within: Duration) -> String {
         let until = Instant::now() + within;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -128,13 +129,13 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // Where it has ended there is nothing to kill.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Three launchers in their first generation, which have joined in the order of their numbers.
+/// Starts three launchers, which join in the order of their numbers, and waits for their first generation.
 fn begun(start: impl Fn(usize) -> Launcher) -> [Launcher; NODES] {
     let mut launchers = [start(0), start(1), start(2)];
     for launcher in &mut launchers {
@@ -146,13 +147,13 @@ fn begun(start: impl Fn(usize) -> Launcher) -> [Launcher; NODES] {
 fn on_loopback() -> [Launcher; NODES] {
     let master = free_port();
     begun(|node| {
-        // The second joins before the third.
+        // The second launcher joins before the third.
         std::thread::sleep(Duration::from_millis(500 * node as u64));
         Launcher::start(node, master.ip(), master.port())
     })
 }
 
-/// The next generation of these two nodes, whatever came of others before.
+/// Waits for the next generation of these two nodes.
 fn go_on(launchers: &mut [Launcher; NODES], nodes: [usize; 2]) {
     let since = Instant::now();
     for node in nodes {
@@ -179,7 +180,7 @@ fn a_killed_leader() {
     go_on(&mut launchers, [1, 2]);
 }
 
-/// The leader and this launcher lose each other; the third one reaches both.
+/// Cuts the link between the leader and this launcher; the third launcher reaches both.
 fn a_cut_link(node: usize) -> Result<(), String> {
     let hosts = Hosts::new(NODES)?;
     let master = IpAddr::from(hosts.address(0));

@@ -1,4 +1,4 @@
-//! `buckets.csv`: how long the reduction of each bucket took.
+//! `buckets.csv`: durations of the reduction of each bucket.
 
 use std::path::Path;
 
@@ -8,36 +8,36 @@ use crate::error::Error;
 /// Name of the file.
 pub const BUCKETS: &str = "buckets.csv";
 
-/// Its columns, in the order in which they are written.
+/// Its columns, in the order of writing.
 const COLUMNS: &str = "bucket,bytes,wire_bytes,p50_us,p95_us,p99_us,ready_us,needed_us,exposed_us";
 
-/// What is known of a bucket. Times are from its first message until it was back.
+/// Statistics of a bucket. Its times run from its first message until the reduced values are back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BucketRow {
     /// Number of the bucket, in the order in which gradients become ready, from 0.
     pub bucket: usize,
     /// Bytes of gradient.
     pub bytes: f64,
-    /// Bytes in which a shard's part of it travels.
+    /// Bytes that a shard's part of the bucket takes on the wire.
     pub wire_bytes: f64,
     /// Median, in seconds.
     pub p50: f64,
-    /// Nineteen reductions of twenty were not slower, in seconds.
+    /// 95th percentile, in seconds.
     pub p95: f64,
-    /// Ninety-nine of a hundred were not slower, in seconds.
+    /// 99th percentile, in seconds.
     pub p99: f64,
-    /// Median of when its gradient was there, in seconds from the start of the last backward pass of a step;
-    /// nothing where it is not known.
+    /// Median time at which its gradient was ready, in seconds from the start of the last backward pass of a
+    /// step; `None` if unknown.
     pub ready: Option<f64>,
-    /// Median of when the next step needed its values, in seconds of computing from the end of the one before;
-    /// nothing where it is not known.
+    /// Median time at which the next step needed its values, in seconds of computing from the end of the
+    /// step before; `None` if unknown.
     pub needed: Option<f64>,
-    /// Median of how long the training thread waited for it, in seconds; nothing where it is not known.
+    /// Median time that the training thread waited for it, in seconds; `None` if unknown.
     pub exposed: Option<f64>,
 }
 
 impl BucketRow {
-    /// The whole file of so many buckets.
+    /// Returns the whole file for these buckets.
     pub fn csv<'a>(rows: impl IntoIterator<Item = &'a BucketRow>) -> String {
         let mut text = format!("{COLUMNS}\n");
         for row in rows {
@@ -53,7 +53,7 @@ impl BucketRow {
     }
 }
 
-/// The buckets of a run, and what has to be said of the file.
+/// Reads the buckets of a run, and returns a remark on an incomplete file.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Error> {
     let path = folder.join(BUCKETS);
     let Some((table, is_half)) = csv::read(&path)? else {
@@ -66,7 +66,7 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
     if is_half {
         return Err(Error::content(&path, "its last line has no end"));
     }
-    // The first versions did not tell bytes on the wire apart.
+    // The first versions did not record bytes on the wire.
     let wire_bytes = if table.names.iter().any(|name| name == "wire_bytes") { "wire_bytes" } else { "bytes" };
     let names = ["bucket", "bytes", wire_bytes, "p50_us", "p95_us", "p99_us"];
     let mut places = [0; 6];

@@ -1,31 +1,31 @@
-//! Tables of numbers below a line of names, separated by commas, as `kolo train` writes them.
+//! Tables of comma-separated numbers below a line of names, as `kolo train` writes them.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::error::Error;
 
-/// A table of numbers; an empty cell is a number that is not known.
+/// A table of numbers; an empty cell is an unknown number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NumberTable {
-    /// The columns' names.
+    /// Names of the columns.
     pub names: Vec<String>,
     /// The rows, each as long as the names.
     pub rows: Vec<Vec<Option<f64>>>,
 }
 
 impl NumberTable {
-    /// The numbers of a column, one a row; nothing where there is no such column.
+    /// Returns the numbers of a column, one per row; `None` if there is no such column.
     pub fn column(&self, name: &str) -> Option<impl Iterator<Item = Option<f64>>> {
         let index = self.names.iter().position(|known| known == name)?;
         Some(self.rows.iter().map(move |row| row.get(index).copied().flatten()))
     }
 }
 
-/// A table, and whether its last line has no end yet and was left out.
+/// A table, and true if its last line is incomplete and was left out.
 pub(crate) type Read = (NumberTable, bool);
 
-/// Reads a table; nothing where there is no file. The last line may be half written.
+/// Reads a table; returns `None` if there is no file. The last line may be incomplete.
 pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
     let text = match std::fs::read_to_string(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

@@ -1,5 +1,5 @@
-//! `metrics.csv`: a row an epoch. Readers find its columns by their names ([`NumberTable`]), because metrics
-//! have names of their own.
+//! `metrics.csv`: one row per epoch. Readers find its columns by name ([`NumberTable`]), because the names
+//! depend on the metrics.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::error::Error;
 /// Name of the file.
 pub const METRICS: &str = "metrics.csv";
 
-/// A row of `metrics.csv`, as it is written.
+/// A row of `metrics.csv`, for writing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochRow<'a> {
-    /// From 1.
+    /// Number of the epoch, from 1.
     pub epoch: usize,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
-    /// Samples of all workers by the time of the steps, or what else the loss counts.
+    /// Samples (or other units that the loss counts) of all workers per second of step time.
     pub samples_per_second: f64,
     /// T_comm / (T_comp + T_comm).
     pub comm_fraction: f64,
@@ -24,17 +24,17 @@ pub struct EpochRow<'a> {
     pub exposed_comm_fraction: f64,
     /// Mean loss over the samples of the epoch.
     pub train_loss: f64,
-    /// What the model is judged by after the epoch, each metric by its name.
+    /// Names and values of the metrics after the epoch.
     pub scores: Vec<(&'a str, f64)>,
-    /// That of the last step.
+    /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// The noise scale after the last step, where it is measured; inside nothing as long as it is not known.
+    /// Noise scale after the last step; `None` if it is not measured, `Some(None)` as long as it is unknown.
     pub noise_scale: Option<Option<f64>>,
 }
 
 impl EpochRow<'_> {
-    /// The first line of `metrics.csv` with its line break, where the loss counts `unit`, the model is judged
-    /// by `metrics`, and the noise scale is measured or not.
+    /// Returns the first line of `metrics.csv` with its line break. The loss counts `unit`, `metrics` are
+    /// the metrics of the model, and `noise_scale` is true if the noise scale is measured.
     pub fn csv_header<'m>(
         unit: &str,
         metrics: impl IntoIterator<Item = &'m str>,
@@ -48,7 +48,7 @@ impl EpochRow<'_> {
         )
     }
 
-    /// The row without a line break. Each number has as many digits as it takes to read the same one back.
+    /// Returns the row without a line break. Each number has enough digits to be read back exactly.
     pub fn csv(&self) -> String {
         let tests: String = self.scores.iter().map(|(_, value)| format!("{value:?},")).collect();
         let number = |noise: Option<f64>| noise.map_or(",".into(), |samples| format!(",{samples:?}"));
@@ -66,7 +66,7 @@ impl EpochRow<'_> {
     }
 }
 
-/// The epochs of a run, and what has to be said of the file.
+/// Reads the epochs of a run, and returns a remark on an incomplete file.
 pub(crate) fn read(folder: &Path) -> Result<(NumberTable, Option<String>), Error> {
     let Some((table, is_half)) = csv::read(&folder.join(METRICS))? else {
         let remark = format!("There is no {METRICS}: no epoch has ended yet, or the file was removed.");

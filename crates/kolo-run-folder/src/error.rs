@@ -1,19 +1,19 @@
-//! What can be wrong with a run folder.
+//! Errors of reading a run folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a run folder cannot be read.
+/// Reason why a run folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no such folder.
     #[error("no run folder {}", folder.display())]
     NoFolder {
-        /// Where it should be.
+        /// The expected folder.
         folder: PathBuf,
     },
-    /// A folder is none of a run.
+    /// The folder does not belong to a run.
     #[error(
         "{} is no run folder: it has no config.toml; give a folder that `kolo train` has written",
         folder.display()
@@ -27,11 +27,11 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A line of a file is not as `kolo train` writes it.
+    /// A line of a file does not have the form that `kolo train` writes.
     #[error(
         "{} line {line}: {problem}; remove or mend that line, or take the file from a copy of the run",
         path.display()
@@ -41,15 +41,15 @@ pub enum Error {
         path: PathBuf,
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A file is not as `kolo train` writes it.
+    /// A file does not have the form that `kolo train` writes.
     #[error("{}: {problem}; take the file from a copy of the run", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! `generations.jsonl`: the workers of an elastic job, as they came and went.
+//! `generations.jsonl`: the generations of an elastic job.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,34 +11,34 @@ use crate::lines;
 /// Name of the file.
 pub const GENERATIONS: &str = "generations.jsonl";
 
-/// A generation of an elastic job that has come to a step. Times are seconds since 1970.
+/// A generation of an elastic job that has completed a step. Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerationRow {
-    /// Its number, from 1.
+    /// Number of the generation, from 1.
     pub generation: u64,
-    /// Its workers.
+    /// Number of its workers.
     pub world_size: usize,
-    /// Why the last one has ended.
+    /// Reason for the end of the generation before.
     pub reason: String,
-    /// When rank 0's group had formed.
+    /// Time at which rank 0's group had formed.
     pub formed_unix: f64,
-    /// The first step that it has done, from 0.
+    /// The first step that it completed, from 0.
     pub first_step: u64,
-    /// When that step was done.
+    /// Time at which it completed that step.
     pub first_step_unix: f64,
 }
 
 impl GenerationRow {
-    /// The row as one line of JSON without a line break.
+    /// Returns the row as one line of JSON without a line break.
     ///
     /// # Errors
     ///
-    /// None that is known; those of the codec are passed on.
+    /// No case is known; errors of the encoder are passed on.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
 
-    /// From its group until its first step was done: state that is handed on, and the step.
+    /// Seconds from the formed group to the end of its first step, including the transfer of state.
     pub fn seconds_to_first_step(&self) -> f64 {
         (self.first_step_unix - self.formed_unix).max(0.0)
     }
@@ -49,7 +49,8 @@ pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The generations of a run, and what has to be said of the file. Without one the job was not elastic.
+/// Reads the generations of a run, and returns a remark on an incomplete file. A job without the file was
+/// not elastic.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<GenerationRow>, Option<String>), Error> {
     let Some(lines) = lines::read(&folder.join(GENERATIONS))? else { return Ok((Vec::new(), None)) };
     let remark =

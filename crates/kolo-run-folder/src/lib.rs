@@ -1,18 +1,18 @@
-//! The files of a run folder: their rows, each defined once for who writes it and who reads it.
+//! The files of a run folder: their rows, each defined once for writers and readers.
 //!
-//! `kolo-train` writes the rows, on rank 0; [`Run::read`] reads a whole folder, of a run that goes on or is
-//! over. What is missing is said in [`Run::remarks`]; what is there and cannot be understood is an error
-//! that names file and line. This crate knows no tensor library and no worker, and writes no file itself.
+//! `kolo-train` writes the rows, on rank 0. [`Run::read`] reads a whole folder, of a running or a completed
+//! run. [`Run::remarks`] lists missing files; a file that cannot be understood is an error that names file
+//! and line. This crate knows no tensor library and no worker, and writes no file itself.
 //!
 //! | module | file |
 //! |---|---|
-//! | `steps` | `steps.jsonl`: a row a step |
-//! | `ranks` | `ranks.jsonl`: what each rank does with its time, a row a comparison |
-//! | `epochs` | `metrics.csv`: a row an epoch |
-//! | `buckets` | `buckets.csv`: a row a bucket |
-//! | `generations` | `generations.jsonl`: a row a generation of an elastic job |
+//! | `steps` | `steps.jsonl`: one row per step |
+//! | `ranks` | `ranks.jsonl`: the time use of each rank, one row per comparison |
+//! | `epochs` | `metrics.csv`: one row per epoch |
+//! | `buckets` | `buckets.csv`: one row per bucket |
+//! | `generations` | `generations.jsonl`: one row per generation of an elastic job |
 //! | `settings`, `summary` | `config.toml`, `summary.json` |
-//! | `csv`, `lines` | tables of numbers; files of one JSON object a line |
+//! | `csv`, `lines` | tables of numbers; files with one JSON object per line |
 //! | `run` | all of them together |
 
 mod buckets;

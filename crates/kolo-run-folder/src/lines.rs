@@ -1,4 +1,4 @@
-//! Files of one JSON object a line, the last of which may be half written.
+//! Files with one JSON object per line, the last of which may be incomplete.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -8,16 +8,16 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// What is in a file that grows while a run goes on.
+/// The lines of a file that grows while a run goes on.
 #[derive(Debug)]
 pub(crate) struct Lines<T> {
-    /// A value a line, with the line's number from 1.
+    /// One value per line, with the line's number from 1.
     pub(crate) values: Vec<(usize, T)>,
-    /// Whether the last line has no end yet, and was left out.
+    /// True if the last line is incomplete and was left out.
     pub(crate) is_half: bool,
 }
 
-/// Reads a file of JSON lines; nothing where there is none.
+/// Reads a file of JSON lines; returns `None` if there is no file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>, Error> {
     let fail = |source| Error::Read { path: path.to_owned(), source };
     let file = match File::open(path) {
@@ -37,7 +37,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>,
         }
         match serde_json::from_slice(&line) {
             Ok(value) => lines.values.push((number, value)),
-            // A run that goes on is writing it.
+            // The run is still writing this line.
             Err(_) if line.last() != Some(&b'\n') => lines.is_half = true,
             Err(e) => return Err(Error::line(path, number, problem(&e))),
         }
@@ -45,7 +45,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>,
     Ok(Some(lines))
 }
 
-/// What serde_json says, without the line, which is always the first.
+/// Returns the text of serde_json's error without its line number, which is always 1.
 fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,5 +1,6 @@
-//! `ranks.jsonl`: what each rank does with its time, as the ranks tell one another in each comparison. Rank
-//! 0's own steps are in `steps.jsonl`; only here is what the others wait for, and for whom.
+//! `ranks.jsonl`: the time use of each rank, as the ranks report it to one another in each comparison.
+//! `steps.jsonl` has the steps of rank 0 only; this file shows how long the other ranks wait, and for which
+//! rank.
 
 use std::path::Path;
 
@@ -11,60 +12,60 @@ use crate::lines;
 /// Name of the file.
 pub const RANKS: &str = "ranks.jsonl";
 
-/// A comparison of all ranks, after the steps that it is about.
+/// A comparison of all ranks, at the end of the steps that it covers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RanksRow {
-    /// The last step that it is about, from 0.
+    /// The last step that it covers, from 0.
     pub step: u64,
-    /// The generation of an elastic job; 0 where the job is none.
+    /// The generation of an elastic job; 0 for other jobs.
     #[serde(default)]
     pub generation: u64,
     /// Each rank's times, by its number in that generation.
     pub ranks: Vec<RankTimes>,
 }
 
-/// What a rank's training thread does on its own clock, in seconds of the median step.
+/// Time use of a rank's training thread by its own clock, in seconds of the median step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankTimes {
-    /// Its shards of each step.
+    /// Number of its shards of each step.
     pub shards: usize,
-    /// It computes, or does anything else but wait.
+    /// Time for computing and everything else except waiting.
     pub compute_seconds: f64,
-    /// It waits for data.
+    /// Time of waiting for data.
     pub data_seconds: f64,
-    /// By how much the mean of both is above the median: what stalls in bursts cost.
+    /// Excess of the mean of both over the median: the cost of stalls that come in bursts.
     #[serde(default)]
     pub stalled_seconds: f64,
-    /// It waits for communication.
+    /// Time of waiting for communication.
     pub exposed_seconds: f64,
     /// The rank for which its collectives wait longest, if they wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waited_for: Option<usize>,
-    /// How long they wait for that rank.
+    /// Time that they wait for that rank.
     #[serde(default)]
     pub waited_seconds: f64,
 }
 
 impl RankTimes {
-    /// Seconds a step in which others would have to wait for it, with what its stalls cost.
+    /// Seconds of each step that other ranks would have to wait for this rank, including its stalls.
     pub fn busy_seconds(&self) -> f64 {
         self.compute_seconds + self.data_seconds + self.stalled_seconds
     }
 }
 
 impl RanksRow {
-    /// The row as one line of JSON without a line break.
+    /// Returns the row as one line of JSON without a line break.
     ///
     /// # Errors
     ///
-    /// None that is known; those of the codec are passed on.
+    /// No case is known; errors of the encoder are passed on.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
 }
 
-/// The comparisons of a run, and what has to be said of the file. A run of one worker, and one of the first
-/// versions, has none.
+/// Reads the comparisons of a run, and returns a remark on an incomplete file. Runs of one worker, and runs
+/// of the first versions, have none.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<RanksRow>, Option<String>), Error> {
     let Some(lines) = lines::read(&folder.join(RANKS))? else { return Ok((Vec::new(), None)) };
     let remark = lines.is_half.then(|| format!("The last line of {RANKS} is half written and left out."));

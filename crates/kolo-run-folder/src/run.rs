@@ -1,4 +1,4 @@
-//! A run as its folder tells of it.
+//! A whole run, as read from its folder.
 
 use std::path::{Path, PathBuf};
 
@@ -12,30 +12,30 @@ use crate::settings::Settings;
 use crate::steps::{self, StepRow};
 use crate::summary::{self, Summary};
 
-/// A run of `kolo train`, or of a trainer of one's own.
+/// A run of `kolo train`, or of your own trainer.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it was read.
+    /// Folder from which the run was read.
     pub folder: PathBuf,
-    /// What it is called: the folder's name.
+    /// Name of the run: the folder's name.
     pub name: String,
     /// `config.toml`.
     pub settings: Settings,
     /// `steps.jsonl`, by number.
     pub steps: Vec<StepRow>,
-    /// What its loss counts, as `images`.
+    /// Unit that the loss counts, such as `images`.
     pub unit: String,
-    /// `metrics.csv`: a row an epoch.
+    /// `metrics.csv`: one row per epoch.
     pub epochs: NumberTable,
     /// `buckets.csv`.
     pub buckets: Vec<BucketRow>,
-    /// `ranks.jsonl`; empty where the ranks have not compared their times.
+    /// `ranks.jsonl`; empty if the ranks have not compared their times.
     pub ranks: Vec<RanksRow>,
-    /// `generations.jsonl`; empty where the job was not elastic.
+    /// `generations.jsonl`; empty if the job was not elastic.
     pub generations: Vec<GenerationRow>,
-    /// `summary.json`, which a run has that has come to its end.
+    /// `summary.json`, which only a completed run has.
     pub summary: Option<Summary>,
-    /// Sentences about files that are missing or incomplete.
+    /// Sentences about missing or incomplete files.
     pub remarks: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Run {
     ///
     /// # Errors
     ///
-    /// The folder is none of a run, or a file in it cannot be read or understood.
+    /// The folder does not belong to a run, or a file in it cannot be read or understood.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         if !folder.is_dir() {
             return Err(Error::NoFolder { folder: folder.to_owned() });
@@ -78,7 +78,8 @@ impl Run {
         })
     }
 
-    /// Workers at the end, or as the run was started.
+    /// Number of workers at the end, in the last generation, or at the start of the run, whichever is known
+    /// first.
     pub fn world_size(&self) -> Option<usize> {
         let at_end = self.summary.as_ref().and_then(|summary| summary.world_size);
         let latest = || self.generations.last().map(|generation| generation.world_size);
@@ -87,12 +88,12 @@ impl Run {
     }
 }
 
-/// From the column `images_per_second`.
+/// From a column such as `images_per_second`.
 fn unit_of(epochs: &NumberTable) -> Option<String> {
     epochs.names.iter().find_map(|name| name.strip_suffix("_per_second")).map(Into::into)
 }
 
-/// The last part of a folder's path that is a name.
+/// The last named part of a folder's path.
 fn name_of(folder: &Path) -> String {
     let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     whole.file_name().map_or_else(|| folder.display().to_string(), |name| name.to_string_lossy().into_owned())

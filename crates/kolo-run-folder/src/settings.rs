@@ -1,4 +1,4 @@
-//! `config.toml`: the settings of a run, each by its name.
+//! `config.toml`: the settings of a run, by name.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::error::Error;
 
-/// Name of the file that makes a folder one of a run.
+/// Name of the file that marks a run folder.
 pub(crate) const FILE: &str = "config.toml";
 
-/// All settings of a run. Those of a section have its name before their own, as `optimizer.name`.
+/// All settings of a run. The name of a section precedes those of its settings, as in `optimizer.name`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings(pub BTreeMap<String, toml::Value>);
 
@@ -35,7 +35,7 @@ impl Settings {
         Ok(Settings(settings))
     }
 
-    /// A setting as the file spells it, without the quotes of a string.
+    /// Returns a setting as the file spells it, without the quotes of a string.
     pub fn text(&self, name: &str) -> Option<String> {
         self.0.get(name).map(|value| match value {
             toml::Value::String(text) => text.clone(),
@@ -43,7 +43,7 @@ impl Settings {
         })
     }
 
-    /// A setting that is a number.
+    /// Returns a setting that is a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         match self.0.get(name)? {
             toml::Value::Integer(number) => Some(*number as f64),

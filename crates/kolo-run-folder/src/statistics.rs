@@ -1,6 +1,7 @@
-//! Percentiles, as all of Kolo's figures define them.
+//! Percentiles, in the definition that all of Kolo's figures use.
 
-/// The value below which `percent` % of the samples lie (nearest rank); nothing without samples.
+/// Returns the value below which `percent` % of the finite samples lie (nearest rank); `None` without
+/// samples.
 pub fn percentile(samples: impl IntoIterator<Item = f64>, percent: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = samples.into_iter().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -8,12 +9,12 @@ pub fn percentile(samples: impl IntoIterator<Item = f64>, percent: f64) -> Optio
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// The middle sample, the lower one of two; nothing without samples.
+/// Returns the middle sample, the lower one of two; `None` without samples.
 pub fn median(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
     percentile(samples, 50.0)
 }
 
-/// The mean of those that are numbers.
+/// Returns the mean of the finite samples; `None` without any.
 pub fn mean(samples: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = samples
         .into_iter()

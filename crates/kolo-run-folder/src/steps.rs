@@ -1,4 +1,4 @@
-//! `steps.jsonl`: what each step took.
+//! `steps.jsonl`: the duration and results of each step.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::lines;
 /// Name of the file.
 pub const STEPS: &str = "steps.jsonl";
 
-/// Names of the fields of a line besides what the loss counts, which may be called by none of them.
+/// Names of the fixed fields of a line. The unit that the loss counts is a field as well, and must differ
+/// from them.
 pub const STEP_FIELDS: [&str; 15] = [
     "step",
     "epoch",
@@ -39,36 +40,36 @@ pub struct StepRow {
     pub step: u64,
     /// Number of its epoch, from 0.
     pub epoch: u64,
-    /// Mean loss over the global batch; nothing where it is no number.
+    /// Mean loss over the global batch; `None` if it is not a number.
     pub loss: Option<f64>,
-    /// Samples of the global batch, or what else the loss counts.
+    /// Samples (or other units that the loss counts) of the global batch.
     pub samples: f64,
-    /// The rate with which it was taken.
+    /// Learning rate of the step.
     pub learning_rate: f64,
-    /// How long it took.
+    /// Duration of the step.
     pub seconds: f64,
-    /// At least one bucket was being reduced.
+    /// Time during which at least one bucket was being reduced.
     pub comm_seconds: f64,
-    /// The training thread waited for communication.
+    /// Time that the training thread waited for communication.
     pub exposed_seconds: f64,
-    /// The training thread ran backward passes; 0 where it is not known.
+    /// Time of the training thread's backward passes; 0 if unknown.
     pub backward_seconds: f64,
-    /// It updated values; 0 where it is not known.
+    /// Time of the training thread's parameter updates; 0 if unknown.
     pub optimizer_seconds: f64,
-    /// Global norm of the gradient before clipping, where it is clipped.
+    /// Global norm of the gradient before clipping, if it is clipped.
     pub gradient_norm: Option<f64>,
-    /// The noise of the gradient after it, where that is measured.
+    /// Noise of the gradient after the step, if it is measured.
     pub noise: Option<NoiseRow>,
-    /// What its losses were multiplied by, where that is so and was seen.
+    /// Factor by which its losses were multiplied, if they were and it is known.
     pub loss_scale: Option<f64>,
-    /// Whether it changed nothing, because it overflowed.
+    /// True if the step changed nothing, because it overflowed.
     pub skipped: bool,
 }
 
-/// How noisy the gradient is.
+/// Noise of the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoiseRow {
-    /// The noise scale in samples; nothing where the gradient cannot be told from its noise.
+    /// Noise scale in samples; `None` if the gradient cannot be distinguished from its noise.
     pub samples: Option<f64>,
     /// Estimate of the squared norm of the gradient without noise.
     pub gradient_squared: f64,
@@ -77,28 +78,29 @@ pub struct NoiseRow {
 }
 
 impl StepRow {
-    /// The row as one line of JSON without a line break. What the loss counts, as `images`, is the name of
-    /// its field.
+    /// Returns the row as one line of JSON without a line break. The unit that the loss counts, such as
+    /// `images`, is the name of its field.
     ///
     /// # Errors
     ///
-    /// None that is known; those of the codec are passed on.
+    /// No case is known; errors of the encoder are passed on.
     pub fn json(&self, unit: &str) -> Result<String, serde_json::Error> {
         serde_json::to_string(&Line { row: self, unit })
     }
 
-    /// Communication that went on while the training thread did other work. What is on the wire when a step
-    /// ends counts there, though it is waited for in the next one: so no more than the step's other work.
+    /// Time of communication while the training thread did other work. Communication that is in progress at
+    /// the end of a step counts there, although the next step waits for it; the result is therefore limited
+    /// to the step's other work.
     pub fn hidden_seconds(&self) -> f64 {
         (self.comm_seconds - self.exposed_seconds).clamp(0.0, self.compute_seconds())
     }
 
-    /// Waiting while a bucket was being reduced.
+    /// Time of waiting while a bucket was being reduced.
     pub fn wire_wait_seconds(&self) -> f64 {
         self.exposed_seconds.min(self.comm_seconds)
     }
 
-    /// Waiting while no bucket was being reduced: another rank had not come so far.
+    /// Time of waiting while no bucket was being reduced: another rank was late.
     pub fn rank_wait_seconds(&self) -> f64 {
         (self.exposed_seconds - self.comm_seconds).max(0.0)
     }
@@ -150,7 +152,7 @@ impl Serialize for Line<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pub(crate) rows: Vec<StepRow>,
-    /// What the loss counts, as `images`.
+    /// Unit that the loss counts, such as `images`.
     pub(crate) unit: Option<String>,
     pub(crate) remarks: Vec<String>,
 }
@@ -175,7 +177,7 @@ struct Fields {
     loss_scale: Option<f64>,
     #[serde(default)]
     skipped: bool,
-    /// What the loss counts is the name of its field.
+    /// The unit that the loss counts is the name of its field.
     #[serde(flatten)]
     others: BTreeMap<String, Value>,
 }
@@ -218,7 +220,7 @@ pub(crate) fn read(folder: &Path) -> Result<Steps, Error> {
     Ok(steps)
 }
 
-/// The row of a line, and what its loss counts.
+/// Returns the row of a line, and the unit that its loss counts.
 fn row(fields: Fields) -> Result<(StepRow, Option<String>), String> {
     for (name, value) in [
         ("seconds", fields.seconds),

@@ -1,4 +1,4 @@
-//! `summary.json`: what has come of a run. A run that has one is complete.
+//! `summary.json`: the results of a run. A run that has one is complete.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,43 +12,43 @@ use crate::error::Error;
 /// Name of the file.
 pub const SUMMARY: &str = "summary.json";
 
-/// What has come of a run. Other versions of Kolo may write other fields.
+/// The results of a run. Other versions of Kolo may write other fields.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Summary {
-    /// Workers at the end.
+    /// Number of workers at the end.
     pub world_size: Option<usize>,
-    /// How they were connected.
+    /// Transport between the workers.
     pub transport: Option<String>,
-    /// Trained parameters of the model.
+    /// Number of trained parameters of the model.
     pub parameters: Option<f64>,
-    /// Steps done.
+    /// Number of completed steps.
     pub steps: Option<usize>,
-    /// Steps that changed nothing because they overflowed.
+    /// Number of steps that changed nothing because they overflowed.
     pub skipped_steps: Option<usize>,
-    /// From the start to the end.
+    /// Seconds from the start to the end.
     pub train_seconds: Option<f64>,
-    /// The most memory that a worker had at once.
+    /// The largest peak memory of any worker.
     pub peak_rss_bytes: Option<f64>,
     /// Mean loss of the last epoch.
     pub train_loss: Option<f64>,
     /// Hash of the trained weights.
     pub weights_sha256: Option<String>,
-    /// What the user was told while the run went on.
+    /// Warnings to the user during the run.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// What else there is: speed and scores have names of their own.
+    /// All other fields: the names of speed and scores depend on the run.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
 }
 
 impl Summary {
-    /// What the model is judged by on the test samples, as `accuracy`.
+    /// Returns the metrics of the model on the test samples, such as `accuracy`.
     pub fn scores(&self) -> impl Iterator<Item = (&str, f64)> {
         self.others.iter().filter_map(|(name, value)| Some((name.strip_prefix("test_")?, value.as_f64()?)))
     }
 }
 
-/// The summary of a run; nothing where the run has not come to its end.
+/// Reads the summary of a run; returns `None` if the run is not complete.
 pub(crate) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
     let path = folder.join(SUMMARY);
     let text = match std::fs::read_to_string(&path) {

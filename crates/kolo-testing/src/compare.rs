@@ -1,4 +1,4 @@
-//! Every operation on every type by two engines: both must give the same results.
+//! Comparison of two engines: every operation on every type must give the same results.
 
 use kolo_comm::schedule::{Chunks, Message, Range};
 use kolo_comm::{Collective, Collectives, DType, Op, Rank, bf16, f16};
@@ -8,13 +8,13 @@ use crate::operations::Value;
 /// Elements of a chunk: not a round number.
 const EACH: usize = 251;
 
-/// Runs every operation but sums in tree order on every type by both, and compares every element that is
-/// specified. Both are of the same ranks, each of which calls it. Returns the number of collectives that were
-/// compared.
+/// Runs every operation on every type by both engines, except sums in tree order, and compares every
+/// specified element. All ranks of the engines' common group must call it. Returns the number of compared
+/// collectives.
 ///
 /// # Panics
 ///
-/// The first collective that fails, or element that differs.
+/// A collective fails, or an element differs.
 pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives) -> usize {
     of_type::<f32>(engine, native)
         + of_type::<f64>(engine, native)
@@ -45,7 +45,7 @@ fn results<T: Value>(engine: &impl Collectives, collective: &Collective, data: &
     engine.to_vec(&buffer).unwrap()
 }
 
-/// One or two, and only one beyond the fourth rank, so that products of all ranks are exact in every type.
+/// Returns 1 or 2, and only 1 beyond the fourth rank, so that products of all ranks are exact in every type.
 fn value<T: Value>(rank: Rank, index: usize) -> T {
     T::of(if rank.0 < 4 { 1 + (index >> rank.0 & 1) } else { 1 })
 }
@@ -53,7 +53,7 @@ fn value<T: Value>(rank: Rank, index: usize) -> T {
 struct Trial {
     collective: Collective,
     elements: usize,
-    /// The part of this rank's result that is the same whoever computes it.
+    /// The part of this rank's result that every engine must compute alike.
     specified: Range,
 }
 
@@ -61,8 +61,7 @@ fn trials(rank: Rank, world: usize, dtype: DType) -> Vec<Trial> {
     let len = EACH * world;
     let (last, root) = (world - 1, Rank(world - 1));
     let integer = matches!(dtype, DType::I32 | DType::I64 | DType::U8);
-    // An engine may multiply by one part in N before it adds, as NCCL does: that is exact for powers of two
-    // only.
+    // An engine may multiply by 1/N before it adds, as NCCL does; that is exact for powers of two only.
     let exact = |op: &Op| *op != Op::Average || integer || world.is_power_of_two();
     let trial = |collective, elements, specified: (usize, usize)| Trial {
         collective,

@@ -1,4 +1,4 @@
-//! A real etcd, for tests of what asks one.
+//! A real etcd, for tests of its clients.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::world::free_port;
 
-/// An etcd of one member, killed when it is dropped.
+/// An etcd of one member, killed on drop.
 pub struct Etcd {
     program: PathBuf,
     process: Child,
@@ -19,7 +19,7 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The program `etcd`, started on loopback.
+    /// Starts the program `etcd` on loopback.
     ///
     /// # Panics
     ///
@@ -28,7 +28,8 @@ impl Etcd {
         Self::start_at(program, Ipv4Addr::LOCALHOST, [(); 2].map(|()| free_port().port()))
     }
 
-    /// The program `etcd` at an address of the calling thread's host; ports for clients and for peers.
+    /// Starts the program `etcd` at an address of the calling thread's host; ports for clients and for
+    /// peers.
     ///
     /// # Panics
     ///
@@ -39,12 +40,12 @@ impl Etcd {
         Etcd { program: program.into(), process, folder, address, ports }
     }
 
-    /// Where clients reach it: `HOST:PORT`.
+    /// Returns the address for clients: `HOST:PORT`.
     pub fn endpoint(&self) -> String {
         format!("{}:{}", self.address, self.ports[0])
     }
 
-    /// Kills it at once.
+    /// Kills etcd at once.
     ///
     /// # Panics
     ///
@@ -54,7 +55,7 @@ impl Etcd {
         self.process.wait().expect("etcd has been killed");
     }
 
-    /// Starts it again, with the data that it had.
+    /// Starts etcd again, with its old data.
     ///
     /// # Panics
     ///

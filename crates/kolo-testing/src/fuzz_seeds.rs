@@ -1,4 +1,4 @@
-//! What holds of the seeds of every crate's fuzz targets.
+//! Checks of the seeds of every crate's fuzz targets.
 
 /// The name of a target, and its decoder.
 type Target<'a> = (&'a str, fn(&[u8]));

@@ -1,5 +1,5 @@
-//! Tests that need what a machine may not have: they are reported as ignored where it is missing, never as
-//! passed. Their files have `harness = false` and end in [`run`].
+//! Tests that need something that a machine may lack: they are then reported as ignored, never as passed.
+//! Their files have `harness = false` and end in [`run`].
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub fn test(name: &str, run: fn()) -> Trial {
     })
 }
 
-/// A test of a program, which is ignored where that is not installed.
+/// A test of a program, which is ignored if the program is not installed.
 pub fn test_of(program: &'static str, name: &str, run: fn(&Path)) -> Trial {
     test_where(name, move || match find(program) {
         Some(path) => {
@@ -37,12 +37,12 @@ pub fn test_where(name: &str, run: impl FnOnce() -> Result<(), String> + Send + 
     Trial::ignorable_test(name, move || completed(run()))
 }
 
-/// Runs what the command line of the test asks for.
+/// Runs the tests that the command line selects.
 pub fn run(tests: Vec<Trial>) -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
 }
 
-/// As [`run`], one test after another: for jobs whose workers would take each other's cores.
+/// Works like [`run`], but one test after another: for jobs whose workers would compete for cores.
 pub fn run_one_by_one(tests: Vec<Trial>) -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     libtest_mimic::run(&arguments, tests).exit_code()

@@ -1,4 +1,4 @@
-//! Programs started by tests, with a time limit, and nothing left behind.
+//! Programs started by tests, with a time limit and complete cleanup.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Exceeded only by a hang, even on the busiest machine.
 const HANG: Duration = Duration::from_secs(120);
 
-/// How long a launcher may take to end its workers when it is asked to.
+/// Time that a launcher has to end its workers on request.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// Variables by which a launcher around this test would be taken for that of the workers.
+/// Variables of a launcher around this test, which the workers would mistake for their own.
 const OUTER: [&str; 7] =
     ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID"];
 
@@ -23,7 +23,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Waits for the end. Whether the job ended well, and all that it said.
+    /// Waits for the end. Returns true if the job ended well, and its whole output.
     ///
     /// # Panics
     ///
@@ -38,7 +38,7 @@ impl Job {
         (status.success(), words)
     }
 
-    /// How it ended, if it does within that time.
+    /// Returns the exit status, if the job ends within that time.
     fn within(&mut self, limit: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + limit;
         loop {
@@ -54,7 +54,8 @@ impl Drop for Job {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let group = Pid::from_child(&self.child);
-            // A launcher that is asked ends its workers. It may end at this very moment: then nobody hears.
+            // On SIGTERM, a launcher ends its workers. It may end at this very moment: then no process
+            // receives the signal.
             let _ = kill_process_group(group, Signal::TERM);
             self.within(ENDING);
             let _ = kill_process_group(group, Signal::KILL);
@@ -63,19 +64,19 @@ impl Drop for Job {
     }
 }
 
-/// A command with its output in a file, because workers may outlive the launcher that they inherited a pipe
-/// from.
+/// A command with its output in a file, because workers may outlive the launcher from which they inherited a
+/// pipe.
 pub struct JobCommand {
     command: Command,
     output: PathBuf,
 }
 
 impl JobCommand {
-    /// A program with these arguments; `name` tells it apart from other jobs of the same test.
+    /// A program with these arguments; `name` distinguishes it from other jobs of the same test.
     pub fn new(name: &str, program: &Path, args: &[&str]) -> JobCommand {
         let output = std::env::temp_dir().join(format!("kolo-started-{}-{name}", std::process::id()));
         let file = std::fs::File::create(&output).unwrap();
-        // Open MPI's own folder, in which several mpiruns that start at once get in each other's way.
+        // Open MPI's own folder, because several mpiruns that start at once interfere in a common one.
         let folder = output.with_extension("ompi");
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new(program);
@@ -97,31 +98,31 @@ impl JobCommand {
         JobCommand { command, output }
     }
 
-    /// The same with a variable set.
+    /// Sets a variable.
     pub fn env(mut self, name: &str, value: &str) -> JobCommand {
         self.command.env(name, value);
         self
     }
 
-    /// Starts it.
+    /// Starts the command.
     pub fn start(mut self) -> Job {
         Job { child: self.command.spawn().unwrap(), output: self.output }
     }
 
-    /// Starts it and waits for the end, as [`Job::end`].
+    /// Starts the command and waits for its end, like [`Job::end`].
     pub fn run(self) -> (bool, String) {
         self.start().end()
     }
 }
 
-/// A program of `PATH`, or of the folder into which `bench/peers` installs PyTorch.
+/// Finds a program in `PATH`, or in the folder into which `bench/peers` installs PyTorch.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/.venv/bin");
     std::env::split_paths(&path).chain([peers]).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// An example of the package under test, which `cargo test` builds beside the tests.
+/// Returns the path of an example of the package under test, which `cargo test` builds beside the tests.
 ///
 /// # Panics
 ///

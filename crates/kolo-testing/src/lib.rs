@@ -1,9 +1,9 @@
-//! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need what
-//! a machine may not have ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]) and found again
-//! ([`children`]), two hosts with a cable ([`TwoHosts`]), a disk that fills up ([`SmallDisk`]), a terminal
-//! ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of collectives ([`operations`],
-//! [`assert_same_results`]), and the seeds of fuzz targets ([`assert_seeds_are_taken`]). It stands above
-//! kolo-comm; only tests and examples use it.
+//! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need
+//! something that a machine may lack ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]) and
+//! their processes ([`children`]), two hosts with a cable ([`TwoHosts`]), a disk that fills up
+//! ([`SmallDisk`]), a terminal ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of collectives
+//! ([`operations`], [`assert_same_results`]), and the seeds of fuzz targets ([`assert_seeds_are_taken`]). It
+//! stands above kolo-comm; only tests and examples use it.
 
 mod compare;
 mod etcd;

@@ -1,5 +1,5 @@
-//! A test program that starts itself again under the mpirun of the MPI it is linked to, once for each case
-//! and number of ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
+//! A test program that starts itself again under the mpirun of its MPI library, once for each case and
+//! number of ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use crate::harness::{Trial, run_one_by_one, test_where};
 use crate::jobs::{JobCommand, find};
 
-/// What some ranks do together.
+/// Common work of some ranks.
 pub struct Case {
-    /// Its name on the command line.
+    /// Name of the case on the command line.
     pub name: &'static str,
     /// World sizes to try; 0 is the program alone, without mpirun.
     pub worlds: &'static [usize],
-    /// What each rank does.
+    /// Work of each rank.
     pub work: fn(),
-    /// Variables of the environment besides `KOLO_BACKEND=mpi`.
+    /// Environment variables in addition to `KOLO_BACKEND=mpi`.
     pub variables: &'static [(&'static str, &'static str)],
-    /// Nothing if the job has to end well; else what it has to say when it ends badly.
+    /// Texts that a failing job must print; empty if the job must succeed.
     pub fails_with: &'static [&'static str],
 }
 
 impl Case {
-    /// A case that has to end well.
+    /// Creates a case that must succeed.
     pub const fn new(name: &'static str, worlds: &'static [usize], work: fn()) -> Case {
         Case { name, worlds, work, variables: &[], fails_with: &[] }
     }
@@ -37,7 +37,7 @@ pub fn main(cases: &'static [Case], library: &str) -> ExitCode {
         (case.expect("a case of this program").work)();
         return ExitCode::SUCCESS;
     }
-    // Debian has several side by side.
+    // Debian installs several side by side.
     let named = if library.contains("Open MPI") { "mpirun.openmpi" } else { "mpirun.mpich" };
     let mpirun = find(named).or_else(|| find("mpirun"));
     println!("{}", library.lines().next().unwrap_or_default());

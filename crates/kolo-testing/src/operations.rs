@@ -1,11 +1,11 @@
-//! What every backend has to do: each operation, on each type, at every length. Numbers are small whole ones,
-//! so sums are exact in every type and order.
+//! Requirements on every backend: each operation, on each type, at every length. The numbers are small
+//! integers, so sums are exact in every type and order.
 
 use kolo_comm::{Element, Group, Op, Rank, bf16, f16};
 
-/// What a test needs of a type.
+/// A type that the tests can use.
 pub trait Value: Element {
-    /// The number that this whole one is, which must be small.
+    /// Converts a small integer.
     fn of(number: usize) -> Self;
 }
 
@@ -32,12 +32,12 @@ impl Value for bf16 {
     }
 }
 
-/// Small, so that sums and products of a few ranks are whole numbers in every type.
+/// Small, so that sums and products of a few ranks are integers in every type.
 fn number(rank: usize, index: usize) -> usize {
     (index + 3 * rank) % 4
 }
 
-/// All ranks' numbers at an index, combined.
+/// Combines all ranks' numbers at an index.
 fn combined(op: Op, world: usize, index: usize) -> usize {
     let numbers = (0..world).map(|rank| number(rank, index));
     match op {
@@ -55,7 +55,7 @@ fn check<T: Value>(what: &str, got: &[T], expected: impl Fn(usize) -> usize) {
     }
 }
 
-/// Every operation on one type and length.
+/// Checks every operation on one type and length.
 pub fn every_operation<T: Value>(group: &Group, len: usize) {
     let (world, rank) = (group.world_size(), group.rank().0);
     let own = |len: usize| (0..len).map(|index| T::of(number(rank, index))).collect::<Vec<T>>();
@@ -130,7 +130,7 @@ pub fn every_operation<T: Value>(group: &Group, len: usize) {
     group.barrier().unwrap();
 }
 
-/// Every operation at every length, and on every type at one of them.
+/// Checks every operation at every length, and on every type at one of them.
 pub fn every_length(group: &Group, lengths: &[usize]) {
     for &len in lengths {
         every_operation::<f32>(group, len);
@@ -144,7 +144,7 @@ pub fn every_length(group: &Group, lengths: &[usize]) {
     every_operation::<bf16>(group, short);
 }
 
-/// Every way to combine, on every type. Products of more than four ranks do not fit into all types.
+/// Checks every `Op`, on every type. Products of more than four ranks do not fit into all types.
 pub fn every_combination(group: &Group) {
     fn all<T: Value>(group: &Group) {
         let world = group.world_size();
@@ -171,12 +171,12 @@ pub fn every_combination(group: &Group) {
     all::<u8>(group);
 }
 
-/// Numbers whose sums depend on the order of additions.
+/// Returns numbers whose sums depend on the order of additions.
 pub fn uneven(rank: usize, index: usize) -> f32 {
     ((rank * 7919 + index * 104_729) as f32 * 0.001).sin() * 10f32.powi((index % 7) as i32 - 3)
 }
 
-/// The sum over ranks `first .. first + count` in the order of the tree.
+/// Sums over the ranks `first .. first + count` in the order of the tree.
 pub fn tree_sum(first: usize, count: usize, value: &impl Fn(usize) -> f32) -> f32 {
     if count == 1 {
         return value(first);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// The children of all threads of a process, each of which the kernel lists under the thread that started it.
-/// None of a process or a thread that has ended.
+/// Returns the children of all threads of a process; the kernel lists each child under the thread that
+/// started it. Returns none for a process or a thread that has ended.
 pub fn children(parent: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -13,7 +13,8 @@ pub fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Those that run a program, whose path may lead through links; the first one that was started first.
+/// Returns the children that run a program, in the order of their start. The program's path may contain
+/// links.
 pub fn children_that_run(program: impl AsRef<Path>, parent: u32) -> Vec<u32> {
     let program = fs::canonicalize(program).expect("the program is there");
     let runs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path == program);

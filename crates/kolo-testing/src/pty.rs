@@ -1,4 +1,4 @@
-//! A terminal for programs that behave otherwise on one.
+//! A terminal for programs that behave differently on one.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
-/// How long something may take to be on the terminal.
+/// Time within which output must appear on the terminal.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A pseudoterminal, with all that was ever written to it.
+/// A pseudoterminal, with all output that was ever written to it.
 pub struct PseudoTerminal {
     master: File,
-    /// Kept open, so that the end of a program is not the terminal's end.
+    /// Kept open, so that the end of a program does not close the terminal.
     own: File,
     written: Arc<(Mutex<Vec<u8>>, Condvar)>,
 }
 
 impl PseudoTerminal {
-    /// A terminal of 100 columns and 30 lines.
+    /// Opens a terminal of 100 columns and 30 lines.
     pub fn open() -> PseudoTerminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -43,10 +43,10 @@ impl PseudoTerminal {
         PseudoTerminal { master, own, written }
     }
 
-    /// Starts a program that has this as its terminal, as one of a shell.
+    /// Starts a program on this terminal, as a shell would.
     pub fn spawn(&self, command: &mut Command) -> Child {
-        // Who begins a session with a terminal as standard input gets it as its own. A test that runs in the
-        // background of a script was started with Ctrl-C ignored, which programs inherit.
+        // A new session gets its standard input as its controlling terminal. Programs inherit ignored
+        // signals, and Ctrl-C is ignored in tests that a script runs in the background.
         let mut session = Command::new("setsid");
         session.args(["--ctty", "env", "--default-signal=INT"]);
         session.arg(command.get_program()).args(command.get_args());
@@ -64,12 +64,12 @@ impl PseudoTerminal {
         session.spawn().unwrap()
     }
 
-    /// Types something.
+    /// Types a text.
     pub fn type_in(&self, text: &str) {
         (&self.master).write_all(text.as_bytes()).unwrap();
     }
 
-    /// All that was written, once `what` is in it.
+    /// Waits until `what` is on the terminal. Returns all of its output.
     pub fn wait_for(&self, what: &str) -> String {
         let until = Instant::now() + LIMIT;
         let mut written = self.written.0.lock().unwrap();
@@ -83,7 +83,7 @@ impl PseudoTerminal {
         }
     }
 
-    /// Its modes.
+    /// Returns the modes of the terminal.
     pub fn modes(&self) -> Termios {
         tcgetattr(&self.own).unwrap()
     }

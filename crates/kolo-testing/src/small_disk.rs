@@ -1,4 +1,4 @@
-//! A disk that is full when a test wants it to be.
+//! A disk that a test can fill up.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -8,24 +8,24 @@ use std::process::Command;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 use tempfile::TempDir;
 
-/// The file that fills it.
+/// Name of the file that fills the disk.
 const FILLER: &str = "filler";
 
-/// A small file system in memory. The thread that makes it, and what that starts, see it; it is gone with
-/// them.
+/// A small file system in memory. Only the thread that makes it, and the threads and processes that this one
+/// starts, see it; it disappears with them.
 pub struct SmallDisk {
     folder: TempDir,
 }
 
 impl SmallDisk {
-    /// Makes one of so many MiB.
+    /// Makes a disk of so many MiB.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had here: it takes root.
+    /// The disk cannot be made here, for the reason in the text: it needs root.
     pub fn new(mib: u64) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|cause| cause.to_string())?;
-        // SAFETY: it parts mounts, and no table of descriptors.
+        // SAFETY: the call separates mounts, and leaves the table of file descriptors alone.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|cause| format!("no mounts: {cause}"))?;
         mount(&["--make-rprivate", "/"])?;
         let (size, path) = (format!("size={mib}m"), folder.path().display().to_string());
@@ -33,16 +33,16 @@ impl SmallDisk {
         Ok(SmallDisk { folder })
     }
 
-    /// Where it is.
+    /// Returns the path of the disk.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// From now on not one more byte can be written.
+    /// Fills the disk to the last byte.
     ///
     /// # Panics
     ///
-    /// Another error comes than that of a full disk.
+    /// An error other than that of a full disk occurs.
     pub fn fill(&self) {
         let mut file = File::create(self.path().join(FILLER)).unwrap();
         for part in [64 << 10, 1] {
@@ -53,11 +53,11 @@ impl SmallDisk {
         }
     }
 
-    /// There is room again.
+    /// Frees the disk again.
     ///
     /// # Panics
     ///
-    /// It was not full.
+    /// The disk was not full.
     pub fn free(&self) {
         fs::remove_file(self.path().join(FILLER)).unwrap();
     }
@@ -65,7 +65,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // It goes with the thread in any case.
+        // The disk disappears with the thread in any case.
         let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
     }
 }

@@ -1,5 +1,5 @@
-//! Hosts with a cable between any two of them, as network namespaces, for what loopback cannot do: a host
-//! that vanishes without a word, and a cable that is cut.
+//! Hosts with a cable between any two of them, as network namespaces, for failures that loopback cannot
+//! simulate: a host that vanishes silently, and a cable that is cut.
 
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Namespaces and the cables between them; removed when it is dropped.
+/// Namespaces and the cables between them; removed on drop.
 pub struct Hosts {
     names: Vec<String>,
 }
 
-/// [`Hosts`], of which there are two.
+/// Two [`Hosts`].
 pub struct TwoHosts(Hosts);
 
 impl Hosts {
@@ -23,17 +23,17 @@ impl Hosts {
     ///
     /// # Errors
     ///
-    /// Why they cannot be had here: it takes iproute2, and root.
+    /// The hosts cannot be made here, for the reason in the text: they need iproute2 and root.
     pub fn new(count: usize) -> Result<Self, String> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = |host: usize| format!("kolo-test-{}-{number}-{host}", std::process::id());
-        // From here on what has been made is removed.
+        // From here on, drop removes everything made so far.
         let hosts = Hosts { names: (0..count).map(name).collect() };
         for (host, name) in hosts.names.iter().enumerate() {
             ip(&["netns", "add", name])?;
             ip(&["-n", name, "link", "set", "lo", "up"])?;
-            // An address of the host and not of a cable, so that it has one for all others.
+            // The address belongs to the host, not to a cable, so it is the same for all other hosts.
             let address = format!("{}/32", hosts.address(host));
             ip(&["-n", name, "address", "add", &address, "dev", "lo"])?;
         }
@@ -58,26 +58,26 @@ impl Hosts {
         Ok(())
     }
 
-    /// The address of a host, from 0.
+    /// Returns the address of a host; hosts count from 0.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 79, 0, 1 + host as u8)
     }
 
-    /// Moves the calling thread to a host, and with it whatever threads it starts from now on.
+    /// Moves the calling thread to a host, with all threads that it starts from now on.
     ///
     /// # Panics
     ///
-    /// If that is not allowed.
+    /// The move is not allowed.
     pub fn enter(&self, host: usize) {
         let namespace = File::open(format!("/run/netns/{}", self.names[host])).expect("a namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("to enter it");
     }
 
-    /// Does something on a host, in a thread of its own. Processes that it starts stay there.
+    /// Runs `work` on a host, in a new thread. Processes that it starts stay there.
     ///
     /// # Panics
     ///
-    /// If it does, or if that is not allowed.
+    /// `work` panics, or the move to the host is not allowed.
     pub fn on<R: Send>(&self, host: usize, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
@@ -88,24 +88,25 @@ impl Hosts {
         })
     }
 
-    /// From now on a host sends to another one so many bits a second, as `20mbit`.
+    /// Limits the rate at which a host sends to another one, in bits per second, such as `20mbit`.
     ///
     /// # Errors
     ///
-    /// Why that cannot be done here: it takes `tc`, and a kernel with a token bucket filter.
+    /// The limit cannot be set here, for the reason in the text: it needs `tc`, and a kernel with a token
+    /// bucket filter.
     pub fn throttle(&self, host: usize, to: usize, rate: &str) -> Result<(), String> {
         let words = ["netns", "exec", &self.names[host], "tc", "qdisc", "add", "dev", &cable_to(to), "root"];
         ip(&[&words[..], &["tbf", "rate", rate, "burst", "16kb", "latency", "50ms"]].concat())
     }
 
-    /// From now on packets between two hosts are lost, and nobody is told.
+    /// Drops all packets between two hosts silently from now on.
     ///
     /// # Panics
     ///
-    /// If that cannot be done.
+    /// The cable cannot be cut.
     pub fn cut_between(&self, one: usize, other: usize) {
         for (host, to) in [(one, other), (other, one)] {
-            // Sent to a card that neither of them has.
+            // Packets go to a MAC address that neither host has.
             let (name, to, end, nobody) =
                 (&self.names[host], self.address(to).to_string(), cable_to(to), "02:00:00:00:00:00");
             let words = ["neighbour", "replace", &to, "lladdr", nobody, "dev", &end, "nud", "permanent"];
@@ -119,16 +120,16 @@ impl TwoHosts {
     ///
     /// # Errors
     ///
-    /// As [`Hosts::new`].
+    /// The same as those of [`Hosts::new`].
     pub fn new() -> Result<Self, String> {
         Hosts::new(2).map(TwoHosts)
     }
 
-    /// From now on packets between the hosts are lost, and nobody is told.
+    /// Drops all packets between the hosts silently from now on.
     ///
     /// # Panics
     ///
-    /// If that cannot be done.
+    /// The cable cannot be cut.
     pub fn cut(&self) {
         self.cut_between(0, 1);
     }
@@ -145,13 +146,13 @@ impl Deref for TwoHosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         for name in &self.names {
-            // One that was never made cannot be removed.
+            // A host that was never made cannot be removed.
             let _ = ip(&["netns", "delete", name]);
         }
     }
 }
 
-/// The name of a host's end of the cable to another one.
+/// Returns the name of a host's end of the cable to another one.
 fn cable_to(host: usize) -> String {
     format!("cable{host}")
 }

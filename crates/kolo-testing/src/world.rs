@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Error, Group, Options, Rank, SHM, TCP, THREADS, TRANSPORTS, TransportKind, threads};
 
-/// What the ranks of a test talk over.
+/// Transports between the ranks of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Over {
     /// One transport, between all ranks.
@@ -34,14 +34,14 @@ pub const ALL: [Over; TRANSPORTS.len() + 1] = {
     all
 };
 
-/// A port nobody listens on, a moment ago.
+/// Returns a port on which no process listened a moment ago.
 pub fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
     listener.local_addr().expect("a bound socket has an address")
 }
 
-/// Runs `work` on every rank, a thread each. Shared memory and sockets are used as between processes: a
-/// thread opens the others' memory through /proc and connects to their ports.
+/// Runs `work` on every rank, with a thread for each. The ranks use shared memory and sockets like
+/// processes: a thread opens the other ranks' memory through /proc and connects to their ports.
 pub fn spawn<R: Send>(
     over: Over,
     world: usize,

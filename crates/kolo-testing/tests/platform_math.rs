@@ -1,6 +1,6 @@
-//! Numbers that become weights are computed by functions whose bits are the same on every platform. Those of the
-//! standard library are the platform's own, and differ in the last bit from one to the next: the crate `libm` is
-//! the same code everywhere. Square roots, and sums that are fused with a product, are rounded in one way only.
+//! Functions that compute weights must give the same bits on every platform. Those of the standard library
+//! depend on the platform, and differ in the last bit; the crate `libm` is the same code everywhere. Square
+//! roots and fused multiply-adds have only one correct rounding.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const FUNCTIONS: [&str; 27] = [
     "hypot", "gamma",
 ];
 
-/// Files below a folder that are compiled into a library, without the files of its tests.
+/// Collects the files below a folder that are compiled into a library, without its test files.
 fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -28,7 +28,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The functions that a library's text calls, with their lines. Its tests stand at the end.
+/// Returns the functions that a library's text calls, with their lines. Its tests stand at the end.
 fn called(text: &str) -> Vec<(usize, &'static str)> {
     let library = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let named = |line: &str, path: String| {

@@ -53,8 +53,8 @@ fn not_over(last: &Record, claim: &Claim) -> Verdict {
     let Record { generation, place, members, .. } = last;
     let who = format!("generation {generation} of {} workers", members.len());
     if members.iter().any(|member| claim.members.contains(member)) {
-        // The leader of that generation has counted on this member before the member went to another leader,
-        // or the member has not entered it.
+        // Either the member moved to another leader after it arrived here, or it never entered that
+        // generation.
         return Verdict::NotYet(format!(
             "{who} has been granted to the launcher at {place}, and no worker that has been in it is here"
         ));
