@@ -32,8 +32,8 @@ fn main() -> Result<(), Error> {
     std::thread::scope(|scope| {
         let run = |name| {
             let result = train(coordinator.address(), name);
-            // A launcher reports this when it sees that the process has ended. Until then, the other members
-            // wait for this one.
+            // A launcher reports this when it sees that the process has ended. Others wait for this member
+            // until then.
             coordinator.member_exited(name, &exit(&result));
             result
         };

@@ -1,5 +1,5 @@
-//! The coordinator that every launcher runs: the members of its node arrive at it, and it agrees with the
-//! coordinators of other nodes.
+//! The coordinator that every launcher runs: it serves the members of its node, and agrees with other
+//! coordinators.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,8 +30,7 @@ use crate::worker_protocol::ARRIVAL;
 const TICK: Duration = Duration::from_millis(50);
 
 /// A running coordinator: a store for the members of one node, and a thread that leads the job or follows
-/// its leader. Drop it after the node's members have ended: it then says goodbye to its leader or its
-/// followers.
+/// its leader. Drop it after the node's members have ended: it says goodbye to its leader or its followers.
 pub struct Coordinator {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -97,8 +96,7 @@ impl Coordinator {
     ) -> Result<(Coordinator, Receiver<CoordinatorEvent>), Error> {
         let access = Access::new(options.token.clone(), options.encrypt)?;
         let limits = NodeLimits { min: nodes.min_nodes, max: nodes.max_nodes };
-        // Registered before any of them can arrive and before other launchers know this one, so that the
-        // first generation waits for all.
+        // Registered before any of them can arrive, so that the first generation waits for all.
         let first = nodes.node_rank.into_iter().flat_map(|rank| initial_members(rank, nodes.local_workers));
         let first: Vec<String> = first.collect();
         let context = Context {
@@ -173,15 +171,13 @@ impl Coordinator {
         self.shared.store.notify();
     }
 
-    /// Records that a member's process has ended. The other members of its generation learn of a failure at
-    /// once.
+    /// Records that a member's process has ended. The rest of its generation learns of a failure at once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
         self.shared.driver.lock().tell_of(member, MemberEvent::Exited(exit.clone()));
         self.shared.store.notify();
     }
 
-    /// Records that this node starts no more members. If this is the only launcher, too few members need not
-    /// wait for others.
+    /// Records that this node starts no more members. An only launcher then need not wait for others.
     pub fn close(&self) {
         self.shared.driver.lock().tell(Event::Closed);
         self.shared.store.notify();
@@ -208,15 +204,14 @@ impl Coordinator {
         self.shared.driver.lock().state.local.remote_members
     }
 
-    /// This node's rank, and the number of nodes with which the job began; `None` before the job begins and
-    /// in jobs of one node.
+    /// This node's rank, and the number of nodes with which the job began; `None` before, and in jobs of one
+    /// node.
     pub fn node_rank_and_count(&self) -> Option<(usize, usize)> {
         let driver = self.shared.driver.lock();
         driver.state.local.node_rank.zip(driver.state.local.initial_nodes)
     }
 
-    /// Returns true if this coordinator leads those of other nodes, which need it even when it has no
-    /// members of its own.
+    /// Returns true if this coordinator leads others, which need it even when it has no members of its own.
     pub fn has_followers(&self) -> bool {
         self.shared.driver.lock().state.has_followers()
     }

@@ -41,8 +41,7 @@ impl CoordinatorConnection {
             if !matches!(done, Err(Error::StoreLost { .. })) {
                 break;
             }
-            // If the coordinator is gone, the error of the broken connection says more than a refused
-            // connection.
+            // If the coordinator is gone, the first error says more than that of a refused connection.
             let Ok(store) = Store::connect_served(self.address, &self.access, RECONNECT) else { break };
             self.store = store;
             done = request(&mut self.store);

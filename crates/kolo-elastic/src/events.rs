@@ -12,8 +12,8 @@ use crate::worker_protocol::Arrival;
 pub enum MemberExit {
     /// The member has completed its work, or has left the job in good order.
     Clean,
-    /// The member has failed. The text completes a sentence that begins with its name, such as `was killed
-    /// by SIGKILL`.
+    /// The member has failed. The text completes a sentence that begins with its name: `was killed by
+    /// SIGKILL`.
     Failed(String),
 }
 
@@ -42,14 +42,13 @@ pub enum CoordinatorEvent {
         /// Reason for the end of the last generation, or for the beginning of the first.
         reason: String,
     },
-    /// A member of this node has not come back from the last generation: it hangs, and the launcher must
-    /// kill it.
+    /// A member of this node has not come back from the last generation: it hangs, and must be killed.
     MemberHung {
         /// The member's name.
         member: String,
     },
-    /// Too few members have waited too long for others. The coordinator has told them so, and forms no
-    /// generation unless more arrive.
+    /// Too few members have waited too long. They have been told so; no generation follows unless more
+    /// arrive.
     TooFewMembers {
         /// Number of members that have waited.
         present: usize,
@@ -58,12 +57,12 @@ pub enum CoordinatorEvent {
     Detached {
         /// The reason, as a sentence.
         reason: String,
-        /// True if no member of this node can go on, because some wait for this coordinator or because the
-        /// reason holds for all of them.
+        /// True if no member of this node can go on: some wait for this coordinator, or the reason holds for
+        /// all.
         ends_job: bool,
     },
-    /// The launchers have lost each other, and another part of the job goes on or may go on. This node's
-    /// members must not.
+    /// The launchers have lost each other. Another part of the job goes on, or may; this node's members must
+    /// not.
     Superseded {
         /// The part that goes on, or the reason why another one may, as a sentence.
         reason: String,

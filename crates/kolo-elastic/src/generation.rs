@@ -21,17 +21,15 @@ pub(crate) struct Formed {
     pub(crate) leader: u64,
     /// Names of its members, in the order of their ranks.
     pub(crate) members: Vec<String>,
-    /// The unique [`identity`] of each member's process. A launcher that replaces a lost one starts members
-    /// of the same names.
+    /// The unique [`identity`] of each member's process: the launcher after a lost one reuses the names.
     pub(crate) identities: Vec<String>,
-    /// Names of evicted members that have not ended, as far as their leader knows. The next leader has them
-    /// killed.
+    /// Names of evicted members that may still run, as far as their leader knows. The next leader evicts
+    /// them again.
     #[serde(default)]
     pub(crate) evicted: Vec<String>,
     /// Reason for the end of the last generation.
     pub(crate) reason: String,
-    /// True if some member of an earlier generation held the state of the job; a member without the state
-    /// must not begin anew then.
+    /// True if some member has held the job's state: members without it must not begin anew then.
     pub(crate) state_held: bool,
 }
 
@@ -41,8 +39,7 @@ impl Formed {
     }
 }
 
-/// Unique identity of a member's process: the member's name and a number that the process has drawn for
-/// itself.
+/// Unique identity of a member's process: the member's name and a number that the process has drawn.
 pub(crate) fn identity(member: &str, incarnation: u64) -> String {
     format!("{member} {incarnation:016x}")
 }
@@ -50,11 +47,10 @@ pub(crate) fn identity(member: &str, incarnation: u64) -> String {
 /// The generations that a member has been in, as far as they matter to the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct History {
-    /// The last generation whose group the member has formed. All of its members have entered it, because a
-    /// group needs every member to form.
+    /// The last generation whose group the member has formed. A group forms only after all members have
+    /// entered.
     pub(crate) formed: Option<GenerationId>,
-    /// Later generations that the member has entered without seeing them formed. Other members may have
-    /// formed them.
+    /// Later generations that the member has entered and not seen formed. Others may have formed them.
     pub(crate) entered: Vec<GenerationId>,
 }
 

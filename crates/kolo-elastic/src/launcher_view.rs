@@ -41,8 +41,7 @@ pub(crate) struct LauncherView {
     pub(crate) arbiter: String,
     /// Number of nodes with which the job began; `None` before that.
     pub(crate) initial_nodes: Option<usize>,
-    /// True if the work of some launcher's members is done. A launcher that comes later wants another job at
-    /// the same place.
+    /// True if some launcher's work is done. A later launcher wants another job at the same place.
     pub(crate) work_done: bool,
     pub(crate) launchers: Vec<LauncherInfo>,
 }
@@ -65,8 +64,7 @@ impl LauncherView {
         self.launchers.first()
     }
 
-    /// Adds a launcher, with the node rank that it asks for or else the lowest free one. Returns its node
-    /// rank.
+    /// Adds a launcher with the node rank it asks for, or else the lowest free one. Returns its node rank.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! A worker of an elastic job: it arrives at the coordinator of its node, receives a rank, and forms groups
-//! with the other members.
+//! A worker of an elastic job: it arrives at its coordinator, receives a rank, and forms groups with other
+//! members.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,8 +59,7 @@ impl Member {
         Self::with_options(&Options::from_env()?)
     }
 
-    /// Returns this process's member, like [`Member::from_env`], but with these options instead of those of
-    /// the environment.
+    /// Returns this process's member, like [`Member::from_env`], but with the given options.
     ///
     /// # Errors
     ///
@@ -101,8 +100,7 @@ impl Member {
     ///
     /// # Errors
     ///
-    /// The coordinator is gone, belongs to no job, or has found none in the time in which workers may
-    /// arrive.
+    /// The coordinator is gone, belongs to no job, or has found none in time ([`Options::arrival`]).
     pub fn job_id(&mut self) -> Result<String, Error> {
         let limit = self.options.arrival();
         let (until, mut notice) = (Instant::now() + limit, WaitNotice::new());
@@ -141,8 +139,7 @@ impl Member {
                 break text;
             }
         };
-        // The reply is taken only now: a reply that is lost with a connection must still be there for the
-        // next request.
+        // The reply stays until it is read: if the connection breaks, the next request finds it.
         self.coordinator.request(|store| store.take(&key, Duration::ZERO))?;
         serde_json::from_str(&text).map_err(unreadable)
     }
@@ -193,15 +190,13 @@ impl JobMembership for Member {
         Err(Error::GenerationsFailed { tries: FORMING_TRIES })
     }
 
-    /// After this call, members without the job's state get [`Error::Orphaned`] once all members that held
-    /// it are gone.
+    /// After this call, members without the job's state get [`Error::Orphaned`] when no holder is left.
     fn set_has_state(&mut self) {
         self.membership.set_has_state();
     }
 
-    /// After the first few steps, the observed pace limits the waits for other members: ten times the
-    /// longest wait, or time between two collectives, at least 15 seconds. [`Options::timeout`] overrides
-    /// this limit.
+    /// After the first few steps, the observed pace limits the waits for others: ten times the longest wait,
+    /// or time between two collectives, at least 15 seconds. [`Options::timeout`] overrides it.
     fn step_done(&self) {
         self.pace.step_done();
     }

@@ -74,8 +74,7 @@ impl Drop for RegroupListener {
 }
 
 impl Heard {
-    /// Reports the CPU time, and waits for a regroup request for a while. Returns true if the thread should
-    /// go on.
+    /// Reports the CPU time, and waits for a regroup request for a while. Returns true to go on.
     fn report_and_listen(
         &self,
         coordinator: &mut CoordinatorConnection,

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 /// Environment variable that lists a worker's additional [`StopSignal`]s.
 pub const STOP_ON: &str = "KOLO_STOP_ON";
 
-/// Ctrl-C, a terminal or ssh that closes, a job manager, and the limit of CPU time (`ulimit -t`), whose hard
-/// limit kills a while later.
+/// Ctrl-C, a terminal or ssh that closes, a job manager, and the CPU time limit (`ulimit -t`; its hard limit
+/// kills).
 const USUAL: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::TERM, Signal::XCPU];
 
 /// Time after the first signal during which further signals belong to the same request. One request may
@@ -77,8 +77,7 @@ pub fn stop_signals(more: &[StopSignal]) -> Vec<i32> {
     all.map(Signal::as_raw).filter(|signal| ignored & (1 << (signal - 1)) == 0).collect()
 }
 
-/// Returns the signals that this process ignores, one bit each from the lowest (signal 1) up; 0 without
-/// `/proc`.
+/// Returns the signals that this process ignores, one bit each from signal 1 up; 0 without `/proc`.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -26,8 +26,7 @@ pub(crate) fn launcher_silence() -> Duration {
     *SILENCE.get_or_init(|| host_timeout().map_or(Duration::from_secs(15), |host| host + LATE))
 }
 
-/// Time within which the next leader must welcome a follower: it may notice later than the follower that the
-/// last leader is lost.
+/// Time within which the next leader must welcome a follower: it may notice the loss of the last one later.
 pub(crate) fn takeover() -> Duration {
     2 * launcher_silence()
 }

@@ -31,8 +31,7 @@ pub(crate) struct Arrival {
     pub(crate) number: u64,
     /// Reason why the member has left its last generation; `None` if it was in none.
     pub(crate) reason: Option<String>,
-    /// Time that the other members of that generation may take to arrive, if this member has measured the
-    /// length of their steps.
+    /// Time that the other members of that generation may take to arrive, if this member knows their pace.
     #[serde(default)]
     pub(crate) rejoin_timeout_ms: Option<u64>,
     /// True if the member holds the state of the job.
@@ -54,8 +53,7 @@ pub(crate) struct Arrival {
 pub(crate) enum Reply {
     /// The member belongs to the next generation.
     Assigned(Assignment),
-    /// No generation follows, because too few members have arrived. `first`: this member has the lowest rank
-    /// of them.
+    /// No generation follows: too few members have arrived. `first`: this one has the lowest rank.
     TooFew { present: usize, min: usize, waited_ms: u64, first: bool },
     /// Every member that held the job's state is gone.
     StateLost,

@@ -11,18 +11,13 @@ static BUSY: Mutex<Busy> = Mutex::new(Busy { inside: 0, since: None, before: Dur
 pub struct Working(());
 
 /// Declares that this process works until the guard is dropped, even if it uses no CPU time: it uploads a
-/// file, or waits for an answer from another system. In an elastic job, the other workers wait ten minutes
-/// for a worker that works, and a few seconds for one that only waits (docs/elastic.md, "Workers that
-/// hang").
+/// file, or waits for another system. In an elastic job, the other workers wait ten minutes for a worker
+/// that works, and a few seconds for one that only waits (docs/elastic.md, "Workers that hang").
 ///
 /// ```
 /// let _working = kolo_elastic::working();
 /// // Uploads a checkpoint.
 /// ```
-/// // Uploads a checkpoint.
-/// ```
-/// // Uploads a checkpoint.
-/// Total time that this process has declared as work.
 pub fn working() -> Working {
     BUSY.lock().begin(Instant::now());
     Working(())
@@ -34,16 +29,16 @@ impl Drop for Working {
     }
 }
 
-/// The time during which at least one guard existed.
+/// Total time that this process has declared as work.
 pub(crate) fn time_at_work() -> Duration {
     BUSY.lock().total(Instant::now())
 }
 
-/// Number of guards that exist now.
+/// The time during which at least one guard existed.
 struct Busy {
-    /// Time at which the first of them was created.
+    /// Number of guards that exist now.
     inside: usize,
-    /// Total time of earlier guards.
+    /// Time at which the first of them was created.
     since: Option<Instant>,
     /// Total time of earlier guards.
     before: Duration,

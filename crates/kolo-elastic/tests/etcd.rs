@@ -1,5 +1,4 @@
-//! A job whose generations a real etcd grants: either of two launchers may die, and etcd may be killed and
-//! restarted meanwhile.
+//! A job whose generations a real etcd grants: either of two launchers may die, and etcd may be restarted.
 
 use std::path::Path;
 use std::process::ExitCode;

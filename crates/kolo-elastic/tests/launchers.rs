@@ -1,5 +1,5 @@
-//! A job of several launchers, each with a coordinator for its own workers: it survives the loss of any of
-//! them, including the first.
+//! A job of several launchers, each with a coordinator for its workers: it survives the loss of any, even
+//! the first.
 
 use std::net::TcpListener;
 use std::ops::RangeInclusive;

@@ -15,8 +15,7 @@ use kolo_rendezvous::secure::Token;
 use kolo_testing::harness::{run_one_by_one, test, test_where};
 use kolo_testing::{Hosts, free_port};
 
-/// Environment variable that makes this program a launcher of a test: node rank, and host and port of the
-/// first master.
+/// Variable that makes this program a launcher of a test: node rank, host and port of the first master.
 const LAUNCHER: &str = "KOLO_TEST_LAUNCHER";
 const NODES: usize = 3;
 /// Time within which the others must go on without a lost launcher, even on a busy machine.

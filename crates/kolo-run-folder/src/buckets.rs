@@ -26,11 +26,11 @@ pub struct BucketRow {
     pub p95: f64,
     /// 99th percentile, in seconds.
     pub p99: f64,
-    /// Median time at which its gradient was ready, in seconds from the start of the last backward pass of a
-    /// step; `None` if unknown.
+    /// Median time at which its gradient was ready, in seconds from the start of a step's last backward
+    /// pass; `None` if unknown.
     pub ready: Option<f64>,
-    /// Median time at which the next step needed its values, in seconds of computing from the end of the
-    /// step before; `None` if unknown.
+    /// Median time at which the next step needed its values, in seconds of computing from the step before;
+    /// `None` if unknown.
     pub needed: Option<f64>,
     /// Median time that the training thread waited for it, in seconds; `None` if unknown.
     pub exposed: Option<f64>,

@@ -1,5 +1,5 @@
-//! `metrics.csv`: one row per epoch. Readers find its columns by name ([`NumberTable`]), because the names
-//! depend on the metrics.
+//! `metrics.csv`: one row per epoch. The metrics determine its columns, so readers find them by name
+//! ([`NumberTable`]).
 
 use std::path::Path;
 

@@ -49,8 +49,7 @@ pub fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Reads the generations of a run, and returns a remark on an incomplete file. A job without the file was
-/// not elastic.
+/// Reads the generations of a run, and returns a remark on an incomplete file. Only elastic jobs have one.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<GenerationRow>, Option<String>), Error> {
     let Some(lines) = lines::read(&folder.join(GENERATIONS))? else { return Ok((Vec::new(), None)) };
     let remark =

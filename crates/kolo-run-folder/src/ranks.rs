@@ -1,6 +1,5 @@
 //! `ranks.jsonl`: the time use of each rank, as the ranks report it to one another in each comparison.
-//! `steps.jsonl` has the steps of rank 0 only; this file shows how long the other ranks wait, and for which
-//! rank.
+//! `steps.jsonl` has only rank 0's steps; this file shows how long other ranks wait, and for which rank.
 
 use std::path::Path;
 
@@ -64,8 +63,8 @@ impl RanksRow {
     }
 }
 
-/// Reads the comparisons of a run, and returns a remark on an incomplete file. Runs of one worker, and runs
-/// of the first versions, have none.
+/// Reads the comparisons of a run, and returns a remark on an incomplete file. Runs of one worker have none,
+/// as have those of the first versions.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<RanksRow>, Option<String>), Error> {
     let Some(lines) = lines::read(&folder.join(RANKS))? else { return Ok((Vec::new(), None)) };
     let remark = lines.is_half.then(|| format!("The last line of {RANKS} is half written and left out."));

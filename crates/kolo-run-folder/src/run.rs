@@ -78,8 +78,7 @@ impl Run {
         })
     }
 
-    /// Number of workers at the end, in the last generation, or at the start of the run, whichever is known
-    /// first.
+    /// Number of workers: that at the end, or else of the last generation, or else at the start.
     pub fn world_size(&self) -> Option<usize> {
         let at_end = self.summary.as_ref().and_then(|summary| summary.world_size);
         let latest = || self.generations.last().map(|generation| generation.world_size);

@@ -1,7 +1,6 @@
 //! Percentiles, in the definition that all of Kolo's figures use.
 
-/// Returns the value below which `percent` % of the finite samples lie (nearest rank); `None` without
-/// samples.
+/// Returns the value below which `percent` % of the finite samples lie (nearest rank); `None` without any.
 pub fn percentile(samples: impl IntoIterator<Item = f64>, percent: f64) -> Option<f64> {
     let mut sorted: Vec<f64> = samples.into_iter().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);

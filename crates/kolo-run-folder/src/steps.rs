@@ -13,8 +13,7 @@ use crate::lines;
 /// Name of the file.
 pub const STEPS: &str = "steps.jsonl";
 
-/// Names of the fixed fields of a line. The unit that the loss counts is a field as well, and must differ
-/// from them.
+/// Names of the fixed fields of a line. The unit that the loss counts is a further field with another name.
 pub const STEP_FIELDS: [&str; 15] = [
     "step",
     "epoch",
@@ -88,9 +87,8 @@ impl StepRow {
         serde_json::to_string(&Line { row: self, unit })
     }
 
-    /// Time of communication while the training thread did other work. Communication that is in progress at
-    /// the end of a step counts there, although the next step waits for it; the result is therefore limited
-    /// to the step's other work.
+    /// Time of communication while the training thread did other work, at most the step's other work.
+    /// Communication in progress at a step's end counts in that step, although the next one waits for it.
     pub fn hidden_seconds(&self) -> f64 {
         (self.comm_seconds - self.exposed_seconds).clamp(0.0, self.compute_seconds())
     }

@@ -28,8 +28,7 @@ impl Etcd {
         Self::start_at(program, Ipv4Addr::LOCALHOST, [(); 2].map(|()| free_port().port()))
     }
 
-    /// Starts the program `etcd` at an address of the calling thread's host; ports for clients and for
-    /// peers.
+    /// Starts the program `etcd` at an address of the thread's host; ports for clients and for peers.
     ///
     /// # Panics
     ///

@@ -54,8 +54,8 @@ impl Drop for Job {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let group = Pid::from_child(&self.child);
-            // On SIGTERM, a launcher ends its workers. It may end at this very moment: then no process
-            // receives the signal.
+            // On SIGTERM, a launcher ends its workers. If it ends at this very moment, no process receives
+            // it.
             let _ = kill_process_group(group, Signal::TERM);
             self.within(ENDING);
             let _ = kill_process_group(group, Signal::KILL);
@@ -64,8 +64,7 @@ impl Drop for Job {
     }
 }
 
-/// A command with its output in a file, because workers may outlive the launcher from which they inherited a
-/// pipe.
+/// A command with its output in a file: workers may outlive the launcher whose pipe they inherited.
 pub struct JobCommand {
     command: Command,
     output: PathBuf,

@@ -13,8 +13,8 @@ pub fn children(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Returns the children that run a program, in the order of their start. The program's path may contain
-/// links.
+/// Returns the children that run a program (its path may contain links) by process id, the oldest first
+/// unless ids have wrapped around.
 pub fn children_that_run(program: impl AsRef<Path>, parent: u32) -> Vec<u32> {
     let program = fs::canonicalize(program).expect("the program is there");
     let runs = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|path| path == program);

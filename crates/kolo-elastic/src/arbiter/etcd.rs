@@ -124,8 +124,7 @@ impl Records for Etcd {
         );
         match answer {
             Ok(answer) if answer["succeeded"] == json!(true) => Ok(true),
-            // The answer to a transaction can be lost on its way, and another member asked again. Only the
-            // value of the key counts.
+            // The answer may be lost and another member asked again, so only the value of the key counts.
             Ok(_) => Ok(self.last(job)?.as_ref() == Some(record)),
             Err(problem) => Err(problem),
         }

@@ -19,8 +19,7 @@ use kolo_rendezvous::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Predecessor {
     pub(crate) id: GenerationId,
-    /// Its members that are not known to be dead, in the order of their ranks; `None` if the members are
-    /// unknown.
+    /// Its members that are not known to be dead, by rank; `None` if the members are unknown.
     pub(crate) members: Option<Vec<String>>,
 }
 
@@ -106,8 +105,8 @@ mod tests {
             "without rank 0"
         );
         assert_eq!(decide(&claim("ax", &[(3, Some("ab"))])), Verdict::Granted(5));
-        // c and d have been in generation 4, which a, c and d may have formed: b and c must not go on with
-        // the state of generation 3.
+        // c and d have been in generation 4, which a, c and d may have formed: b and c must not go on from
+        // 3.
         let entered = [(3, Some("abc")), (4, Some("acd"))];
         assert_eq!(decide(&claim("bc", &entered)), Verdict::NotYet(text(1, 3, 4)));
         assert_eq!(decide(&claim("bcd", &entered)), Verdict::Granted(5));

@@ -33,8 +33,7 @@ pub(crate) use majority::Predecessor;
 #[cfg(test)]
 pub(crate) use recorded::claim as claim_recorded;
 
-/// The rule by which the launchers of a job agree which of them go on. [`Arbiter::parse`] reads one from the
-/// command line.
+/// The rule by which a job's launchers agree which of them go on. [`Arbiter::parse`] reads one from a text.
 #[derive(Clone, Default)]
 pub struct Arbiter(Rule);
 
@@ -107,8 +106,7 @@ impl Arbiter {
         !matches!(self.0, Rule::Recorded(_))
     }
 
-    /// Registers a job that begins, so that [`Arbiter::knows`] succeeds for launchers that share the
-    /// arbiter's storage.
+    /// Registers a job that begins. [`Arbiter::knows`] then succeeds for launchers that share its records.
     ///
     /// # Errors
     ///
@@ -120,8 +118,7 @@ impl Arbiter {
         }
     }
 
-    /// Checks that this launcher's arbiter is the one at which the job began; the inner text describes why
-    /// not.
+    /// Checks that this launcher's arbiter is the one at which the job began; the inner error is the reason.
     ///
     /// # Errors
     ///
@@ -188,9 +185,9 @@ pub(crate) struct Claim {
 
 impl Claim {
     /// Returns true if a granted generation is over for certain. Either a member has come back from it. Or
-    /// it is the claiming leader's own and was never announced, because the answer was lost or other members
-    /// waited by then. Or a waiting member never learned of it and never will, because its launcher has left
-    /// the leader of that generation.
+    /// it is the claiming leader's own and was never announced: the answer was lost, or other members waited
+    /// by then. Or a waiting member never learned of it and never will, because its launcher has left its
+    /// leader.
     pub(crate) fn is_over(&self, last: &Record) -> bool {
         let id = last.id();
         let is_abandoned = |member: &String| self.abandoned.contains(&(member.clone(), last.leader));

@@ -10,8 +10,8 @@ use super::{Claim, Record, Verdict};
 /// Number of times that others may overtake a claim before its leader must try again later.
 const TRIES: usize = 16;
 
-/// Storage of the records of generations. All calls may block, for a bounded time. Errors are texts that
-/// name the place and the problem.
+/// Storage of records. Calls may block, for a bounded time. Errors are texts that name the place and the
+/// problem.
 pub(crate) trait Records: Send + Sync {
     /// Returns the place, as written on the command line.
     fn place(&self) -> String;
@@ -53,8 +53,7 @@ fn not_over(last: &Record, claim: &Claim) -> Verdict {
     let Record { generation, place, members, .. } = last;
     let who = format!("generation {generation} of {} workers", members.len());
     if members.iter().any(|member| claim.members.contains(member)) {
-        // Either the member moved to another leader after it arrived here, or it never entered that
-        // generation.
+        // Either the member moved to another leader after its arrival here, or it never entered.
         return Verdict::NotYet(format!(
             "{who} has been granted to the launcher at {place}, and no worker that has been in it is here"
         ));

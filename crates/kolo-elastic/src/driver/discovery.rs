@@ -29,8 +29,7 @@ const BETWEEN_ROUNDS: Duration = Duration::from_millis(100);
 /// Time after which a refused launcher asks again.
 const AFTER_SETBACK: Duration = Duration::from_millis(500);
 
-/// Everything that a launcher needs to find the others, at the start of the job or again before it has
-/// begun.
+/// Settings of a launcher's search for the others, at its start or again before the job has begun.
 pub(crate) struct Discovery {
     pub(crate) nodes: NodeConfig,
     pub(crate) id: u64,

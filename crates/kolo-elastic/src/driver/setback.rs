@@ -1,5 +1,4 @@
-//! Obstacles that keep a launcher out of its job. The search retries after temporary ones for a while, and
-//! informs the user.
+//! Obstacles that keep a launcher out of its job, temporary or final, and messages to the user about them.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +8,7 @@ use kolo_rendezvous::{Error, WaitNotice};
 pub(super) enum Setback {
     /// No event elsewhere can remove it.
     Final(Error),
-    /// The job refuses the launcher, perhaps temporarily: a lost launcher still has its place, or the
-    /// arbiter is away for a moment.
+    /// The job refuses the launcher, perhaps temporarily: a lost one has its place, or the arbiter is away.
     Refused(Error),
     /// A connection has broken. The job may begin while others come and go.
     Broken(Error),

@@ -1,5 +1,4 @@
-//! A leader's claims on generations. At most one claim is open at a time, and a refused claim is repeated
-//! while the answer may change.
+//! A leader's claims on generations: one at a time, and repeated while a refusal may change.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -30,8 +29,7 @@ pub(crate) struct Claims {
     /// The last claim, with its answer once there is one.
     asked: Option<(Claim, Option<ClaimAnswer>)>,
     ask_again: Option<Instant>,
-    /// Time since which claims are refused, and the reason, which becomes `None` when the user has been
-    /// informed.
+    /// Start of the refusals and their reason, which is `None` once the user has been informed.
     refused: Option<(Instant, Option<String>)>,
 }
 

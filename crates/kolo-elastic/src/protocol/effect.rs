@@ -20,8 +20,7 @@ pub(crate) enum Effect {
     Reply { member: String, arrival: u64, reply: Reply },
     /// Asks the members of this node in a generation to arrive again after a step.
     RequestRegroup { generation: u64 },
-    /// Announces a generation that has begun on this node; it follows the generation with the number
-    /// `after`.
+    /// Announces a generation that has begun on this node; the one before has the number `after`.
     GenerationFormed { formed: Formed, after: u64 },
     /// Reports an event to the launcher that runs the coordinator.
     Tell(CoordinatorEvent),

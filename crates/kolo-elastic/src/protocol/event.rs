@@ -17,8 +17,8 @@ pub(crate) enum Event {
     Closed,
     /// The launcher belongs to a job.
     Found(Found),
-    /// There is no job to join. The reason is a sentence; `for_all` means that it also holds for members
-    /// that work without a coordinator.
+    /// There is no job to join. The reason is a sentence; `for_all`: members without a coordinator must end,
+    /// too.
     NotFound { reason: String, for_all: bool },
     /// The leader to which this launcher has connected welcomes it.
     Welcomed,

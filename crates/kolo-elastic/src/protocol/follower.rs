@@ -67,8 +67,8 @@ impl Follower {
         Follower { address, view, connection: Connection::Open, tries: 0 }
     }
 
-    /// Sends a message to the leader. Without a connection the message is dropped, and [`tell_members`]
-    /// informs the next leader.
+    /// Sends a message to the leader, or drops it without a connection: [`tell_members`] informs the next
+    /// one.
     fn send(&self, message: ToLeader, out: &mut Effects) {
         if self.connection == Connection::Open {
             out.push(Effect::ToLeader(message));
@@ -91,8 +91,7 @@ impl Follower {
         })
     }
 
-    /// Reports local events to the leader, carries out the leader's messages, and finds the next leader if
-    /// that one is lost.
+    /// Reports local events to the leader, carries out its messages, and finds the next leader after it.
     pub(crate) fn handle(
         &mut self,
         event: Event,

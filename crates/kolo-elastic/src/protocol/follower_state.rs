@@ -150,8 +150,7 @@ pub(crate) enum FollowerEvent {
     Member { member: String, event: MemberEvent },
     /// A follower that knows of these generations has reconnected.
     CameBack { id: u64, generations: Vec<Formed> },
-    /// A follower has gone, and its members with it. `said_so`: it said goodbye, and ended its members
-    /// before.
+    /// A follower has gone with its members. `said_so`: it said goodbye, and ended its members before.
     Lost { node_rank: usize, members: Vec<String>, said_so: bool },
     /// The other launchers have gone on without this one, which was away: the launcher at `address` leads.
     Deposed { address: SocketAddr },

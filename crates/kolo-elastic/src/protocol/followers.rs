@@ -36,8 +36,8 @@ impl Followers {
         Followers { limits, view, followers: BTreeMap::new(), last_tick: now, refused: BTreeSet::new() }
     }
 
-    /// Creates the followers of a launcher that takes over; they will connect by themselves. `members` are
-    /// those of the last generation.
+    /// Creates the followers of a launcher that takes over; they connect by themselves. `members`: the last
+    /// generation's.
     pub(crate) fn inherit(
         limits: NodeLimits,
         view: LauncherView,
@@ -59,8 +59,8 @@ impl Followers {
         self.followers.is_empty()
     }
 
-    /// Returns true if the leader knows enough to decide: the job has begun, and all followers have reported
-    /// their members.
+    /// Returns true if the leader can decide: the job has begun, and all followers have reported their
+    /// members.
     pub(crate) fn are_ready(&self) -> bool {
         self.has_begun() && self.followers.values().all(|follower| follower.members_told)
     }
@@ -128,8 +128,7 @@ impl Followers {
     pub(crate) fn probe_the_silent(&mut self, now: Instant, out: &mut Effects) {
         if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > launcher_silence() / 3
         {
-            // This launcher itself was stopped, and messages that the followers have sent meanwhile are
-            // still on their way.
+            // This launcher itself was stopped, and the followers' messages are still on their way.
             self.followers.values_mut().for_each(|follower| follower.heard(now));
         }
         let silent = self.followers.iter().filter(|(_, follower)| follower.is_silent(now));
@@ -228,8 +227,7 @@ impl Followers {
         }
     }
 
-    /// Asks a follower for its view. The follower is silent, or this launcher was away and another one leads
-    /// now.
+    /// Asks a follower for its view: it is silent, or this launcher was away and another one leads now.
     fn probe(&mut self, id: u64, out: &mut Effects) {
         if let Some(follower) = self.followers.get_mut(&id)
             && !std::mem::replace(&mut follower.is_probed, true)

@@ -61,9 +61,8 @@ impl Lineage {
         self.told.values().cloned().collect()
     }
 
-    /// Returns the generations that the next one may follow if its members have these histories. These are
-    /// the last formed generation, and later ones that some of these members have entered, because others
-    /// may have formed them.
+    /// Returns the generations that the next one may follow if its members have these histories: the last
+    /// formed one, and later ones that some of them have entered, because others may have formed these.
     pub(crate) fn predecessors<'a>(&self, histories: impl Iterator<Item = &'a History>) -> Vec<Predecessor> {
         let mut ids: BTreeSet<GenerationId> = histories.flat_map(|history| history.entered.clone()).collect();
         let formed = self.formed.map_or(0, |id| id.number);

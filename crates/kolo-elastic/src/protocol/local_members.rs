@@ -127,9 +127,8 @@ mod tests {
     use super::*;
     use crate::protocol::Membership;
 
-    /// Without this check a leader formed a generation with a dead member whose end was never reported
-    /// again, and the other members waited for it forever. `kolo chaos` found it with seed 178, by a kill 43
-    /// ms after another one.
+    /// Without this check a generation contained a dead member whose end was never reported again, and
+    /// waited for it forever. `kolo chaos` found it with seed 178, by a kill 43 ms after another one.
     #[test]
     fn who_has_ended_arrives_no_more() {
         let mut local = LocalMembers::default();

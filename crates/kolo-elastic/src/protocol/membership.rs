@@ -1,5 +1,4 @@
-//! A worker's part of the protocol: it arrives, receives an assignment, and enters only ever later
-//! generations.
+//! A worker's part of the protocol: it arrives, receives assignments, and enters later generations only.
 
 use kolo_rendezvous::Error;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The roles of a coordinator in its job: looking for it, leading it, or following its leader. All changes
-//! of role are made here.
+//! The roles of a coordinator: it looks for its job, leads it, or follows its leader. Only this file changes
+//! roles.
 
 use std::time::Instant;
 
@@ -101,8 +101,8 @@ impl Role {
         Role::Leading(Box::new(Leader::take_over(context, followers, local, now, out)))
     }
 
-    /// Leaves the job for good, and informs the launcher. `for_all`: the reason also holds for members that
-    /// work without a coordinator.
+    /// Leaves the job for good, and informs the launcher. `for_all`: members without a coordinator must end,
+    /// too.
     fn detach(detached: Detached, for_all: bool, local: &LocalMembers, out: &mut Effects) -> Role {
         let reason = detached.reason.clone();
         log::info!("this launcher does not work together with others: {reason}");

@@ -45,8 +45,7 @@ pub(crate) struct LeaderLoss {
     pub(crate) job_runs: bool,
     /// True if users number the nodes: node 0 then begins the job, and may be restarted.
     pub(crate) ranks_given: bool,
-    /// True if members of this launcher's node wait for an assignment. If none does, the program may not
-    /// support elastic jobs.
+    /// True if members of this node wait for an assignment. If none does, the program may not be elastic.
     pub(crate) members_wait: bool,
 }
 
@@ -55,8 +54,7 @@ pub(crate) struct LeaderLoss {
 pub(crate) enum Succession {
     /// This launcher leads, with this view.
     Lead(LauncherView),
-    /// The launcher connects to this leader, possibly the lost one, and keeps this view until the leader
-    /// sends its own.
+    /// The launcher connects to this leader, possibly the lost one; this is the view until it sends its own.
     Follow { leader: LauncherInfo, view: LauncherView },
     /// Nothing has been lost: the launcher looks for the job again.
     Rediscover,
@@ -64,8 +62,7 @@ pub(crate) enum Succession {
     Detach,
 }
 
-/// Decides the next step of launcher `own` after it has lost the leader of `view`. Returns the decision and
-/// its reason.
+/// Decides the next step of launcher `own` after the loss of the leader of `view`, with its reason.
 pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succession, String) {
     let Some(lost) = view.leader() else {
         return (Succession::Detach, "it knows of no leader".into());
@@ -104,8 +101,8 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
     }
 }
 
-/// Returns true if a leader with the view `own` must stop, because another one has led the same job to a
-/// later generation.
+/// Returns true if a leader with the view `own` must stop: another one has led its job to a later
+/// generation.
 pub(crate) fn is_deposed(own: &LauncherView, other: &LauncherView) -> bool {
     other.job_id == own.job_id && other.generation > own.generation
 }

@@ -63,8 +63,7 @@ pub(super) enum Action {
 }
 
 impl State {
-    /// Collects the actions that happen by themselves, whatever the number of faults. Time is not among
-    /// them.
+    /// Collects the actions that happen by themselves, whatever the number of faults, except time.
     pub(super) fn next(&self, job: &Job, actions: &mut Vec<Action>) {
         for own in 0..self.launchers.len() {
             let launcher = &self.launchers[own];
@@ -239,8 +238,8 @@ impl Model for Job {
             Property::always("one generation trains", |_, state: &State| {
                 !state.broken.contains(&Broken::TwoTrain)
             }),
-            // A recording arbiter lets others go on without the member with the last steps; they repeat
-            // these steps, to the same bits.
+            // A recording arbiter lets others go on without the newest state; they repeat steps, to the same
+            // bits.
             Property::always("no step is made again", |job: &Job, state: &State| {
                 job.rule == Rule::Recorded || !state.broken.contains(&Broken::Again)
             }),

@@ -128,8 +128,8 @@ fn a_probe_because_of_one_connection_does_not_end_the_next() {
     assert_eq!(joins_after(NEWCOMER, &events), Ok(vec![0, 1]));
 }
 
-/// Otherwise a generation is formed with a dead worker whose end is never reported again, and the others
-/// wait for it until they give up.
+/// Otherwise a generation would wait for a dead worker, whose end is never reported again, until it gives
+/// up.
 #[test]
 fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
     let events = [Action::Die(0), Action::DieUnheard(1), Action::HearLastWords(0)];

@@ -10,8 +10,7 @@ const EVENTS: usize = 2_000;
 const WAITS: usize = 30;
 
 impl Job {
-    /// Returns the state in which all initial launchers have started, and their workers have made a step
-    /// together.
+    /// Starts all initial launchers, and lets their workers make a step together.
     pub(super) fn begun(&self) -> State {
         let mut state = self.nobody();
         let late = self.first..state.launchers.len();
@@ -69,7 +68,7 @@ impl State {
         self.generations.keys().any(|id| self.can_step(*id) && together(*id))
     }
 
-    /// Returns the workers that train together once faults have ended and time has passed; all others have
+    /// Returns the workers that train together once faults have ended and time has passed. All others have
     /// ended with a reason.
     ///
     /// # Errors

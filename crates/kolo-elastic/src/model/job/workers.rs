@@ -132,8 +132,7 @@ impl State {
         self.generations.get(&id).is_some_and(|generation| generation.members.iter().all(works))
     }
 
-    /// Lets all members of a generation make a step. Members that are behind get the state of the most
-    /// advanced one.
+    /// Lets all members of a generation make a step. Members that are behind first get the newest state.
     pub(super) fn step(&mut self, id: GenerationId) {
         let Some(generation) = self.generations.get(&id) else { return };
         let members: Vec<Actor> = generation.members.iter().copied().collect();

@@ -323,8 +323,8 @@ impl Model for Job {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("one generation trains", |_, state: &State| !state.at_once),
-            // A recording arbiter lets others go on without the member with the last steps; they repeat
-            // these steps, to the same bits.
+            // A recording arbiter lets others go on without the newest state; they repeat steps, to the same
+            // bits.
             Property::always("no step is made again", |job: &Job, state: &State| {
                 matches!(job.rule, Rule::Recorded | Rule::RecordedOfWaiting) || !state.again
             }),

@@ -29,8 +29,7 @@ enum Rule {
     Recorded,
     /// The first leader to ask that believes that a member of the last generation waits.
     RecordedOfWaiting,
-    /// The first leader to ask for the number that it takes for the next, as in elections without an
-    /// arbiter.
+    /// The first leader to ask for what it takes for the next number, as in elections without an arbiter.
     OwnNumber,
     /// No arbiter, as in earlier versions: every launcher that believes to lead does.
     Anybody,

@@ -63,8 +63,7 @@ impl Leader {
         log::debug!("{reason}: generation {generation} of {} members", candidates.len());
         let id = GenerationId { number: generation, leader };
         let members: Vec<String> = candidates.iter().map(|candidate| candidate.member.clone()).collect();
-        // Followers learn of the generation before its members do: the next leader must know where its
-        // members are.
+        // Followers learn of the generation before its members: the next leader must know where these are.
         let state_held = self.workers.state_was_held();
         let identities = self.identities_of(candidates);
         let evicted = self.evicted.iter().cloned().collect();

@@ -89,8 +89,7 @@ impl Leader {
         leader
     }
 
-    /// Evicts the members of this node that the last leader has evicted. Members of other nodes follow when
-    /// their launchers report them.
+    /// Evicts this node's members that the last leader evicted; those of other nodes when they are reported.
     fn inherit_evicted(&mut self, local: &LocalMembers, out: &mut Effects) {
         for member in &local.formed.evicted {
             if local.contains(member) {
@@ -169,7 +168,7 @@ impl Leader {
         match event {
             MemberEvent::Started => {
                 self.workers.started(member);
-                // The member's launcher reports it again, so it still lives: the request to kill it was
+                // The member's launcher reports it again: it still lives, and the request to kill it was
                 // lost.
                 if self.evicted.contains(member) {
                     self.evict(member.into(), out);
@@ -254,8 +253,7 @@ impl Leader {
                     self.lineage.told(formed);
                     self.workers.has_been(formed);
                 }
-                // The follower may have been away when these were announced, and must know them if it leads
-                // next.
+                // The follower may have missed these while it was away, and must know them if it leads next.
                 for formed in self.lineage.generations() {
                     self.followers
                         .iter_mut()

@@ -17,15 +17,13 @@ pub(crate) enum Action {
     Wait,
     /// A generation begins, with these members in the order of their ranks.
     FormGeneration(Vec<Candidate>),
-    /// The leader asks the members of the running generation to arrive again after a step that they agree
-    /// on.
+    /// The leader asks the running generation's members to arrive again after a step that they agree on.
     RequestRegroup,
     /// The running generation has no members any more, and too few members wait for another one.
     EndGeneration,
     /// These members hang: their launchers kill them.
     Evict(Vec<String>),
-    /// These members, `present` of them training, have waited too long for others. The leader replies that
-    /// they are too few.
+    /// These members, `present` of them training, have waited too long, and are told that they are too few.
     GiveUp { candidates: Vec<Candidate>, present: usize, waited: Duration },
     /// The job's state is lost with the members that held it. The leader informs the waiting members.
     ReportStateLost(Vec<Candidate>),

@@ -7,8 +7,7 @@ use super::state::{Status, WorkerRecord, WorkerSet};
 
 /// Time for which a process counts as working after it was last seen to work.
 const WORKING_FOR: Duration = Duration::from_secs(5);
-/// Factor by which the timeout grows for a member whose process works: it may evaluate, or write a
-/// checkpoint.
+/// Factor on the timeout of a member whose process works: it may evaluate, or write a checkpoint.
 const WORKING_FACTOR: u32 = 10;
 
 impl WorkerSet {

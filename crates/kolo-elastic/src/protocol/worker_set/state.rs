@@ -7,8 +7,7 @@ use super::action::{Action, Candidate, Decision};
 use super::policy::MembershipPolicy;
 use crate::generation::{Formed, History};
 
-/// CPU time between two reports, about a second apart, from which a process counts as working; a process
-/// that only waits uses less.
+/// CPU time between two reports, about a second apart, that shows work; a process that waits uses less.
 const WORKING_CPU_TIME: Duration = Duration::from_millis(100);
 
 /// A worker's status between two generations.
@@ -127,8 +126,8 @@ impl WorkerSet {
         self.workers.keys().map(String::as_str)
     }
 
-    /// Returns true if all members of the last generation have ended well: newcomers then have nothing left
-    /// to do.
+    /// Returns true if all members of the last generation have ended well: newcomers have nothing left to
+    /// do.
     pub(crate) fn is_finished(&self) -> bool {
         self.generation > 0 && self.ended.is_none() && self.workers.values().all(|w| w.last_rank.is_none())
     }
@@ -222,8 +221,7 @@ impl WorkerSet {
         }
     }
 
-    /// The waiting members: servers last, and before them members that have been in a generation first, by
-    /// rank.
+    /// The waiting members: servers last; among the others, first those of an earlier generation, by rank.
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         let waiting = |(member, worker): (&String, &WorkerRecord)| match worker.status {
             Status::Waiting(arrival) => {

@@ -126,8 +126,7 @@ fn one_that_works_is_waited_for_longer() {
     let (now, seconds) = (Instant::now(), Duration::from_secs);
     let mut set = participating(3, now);
     set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
-    // Member 1 works a second in each second; member 2 uses the little CPU time of a process that only
-    // waits.
+    // Member 1 works a second in each second; member 2 uses little CPU time, as a process that only waits.
     for second in 0..=20 {
         set.took_cpu_time("1", seconds(second), now + seconds(second));
         set.took_cpu_time("2", Duration::from_millis(second), now + seconds(second));
@@ -278,8 +277,7 @@ fn a_later_generation_that_others_know_of_counts() {
 #[test]
 fn a_leader_that_takes_over_knows_that_the_state_was_held() {
     let now = Instant::now();
-    // Generation 2 began with a newcomer, and the leader died with all members that held the state before
-    // the newcomer got it.
+    // Generation 2 began with a newcomer, and everyone with the state died before the newcomer got it.
     let last = Formed { state_held: true, ..formed(2, &["0", "1", "new"]) };
     let mut set = WorkerSet::resume(POLICY, &last, "the leading launcher was lost", now);
     set.exited("0", Some("was lost with its launcher"), now);
