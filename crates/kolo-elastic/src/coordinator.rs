@@ -189,7 +189,7 @@ impl Coordinator {
     }
 
     /// Returns true if all members of the last generation have ended well, as far as this coordinator knows.
-    /// Members that arrive now are too late, and are told so.
+    /// Members that arrive now get the reply that they are too late.
     pub fn is_finished(&self) -> bool {
         matches!(&self.shared.driver.lock().state.role, Role::Leading(leader) if leader.is_finished())
     }

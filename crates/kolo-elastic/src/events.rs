@@ -47,8 +47,7 @@ pub enum CoordinatorEvent {
         /// The member's name.
         member: String,
     },
-    /// Too few members have waited too long. They have been told so; no generation follows unless more
-    /// arrive.
+    /// Too few members have waited too long. Each has got an error; no generation follows unless more arrive.
     TooFewMembers {
         /// Number of members that have waited.
         present: usize,

@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-/// From a column such as `images_per_second`.
+/// Finds the unit in the name of a column such as `images_per_second`.
 fn unit_of(epochs: &NumberTable) -> Option<String> {
     epochs.names.iter().find_map(|name| name.strip_suffix("_per_second")).map(Into::into)
 }

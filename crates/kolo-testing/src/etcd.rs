@@ -14,7 +14,7 @@ pub struct Etcd {
     process: Child,
     folder: TempDir,
     address: Ipv4Addr,
-    /// For clients and for peers.
+    /// Ports for clients and for peers.
     ports: [u16; 2],
 }
 
@@ -23,7 +23,7 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(program: &Path) -> Etcd {
         Self::start_at(program, Ipv4Addr::LOCALHOST, [(); 2].map(|()| free_port().port()))
     }
@@ -32,7 +32,7 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start_at(program: &Path, address: Ipv4Addr, ports: [u16; 2]) -> Etcd {
         let folder = tempfile::tempdir().expect("a folder for etcd");
         let process = spawn(program, folder.path(), address, ports);
@@ -48,7 +48,7 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// It had ended.
+    /// The process had ended.
     pub fn kill(&mut self) {
         self.process.kill().expect("etcd runs");
         self.process.wait().expect("etcd has been killed");
@@ -58,7 +58,7 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start_again(&mut self) {
         self.process = spawn(&self.program, self.folder.path(), self.address, self.ports);
     }
@@ -66,7 +66,7 @@ impl Etcd {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // It may have been killed already.
+        // The process may have been killed already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -27,7 +27,7 @@ impl Job {
     ///
     /// # Panics
     ///
-    /// It hangs.
+    /// The job hangs.
     pub fn end(mut self) -> (bool, String) {
         let status = self.within(HANG);
         let words = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
@@ -125,7 +125,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 ///
 /// # Panics
 ///
-/// It has not been built.
+/// The example has not been built.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().nth(2).unwrap().join("examples").join(name);

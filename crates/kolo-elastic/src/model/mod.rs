@@ -2,7 +2,7 @@
 //!
 //! | | code under test | surroundings |
 //! |---|---|---|
-//! | `rules` | histories, lineages, arbiters' decisions | any event at any time, whatever each launcher believes |
+//! | `rules` | histories, lineages, arbiters' decisions | any event at any time, whatever launchers believe |
 //! | `job` | whole launchers and workers: all of `protocol` | hosts, connections, an arbiter and time |
 //!
 //! The first has few kinds of events, so it tries all orders of them. The second has everything that can

@@ -39,13 +39,13 @@ enum Connection {
 
 /// The next role of a follower.
 pub(crate) enum NextRole {
-    /// It goes on following.
+    /// The launcher goes on following.
     Follow,
-    /// It leads, with its view.
+    /// The launcher leads, with its view.
     Lead,
-    /// It looks for the job again.
+    /// The launcher looks for the job again.
     Rediscover,
-    /// It no longer belongs to a job.
+    /// The launcher no longer belongs to a job.
     Detach(Detached),
 }
 

@@ -21,11 +21,11 @@ pub(crate) struct Membership {
 /// The worker's next step after a reply.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It forms the group of this generation, which it has entered.
+    /// The worker forms the group of this generation, which it has entered.
     Enter(Assignment),
-    /// It arrives again, for this reason.
+    /// The worker arrives again, for this reason.
     ArriveAgain(String),
-    /// It cannot go on.
+    /// The worker cannot go on.
     End(Error),
 }
 

@@ -14,11 +14,11 @@ const TRIES: u32 = 3;
 /// A leader's answer to a probe after the connection to it has broken, or could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderAnswer {
-    /// It does not answer, or belongs to another job.
+    /// The leader does not answer, or belongs to another job.
     Nothing,
-    /// It leads.
+    /// The leader leads.
     Leads,
-    /// It follows another launcher: the leader before it, which it has not lost.
+    /// The leader follows another launcher, the one before it, which it has not lost.
     Follows,
 }
 

@@ -77,12 +77,12 @@ pub(super) struct Launcher {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Life {
-    /// It has not joined yet.
+    /// The process has not started yet.
     Absent,
     Runs,
-    /// Its process is stopped, and will go on.
+    /// The process is stopped, and will go on.
     Stopped,
-    /// It is gone for good.
+    /// The process is gone for good.
     Gone,
 }
 
@@ -145,9 +145,9 @@ pub(super) struct Worker {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     Absent,
-    /// It waits after the arrival with this number.
+    /// The worker waits after the arrival with this number.
     Waits(u64),
-    /// It forms the group of a generation.
+    /// The worker forms the group of a generation.
     Forms(GenerationId),
     In(GenerationId),
     /// Its process is gone. The reason is that of a worker that has ended by itself.

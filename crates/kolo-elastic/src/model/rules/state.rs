@@ -37,9 +37,9 @@ pub(super) struct Worker {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
-    /// It waits for an assignment, and its launcher has reported it to this leader.
+    /// The worker waits for an assignment, and its launcher has reported it to this leader.
     Waits(Actor),
-    /// It has entered a generation.
+    /// The worker has entered a generation.
     In(GenerationId),
     Dead,
 }
