@@ -105,8 +105,7 @@ mod tests {
             "without rank 0"
         );
         assert_eq!(decide(&claim("ax", &[(3, Some("ab"))])), Verdict::Granted(5));
-        // c and d have been in generation 4, which a, c and d may have formed: b and c must not go on from
-        // 3.
+        // c and d have been in generation 4, which a, c and d may have formed, so b and c must not go on.
         let entered = [(3, Some("abc")), (4, Some("acd"))];
         assert_eq!(decide(&claim("bc", &entered)), Verdict::NotYet(text(1, 3, 4)));
         assert_eq!(decide(&claim("bcd", &entered)), Verdict::Granted(5));

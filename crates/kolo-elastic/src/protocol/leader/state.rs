@@ -168,8 +168,7 @@ impl Leader {
         match event {
             MemberEvent::Started => {
                 self.workers.started(member);
-                // The member's launcher reports it again: it still lives, and the request to kill it was
-                // lost.
+                // Its launcher reports it again: it still lives, and the request to kill it was lost.
                 if self.evicted.contains(member) {
                     self.evict(member.into(), out);
                 }

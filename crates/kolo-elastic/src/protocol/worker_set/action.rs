@@ -23,7 +23,7 @@ pub(crate) enum Action {
     EndGeneration,
     /// These members hang: their launchers kill them.
     Evict(Vec<String>),
-    /// These members, `present` of them training, have waited too long; the leader replies so.
+    /// These members, `present` of them training, have waited too long: too few others have come.
     GiveUp { candidates: Vec<Candidate>, present: usize, waited: Duration },
     /// The job's state is lost with the members that held it. The leader informs the waiting members.
     ReportStateLost(Vec<Candidate>),
