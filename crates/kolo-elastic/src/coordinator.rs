@@ -144,7 +144,7 @@ impl Coordinator {
             store.address().map_err(|cause| Error::system("cannot read the coordinator's address", cause))?;
         let (events, receiver) = mpsc::channel();
         let mut driver = Driver::new(parts(store.clone(), events));
-        first.iter().for_each(|member| driver.tell_of(member, MemberEvent::Started));
+        first.iter().for_each(|member| driver.handle_member_event(member, MemberEvent::Started));
         let ranks = driver.ranks();
         let shared = Arc::new(Shared { store, driver: Mutex::new(driver), closing });
         let for_thread = shared.clone();
@@ -167,25 +167,25 @@ impl Coordinator {
 
     /// Records that this node has started a member. The first generation waits for it.
     pub fn member_started(&self, member: &str) {
-        self.shared.driver.lock().tell_of(member, MemberEvent::Started);
+        self.shared.driver.lock().handle_member_event(member, MemberEvent::Started);
         self.shared.store.notify();
     }
 
     /// Records that a member's process has ended. The rest of its generation learns of a failure at once.
     pub fn member_exited(&self, member: &str, exit: &MemberExit) {
-        self.shared.driver.lock().tell_of(member, MemberEvent::Exited(exit.clone()));
+        self.shared.driver.lock().handle_member_event(member, MemberEvent::Exited(exit.clone()));
         self.shared.store.notify();
     }
 
     /// Records that this node starts no more members. An only launcher then need not wait for others.
     pub fn close(&self) {
-        self.shared.driver.lock().tell(Event::Closed);
+        self.shared.driver.lock().handle(Event::Closed);
         self.shared.store.notify();
     }
 
     /// Records that the work of this node's members is done: no launcher may join the job any more.
     pub fn work_done(&self) {
-        self.shared.driver.lock().tell(Event::WorkDone);
+        self.shared.driver.lock().handle(Event::WorkDone);
     }
 
     /// Returns true if all members of the last generation have ended well, as far as this coordinator knows.

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_begins_when_enough_are_there_and_once() {
+    fn a_job_begins_once_when_enough_have_joined() {
         let mut view = view(1);
         assert!(!view.begin(LIMITS));
         view.admit(11, at(2), None, LIMITS).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_come_than_may_and_none_twice() {
+    fn launchers_join_once_and_up_to_the_limit() {
         let mut view = view(2);
         assert_eq!(view.admit(11, at(2), None, LIMITS), Ok(1), "it asks again");
         let twice = view.admit(12, at(3), Some(1), LIMITS).unwrap_err();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_free_again_is_given_again() {
+    fn a_free_node_rank_is_reused() {
         let mut view = view(3);
         assert!(view.remove(11) && !view.remove(11));
         assert_eq!(view.admit(20, at(9), None, LIMITS), Ok(1));

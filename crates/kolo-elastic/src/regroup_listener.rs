@@ -20,11 +20,11 @@ const KNOWN_ANSWER: Duration = Duration::from_millis(100);
 
 /// The running thread. It ends within [`REPORT_INTERVAL`] after the listener is dropped.
 pub(crate) struct RegroupListener {
-    heard: Arc<Heard>,
+    state: Arc<ListenerState>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct ListenerState {
     /// The generation that the member is in; 0 before the first.
     generation: AtomicU64,
     /// The last generation that the coordinator asked to end.
@@ -38,8 +38,8 @@ impl RegroupListener {
         mut coordinator: CoordinatorConnection,
         member: &str,
     ) -> Result<RegroupListener, Error> {
-        let heard = Arc::new(Heard::default());
-        let (for_thread, key) = (heard.clone(), worker_protocol::cpu_time_key(member));
+        let state = Arc::new(ListenerState::default());
+        let (for_thread, key) = (state.clone(), worker_protocol::cpu_time_key(member));
         std::thread::Builder::new()
             .name("kolo-member".into())
             // A failure means that the coordinator is gone; the member's own connection reports it.
@@ -49,31 +49,31 @@ impl RegroupListener {
                 },
             )
             .map_err(|cause| Error::system("cannot start a thread", cause))?;
-        Ok(RegroupListener { heard })
+        Ok(RegroupListener { state })
     }
 
     pub(crate) fn set_generation(&self, generation: u64) {
-        self.heard.generation.store(generation, Ordering::Release);
+        self.state.generation.store(generation, Ordering::Release);
     }
 
     pub(crate) fn generation(&self) -> u64 {
-        self.heard.generation.load(Ordering::Acquire)
+        self.state.generation.load(Ordering::Acquire)
     }
 
     /// Returns true if the member's generation should end after a step.
     pub(crate) fn is_regroup_requested(&self) -> bool {
         let generation = self.generation();
-        generation > 0 && self.heard.regroup.load(Ordering::Acquire) == generation
+        generation > 0 && self.state.regroup.load(Ordering::Acquire) == generation
     }
 }
 
 impl Drop for RegroupListener {
     fn drop(&mut self) {
-        self.heard.closing.store(true, Ordering::Release);
+        self.state.closing.store(true, Ordering::Release);
     }
 }
 
-impl Heard {
+impl ListenerState {
     /// Reports the CPU time, and waits for a regroup request for a while. Returns true to go on.
     fn report_and_listen(
         &self,

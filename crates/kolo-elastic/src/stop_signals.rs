@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_is_known() {
+    fn ignored_signals_are_found() {
         // Rust's start-up ignores SIGPIPE, and leaves the others.
         assert_ne!(ignored_signals() & (1 << (Signal::PIPE.as_raw() - 1)), 0);
         assert_eq!(ignored_signals() & (1 << (Signal::SEGV.as_raw() - 1)), 0);

@@ -121,7 +121,7 @@ fn a_job_outlives_its_workers() {
 }
 
 #[test]
-fn too_few_are_told_so() {
+fn too_few_members_get_an_error() {
     let (coordinator, events) = coordinator();
     coordinator.member_started("here/0");
     coordinator.member_started("here/1");
@@ -163,7 +163,7 @@ fn ten_steps(coordinator: &Coordinator, name: &str, released: Option<Receiver<()
 }
 
 #[test]
-fn who_hangs_is_found_by_the_pace_of_the_others() {
+fn the_pace_of_the_others_reveals_a_hang() {
     // Without a suggestion from the members, the eviction would take an hour.
     let (coordinator, events) =
         with_policy(MembershipPolicy { rejoin_timeout: Duration::from_secs(3600), ..POLICY });
@@ -186,7 +186,7 @@ fn who_hangs_is_found_by_the_pace_of_the_others() {
 }
 
 #[test]
-fn a_member_that_is_not_understood_is_told_to_the_launcher() {
+fn an_unreadable_arrival_is_reported_to_the_launcher() {
     let (coordinator, events) = coordinator();
     coordinator.member_started("a");
     let access = Access::new(None, false).unwrap();
@@ -229,7 +229,7 @@ impl Relay {
 }
 
 #[test]
-fn a_member_comes_back_to_its_coordinator_when_their_connection_breaks() {
+fn a_member_reconnects_when_its_connection_breaks() {
     let (coordinator, _events) = coordinator();
     let relay = Relay::to(coordinator.address());
     let names = ["node0/0.0", "node0/1.0"];

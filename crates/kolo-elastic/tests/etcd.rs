@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         test_of("etcd", "an_etcd_that_is_away_is_waited_for", an_etcd_that_is_away_is_waited_for),
         test_of("etcd", "an_etcd_that_starts_late_is_waited_for", an_etcd_that_starts_late_is_waited_for),
         test_of("etcd", "an_etcd_that_never_starts_is_named", an_etcd_that_never_starts_is_named),
-        test_of("etcd", "who_asks_another_etcd_is_refused", who_asks_another_etcd_is_refused),
+        test_of("etcd", "a_launcher_with_another_etcd_is_refused", a_launcher_with_another_etcd_is_refused),
     ])
 }
 
@@ -133,8 +133,8 @@ fn an_etcd_that_starts_late_is_waited_for(program: &Path) {
     etcd.kill();
     let (arbiter, master) = (arbiter(&etcd), free_port().port());
     let first = node(master, 0, &arbiter);
-    let told = first.wait("warning", warning);
-    assert!(told.contains("does not answer") && told.contains("trying again for up to 30s"), "{told}");
+    let text = first.wait("warning", warning);
+    assert!(text.contains("does not answer") && text.contains("trying again for up to 30s"), "{text}");
     etcd.start_again();
     let second = node(master, 1, &arbiter);
     let mut members = [first.member(0), second.member(1)];
@@ -168,7 +168,7 @@ fn warning(event: CoordinatorEvent) -> Option<String> {
     }
 }
 
-fn who_asks_another_etcd_is_refused(program: &Path) {
+fn a_launcher_with_another_etcd_is_refused(program: &Path) {
     let (one, other) = (Etcd::start(program), Etcd::start(program));
     let master = free_port().port();
     let first = node(master, 0, &arbiter(&one));

@@ -156,7 +156,7 @@ impl Launcher<'_> {
 }
 
 #[test]
-fn a_job_outlives_its_launchers_the_first_included() {
+fn a_job_outlives_its_launchers_even_the_first() {
     let (ends, masters) = (Ends::new(), masters(1));
     let config = |rank| node_config(&masters, Some(rank), 3..=3);
     std::thread::scope(|scope| {
@@ -184,7 +184,7 @@ fn a_job_outlives_its_launchers_the_first_included() {
 }
 
 #[test]
-fn launchers_come_late_and_find_the_living() {
+fn late_launchers_find_the_live_ones() {
     let (ends, masters) = (Ends::new(), masters(2));
     let config = || node_config(&masters, None, 1..=2);
     std::thread::scope(|scope| {
@@ -204,7 +204,7 @@ fn launchers_come_late_and_find_the_living() {
 }
 
 #[test]
-fn whoever_is_one_too_many_is_told_why() {
+fn a_surplus_launcher_gets_the_reason() {
     let masters = masters(1);
     let config = node_config(&masters, Some(0), 1..=2);
     let start = |config| Coordinator::multi_node(config, 1, POLICY, &Options::default()).unwrap();
@@ -230,7 +230,7 @@ fn whoever_is_one_too_many_is_told_why() {
 
 /// The leader may not have noticed yet that the launcher before is lost.
 #[test]
-fn whoever_takes_the_place_of_a_lost_launcher_is_let_in_when_the_place_is_free() {
+fn a_replacement_joins_when_the_place_of_a_lost_launcher_is_free() {
     let masters = masters(1);
     let start = |rank| {
         let config = node_config(&masters, Some(rank), 1..=2);
@@ -248,7 +248,7 @@ fn whoever_takes_the_place_of_a_lost_launcher_is_let_in_when_the_place_is_free()
 }
 
 #[test]
-fn whoever_comes_when_the_work_is_done_begins_another_job() {
+fn a_launcher_that_comes_after_the_work_begins_another_job() {
     let masters = masters(1);
     let start = || {
         let config = node_config(&masters, None, 1..=2);

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     run_one_by_one(vec![
-        test("others_go_on_without_a_stopped_leader_and_it_hears_of_it", a_stopped_leader),
+        test("others_go_on_without_a_stopped_leader_which_is_superseded", a_stopped_leader),
         test("others_go_on_without_a_killed_leader", a_killed_leader),
         test_where("the_second_launcher_loses_its_link_to_the_leader", || a_cut_link(1)),
         test_where("the_third_launcher_loses_its_link_to_the_leader", || a_cut_link(2)),
@@ -101,15 +101,15 @@ impl Launcher {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.env(LAUNCHER, format!("{node_rank} {master} {port}"));
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
-        let (out, (said, lines)) = (process.stdout.take().unwrap(), mpsc::channel());
+        let (out, (sender, lines)) = (process.stdout.take().unwrap(), mpsc::channel());
         std::thread::spawn(move || {
-            BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| said.send(line))
+            BufReader::new(out).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         Launcher { process, lines, seen: Vec::new() }
     }
 
     /// Waits for a line with one of these beginnings.
-    fn says(&mut self, beginnings: &[&str], within: Duration) -> String {
+    fn wait_for_line(&mut self, beginnings: &[&str], within: Duration) -> String {
         let until = Instant::now() + within;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
             self.seen.push(line.clone());
@@ -138,7 +138,7 @@ impl Drop for Launcher {
 fn begun(start: impl Fn(usize) -> Launcher) -> [Launcher; NODES] {
     let mut launchers = [start(0), start(1), start(2)];
     for launcher in &mut launchers {
-        launcher.says(&["generation 1: "], HANG);
+        launcher.wait_for_line(&["generation 1: "], HANG);
     }
     launchers
 }
@@ -157,7 +157,7 @@ fn go_on(launchers: &mut [Launcher; NODES], nodes: [usize; 2]) {
     let since = Instant::now();
     for node in nodes {
         let left = GOES_ON.saturating_sub(since.elapsed());
-        let line = launchers[node].says(&["generation "], left);
+        let line = launchers[node].wait_for_line(&["generation "], left);
         let lives_there = |other: &usize| line.contains(&member_name(*other, 0, 0));
         assert!((0..NODES).all(|other| nodes.contains(&other) == lives_there(&other)), "{line}");
     }
@@ -169,7 +169,7 @@ fn a_stopped_leader() {
     launchers[0].signal("-STOP");
     go_on(&mut launchers, [1, 2]);
     launchers[0].signal("-CONT");
-    let end = launchers[0].says(&["superseded: ", "detached: "], HANG);
+    let end = launchers[0].wait_for_line(&["superseded: ", "detached: "], HANG);
     assert!(end.starts_with("superseded: "), "{end}");
 }
 
@@ -189,7 +189,7 @@ fn a_cut_link(node: usize) -> Result<(), String> {
     });
     hosts.cut_between(0, node);
     go_on(&mut launchers, [0, NODES - node]);
-    let end = launchers[node].says(&["superseded: ", "detached: "], HANG);
+    let end = launchers[node].wait_for_line(&["superseded: ", "detached: "], HANG);
     println!("node {node}: {end}");
     Ok(())
 }

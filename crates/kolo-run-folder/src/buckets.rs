@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_written_are_read() {
+    fn written_rows_are_read_back() {
         let row = |bucket, ready| BucketRow {
             bucket,
             bytes: 4096.0,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told() {
+    fn missing_columns_are_reported() {
         assert!(read(tempfile::tempdir().unwrap().path()).unwrap().1.unwrap().contains("no buckets.csv"));
         let error = read_text("bucket,bytes\n0,1\n").unwrap_err().to_string();
         assert!(error.contains("buckets.csv line 1: there is no column `p50_us`"), "{error}");

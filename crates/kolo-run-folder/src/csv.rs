@@ -75,11 +75,12 @@ mod tests {
         let epochs: Vec<_> = table.column("epoch").unwrap().collect();
         assert_eq!(epochs, [Some(1.0), Some(2.0), Some(3.0)]);
         assert!(table.column("loss").is_none());
-        for (text, words) in [("a,b\n1,x\n", "line 2: `x` is no number"), ("a\n1\n2,3\n", "line 3: 2 fields")]
+        for (text, message) in
+            [("a,b\n1,x\n", "line 2: `x` is no number"), ("a\n1\n2,3\n", "line 3: 2 fields")]
         {
             std::fs::write(&path, text).unwrap();
             let error = read(&path).unwrap_err().to_string();
-            assert!(error.contains(words), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 }

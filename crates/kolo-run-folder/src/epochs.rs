@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_written_is_read_by_its_columns() {
+    fn written_rows_are_found_by_their_columns() {
         let row = EpochRow {
             epoch: 2,
             seconds_per_step: 0.5,

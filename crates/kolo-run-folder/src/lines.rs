@@ -50,7 +50,7 @@ fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     match text.strip_suffix(&place) {
-        Some(words) => format!("{words} at column {}", error.column()),
+        Some(message) => format!("{message} at column {}", error.column()),
         None => text,
     }
 }

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_that_is_written_is_read() {
+    fn written_rows_are_read_back() {
         let waits = RankTimes {
             shards: 2,
             compute_seconds: 0.5,

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_run_is_told() {
+    fn other_folders_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let error = Run::read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("is no run folder") && error.contains("config.toml"), "{error}");

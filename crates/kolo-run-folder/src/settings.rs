@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_before_their_settings() {
+    fn section_names_precede_their_settings() {
         let folder = tempfile::tempdir().unwrap();
         let write = |text: &str| std::fs::write(folder.path().join(FILE), text).unwrap();
         write(

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_loss_counts_is_found_by_its_value() {
+    fn the_unit_is_found_by_its_value() {
         let steps = read_text(&(line(0, "2.5") + &line(1, "null"))).unwrap();
         assert_eq!((steps.unit.as_deref(), steps.rows.len()), (Some("tokens"), 2));
         assert_eq!((steps.rows[0].loss, steps.rows[1].loss), (Some(2.5), None));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_written_is_read() {
+    fn written_rows_are_read_back() {
         let noise = NoiseRow { samples: None, gradient_squared: 0.5, noise_trace: 2.0 };
         let row = StepRow {
             step: 7,
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_files_are_told_of() {
+    fn odd_files_are_reported() {
         let half = read_text(&(line(0, "1") + &line(1, "1")[..40])).unwrap();
         assert!(half.rows.len() == 1 && half.remarks[0].contains("half written"));
         let again = read_text(&(line(3, "1") + &line(2, "1") + &line(3, "7"))).unwrap();

@@ -30,12 +30,12 @@ impl Job {
     /// The job hangs.
     pub fn end(mut self) -> (bool, String) {
         let status = self.within(HANG);
-        let words = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
-        let Some(status) = status else { panic!("it hangs: {words}") };
+        let text = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
+        let Some(status) = status else { panic!("it hangs: {text}") };
         // Open MPI may have removed it, or still be doing so.
         let _ = std::fs::remove_dir_all(self.output.with_extension("ompi"));
         std::fs::remove_file(&self.output).unwrap();
-        (status.success(), words)
+        (status.success(), text)
     }
 
     /// Returns the exit status, if the job ends within that time.

@@ -49,10 +49,10 @@ fn test(mpirun: &Option<PathBuf>, case: &'static Case, world: usize) -> Trial {
     let mpirun = mpirun.clone();
     test_where(&format!("{} of {world}", case.name), move || {
         let mpirun = mpirun.ok_or("mpirun is not installed")?;
-        let (well, words) = start(&mpirun, case, world).run();
-        assert_eq!(well, case.fails_with.is_empty(), "it said:\n{words}");
-        let missing = case.fails_with.iter().find(|part| !words.contains(**part));
-        assert_eq!(missing, None, "it said:\n{words}");
+        let (well, output) = start(&mpirun, case, world).run();
+        assert_eq!(well, case.fails_with.is_empty(), "it said:\n{output}");
+        let missing = case.fails_with.iter().find(|part| !output.contains(**part));
+        assert_eq!(missing, None, "it said:\n{output}");
         Ok(())
     })
 }

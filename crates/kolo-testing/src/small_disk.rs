@@ -81,8 +81,8 @@ fn fill(file: &mut File, zeros: &[u8]) -> std::io::Result<()> {
     }
 }
 
-fn mount(words: &[&str]) -> Result<(), String> {
-    let output = Command::new("mount").args(words).output().map_err(|cause| format!("mount: {cause}"))?;
+fn mount(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("mount").args(arguments).output().map_err(|cause| format!("mount: {cause}"))?;
     match output.status.success() {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),

@@ -95,8 +95,9 @@ impl Hosts {
     /// The limit cannot be set here, for the reason in the text: it needs `tc`, and a kernel with a token
     /// bucket filter.
     pub fn throttle(&self, host: usize, to: usize, rate: &str) -> Result<(), String> {
-        let words = ["netns", "exec", &self.names[host], "tc", "qdisc", "add", "dev", &cable_to(to), "root"];
-        ip(&[&words[..], &["tbf", "rate", rate, "burst", "16kb", "latency", "50ms"]].concat())
+        let arguments =
+            ["netns", "exec", &self.names[host], "tc", "qdisc", "add", "dev", &cable_to(to), "root"];
+        ip(&[&arguments[..], &["tbf", "rate", rate, "burst", "16kb", "latency", "50ms"]].concat())
     }
 
     /// Drops all packets between two hosts silently from now on.
@@ -107,10 +108,11 @@ impl Hosts {
     pub fn cut_between(&self, one: usize, other: usize) {
         for (host, to) in [(one, other), (other, one)] {
             // Packets go to a MAC address that neither host has.
-            let (name, to, end, nobody) =
+            let (name, to, end, unused_mac) =
                 (&self.names[host], self.address(to).to_string(), cable_to(to), "02:00:00:00:00:00");
-            let words = ["neighbour", "replace", &to, "lladdr", nobody, "dev", &end, "nud", "permanent"];
-            ip(&[&["-n", name], &words[..]].concat()).expect("to cut the cable");
+            let arguments =
+                ["neighbour", "replace", &to, "lladdr", unused_mac, "dev", &end, "nud", "permanent"];
+            ip(&[&["-n", name], &arguments[..]].concat()).expect("to cut the cable");
         }
     }
 }
@@ -157,11 +159,14 @@ fn cable_to(host: usize) -> String {
     format!("cable{host}")
 }
 
-fn ip(words: &[&str]) -> Result<(), String> {
-    let told = || format!("ip {}", words.join(" "));
-    let ended = Command::new("ip").args(words).output().map_err(|cause| format!("{}: {cause}", told()))?;
+fn ip(arguments: &[&str]) -> Result<(), String> {
+    let command_line = || format!("ip {}", arguments.join(" "));
+    let ended = Command::new("ip")
+        .args(arguments)
+        .output()
+        .map_err(|cause| format!("{}: {cause}", command_line()))?;
     match ended.status.success() {
         true => Ok(()),
-        false => Err(format!("{}: {}", told(), String::from_utf8_lossy(&ended.stderr).trim())),
+        false => Err(format!("{}: {}", command_line(), String::from_utf8_lossy(&ended.stderr).trim())),
     }
 }

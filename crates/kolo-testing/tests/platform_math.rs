@@ -48,7 +48,7 @@ fn called(text: &str) -> Vec<(usize, &'static str)> {
 }
 
 #[test]
-fn what_becomes_a_weight_is_computed_by_the_same_code_everywhere() {
+fn weights_are_computed_by_the_same_code_everywhere() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let (mut seen, mut found) = (0, Vec::new());
     for name in CRATES {

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_that_add_the_same_number_one_succeeds() {
+    fn one_of_many_concurrent_additions_succeeds() {
         let place = tempfile::tempdir().unwrap();
         let folder = || Folder { path: place.path().to_owned() };
         folder().begin(7).unwrap();

@@ -76,13 +76,13 @@ mod tests {
             members: names(members),
             left: Default::default(),
             abandoned: Default::default(),
-            told: Default::default(),
+            announced: Default::default(),
             predecessors: predecessors.iter().map(predecessor).collect(),
         }
     }
 
     #[test]
-    fn of_two_sides_one_at_most_goes_on() {
+    fn exactly_one_of_two_sides_has_a_quorum() {
         for all in ["a", "ab", "abc", "abcd", "abcde"] {
             let all = names(all);
             for side in 0..1_usize << all.len() {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_may_have_formed_counts_as_well() {
+    fn generations_that_may_have_been_formed_need_a_quorum() {
         assert_eq!(decide(&claim("ab", &[])), Verdict::Granted(5), "the first generation follows none");
         assert_eq!(
             decide(&claim("xb", &[(3, Some("ab"))])),

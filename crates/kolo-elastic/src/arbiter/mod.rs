@@ -178,7 +178,7 @@ pub(crate) struct Claim {
     /// Members, by their identities, whose launcher has left a leader for good; each with that leader.
     pub(crate) abandoned: BTreeSet<(String, u64)>,
     /// The generations that were announced to members, as far as the leader knows, including its own.
-    pub(crate) told: BTreeSet<GenerationId>,
+    pub(crate) announced: BTreeSet<GenerationId>,
     /// The generations that the next one may follow.
     pub(crate) predecessors: Vec<Predecessor>,
 }
@@ -192,7 +192,7 @@ impl Claim {
         let id = last.id();
         let is_abandoned = |member: &String| self.abandoned.contains(&(member.clone(), last.leader));
         self.left.contains(&id)
-            || last.leader == self.leader && !self.told.contains(&id)
+            || last.leader == self.leader && !self.announced.contains(&id)
             || last.members.iter().any(is_abandoned)
     }
 }

@@ -113,13 +113,13 @@ mod tests {
             members: members.iter().map(|member| member.to_string()).collect(),
             left: left.iter().map(|number| GenerationId { number: *number, leader: 1 }).collect(),
             abandoned: Default::default(),
-            told: [1, 2].map(|number| GenerationId { number, leader: 1 }).into(),
+            announced: [1, 2].map(|number| GenerationId { number, leader: 1 }).into(),
             predecessors: Vec::new(),
         }
     }
 
     #[test]
-    fn one_side_goes_on_and_the_other_one_is_told_who() {
+    fn one_side_goes_on_and_the_other_learns_which() {
         let memory = Memory::default();
         assert_eq!(claim(&memory, &claim_of(1, &["a", "b", "c"], &[])), Ok(Verdict::Granted(1)));
         assert_eq!(claim(&memory, &claim_of(2, &["c"], &[1])), Ok(Verdict::Granted(2)), "any member may");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_its_leader_has_told_nobody_of_holds_nobody_up() {
+    fn a_generation_that_was_never_announced_blocks_no_later_one() {
         let memory = Memory::default();
         assert_eq!(claim(&memory, &claim_of(2, &["a", "b"], &[])), Ok(Verdict::Granted(1)));
         // The answer is lost, or other members wait by then.

@@ -54,18 +54,18 @@ pub(crate) struct Discovered {
 }
 
 impl Discovery {
-    /// Searches until there is a job, at most as long as a job may take to begin. Calls `tell` with
+    /// Searches until there is a job, at most as long as a job may take to begin. Calls `warn` with
     /// problems, at once or every few seconds.
-    pub(super) fn search(&self, tell: &dyn Fn(String)) -> Result<Discovered, Error> {
+    pub(super) fn search(&self, warn: &dyn Fn(String)) -> Result<Discovered, Error> {
         let mut setbacks =
             Setbacks::new(self.nodes.masters_text(), !self.may_begin(), takeover(), self.nodes.start_timeout);
         while !self.closing.load(Ordering::Acquire) && Instant::now() < self.begins_by {
-            let (told, pause) = match self.try_all_places(tell) {
+            let (message, pause) = match self.try_all_places(warn) {
                 Ok(Some(discovered)) => return Ok(discovered),
-                Ok(None) => (setbacks.nobody(), BETWEEN_ROUNDS),
-                Err(setback) => (setbacks.met(setback, Instant::now())?, AFTER_SETBACK),
+                Ok(None) => (setbacks.no_answer(), BETWEEN_ROUNDS),
+                Err(setback) => (setbacks.record(setback, Instant::now())?, AFTER_SETBACK),
             };
-            told.into_iter().for_each(tell);
+            message.into_iter().for_each(warn);
             std::thread::sleep(pause);
         }
         Err(setbacks.last())
@@ -78,7 +78,7 @@ impl Discovery {
 
     /// Joins the job that answers at some place, or begins it if that is this launcher's task. Returns
     /// `None` if neither is possible for now.
-    fn try_all_places(&self, tell: &dyn Fn(String)) -> Result<Option<Discovered>, Setback> {
+    fn try_all_places(&self, warn: &dyn Fn(String)) -> Result<Option<Discovered>, Setback> {
         let masters: Vec<Endpoint> = self.nodes.masters.iter().filter_map(derived_place).collect();
         let job_name = self.job_name();
         let mut refused = None;
@@ -103,7 +103,7 @@ impl Discovery {
             return Err(error.into());
         }
         match masters.first() {
-            Some(first) if self.may_begin() => self.begin(first, &job_name, tell),
+            Some(first) if self.may_begin() => self.begin(first, &job_name, warn),
             Some(_) => Ok(None),
             None => Err(Error::system("no host of --master resolves", "is the name right?").into()),
         }
@@ -119,7 +119,7 @@ impl Discovery {
         &self,
         master: &Endpoint,
         job_name: &str,
-        tell: &dyn Fn(String),
+        warn: &dyn Fn(String),
     ) -> Result<Option<Discovered>, Setback> {
         let mut refused = None;
         for place in master.addresses() {
@@ -129,7 +129,7 @@ impl Discovery {
                     let arbiter = self.nodes.arbiter.to_string();
                     let first = LauncherInfo { id: self.id, node_rank, address };
                     let view = LauncherView::new(job_name, arbiter, first);
-                    self.begin_at_arbiter(view.job_id, tell)?;
+                    self.begin_at_arbiter(view.job_id, warn)?;
                     let ip = AdvertisedAddress::choose(self.interface.as_ref(), address.ip(), master).ip();
                     return Ok(Some(Discovered { store, ip, node_rank, view, connection: None }));
                 }
@@ -154,18 +154,18 @@ impl Discovery {
     }
 
     /// Registers a new job with the arbiter, and waits for the arbiter if it cannot be reached.
-    fn begin_at_arbiter(&self, job: u64, tell: &dyn Fn(String)) -> Result<(), Setback> {
+    fn begin_at_arbiter(&self, job: u64, warn: &dyn Fn(String)) -> Result<(), Setback> {
         let patience = takeover();
         let until = self.begins_by.min(Instant::now() + patience);
-        let (mut told, mut notice) = (false, WaitNotice::new());
+        let (mut warned, mut notice) = (false, WaitNotice::new());
         loop {
             let Err(why) = self.nodes.arbiter.begin(job) else { return Ok(()) };
             let reason = format!("cannot begin, because its arbiter cannot be used: {why}");
             if self.closing.load(Ordering::Acquire) || Instant::now() >= until {
                 return Err(Setback::Final(Error::LauncherRefused { reason }));
             }
-            if notice.due().is_some() || !std::mem::replace(&mut told, true) {
-                tell(format!("the job {reason}; trying again for up to {patience:?}"));
+            if notice.due().is_some() || !std::mem::replace(&mut warned, true) {
+                warn(format!("the job {reason}; trying again for up to {patience:?}"));
             }
             std::thread::sleep(BETWEEN_ROUNDS);
         }

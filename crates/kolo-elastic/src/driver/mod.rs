@@ -106,7 +106,7 @@ impl Driver {
     }
 
     /// Passes an event to the protocol, and carries out its effects.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn handle(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for effect in self.state.handle(event, Instant::now(), &self.context) {
@@ -116,15 +116,15 @@ impl Driver {
     }
 
     /// Passes an event of a member of this node to the protocol.
-    pub(crate) fn tell_of(&mut self, member: &str, event: MemberEvent) {
-        self.tell(Event::Member { member: member.into(), event });
+    pub(crate) fn handle_member_event(&mut self, member: &str, event: MemberEvent) {
+        self.handle(Event::Member { member: member.into(), event });
     }
 
     /// Collects events of members, launchers and the arbiter, and passes them to the protocol.
     pub(crate) fn poll(&mut self, arrivals: Vec<(String, String)>) {
         for (member, text) in arrivals {
             match serde_json::from_str::<Arrival>(&text) {
-                Ok(arrival) => self.tell_of(&member, MemberEvent::Arrived(arrival)),
+                Ok(arrival) => self.handle_member_event(&member, MemberEvent::Arrived(arrival)),
                 Err(why) => {
                     let built = "is it built with another version of Kolo?";
                     self.warn(format!("worker {member} is not understood ({why}); {built}"));
@@ -133,15 +133,15 @@ impl Driver {
         }
         for (member, milliseconds) in self.members.take(worker_protocol::CPU_TIME, Duration::ZERO) {
             if let Ok(milliseconds) = milliseconds.parse() {
-                self.tell_of(&member, MemberEvent::CpuTime(Duration::from_millis(milliseconds)));
+                self.handle_member_event(&member, MemberEvent::CpuTime(Duration::from_millis(milliseconds)));
             }
         }
         while let Some(answer) = self.questions.next() {
             let event = self.answered(answer);
-            event.into_iter().for_each(|event| self.tell(event));
+            event.into_iter().for_each(|event| self.handle(event));
         }
         while let Some(received) = self.leader.as_ref().and_then(LeaderConnection::receive) {
-            self.tell(match received {
+            self.handle(match received {
                 Ok(message) => Event::FromLeader(message),
                 Err(error) => Event::LeaderLost { why: error.to_string() },
             });
@@ -151,28 +151,28 @@ impl Driver {
             let taken = own.take(launcher_protocol::TO_LEADER, Duration::ZERO);
             let refused = own.token_refusals();
             for (connection, message) in launcher_protocol::in_order(taken) {
-                self.tell(Event::FromFollower { connection, message });
+                self.handle(Event::FromFollower { connection, message });
             }
-            refused.into_iter().for_each(|host| self.tell(Event::TokenRefused(host)));
+            refused.into_iter().for_each(|host| self.handle(Event::TokenRefused(host)));
         }
-        self.tell(Event::Tick);
-        self.tell_of_wait();
+        self.handle(Event::Tick);
+        self.report_wait();
     }
 
     /// Reports to the user now and then which launchers or members this launcher waits for.
-    fn tell_of_wait(&mut self) {
-        let Some(whom) = self.state.waits_for(&self.context) else {
+    fn report_wait(&mut self) {
+        let Some(awaited) = self.state.waits_for(&self.context) else {
             self.wait = None;
             return;
         };
         if let Some(waited) = self.wait.get_or_insert_default().due() {
-            self.warn(format!("waiting since {waited:?}: {whom}"));
+            self.warn(format!("waiting since {waited:?}: {awaited}"));
         }
     }
 
     /// Ends in good order: says goodbye to its leader or its followers, and gives them time to receive it.
     pub(crate) fn end(&mut self) {
-        self.tell(Event::End);
+        self.handle(Event::End);
         if self.state.has_followers() {
             std::thread::sleep(FAREWELL);
         }
@@ -189,7 +189,7 @@ impl Driver {
                 self.set(&worker_protocol::regroup_key(generation), "1".into());
             }
             Effect::GenerationFormed { formed, after } => self.generation_formed(formed, after),
-            Effect::Tell(event) => self.tell_launcher(event),
+            Effect::Report(event) => self.notify_launcher(event),
             Effect::Publish(view) => {
                 self.own.iter().for_each(|own| launcher_store::publish_view(own, &view));
             }
@@ -256,8 +256,8 @@ impl Driver {
         let launcher = self.launcher.clone();
         self.questions.ask("kolo-discovery", unknown, move || {
             // The launcher may have stopped listening, when it is about to end.
-            let tell = |text| drop(launcher.send(CoordinatorEvent::Warning { text }));
-            Answer::Found(discovery.search(&tell).map(Box::new))
+            let warn = |text| drop(launcher.send(CoordinatorEvent::Warning { text }));
+            Answer::Found(discovery.search(&warn).map(Box::new))
         });
     }
 
@@ -320,16 +320,16 @@ impl Driver {
         self.members.remove(&worker_protocol::regroup_key(after));
         self.ranks.formed(formed.generation, &formed.members);
         let Formed { generation, members, reason, .. } = formed;
-        self.tell_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
+        self.notify_launcher(CoordinatorEvent::GenerationFormed { generation, members, reason });
     }
 
-    fn tell_launcher(&self, event: CoordinatorEvent) {
+    fn notify_launcher(&self, event: CoordinatorEvent) {
         // The launcher may have stopped listening, when it is about to end.
         let _ = self.launcher.send(event);
     }
 
     fn warn(&self, text: String) {
-        self.tell_launcher(CoordinatorEvent::Warning { text });
+        self.notify_launcher(CoordinatorEvent::Warning { text });
     }
 
     /// Sets a key of the store at which this node's members arrive.

@@ -54,7 +54,7 @@ impl Setbacks {
     /// # Errors
     ///
     /// The setback is final, or the job has refused the launcher for too long.
-    pub(super) fn met(&mut self, setback: Setback, now: Instant) -> Result<Option<String>, Error> {
+    pub(super) fn record(&mut self, setback: Setback, now: Instant) -> Result<Option<String>, Error> {
         let error = match setback {
             Setback::Final(error) => return Err(error),
             Setback::Broken(error) => {
@@ -77,7 +77,7 @@ impl Setbacks {
     }
 
     /// Records that no launcher of the job answers. Returns a message for the user, if one is due.
-    pub(super) fn nobody(&mut self) -> Option<String> {
+    pub(super) fn no_answer(&mut self) -> Option<String> {
         self.refused = None;
         self.reminder()
     }
@@ -119,32 +119,32 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_at_once_and_final_after_a_while() {
+    fn a_refusal_is_reported_at_once_and_final_after_a_while() {
         let (mut setbacks, begin) = (setbacks(), Instant::now());
-        let mut met = |reason: &str, seconds| {
+        let mut record = |reason: &str, seconds| {
             let now = begin + Duration::from_secs(seconds);
-            setbacks.met(Setback::Refused(refusal(reason)), now).map_err(|error| error.to_string())
+            setbacks.record(Setback::Refused(refusal(reason)), now).map_err(|error| error.to_string())
         };
-        let told = met("is full", 0).unwrap().unwrap();
-        assert!(told.starts_with("the job is full; trying again for up to 30s"), "{told}");
-        assert_eq!(met("is full", 10), Ok(None), "the user knows");
-        assert!(met("has a node 1", 29).unwrap().is_some(), "another reason");
-        assert_eq!(met("has a node 1", 30), Err("the job has a node 1".into()));
+        let message = record("is full", 0).unwrap().unwrap();
+        assert!(message.starts_with("the job is full; trying again for up to 30s"), "{message}");
+        assert_eq!(record("is full", 10), Ok(None), "the user knows");
+        assert!(record("has a node 1", 29).unwrap().is_some(), "another reason");
+        assert_eq!(record("has a node 1", 30), Err("the job has a node 1".into()));
     }
 
     #[test]
-    fn a_refusal_that_has_passed_counts_no_more_and_one_that_lasts_is_the_reason() {
+    fn a_past_refusal_is_forgotten_and_a_lasting_one_is_the_reason() {
         let (mut setbacks, begin) = (setbacks(), Instant::now());
-        setbacks.met(Setback::Refused(refusal("is full")), begin).unwrap();
-        assert_eq!(setbacks.nobody(), None);
-        let told = setbacks.met(Setback::Refused(refusal("is full")), begin + PATIENCE).unwrap();
-        assert!(told.is_some(), "it begins anew");
+        setbacks.record(Setback::Refused(refusal("is full")), begin).unwrap();
+        assert_eq!(setbacks.no_answer(), None);
+        let message = setbacks.record(Setback::Refused(refusal("is full")), begin + PATIENCE).unwrap();
+        assert!(message.is_some(), "it begins anew");
         assert_eq!(setbacks.last().to_string(), "the job is full");
         let lost = Error::system("the connection has ended", "it is closed");
         let mut setbacks = self::setbacks();
-        assert!(setbacks.met(lost.into(), begin).is_ok(), "others may come");
+        assert!(setbacks.record(lost.into(), begin).is_ok(), "others may come");
         let error = setbacks.last().to_string();
         assert!(error.contains("host:1") && error.contains("it is closed"), "{error}");
-        assert!(self::setbacks().met(refusal("is another one").into(), begin).is_err());
+        assert!(self::setbacks().record(refusal("is another one").into(), begin).is_err());
     }
 }

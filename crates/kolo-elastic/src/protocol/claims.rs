@@ -8,7 +8,7 @@ use super::event::ClaimAnswer;
 use crate::arbiter::Claim;
 
 /// Time between two claims if the first was not granted.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// State of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,35 +27,35 @@ pub(crate) struct Claims {
     /// Time that claims may be refused before the leader gives up.
     patience: Duration,
     /// The last claim, with its answer once there is one.
-    asked: Option<(Claim, Option<ClaimAnswer>)>,
-    ask_again: Option<Instant>,
+    pending: Option<(Claim, Option<ClaimAnswer>)>,
+    retry_at: Option<Instant>,
     /// Start of the refusals and their reason, which is `None` once the user has been informed.
     refused: Option<(Instant, Option<String>)>,
 }
 
 impl Claims {
     pub(crate) fn new(patience: Duration) -> Claims {
-        Claims { patience, asked: None, ask_again: None, refused: None }
+        Claims { patience, pending: None, retry_at: None, refused: None }
     }
 
     /// Claims a generation, or checks the answer to the claim. A claim that differs from the last one is
     /// made anew even if the last one was granted: then no member has learned of that generation.
     pub(crate) fn claim(&mut self, claim: &Claim, now: Instant, out: &mut Effects) -> Claimed {
-        let Some((asked, answer)) = self.asked.take() else {
-            if self.ask_again.is_none_or(|then| now >= then) {
-                self.asked = Some((claim.clone(), None));
+        let Some((pending, answer)) = self.pending.take() else {
+            if self.retry_at.is_none_or(|then| now >= then) {
+                self.pending = Some((claim.clone(), None));
                 out.push(Effect::Claim(claim.clone()));
             }
             return Claimed::Waits;
         };
         match answer {
             None => {
-                self.asked = Some((asked, None));
+                self.pending = Some((pending, None));
                 Claimed::Waits
             }
-            Some(ClaimAnswer::Granted { .. }) if asked != *claim => Claimed::Waits,
+            Some(ClaimAnswer::Granted { .. }) if pending != *claim => Claimed::Waits,
             Some(ClaimAnswer::Granted { number, store }) => {
-                (self.refused, self.ask_again) = (None, None);
+                (self.refused, self.retry_at) = (None, None);
                 Claimed::Granted { number, store }
             }
             Some(ClaimAnswer::Superseded(reason)) => Claimed::Refused(reason),
@@ -65,13 +65,13 @@ impl Claims {
 
     /// Records the answer to the last claim.
     pub(crate) fn answered(&mut self, answer: ClaimAnswer) {
-        if let Some((_, waits)) = &mut self.asked {
+        if let Some((_, waits)) = &mut self.pending {
             *waits = Some(answer);
         }
     }
 
     /// Returns the reason for which claims are refused, unless this method has returned it before.
-    pub(crate) fn news(&mut self) -> Option<String> {
+    pub(crate) fn take_refusal(&mut self) -> Option<String> {
         let reason = self.refused.as_mut()?.1.take()?;
         Some(format!("no generation may follow yet: {reason}; waiting for up to {:?}", self.patience))
     }
@@ -81,7 +81,7 @@ impl Claims {
         if now.saturating_duration_since(*since) >= self.patience {
             return Claimed::Refused(reason);
         }
-        self.ask_again = Some(now + ASK_AGAIN);
+        self.retry_at = Some(now + RETRY_INTERVAL);
         Claimed::Waits
     }
 }
@@ -94,7 +94,7 @@ mod tests {
 
     fn claim(members: &[&str]) -> Claim {
         let members = members.iter().map(|name| name.to_string()).collect();
-        let (left, told, abandoned) = Default::default();
+        let (left, announced, abandoned) = Default::default();
         Claim {
             job: 1,
             leader: 1,
@@ -103,7 +103,7 @@ mod tests {
             members,
             left,
             abandoned,
-            told,
+            announced,
             predecessors: Vec::new(),
         }
     }
@@ -118,26 +118,26 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_claim_is_made_again_until_patience_ends() {
+    fn a_refused_claim_is_repeated_until_patience_ends() {
         let (mut leader, now) = (Claims::new(PATIENCE), Instant::now());
         let not_yet = || ClaimAnswer::NotYet("1 of 3 is here".into());
         assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, true));
         assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, false), "there is no answer yet");
         leader.answered(not_yet());
         assert_eq!(claims(&mut leader, &["a"], now), (Claimed::Waits, false));
-        let news = leader.news().unwrap();
-        assert!(news.contains("1 of 3 is here") && leader.news().is_none(), "{news}");
+        let refusal = leader.take_refusal().unwrap();
+        assert!(refusal.contains("1 of 3 is here") && leader.take_refusal().is_none(), "{refusal}");
         assert_eq!(
             claims(&mut leader, &["a", "b"], now),
             (Claimed::Waits, false),
             "it is not asked all the time"
         );
         let mut goes_on = leader.clone();
-        assert_eq!(claims(&mut goes_on, &["a", "b"], now + ASK_AGAIN), (Claimed::Waits, true));
+        assert_eq!(claims(&mut goes_on, &["a", "b"], now + RETRY_INTERVAL), (Claimed::Waits, true));
         let store = Ok(SocketAddr::from(([127, 0, 0, 1], 1)));
         goes_on.answered(ClaimAnswer::Granted { number: 2, store: store.clone() });
         let granted = Claimed::Granted { number: 2, store };
-        assert_eq!(claims(&mut goes_on, &["a", "b"], now + ASK_AGAIN), (granted, false));
+        assert_eq!(claims(&mut goes_on, &["a", "b"], now + RETRY_INTERVAL), (granted, false));
         assert_eq!(claims(&mut leader, &["a"], now + PATIENCE), (Claimed::Waits, true));
         leader.answered(not_yet());
         let refused = Claimed::Refused("1 of 3 is here".into());
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_granted_to_others_than_now_wait_is_not_used() {
+    fn a_grant_for_other_members_is_not_used() {
         let (mut leader, now) = (Claims::new(PATIENCE), Instant::now());
         let granted = |number| ClaimAnswer::Granted { number, store: Err("none".into()) };
         assert_eq!(claims(&mut leader, &["a", "b"], now), (Claimed::Waits, true));

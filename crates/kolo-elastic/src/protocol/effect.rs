@@ -23,7 +23,7 @@ pub(crate) enum Effect {
     /// Announces a generation that has begun on this node; the one before has the number `after`.
     GenerationFormed { formed: Formed, after: u64 },
     /// Reports an event to the launcher that runs the coordinator.
-    Tell(CoordinatorEvent),
+    Report(CoordinatorEvent),
     /// Publishes the view for launchers that probe this one.
     Publish(LauncherView),
     /// Sends a message to the leader, after all earlier messages.
@@ -59,12 +59,12 @@ impl Effects {
     }
 
     /// Reports an event to the launcher that runs the coordinator.
-    pub(crate) fn tell(&mut self, event: CoordinatorEvent) {
-        self.push(Effect::Tell(event));
+    pub(crate) fn report(&mut self, event: CoordinatorEvent) {
+        self.push(Effect::Report(event));
     }
 
     /// Reports a problem to the launcher.
     pub(crate) fn warn(&mut self, text: String) {
-        self.tell(CoordinatorEvent::Warning { text });
+        self.report(CoordinatorEvent::Warning { text });
     }
 }

@@ -63,11 +63,11 @@ impl Follower {
         local: &LocalMembers,
         out: &mut Effects,
     ) -> Follower {
-        tell_members(local, out);
+        report_members(local, out);
         Follower { address, view, connection: Connection::Open, tries: 0 }
     }
 
-    /// Sends a message to the leader, or drops it without a connection: [`tell_members`] informs the next
+    /// Sends a message to the leader, or drops it without a connection: [`report_members`] informs the next
     /// one.
     fn send(&self, message: ToLeader, out: &mut Effects) {
         if self.connection == Connection::Open {
@@ -105,7 +105,7 @@ impl Follower {
             (Event::WorkDone, _) => self.send(ToLeader::WorkDone, out),
             (Event::End, _) => self.send(ToLeader::Goodbye, out),
             (Event::FromLeader(message), Connection::Open) => {
-                return self.obey(message, context, local, out);
+                return self.handle_message(message, context, local, out);
             }
             (Event::LeaderLost { why }, Connection::Open | Connection::Opening) => {
                 out.push(Effect::Disconnect);
@@ -118,7 +118,7 @@ impl Follower {
             }
             (Event::Welcomed, Connection::Opening) => {
                 (self.connection, self.tries) = (Connection::Open, 0);
-                tell_members(local, out);
+                report_members(local, out);
             }
             // A refusal is final.
             (Event::RefusedByLeader { why }, Connection::Opening) => return NextRole::detach(why),
@@ -135,7 +135,7 @@ impl Follower {
     }
 
     /// Carries out a message of the leader.
-    fn obey(
+    fn handle_message(
         &mut self,
         message: ToFollower,
         context: &Context,
@@ -161,8 +161,8 @@ impl Follower {
             ToFollower::Formed(formed) => local.generation_formed(formed, out),
             ToFollower::Reply { member, arrival, reply } => local.reply(&member, arrival, reply, out),
             ToFollower::RequestRegroup { generation } => out.push(Effect::RequestRegroup { generation }),
-            ToFollower::Evict { member } => out.tell(CoordinatorEvent::MemberHung { member }),
-            ToFollower::TooFewMembers { present } => out.tell(CoordinatorEvent::TooFewMembers { present }),
+            ToFollower::Evict { member } => out.report(CoordinatorEvent::MemberHung { member }),
+            ToFollower::TooFewMembers { present } => out.report(CoordinatorEvent::TooFewMembers { present }),
             ToFollower::RemoteMembers { count } => local.remote_members = count,
             ToFollower::Welcome { .. } => {}
         }
@@ -235,19 +235,19 @@ impl Follower {
 }
 
 /// Reports the state of all members of this node to a new leader.
-fn tell_members(local: &LocalMembers, out: &mut Effects) {
-    let mut tell = |member: &String, event| {
+fn report_members(local: &LocalMembers, out: &mut Effects) {
+    let mut report = |member: &String, event| {
         out.push(Effect::ToLeader(ToLeader::Member { member: member.clone(), event }));
     };
     for member in &local.formed.members {
         if node_rank_of(member) == local.node_rank && !local.contains(member) {
-            tell(member, MemberEvent::Exited(MemberExit::Clean));
+            report(member, MemberEvent::Exited(MemberExit::Clean));
         }
     }
     for (member, unanswered) in &local.unanswered {
-        tell(member, MemberEvent::Started);
+        report(member, MemberEvent::Started);
         if let Some(arrival) = unanswered.clone() {
-            tell(member, MemberEvent::Arrived(arrival));
+            report(member, MemberEvent::Arrived(arrival));
         }
     }
     out.push(Effect::ToLeader(ToLeader::MembersTold));

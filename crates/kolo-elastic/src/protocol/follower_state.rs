@@ -20,12 +20,12 @@ pub(crate) struct FollowerState {
     /// Names of its members that have started and have not ended.
     pub(crate) members: BTreeSet<String>,
     /// True once the follower has reported everything that it knew about its members when it connected.
-    pub(crate) members_told: bool,
+    pub(crate) members_reported: bool,
     /// Leaders that the follower has left for good.
     pub(crate) left: BTreeSet<u64>,
     /// The connection for messages to the follower; `None` until it has connected to this leader.
     pub(crate) link: Option<Link>,
-    last_heard: Instant,
+    last_seen: Instant,
     /// True while the leader probes whether the follower follows another launcher now, because the follower
     /// has been silent or its connection has ended.
     pub(crate) is_probed: bool,
@@ -61,10 +61,10 @@ impl FollowerState {
             node_rank,
             deferred_workers,
             members: BTreeSet::new(),
-            members_told: false,
+            members_reported: false,
             left: BTreeSet::new(),
             link: Link::new(connection),
-            last_heard: now,
+            last_seen: now,
             is_probed: false,
             remote_members: None,
         }
@@ -83,10 +83,10 @@ impl FollowerState {
             node_rank,
             deferred_workers: 0,
             members,
-            members_told: false,
+            members_reported: false,
             left: BTreeSet::new(),
             link: None,
-            last_heard: now + launcher_silence(),
+            last_seen: now + launcher_silence(),
             is_probed: false,
             remote_members: None,
         }
@@ -94,8 +94,8 @@ impl FollowerState {
 
     /// Records that the follower has reconnected, or has connected to a leader that took over.
     pub(crate) fn rejoined(&mut self, connection: ConnectionId, now: Instant) {
-        (self.last_heard, self.link) = (now, Link::new(connection));
-        (self.members_told, self.is_probed, self.remote_members) = (false, false, None);
+        (self.last_seen, self.link) = (now, Link::new(connection));
+        (self.members_reported, self.is_probed, self.remote_members) = (false, false, None);
     }
 
     /// Number of the connection by which the follower came; 0 before it came.
@@ -114,17 +114,17 @@ impl FollowerState {
     }
 
     /// Records a sign of life.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.last_heard = self.last_heard.max(now);
+    pub(crate) fn seen(&mut self, now: Instant) {
+        self.last_seen = self.last_seen.max(now);
     }
 
     /// Returns true if the follower has been silent for too long.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last_heard) > launcher_silence()
+        now.saturating_duration_since(self.last_seen) > launcher_silence()
     }
 
     /// Records an event of one of the follower's members.
-    pub(crate) fn note(&mut self, member: &str, event: &MemberEvent) {
+    pub(crate) fn record(&mut self, member: &str, event: &MemberEvent) {
         match event {
             MemberEvent::Started | MemberEvent::Arrived(_) => {
                 self.members.insert(member.into());
@@ -150,8 +150,8 @@ pub(crate) enum FollowerEvent {
     Member { member: String, event: MemberEvent },
     /// A follower that knows of these generations has reconnected.
     CameBack { id: u64, generations: Vec<Formed> },
-    /// A follower has gone with its members. `said_so`: it said goodbye, and ended its members before.
-    Lost { node_rank: usize, members: Vec<String>, said_so: bool },
+    /// A follower has gone with its members. `said_goodbye`: it said goodbye, and ended its members before.
+    Lost { node_rank: usize, members: Vec<String>, said_goodbye: bool },
     /// The other launchers have gone on without this one, which was away: the launcher at `address` leads.
     Deposed { address: SocketAddr },
 }

@@ -62,7 +62,7 @@ impl Followers {
     /// Returns true if the leader can decide: the job has begun, and all followers have reported their
     /// members.
     pub(crate) fn are_ready(&self) -> bool {
-        self.has_begun() && self.followers.values().all(|follower| follower.members_told)
+        self.has_begun() && self.followers.values().all(|follower| follower.members_reported)
     }
 
     /// Returns true if enough launchers have joined.
@@ -76,7 +76,7 @@ impl Followers {
             let came: Vec<usize> = self.view.launchers.iter().map(|launcher| launcher.node_rank).collect();
             return Some(nodes_missing(context, &came));
         }
-        let silent = self.followers.values().filter(|follower| !follower.members_told);
+        let silent = self.followers.values().filter(|follower| !follower.members_reported);
         let nodes: Vec<String> = silent.map(|follower| format!("node {}", follower.node_rank)).collect();
         let text = || format!("launchers have not told of their workers: {}", list(nodes.into_iter()));
         (!self.are_ready()).then(text)
@@ -129,7 +129,7 @@ impl Followers {
         if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > launcher_silence() / 3
         {
             // This launcher itself was stopped, and the followers' messages are still on their way.
-            self.followers.values_mut().for_each(|follower| follower.heard(now));
+            self.followers.values_mut().for_each(|follower| follower.seen(now));
         }
         let silent = self.followers.iter().filter(|(_, follower)| follower.is_silent(now));
         for id in silent.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -151,12 +151,12 @@ impl Followers {
         }
         let follower = self.followers.get_mut(&id).filter(|follower| follower.came_by(connection));
         let Some(follower) = follower else { return Vec::new() };
-        follower.heard(now);
+        follower.seen(now);
         match message {
             ToLeader::Hello(_) | ToLeader::Heartbeat => {}
-            ToLeader::MembersTold => follower.members_told = true,
+            ToLeader::MembersTold => follower.members_reported = true,
             ToLeader::Member { member, event } => {
-                follower.note(&member, &event);
+                follower.record(&member, &event);
                 return vec![FollowerEvent::Member { member, event }];
             }
             ToLeader::WorkDone => self.work_done(out),
@@ -263,12 +263,12 @@ impl Followers {
         self.remove(id, false, out)
     }
 
-    fn remove(&mut self, id: u64, said_so: bool, out: &mut Effects) -> Vec<FollowerEvent> {
+    fn remove(&mut self, id: u64, said_goodbye: bool, out: &mut Effects) -> Vec<FollowerEvent> {
         let Some(follower) = self.followers.remove(&id) else { return Vec::new() };
         self.view.remove(id);
         self.view_changed(out);
         let (node_rank, members) = (follower.node_rank, follower.members.into_iter().collect());
-        vec![FollowerEvent::Lost { node_rank, members, said_so }]
+        vec![FollowerEvent::Lost { node_rank, members, said_goodbye }]
     }
 
     pub(crate) fn left_by(&self, id: u64) -> Option<&BTreeSet<u64>> {
@@ -296,7 +296,7 @@ impl Followers {
     }
 
     /// Sends every follower the number of these members on nodes other than its own.
-    pub(crate) fn tell_remote_members(&mut self, members: &BTreeSet<&str>, out: &mut Effects) {
+    pub(crate) fn send_remote_members(&mut self, members: &BTreeSet<&str>, out: &mut Effects) {
         let mut changed = Vec::new();
         for (id, follower) in self.followers.iter_mut().filter(|(_, follower)| follower.link.is_some()) {
             let own = follower.members.iter().filter(|member| members.contains(member.as_str())).count();

@@ -8,7 +8,7 @@ use crate::generation::{Formed, GenerationId, History};
 /// The announced generations, and the histories that members have reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lineage {
-    told: BTreeMap<GenerationId, Formed>,
+    announced: BTreeMap<GenerationId, Formed>,
     /// The last generation that some member has formed. Earlier generations are over.
     formed: Option<GenerationId>,
     /// Identities of members whose own launcher has reported their end.
@@ -19,14 +19,14 @@ pub(crate) struct Lineage {
 
 impl Lineage {
     /// Records a generation that its leader has announced to its members.
-    pub(crate) fn told(&mut self, formed: &Formed) {
+    pub(crate) fn announced(&mut self, formed: &Formed) {
         self.newest = self.newest.max(formed.generation);
-        self.told.insert(formed.id(), formed.clone());
+        self.announced.insert(formed.id(), formed.clone());
         self.forget_the_old();
     }
 
     /// Records a history that a member has reported.
-    pub(crate) fn heard(&mut self, history: &History) {
+    pub(crate) fn reported(&mut self, history: &History) {
         let numbers = history.formed.iter().chain(&history.entered).map(|id| id.number);
         self.newest = self.newest.max(numbers.max().unwrap_or(0));
         self.formed = self.formed.max(history.formed);
@@ -46,9 +46,9 @@ impl Lineage {
 
     fn forget_the_old(&mut self) {
         let formed = self.formed.map_or(0, |id| id.number);
-        self.told.retain(|id, _| id.number >= formed);
-        let told = &self.told;
-        self.dead.retain(|dead| told.values().any(|formed| formed.identities.contains(dead)));
+        self.announced.retain(|id, _| id.number >= formed);
+        let announced = &self.announced;
+        self.dead.retain(|dead| announced.values().any(|formed| formed.identities.contains(dead)));
     }
 
     /// Highest number of all known generations; 0 before the first.
@@ -58,7 +58,7 @@ impl Lineage {
 
     /// Returns the generations that another launcher must know when it leads.
     pub(crate) fn generations(&self) -> Vec<Formed> {
-        self.told.values().cloned().collect()
+        self.announced.values().cloned().collect()
     }
 
     /// Returns the generations that the next one may follow if its members have these histories: the last
@@ -72,7 +72,7 @@ impl Lineage {
             let alive = formed.identities.iter().filter(|identity| !self.dead.contains(*identity));
             alive.cloned().collect()
         };
-        ids.into_iter().map(|id| Predecessor { id, members: self.told.get(&id).map(alive) }).collect()
+        ids.into_iter().map(|id| Predecessor { id, members: self.announced.get(&id).map(alive) }).collect()
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_follows_what_was_formed_and_what_may_have_been() {
+    fn the_next_generation_follows_all_that_may_have_been_formed() {
         let id = |number| GenerationId { number, leader: 1 };
         let predecessor = |number, members: &[&str]| {
             let members = members.iter().map(|member| member.to_string()).collect();
@@ -94,23 +94,23 @@ mod tests {
         };
         let mut lineage = Lineage::default();
         assert_eq!((lineage.predecessors([].iter()), lineage.newest()), (Vec::new(), 0));
-        lineage.told(&formed(1, &["a", "b", "c"]));
-        lineage.told(&formed(2, &["a", "c"]));
+        lineage.announced(&formed(1, &["a", "b", "c"]));
+        lineage.announced(&formed(2, &["a", "c"]));
         let a = History { formed: Some(id(1)), entered: vec![id(2)] };
         let b = History { formed: Some(id(1)), entered: Vec::new() };
-        lineage.heard(&a);
-        lineage.heard(&b);
+        lineage.reported(&a);
+        lineage.reported(&b);
         assert_eq!(lineage.predecessors([&b].into_iter()), [predecessor(1, &["a", "b", "c"])]);
         let both = [predecessor(1, &["a", "b", "c"]), predecessor(2, &["a", "c"])];
         assert_eq!(lineage.predecessors([&a, &b].into_iter()), both);
         lineage.died("c");
         assert_eq!(lineage.predecessors([&b].into_iter()), [predecessor(1, &["a", "b"])]);
         // A report that generation 2 was formed leaves b alone with nothing to go on from.
-        lineage.heard(&History { formed: Some(id(2)), entered: Vec::new() });
+        lineage.reported(&History { formed: Some(id(2)), entered: Vec::new() });
         assert_eq!(lineage.predecessors([&b].into_iter()), [predecessor(2, &["a"])]);
         assert_eq!((lineage.generations().len(), lineage.newest()), (1, 2));
         let unknown = History { formed: Some(id(2)), entered: vec![id(5)] };
-        lineage.heard(&unknown);
+        lineage.reported(&unknown);
         assert_eq!(lineage.predecessors([&unknown].into_iter())[1], Predecessor { id: id(5), members: None });
         assert_eq!(lineage.newest(), 5);
     }

@@ -51,7 +51,7 @@ impl LocalMembers {
         if !self.arrived.get(member).is_none_or(is_new) {
             return false;
         }
-        self.lineage.heard(&arrival.history);
+        self.lineage.reported(&arrival.history);
         self.arrived.insert(member.into(), this);
         self.unanswered.insert(member.into(), Some(arrival.clone()));
         true
@@ -94,7 +94,7 @@ impl LocalMembers {
     pub(crate) fn generation_formed(&mut self, formed: Formed, out: &mut Effects) {
         let after = self.formed.generation;
         self.formed = formed.clone();
-        self.lineage.told(&formed);
+        self.lineage.announced(&formed);
         out.push(Effect::GenerationFormed { formed, after });
     }
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_names_the_first_are_shown() {
+    fn only_the_first_of_many_names_are_shown() {
         let names = |count: usize| list((0..count).map(|n| format!("node {n}")));
         assert_eq!(names(2), "node 0, node 1");
         assert!(names(20).ends_with("node 7 and 12 others"), "{}", names(20));

@@ -109,7 +109,7 @@ impl Role {
         let ends_job = for_all || local.unanswered.values().any(Option::is_some);
         out.push(Effect::Leave);
         out.push(Effect::PublishNoJob { reason: reason.clone() });
-        out.tell(match detached.superseded {
+        out.report(match detached.superseded {
             true => CoordinatorEvent::Superseded { reason },
             false => CoordinatorEvent::Detached { reason, ends_job },
         });

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_in_the_order_of_joining_leads_and_all_agree_on_who_that_is() {
+    fn all_agree_that_the_next_in_the_order_of_joining_leads() {
         let Succession::Lead(second) = outcome(&view(), 11, KILLED) else { panic!("the second follows") };
         assert_eq!(second.leader().map(|leader| leader.id), Some(11));
         let Succession::Follow { leader, view: third } = outcome(&view(), 12, KILLED) else {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_cut_off_from_a_living_leader_comes_to_it_again_and_does_not_lead() {
+    fn a_launcher_cut_off_from_a_live_leader_reconnects_and_does_not_lead() {
         let cut_off = LeaderLoss { answer: LeaderAnswer::Leads, ..KILLED };
         let Succession::Follow { leader, .. } = outcome(&view(), 11, cut_off) else { panic!("it leads") };
         assert_eq!(leader.id, 10);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_comes_to_a_launcher_that_follows_another_one_is_cut_off_itself() {
+    fn a_launcher_whose_leader_follows_another_one_is_cut_off() {
         let mut second = view();
         second.launchers.remove(0);
         let answer = LeaderAnswer::of(&second, Some(view()));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_has_not_begun_is_looked_for_again_where_node_0_begins_it() {
+    fn a_job_that_has_not_begun_is_searched_again_if_node_0_begins_it() {
         let early = LeaderLoss { job_runs: false, ..KILLED };
         assert_eq!(outcome(&view(), 11, early), Succession::Rediscover);
         assert_eq!(outcome(&view(), 11, LeaderLoss { members_wait: false, ..early }), Succession::Detach);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_leaders_the_one_of_the_later_generation_is_right() {
+    fn the_leader_of_the_later_generation_is_right() {
         let (first, mut second) = (view(), view());
         assert!(!is_deposed(&first, &second));
         second.generation += 1;

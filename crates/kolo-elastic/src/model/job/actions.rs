@@ -22,7 +22,7 @@ pub(super) enum Action {
     /// A follower notices that its leader is lost.
     Notice(Actor),
     /// A launcher receives the last arrival of a worker that has ended.
-    HearLastWords(usize),
+    ReceiveLateArrival(usize),
     /// A launcher gets the answer to a question.
     Answer(Actor, usize),
     /// A launcher without workers ends.
@@ -59,7 +59,7 @@ pub(super) enum Action {
     /// A launcher starts no more workers.
     Close(Actor),
     /// A worker that has left its generation is killed, and its launcher receives its arrival after its end.
-    DieUnheard(Actor),
+    DieAfterArrival(Actor),
 }
 
 impl State {
@@ -101,8 +101,8 @@ impl State {
         }
         let to_running = |ended: &usize| self.runs(self.ended[*ended].leader);
         actions.extend((0..self.ended.len()).filter(to_running).map(Action::DeliverEnded));
-        let by_running = |words: &usize| self.runs(self.last_words[*words].launcher);
-        actions.extend((0..self.last_words.len()).filter(by_running).map(Action::HearLastWords));
+        let by_running = |late: &usize| self.runs(self.late_arrivals[*late].launcher);
+        actions.extend((0..self.late_arrivals.len()).filter(by_running).map(Action::ReceiveLateArrival));
         for worker in 0..self.workers.len() {
             if self.is_answered(worker) {
                 actions.push(Action::Read(worker));
@@ -141,7 +141,7 @@ impl State {
         if !job.breaks_only {
             actions.extend((0..self.workers.len()).filter(|worker| self.lives(*worker)).map(Action::Die));
             let leaves = |worker: &Actor| self.may_leave(job, *worker);
-            actions.extend((0..self.workers.len()).filter(leaves).map(Action::DieUnheard));
+            actions.extend((0..self.workers.len()).filter(leaves).map(Action::DieAfterArrival));
         }
         if job.hangs && !job.breaks_only {
             let in_group = |worker: &Actor| matches!(self.workers[*worker].place, Place::In(_));
@@ -156,7 +156,7 @@ impl State {
         if let Action::Crash(_) | Action::Stop(_) | Action::Cut(..) | Action::Break(..) = action {
             self.faults += 1;
         }
-        if let Action::LoseAnswer(..) | Action::Die(_) | Action::DieUnheard(_) = action {
+        if let Action::LoseAnswer(..) | Action::Die(_) | Action::DieAfterArrival(_) = action {
             self.faults += 1;
         }
         if let Action::Hang(_) | Action::Close(_) = action {
@@ -172,7 +172,7 @@ impl State {
             Action::Answer(own, question) => self.answer(job, own, question, false),
             Action::LoseAnswer(own, question) => self.answer(job, own, question, true),
             Action::End(own) => {
-                self.hear(job, own, Event::End);
+                self.receive(job, own, Event::End);
                 self.vanish(job, own);
             }
             Action::Crash(own) => self.vanish(job, own),
@@ -188,10 +188,10 @@ impl State {
             Action::Hang(worker) => self.workers[worker].hangs = true,
             Action::Close(own) => {
                 self.launchers[own].closed = true;
-                self.hear(job, own, Event::Closed);
+                self.receive(job, own, Event::Closed);
             }
-            Action::DieUnheard(worker) => self.dies_unheard(job, worker),
-            Action::HearLastWords(words) => self.hear_last_words(job, words),
+            Action::DieAfterArrival(worker) => self.dies_after_arrival(job, worker),
+            Action::ReceiveLateArrival(late) => self.receive_late_arrival(job, late),
             Action::Restart(worker) => self.restart(job, worker),
             Action::Step(id) => self.step(id),
             Action::TimePasses => {

@@ -53,14 +53,14 @@ fn explore(job: Job, all: bool) -> Option<&'static str> {
 }
 
 #[test]
-fn one_side_of_a_majority_trains() {
+fn one_side_trains_with_a_majority() {
     assert_eq!(explore(SMALL, true), None);
     assert_eq!(explore(LARGE, false), None);
     assert_eq!(explore(THREE, false), None);
 }
 
 #[test]
-fn one_side_of_those_that_are_recorded_trains() {
+fn one_side_trains_with_a_recording_arbiter() {
     assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, true), None);
     assert_eq!(explore(Job { rule: Rule::Recorded, ..LARGE }, false), None);
     assert_eq!(explore(Job { rule: Rule::Recorded, ..THREE }, false), None);
@@ -78,7 +78,7 @@ fn a_connection_that_breaks_costs_no_worker() {
 
 #[test]
 fn each_part_of_the_protocol_is_needed() {
-    assert!(explore(Job { rule: Rule::Anybody, ..LARGE }, false).is_some());
+    assert!(explore(Job { rule: Rule::NoArbiter, ..LARGE }, false).is_some());
     for part in [Part::Histories, Part::Regroup] {
         assert!(explore(Job { without: Some(part), ..SMALL }, true).is_some(), "{part:?}");
     }
@@ -111,7 +111,7 @@ fn state_after(job: Job, events: &[Action]) -> State {
 
 /// The leader receives the Hello of the first connection after that of the second one.
 #[test]
-fn what_comes_late_of_a_connection_that_has_ended_is_not_heard() {
+fn late_messages_of_an_ended_connection_are_ignored() {
     let twice =
         [Action::Start(1), Action::Join(1), Action::Break(1, false), Action::Notice(1), Action::Join(1)];
     let events = [&twice[..], &[Action::Deliver(1), Action::DeliverEnded(0)]].concat();
@@ -131,8 +131,8 @@ fn a_probe_because_of_one_connection_does_not_end_the_next() {
 /// Otherwise a generation would wait for a dead worker, whose end is never reported again, until it gives
 /// up.
 #[test]
-fn an_arrival_that_is_heard_after_its_workers_end_counts_no_more() {
-    let events = [Action::Die(0), Action::DieUnheard(1), Action::HearLastWords(0)];
+fn an_arrival_after_its_workers_end_is_ignored() {
+    let events = [Action::Die(0), Action::DieAfterArrival(1), Action::ReceiveLateArrival(0)];
     let job = Job { nodes: &[0, 0, 0], first: 1, faults: 2, ..SMALL };
     assert_eq!(state_after(job, &events).trains_at_once(&job), Ok(true));
     let without = Job { without: Some(Part::Ends), ..job };
@@ -176,7 +176,7 @@ fn a_launcher_that_takes_over_knows_that_its_node_is_closed() {
 
 /// The arbiter has granted a generation, and no worker has learned of it.
 #[test]
-fn a_leader_that_dies_before_it_tells_of_a_generation_holds_nobody_up() {
+fn a_grant_that_was_never_announced_blocks_no_later_one() {
     let job = Job { rule: Rule::Recorded, ..SMALL };
     let granted = [Action::Die(0), Action::Leave(1), Action::Deliver(1), Action::LoseAnswer(0, 0)];
     assert_eq!(after(Job { faults: 4, ..job }, &[&granted[..], &[Action::Crash(0)]].concat()), Ok(vec![1]));

@@ -94,7 +94,7 @@ impl State {
 
     fn comes(&mut self, job: &Job, connection: ConnectionId, leader: Actor, message: ToLeader) {
         match self.leads(leader) {
-            true => self.hear(job, leader, Event::FromFollower { connection, message }),
+            true => self.receive(job, leader, Event::FromFollower { connection, message }),
             false => self.launchers[leader].to_leader.push((connection, message)),
         }
     }
@@ -113,7 +113,7 @@ impl State {
         connection.next += 1;
         let Some(message) = self.launchers[leader].to_followers.remove(&(id, number)) else { return };
         if number > 0 {
-            return self.hear(job, follower, Event::FromLeader(message));
+            return self.receive(job, follower, Event::FromLeader(message));
         }
         // The first message answers the follower's Hello.
         let event = match (message, joins) {
@@ -131,7 +131,7 @@ impl State {
         if !matches!(event, Event::Found(_) | Event::Welcomed) {
             self.disconnect(follower);
         }
-        self.hear(job, follower, event);
+        self.receive(job, follower, event);
     }
 
     /// Breaks a connection; with `lost`, messages on their way to the leader never arrive.
@@ -154,7 +154,7 @@ impl State {
             return self.disconnect(follower);
         }
         self.disconnect(follower);
-        self.hear(job, follower, Event::LeaderLost { why: "it is lost".into() });
+        self.receive(job, follower, Event::LeaderLost { why: "it is lost".into() });
     }
 
     pub(super) fn can_connect(&self, own: Actor, leader: Actor) -> bool {
@@ -168,7 +168,7 @@ impl State {
         let flows = connection.sent.is_empty() && connection.next > 0 && !connection.broken;
         if flows && self.runs(follower) && self.runs(leader) && self.reaches(follower, leader) {
             let (connection, message) = (connection.id, ToLeader::Heartbeat);
-            self.tell(job, leader, Event::FromFollower { connection, message });
+            self.handle(job, leader, Event::FromFollower { connection, message });
         }
     }
 }

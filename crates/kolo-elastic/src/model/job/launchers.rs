@@ -40,22 +40,22 @@ impl Records for Memory {
 
 impl State {
     /// Passes an event to a launcher, at once or when it goes on; then the launcher decides.
-    pub(super) fn hear(&mut self, job: &Job, launcher: Actor, event: Event) {
+    pub(super) fn receive(&mut self, job: &Job, launcher: Actor, event: Event) {
         match self.launchers[launcher].life {
             Life::Runs => {}
-            Life::Stopped => return self.launchers[launcher].unheard.push_back(event),
+            Life::Stopped => return self.launchers[launcher].pending.push_back(event),
             Life::Absent | Life::Gone => return,
         }
-        self.tell(job, launcher, event);
+        self.handle(job, launcher, event);
         if self.leads(launcher) {
             for (connection, message) in std::mem::take(&mut self.launchers[launcher].to_leader) {
-                self.tell(job, launcher, Event::FromFollower { connection, message });
+                self.handle(job, launcher, Event::FromFollower { connection, message });
             }
         }
-        self.tell(job, launcher, Event::Tick);
+        self.handle(job, launcher, Event::Tick);
     }
 
-    pub(super) fn tell(&mut self, job: &Job, launcher: Actor, event: Event) {
+    pub(super) fn handle(&mut self, job: &Job, launcher: Actor, event: Event) {
         let (context, now) = (job.context(launcher), self.now());
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -79,9 +79,9 @@ impl State {
             Effect::RequestRegroup { generation } => drop(launcher.regroup.insert(generation)),
             Effect::GenerationFormed { formed, after } => {
                 launcher.regroup.remove(&after);
-                self.told(job, &formed);
+                self.announced(job, &formed);
             }
-            Effect::Tell(CoordinatorEvent::MemberHung { member }) => {
+            Effect::Report(CoordinatorEvent::MemberHung { member }) => {
                 let worker = self.worker(job, &member).filter(|worker| self.lives(*worker))?;
                 self.workers[worker].place = Place::Gone(None);
                 self.workers[worker].hangs = false;
@@ -89,7 +89,7 @@ impl State {
                 return Some(Event::Member { member, event });
             }
             // The launcher ends its hung workers. The others learn of it by themselves.
-            Effect::Tell(
+            Effect::Report(
                 CoordinatorEvent::Detached { reason, .. } | CoordinatorEvent::Superseded { reason },
             ) => {
                 for worker in
@@ -99,7 +99,7 @@ impl State {
                     self.workers[worker].hangs = false;
                 }
             }
-            Effect::Tell(_) => {}
+            Effect::Report(_) => {}
             Effect::Publish(view) => launcher.shows = launcher.serves.then_some(view),
             Effect::ToLeader(message) => {
                 launcher.leader.iter_mut().for_each(|leader| leader.sent.push_back(message.clone()));
@@ -117,13 +117,13 @@ impl State {
             }
             Effect::Disconnect => self.disconnect(own),
             Effect::Leave | Effect::Discover => self.leave(own),
-            Effect::Probe { launcher: whom, connection, .. } => {
-                launcher.questions.push(Question::Probe(whom as Actor, connection));
+            Effect::Probe { launcher: target, connection, .. } => {
+                launcher.questions.push(Question::Probe(target as Actor, connection));
             }
             Effect::Claim(claim) => match job.rule {
                 Rule::Recorded => launcher.questions.push(Question::Claim(claim)),
                 Rule::Majority => return Some(answer(own, Arbiter::default().claim(&claim))),
-                Rule::Anybody => return Some(answer(own, Ok(Verdict::Granted(claim.newest + 1)))),
+                Rule::NoArbiter => return Some(answer(own, Ok(Verdict::Granted(claim.newest + 1)))),
             },
             Effect::FailGeneration { .. } => {
                 let of_own = self.generations.iter_mut().rev().find(|(id, _)| id.leader == own as u64);
@@ -138,14 +138,14 @@ impl State {
         self.launchers[own].life = Life::Runs;
         for worker in job.workers_of(own) {
             let event = MemberEvent::Started;
-            self.tell(job, own, Event::Member { member: self.name(job, worker), event });
+            self.handle(job, own, Event::Member { member: self.name(job, worker), event });
         }
         if own == 0 {
             self.launchers[own].serves = true;
             let address = address_of(own);
             let view =
                 LauncherView::new("job", "arbiter".into(), LauncherInfo { id: 0, node_rank: 0, address });
-            self.hear(job, own, Event::Found(Found { address, node_rank: 0, view, leads: true }));
+            self.receive(job, own, Event::Found(Found { address, node_rank: 0, view, leads: true }));
         }
         for worker in job.workers_of(own) {
             self.arrive(job, worker, None);
@@ -155,11 +155,11 @@ impl State {
     /// Answers a question; with `lost`, the answer does not arrive.
     pub(super) fn answer(&mut self, job: &Job, own: Actor, question: usize, lost: bool) {
         let event = match self.launchers[own].questions.remove(question) {
-            Question::Probe(whom, connection) => {
+            Question::Probe(target, connection) => {
                 let comes_back = job.without != Some(Part::ComingBack) || self.leads(own);
-                let answers = !lost && comes_back && self.runs(whom) && self.reaches(own, whom);
-                let view = self.launchers[whom].shows.clone().filter(|_| answers);
-                Event::Probed { launcher: whom as u64, connection, view }
+                let answers = !lost && comes_back && self.runs(target) && self.reaches(own, target);
+                let view = self.launchers[target].shows.clone().filter(|_| answers);
+                Event::Probed { launcher: target as u64, connection, view }
             }
             Question::Connect(leader, hello) => {
                 if self.can_connect(own, leader) {
@@ -172,7 +172,7 @@ impl State {
                 answer(own, if lost { Err("the answer is lost".into()) } else { verdict })
             }
         };
-        self.hear(job, own, event);
+        self.receive(job, own, event);
     }
 
     fn recorded(&mut self, claim: &Claim) -> Result<Verdict, String> {
@@ -185,10 +185,10 @@ impl State {
     /// Lets a stopped launcher go on.
     pub(super) fn goes_on(&mut self, job: &Job, own: Actor) {
         self.launchers[own].life = Life::Runs;
-        for event in std::mem::take(&mut self.launchers[own].unheard) {
-            self.tell(job, own, event);
+        for event in std::mem::take(&mut self.launchers[own].pending) {
+            self.handle(job, own, event);
         }
-        self.hear(job, own, Event::Tick);
+        self.receive(job, own, Event::Tick);
     }
 
     /// Removes a launcher with its workers: its host has crashed, or its workers have ended.
@@ -197,7 +197,7 @@ impl State {
         self.leave(own);
         self.launchers[own].life = Life::Gone;
         self.launchers[own].questions.clear();
-        self.last_words.retain(|words| words.launcher != own);
+        self.late_arrivals.retain(|late| late.launcher != own);
         for worker in job.workers_of(own).filter(|worker| self.lives(*worker)).collect::<Vec<_>>() {
             self.workers[worker].place = Place::Gone(None);
             self.workers[worker].hangs = false;
@@ -216,9 +216,9 @@ impl State {
                 match self.launchers[own].state.role {
                     Role::Discovering if late => {
                         let reason = "there is no job".into();
-                        self.hear(job, own, Event::NotFound { reason, for_all: false });
+                        self.receive(job, own, Event::NotFound { reason, for_all: false });
                     }
-                    _ => self.hear(job, own, Event::Tick),
+                    _ => self.receive(job, own, Event::Tick),
                 }
             }
         }

@@ -28,7 +28,7 @@ enum Rule {
     /// An arbiter with a memory: a folder, or etcd.
     Recorded,
     /// No arbiter, as in earlier versions: every launcher that believes to lead does.
-    Anybody,
+    NoArbiter,
 }
 
 /// A part of the protocol that a test disables, to show that it is needed.

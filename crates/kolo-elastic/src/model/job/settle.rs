@@ -12,7 +12,7 @@ const WAITS: usize = 30;
 impl Job {
     /// Starts all initial launchers, and lets their workers make a step together.
     pub(super) fn begun(&self) -> State {
-        let mut state = self.nobody();
+        let mut state = self.initial();
         let late = self.first..state.launchers.len();
         late.clone().for_each(|own| state.launchers[own].life = Life::Stopped);
         (0..self.first).for_each(|own| state.start(self, own));

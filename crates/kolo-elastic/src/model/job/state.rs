@@ -24,7 +24,7 @@ pub(super) struct State {
     /// Remains of ended connections: messages that may still arrive.
     pub(super) ended: Vec<Ended>,
     /// Arrivals that workers sent just before they died, and that their launchers have not received.
-    pub(super) last_words: Vec<LastWords>,
+    pub(super) late_arrivals: Vec<LateArrival>,
     /// Generations that were announced to workers.
     pub(super) generations: BTreeMap<GenerationId, Generation>,
     /// The generation that made each step.
@@ -55,7 +55,7 @@ pub(super) struct Launcher {
     pub(super) life: Life,
     pub(super) state: LauncherState,
     /// Events of its own node that it has not received yet, because it is stopped.
-    pub(super) unheard: VecDeque<Event>,
+    pub(super) pending: VecDeque<Event>,
     /// True if others can connect to its store.
     pub(super) serves: bool,
     /// The view that it publishes for probes.
@@ -113,7 +113,7 @@ pub(super) struct Ended {
 
 /// An arrival that is received after its worker's end: the two take different ways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LastWords {
+pub(super) struct LateArrival {
     pub(super) launcher: Actor,
     pub(super) member: String,
     pub(super) arrival: Arrival,
@@ -161,19 +161,19 @@ pub(super) struct Generation {
     /// Members that have begun to form its group.
     pub(super) entered: BTreeSet<Actor>,
     /// The time at which it was granted. Its members do not wait long for one another.
-    pub(super) told_at: u32,
+    pub(super) granted_at: u32,
     /// True if its leader has reported the death of a member to the others.
     pub(super) failed: bool,
 }
 
 impl Job {
     /// Returns the state before any launcher has started.
-    pub(super) fn nobody(&self) -> State {
+    pub(super) fn initial(&self) -> State {
         let launchers = 1 + self.nodes.iter().max().copied().unwrap_or(0);
         let launcher = Launcher {
             life: Life::Absent,
             state: LauncherState::new(Role::Discovering),
-            unheard: VecDeque::new(),
+            pending: VecDeque::new(),
             serves: false,
             shows: None,
             to_followers: BTreeMap::new(),
@@ -197,7 +197,7 @@ impl Job {
             workers: (0..self.nodes.len()).map(worker).collect(),
             cut: BTreeSet::new(),
             ended: Vec::new(),
-            last_words: Vec::new(),
+            late_arrivals: Vec::new(),
             generations: BTreeMap::new(),
             steps: Vec::new(),
             record: None,
@@ -274,12 +274,12 @@ impl State {
     }
 
     /// Records a generation that is announced to workers.
-    pub(super) fn told(&mut self, job: &Job, formed: &Formed) {
+    pub(super) fn announced(&mut self, job: &Job, formed: &Formed) {
         let members = formed.members.iter().map(|member| self.worker(job, member));
         // A member that has died meanwhile never comes.
         let members = members.map(|member| member.unwrap_or(Actor::MAX)).collect();
-        let (entered, told_at, failed) = (BTreeSet::new(), self.clock, false);
-        let generation = Generation { members, entered, told_at, failed };
+        let (entered, granted_at, failed) = (BTreeSet::new(), self.clock, false);
+        let generation = Generation { members, entered, granted_at, failed };
         self.generations.entry(formed.id()).or_insert(generation);
     }
 }

@@ -1,6 +1,6 @@
 //! Workers: they arrive, receive assignments, form groups, make steps, and end.
 
-use super::state::{Broken, LastWords, Place, State, Worker};
+use super::state::{Broken, LateArrival, Place, State, Worker};
 use super::{Actor, Job, Part};
 use crate::events::{MemberEvent, MemberExit};
 use crate::generation::{GenerationId, History};
@@ -15,7 +15,7 @@ impl State {
         }
         self.workers[worker].place = Place::Waits(arrival.number);
         let event = MemberEvent::Arrived(arrival);
-        self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+        self.receive(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
     }
 
     /// Returns true if a worker has a reply to read.
@@ -47,25 +47,25 @@ impl State {
         self.workers[worker].place = Place::Gone(reason);
         self.workers[worker].hangs = false;
         let event = MemberEvent::Exited(MemberExit::Failed(how));
-        self.hear(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
+        self.receive(job, job.nodes[worker], Event::Member { member: self.name(job, worker), event });
     }
 
     /// Lets a worker arrive and die, so that its launcher learns of the end first.
-    pub(super) fn dies_unheard(&mut self, job: &Job, worker: Actor) {
+    pub(super) fn dies_after_arrival(&mut self, job: &Job, worker: Actor) {
         let (launcher, member) = (job.nodes[worker], self.name(job, worker));
         let arrival = self.workers[worker].membership.arrive(Some("others have gone".into()), None);
-        self.last_words.push(LastWords { launcher, member, arrival });
+        self.late_arrivals.push(LateArrival { launcher, member, arrival });
         self.ends_worker(job, worker, None);
     }
 
     /// Delivers the arrival of a worker that has ended to its launcher.
-    pub(super) fn hear_last_words(&mut self, job: &Job, words: usize) {
-        let LastWords { launcher, member, arrival } = self.last_words.remove(words);
+    pub(super) fn receive_late_arrival(&mut self, job: &Job, late: usize) {
+        let LateArrival { launcher, member, arrival } = self.late_arrivals.remove(late);
         if job.without == Some(Part::Ends) {
             let (member, event) = (member.clone(), MemberEvent::Started);
-            self.tell(job, launcher, Event::Member { member, event });
+            self.handle(job, launcher, Event::Member { member, event });
         }
-        self.hear(job, launcher, Event::Member { member, event: MemberEvent::Arrived(arrival) });
+        self.receive(job, launcher, Event::Member { member, event: MemberEvent::Arrived(arrival) });
     }
 
     /// Restarts a killed worker, without its state.
@@ -75,7 +75,7 @@ impl State {
         process.membership = Membership::new((worker + 100 * process.restarts) as u64, false);
         (process.reply, process.steps, process.hangs) = (None, 0, false);
         let (member, event) = (self.name(job, worker), MemberEvent::Started);
-        self.hear(job, job.nodes[worker], Event::Member { member, event });
+        self.receive(job, job.nodes[worker], Event::Member { member, event });
         self.arrive(job, worker, None);
     }
 
@@ -121,7 +121,7 @@ impl State {
             || self.launchers[job.nodes[worker]].regroup.contains(&id.number)
             || forms && !served
             || members.iter().any(has_gone)
-            || forms && self.clock > generation.told_at
+            || forms && self.clock > generation.granted_at
             || !members.iter().all(reached)
     }
 

@@ -57,7 +57,7 @@ impl Job {
             members: launcher.candidates.keys().map(|worker| name(*worker)).collect(),
             left: histories.iter().flat_map(History::all).collect(),
             abandoned: Default::default(),
-            told: lineage.generations().iter().map(Formed::id).collect(),
+            announced: lineage.generations().iter().map(Formed::id).collect(),
             predecessors: lineage.predecessors(histories.iter()),
         })
     }
@@ -75,7 +75,7 @@ impl Job {
             members: claim.members.clone(),
         };
         match self.rule {
-            Rule::Anybody => Some(claim.newest + 1),
+            Rule::NoArbiter => Some(claim.newest + 1),
             Rule::Half => {
                 let mut claim = claim.clone();
                 for predecessor in &mut claim.predecessors {
@@ -123,7 +123,7 @@ impl Job {
             identities: claim.members.clone(),
             ..Formed::default()
         };
-        launcher.lineage.told(&formed);
+        launcher.lineage.announced(&formed);
         let members = members.into_keys().collect();
         next.generations.push(Generation {
             formed,
@@ -140,8 +140,8 @@ impl Job {
         next.workers[worker].place = Place::Waits(leader);
         let history = next.workers[worker].history.clone();
         let launcher = next.launchers[leader].as_mut()?;
-        tell(launcher, &own);
-        launcher.lineage.heard(&history);
+        share_lineage(launcher, &own);
+        launcher.lineage.reported(&history);
         launcher.candidates.insert(worker, history);
         Some(next)
     }
@@ -156,7 +156,7 @@ impl Job {
         let generation = next.generation_mut(id)?;
         generation.entered.insert(worker);
         let formed = generation.formed.clone();
-        next.launchers[self.nodes[worker]].as_mut()?.lineage.told(&formed);
+        next.launchers[self.nodes[worker]].as_mut()?.lineage.announced(&formed);
         Some(next)
     }
 
@@ -166,7 +166,7 @@ impl Job {
         next.workers[worker].history.formed();
         let history = next.workers[worker].history.clone();
         next.generation_mut(id)?.ready.insert(worker);
-        next.launchers[self.nodes[worker]].as_mut()?.lineage.heard(&history);
+        next.launchers[self.nodes[worker]].as_mut()?.lineage.reported(&history);
         Some(next)
     }
 
@@ -217,8 +217,8 @@ impl Job {
 }
 
 /// Passes on the generations and dead members that another launcher knows.
-fn tell(launcher: &mut Launcher, from: &Launcher) {
-    from.lineage.generations().iter().for_each(|formed| launcher.lineage.told(formed));
+fn share_lineage(launcher: &mut Launcher, from: &Launcher) {
+    from.lineage.generations().iter().for_each(|formed| launcher.lineage.announced(formed));
     from.lineage.dead().for_each(|dead| launcher.lineage.died(dead));
 }
 
@@ -234,8 +234,8 @@ impl Model for Job {
         let history = History { formed: Some(id), entered: Vec::new() };
         let worker = Worker { place: Place::In(id), history: history.clone(), steps: 1 };
         let mut launcher = Launcher::default();
-        launcher.lineage.told(&formed);
-        launcher.lineage.heard(&history);
+        launcher.lineage.announced(&formed);
+        launcher.lineage.reported(&history);
         let members: BTreeSet<Actor> = (0..self.nodes.len()).collect();
         let record =
             Record { generation: 1, leader: 0, place: String::new(), members: formed.identities.clone() };
@@ -266,8 +266,14 @@ impl Model for Job {
                 Place::Waits(at) => {
                     let others = launchers.iter().filter(|leader| at != **leader);
                     actions.extend(others.map(|leader| Action::Arrive { worker, leader: *leader }));
-                    let told = state.generations.iter().filter(|told| Job::can_enter(worker, *place, told));
-                    actions.extend(told.map(|told| Action::Enter { worker, generation: told.formed.id() }));
+                    let announced = state
+                        .generations
+                        .iter()
+                        .filter(|announced| Job::can_enter(worker, *place, announced));
+                    actions.extend(
+                        announced
+                            .map(|announced| Action::Enter { worker, generation: announced.formed.id() }),
+                    );
                 }
                 Place::In(id) => {
                     actions.extend(launchers.iter().map(|leader| Action::Arrive { worker, leader: *leader }));

@@ -40,20 +40,20 @@ fn explore(job: Job, all: bool) -> (bool, bool) {
 }
 
 #[test]
-fn one_side_of_a_majority_trains() {
+fn one_side_trains_with_a_majority() {
     assert_eq!(explore(SMALL, true), (true, true));
     assert!(explore(LARGE, false).0);
 }
 
 #[test]
-fn one_side_of_those_that_are_recorded_trains() {
+fn one_side_trains_with_a_recording_arbiter() {
     assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, true), (true, true));
     assert!(explore(Job { rule: Rule::Recorded, ..LARGE }, false).0);
 }
 
 #[test]
 fn each_part_of_the_rules_is_needed() {
-    for rule in [Rule::Anybody, Rule::OwnNumber, Rule::Half, Rule::MajorityOfReachable] {
+    for rule in [Rule::NoArbiter, Rule::OwnNumber, Rule::Half, Rule::MajorityOfReachable] {
         assert!(!explore(Job { rule, ..SMALL }, true).0, "{rule:?}");
     }
     assert!(!explore(Job { rule: Rule::RecordedOfWaiting, ..LARGE }, false).0);
@@ -69,7 +69,7 @@ fn after(job: Job, events: impl IntoIterator<Item = Action>) -> Option<State> {
 /// cut: worker 2, which has not seen it, is on the side of 3 and 4. That side is a majority of all five, and
 /// the other side is one of the three.
 #[test]
-fn what_some_have_entered_others_may_have_formed() {
+fn an_entered_generation_may_have_been_formed_by_others() {
     let id = |number, leader| GenerationId { number, leader };
     let arrive = |worker, leader| Action::Arrive { worker, leader };
     let enter = |worker, generation| Action::Enter { worker, generation };

@@ -32,7 +32,7 @@ enum Rule {
     /// The first leader to ask for what it takes for the next number, as in elections without an arbiter.
     OwnNumber,
     /// No arbiter, as in earlier versions: every launcher that believes to lead does.
-    Anybody,
+    NoArbiter,
 }
 
 /// A job to explore.

@@ -43,7 +43,7 @@ impl Leader {
                     waited_ms,
                     first: rank == 0,
                 });
-                out.tell(CoordinatorEvent::TooFewMembers { present });
+                out.report(CoordinatorEvent::TooFewMembers { present });
                 self.send_all(&ToFollower::TooFewMembers { present }, out);
             }
             Action::ReportStateLost(candidates) => self.reply(local, &candidates, out, |_| Reply::StateLost),
@@ -70,7 +70,7 @@ impl Leader {
         let reason_of = reason.clone();
         let formed =
             Formed { generation, leader, members, identities, evicted, reason: reason_of, state_held };
-        self.lineage.told(&formed);
+        self.lineage.announced(&formed);
         self.followers.iter_mut().for_each(|followers| followers.granted(generation, out));
         self.send_all(&ToFollower::Formed(formed.clone()), out);
         local.generation_formed(formed, out);
@@ -87,7 +87,7 @@ impl Leader {
         self.evicted.insert(member.clone());
         match (self.owner(&member), &mut self.followers) {
             (Some(id), Some(followers)) => followers.send(id, &ToFollower::Evict { member }, out),
-            _ => out.tell(CoordinatorEvent::MemberHung { member }),
+            _ => out.report(CoordinatorEvent::MemberHung { member }),
         }
     }
 

@@ -54,7 +54,7 @@ impl Leader {
             return self.act(decision, context, local, out);
         };
         let Some(store) = self.claim(context, local, candidates, now, out) else {
-            self.claims.news().into_iter().for_each(|news| out.warn(news));
+            self.claims.take_refusal().into_iter().for_each(|refusal| out.warn(refusal));
             return;
         };
         self.workers.apply(&decision, now);
@@ -88,7 +88,7 @@ impl Leader {
             members: self.identities_of(candidates),
             left: self.workers.histories(candidates).flat_map(History::all).collect(),
             abandoned: self.abandoned_by(candidates, local),
-            told: self.lineage.generations().iter().map(Formed::id).collect(),
+            announced: self.lineage.generations().iter().map(Formed::id).collect(),
             predecessors: self.lineage.predecessors(self.workers.histories(candidates)),
         };
         match self.claims.claim(&claim, now, out) {
@@ -129,6 +129,6 @@ impl Leader {
         let Some(followers) = &mut self.followers else { return };
         let members: BTreeSet<&str> = self.workers.members().collect();
         local.remote_members = members.iter().filter(|member| !local.contains(member)).count();
-        followers.tell_remote_members(&members, out);
+        followers.send_remote_members(&members, out);
     }
 }

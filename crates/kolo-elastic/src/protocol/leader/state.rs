@@ -141,7 +141,7 @@ impl Leader {
             }
             Event::TokenRefused(host) => {
                 if self.followers.as_mut().is_some_and(|followers| followers.token_refused(host)) {
-                    out.tell(CoordinatorEvent::LauncherRefused { host });
+                    out.report(CoordinatorEvent::LauncherRefused { host });
                 }
             }
             Event::ClaimAnswered(answer) => {
@@ -184,7 +184,7 @@ impl Leader {
 
     fn arrived(&mut self, member: &str, arrival: Arrival, now: Instant) {
         let Arrival { number, reason, rejoin_timeout_ms, has_state, server, incarnation, history } = arrival;
-        self.lineage.heard(&history);
+        self.lineage.reported(&history);
         self.identities.insert(member.into(), identity(member, incarnation));
         self.workers.arrived(member, number, reason, now);
         self.workers.has_been_in(member, history);
@@ -249,7 +249,7 @@ impl Leader {
             FollowerEvent::Member { member, event } => self.member_event(&member, event, now, out),
             FollowerEvent::CameBack { id, generations } => {
                 for formed in &generations {
-                    self.lineage.told(formed);
+                    self.lineage.announced(formed);
                     self.workers.has_been(formed);
                 }
                 // The follower may have missed these while it was away, and must know them if it leads next.
@@ -259,12 +259,12 @@ impl Leader {
                         .for_each(|it| it.send(id, &ToFollower::Formed(formed.clone()), out));
                 }
             }
-            FollowerEvent::Lost { node_rank, members, said_so } => {
+            FollowerEvent::Lost { node_rank, members, said_goodbye } => {
                 log::info!("the launcher of node {node_rank} has gone, with {} members", members.len());
                 let exit = MemberExit::Failed("was lost with its launcher".into());
                 for member in &members {
                     self.evicted.remove(member);
-                    if said_so {
+                    if said_goodbye {
                         self.has_ended(member);
                     }
                     self.exited(member, &exit, now, out);

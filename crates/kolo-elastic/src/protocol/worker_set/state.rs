@@ -28,7 +28,7 @@ pub(super) struct WorkerRecord {
     /// The worker's rank in the last generation it was in.
     pub(super) last_rank: Option<usize>,
     /// Position of the worker in the order of first reports.
-    first_heard: u64,
+    first_report: u64,
     /// The CPU time of its process when it was last seen to work, and the time of that report.
     pub(super) last_worked: Option<(Duration, Instant)>,
     /// True if the worker has reported that it holds the state of the job.
@@ -56,7 +56,7 @@ pub(crate) struct WorkerSet {
     pub(super) created: Instant,
     /// By name.
     pub(super) workers: BTreeMap<String, WorkerRecord>,
-    heard_of: u64,
+    reports: u64,
     /// Number of the last generation; 0 before the first.
     pub(super) generation: u64,
     /// The end of that generation; `None` while it runs.
@@ -77,7 +77,7 @@ impl WorkerSet {
             policy,
             created: now,
             workers: BTreeMap::new(),
-            heard_of: 0,
+            reports: 0,
             generation: 0,
             ended: None,
             regroup_requested: false,
@@ -133,11 +133,11 @@ impl WorkerSet {
     }
 
     fn record(&mut self, member: &str) -> &mut WorkerRecord {
-        self.heard_of += 1;
+        self.reports += 1;
         let started = WorkerRecord {
             status: Status::Started,
             last_rank: None,
-            first_heard: self.heard_of,
+            first_report: self.reports,
             last_worked: None,
             has_state: false,
             is_server: false,
@@ -226,7 +226,7 @@ impl WorkerSet {
         let waiting = |(member, worker): (&String, &WorkerRecord)| match worker.status {
             Status::Waiting(arrival) => {
                 let last_rank = worker.last_rank.unwrap_or(usize::MAX);
-                let order = (worker.is_server, last_rank, worker.first_heard);
+                let order = (worker.is_server, last_rank, worker.first_report);
                 Some((order, Candidate { member: member.clone(), arrival }))
             }
             Status::Started | Status::Participating => None,

@@ -94,7 +94,7 @@ fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
 }
 
 #[test]
-fn whoever_comes_is_let_in_at_the_end_of_a_step() {
+fn newcomers_join_at_the_end_of_a_step() {
     let now = Instant::now();
     let mut set = participating(2, now);
     set.started("new");
@@ -108,7 +108,7 @@ fn whoever_comes_is_let_in_at_the_end_of_a_step() {
 }
 
 #[test]
-fn whoever_does_not_come_back_is_hung() {
+fn a_member_that_does_not_come_back_is_evicted() {
     let now = Instant::now();
     let mut set = participating(3, now);
     set.arrived("0", 2, Some("rank 2 did not take part".into()), now);
@@ -122,7 +122,7 @@ fn whoever_does_not_come_back_is_hung() {
 }
 
 #[test]
-fn one_that_works_is_waited_for_longer() {
+fn working_members_get_more_time() {
     let (now, seconds) = (Instant::now(), Duration::from_secs);
     let mut set = participating(3, now);
     set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
@@ -143,7 +143,7 @@ fn one_that_works_is_waited_for_longer() {
 }
 
 #[test]
-fn those_who_are_back_know_how_long_to_wait() {
+fn returned_members_suggest_the_timeout() {
     let now = Instant::now();
     for (suggested, wait) in [([2, 3], 3), ([1, 30], 30)] {
         let mut set = participating(3, now);
@@ -206,7 +206,7 @@ fn ending_well_ends_no_generation() {
 }
 
 #[test]
-fn newcomers_do_not_begin_anew_what_others_have_lost() {
+fn newcomers_do_not_restart_a_lost_job() {
     let now = Instant::now();
     let mut set = participating(2, now);
     set.started("new");
@@ -253,7 +253,7 @@ fn another_coordinator_goes_on_where_the_last_one_ended() {
 }
 
 #[test]
-fn a_later_generation_that_others_know_of_counts() {
+fn later_generations_of_other_launchers_count() {
     let now = Instant::now();
     let mut set = WorkerSet::resume(POLICY, &formed(4, &["0", "1"]), "", now);
     set.has_been(&formed(6, &["0", "1"]));
@@ -332,7 +332,7 @@ fn an_assignment_is_not_the_state() {
 }
 
 #[test]
-fn how_a_process_has_ended_is_the_reason_whoever_tells_first() {
+fn the_launchers_reason_replaces_a_members_guess() {
     let now = Instant::now();
     // A survivor comes back before the launcher has seen the death.
     let mut set = participating(3, now);
@@ -349,7 +349,7 @@ fn how_a_process_has_ended_is_the_reason_whoever_tells_first() {
 }
 
 #[test]
-fn servers_follow_the_workers_and_are_none_of_them() {
+fn servers_rank_behind_workers_and_do_not_count() {
     let now = Instant::now();
     let mut set = WorkerSet::new(POLICY, now);
     ["a", "s", "b"].iter().for_each(|member| set.started(member));
