@@ -1,6 +1,5 @@
-//! Starts two workers of a program and passes their output on; here a shell that says which worker it is.
-//!
-//! Another program can be given: `cargo run -p kolo-launch --example start_workers -- python train.py`.
+//! Starts two workers of a program and forwards their output; by default, each is a shell that prints its
+//! rank. To run another program: `cargo run -p kolo-launch --example start_workers -- python train.py`.
 
 use kolo_launch::{Job, run};
 

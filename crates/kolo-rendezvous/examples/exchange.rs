@@ -1,4 +1,4 @@
-//! Two workers of a job, here threads, meet at a store and exchange a value.
+//! Exchanges a value between two workers of a job, here threads, through a store.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use kolo_schedule::Rank;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Tells the other rank a value, and gives the other's.
+/// Sends a value to the other rank and returns the value that the other rank sent.
 fn exchange(worker: &WorkerEnv) -> Result<Option<String>, Error> {
     let access = Access::default();
     // Rank 0 serves the store as long as `server` lives.
     let (server, address) = establish_store(worker, &access, TIMEOUT)?;
-    // This waits for rank 0 to serve; the failure detector takes a store that nobody serves for lost.
+    // `connect` waits until rank 0 serves the store; the failure detector does not wait, it reports a loss.
     let mut store = Store::connect(address, &access, TIMEOUT)?;
     let liveness = Arc::new(Liveness::new(worker.world_size));
     let detector = FailureDetector::start(address, worker.rank, liveness, &access, TIMEOUT)?;
     let (own, other) = (worker.rank.0, 1 - worker.rank.0);
     store.set(&format!("value/{own}"), format!("hello from rank {own}"))?;
     let value = store.get(&format!("value/{other}"), TIMEOUT)?;
-    // This rank leaves in good order; rank 0 serves until the other has left, too.
+    // This rank leaves in good order. Rank 0 serves until the other rank has left, too.
     drop(detector);
     if let Some(server) = server {
         server.linger(TIMEOUT);
@@ -33,7 +33,7 @@ fn exchange(worker: &WorkerEnv) -> Result<Option<String>, Error> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A launcher would say this in RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT: `WorkerEnv::from_env()`.
+    // A launcher sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; `WorkerEnv::from_env()` reads them.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let workers = [0, 1].map(|rank| {
         let worker =

@@ -1,10 +1,10 @@
-//! What can go wrong with a library that does the collectives instead of Kolo's own engine.
+//! Errors of a library (MPI, NCCL) that runs the collectives instead of Kolo's own engine.
 
 use serde::{Deserialize, Serialize};
 
 use kolo_schedule::Rank;
 
-/// Why a backend (MPI, NCCL) cannot do what it is asked for.
+/// A reason why a backend (MPI, NCCL) cannot do what the program requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum BackendError {
@@ -14,58 +14,58 @@ pub enum BackendError {
          without KOLO_BACKEND={backend}"
     )]
     NotBuilt {
-        /// The backend's name, which is also the feature's.
+        /// Name of the backend, and of its feature.
         backend: String,
     },
-    /// An option is set that the backend has no use for.
+    /// An option is set that the backend does not support.
     #[error(
         "the backend {backend} does not know {option}: unset {option}, or do without KOLO_BACKEND={backend}"
     )]
     Option {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
-        /// The option, by its environment variable.
+        /// Environment variable of the option.
         option: String,
     },
-    /// The backend adds in an order of its own.
+    /// The backend adds in its own order.
     #[error("{backend} adds in an order of its own: sums in tree order are made by the native group")]
     TreeOrder {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
     },
-    /// Another launcher has started the workers than the one that the backend asks.
+    /// The workers were started by another launcher than the backend's own.
     #[error(
         "{expected} of {expected_world} says the launcher, {rank} of {world} says MPI; start the workers with the mpirun \
          of {library}"
     )]
     Launcher {
-        /// This process's rank, as the launcher's variables say.
+        /// Rank of this process by the launcher's variables.
         expected: Rank,
-        /// Number of ranks, as the launcher's variables say.
+        /// Number of ranks by the launcher's variables.
         expected_world: usize,
-        /// This process's rank, as the backend says.
+        /// Rank of this process by the backend.
         rank: Rank,
-        /// Number of ranks, as the backend says.
+        /// Number of ranks by the backend.
         world: usize,
-        /// The backend's library, as it calls itself.
+        /// Name of the backend's library, as the library reports it.
         library: String,
     },
-    /// The backend has ended, and runs once in a process.
+    /// The backend has ended; it can be started only once in a process.
     #[error(
         "{backend} has ended in this process and cannot be started again; keep the first group until the last one is done"
     )]
     Ended {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
     },
-    /// One rank has no such library or device.
+    /// One rank lacks the library or the device.
     #[error("{rank} cannot take part in {backend}: {cause}")]
     Absent {
-        /// The rank, of the job.
+        /// The rank in the job.
         rank: Rank,
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
-        /// That rank's own error.
+        /// The error on that rank.
         cause: String,
     },
     /// Two ranks have different versions of the backend's library.
@@ -73,33 +73,33 @@ pub enum BackendError {
         "{first} has {backend} {first_version}, but {second} has {second_version}; install one version everywhere"
     )]
     Versions {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
-        /// A rank of the job, and its version.
+        /// A rank of the job.
         first: Rank,
-        /// The version of the first one.
+        /// Its version.
         first_version: String,
         /// Another rank of the job.
         second: Rank,
-        /// The version of the second one.
+        /// Its version.
         second_version: String,
     },
     /// Two ranks use one device.
     #[error("{first} and {second} use the same device; {backend} needs one for each rank")]
     SameDevice {
-        /// The backend's name.
+        /// Name of the backend.
         backend: String,
         /// A rank of the job.
         first: Rank,
         /// Another rank of the job.
         second: Rank,
     },
-    /// There is no device of that number.
+    /// No device has that number.
     #[error("there is no CUDA device {number}: this process sees {count} CUDA device{}", if *count == 1 { "" } else { "s" })]
     NoDevice {
-        /// The number that was asked for.
+        /// The requested number.
         number: usize,
-        /// How many devices this process sees.
+        /// Number of devices that this process sees.
         count: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! What can go wrong between workers, by kind; where a worker is at fault, the error names it.
+//! Errors between workers, by kind. If a worker is at fault, the error names it.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,25 +15,25 @@ use kolo_schedule::Rank;
 
 /// An error of rendezvous or of a collective.
 ///
-/// Cloneable and serialisable: the first rank to see a failure tells all others, and every one of them
-/// reports the same culprit.
+/// It is cloneable and serializable: the first rank that detects a failure sends it to all others, and all
+/// ranks report the same culprit.
 #[derive(Clone, Debug, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Error {
-    /// A variable of the environment is missing or wrong.
+    /// An environment variable is missing or wrong.
     #[error("the environment variable {name} {problem}")]
     Environment {
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// What is wrong with it, and the remedy.
+        /// Description of the problem, and the remedy.
         problem: String,
     },
-    /// The job's token is none, or cannot be read.
+    /// The job's token is invalid or cannot be read.
     #[error("{origin} {problem}")]
     Token {
-        /// Where the token is from: its file.
+        /// Source of the token: its file.
         origin: String,
-        /// What is wrong with it, and the remedy.
+        /// Description of the problem, and the remedy.
         problem: String,
     },
     /// The store cannot listen.
@@ -41,17 +41,17 @@ pub enum Error {
         "cannot listen at {address}: {cause}; choose another port (MASTER_PORT, --master-port) or leave it out"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// The operating system's words.
+        /// Message of the operating system.
         cause: String,
     },
-    /// A worker has a rank that its job does not have.
+    /// A worker has a rank outside of its job.
     #[error("there is no {rank} among {world_size}; give all workers the same WORLD_SIZE")]
     UnknownRank {
-        /// The worker's rank.
+        /// Rank of the worker.
         rank: Rank,
-        /// The number of workers, as rank 0 knows it.
+        /// Number of workers, as rank 0 knows it.
         world_size: usize,
     },
     /// Processes of this host cannot connect to each other.
@@ -63,82 +63,82 @@ pub enum Error {
         /// An address of the loopback interface.
         address: IpAddr,
     },
-    /// Two workers have one rank.
+    /// Two workers have the same rank.
     #[error("two workers say they are {rank}; give each its own RANK")]
     DuplicateRank {
         /// The rank.
         rank: Rank,
     },
-    /// What listens at the store's address does not let this worker join.
+    /// The listener at the store's address does not let this worker join.
     #[error("cannot join the job at {address}: {cause}")]
     JoinRejected {
-        /// The store's address.
+        /// Address of the store.
         address: SocketAddr,
-        /// Why the handshake failed.
+        /// Reason why the handshake failed.
         cause: String,
     },
-    /// This process and the one that it needs do not have the same token.
+    /// This process and the process that it connects to do not have the same token.
     #[error(
         "{}; give all nodes the same token (--token-file, KOLO_TOKEN or KOLO_TOKEN_FILE)", token_difference(*reason, address)
     )]
     TokenDiffers {
-        /// Where the other process listens.
+        /// Address of the other process.
         address: SocketAddr,
-        /// Why it refuses this one.
+        /// Reason why the other process rejects this one.
         reason: RejectReason,
     },
     /// The connection to the store broke.
     #[error("lost the store of rank 0 at {address}: {cause}")]
     StoreLost {
-        /// The store's address.
+        /// Address of the store.
         address: SocketAddr,
-        /// The operating system's words.
+        /// Message of the operating system.
         cause: String,
     },
-    /// The store does not keep a value that is needed.
+    /// The store does not keep a required value.
     #[error("the store at {address} does not keep a value: {cause}")]
     StoreRefuses {
-        /// The store's address.
+        /// Address of the store.
         address: SocketAddr,
-        /// Its words.
+        /// Message of the store.
         cause: String,
     },
-    /// Some ranks did not come to the rendezvous in time.
+    /// Some ranks did not arrive at the rendezvous in time.
     #[error(
         "{} did not arrive at {address} within {waited:?}; {}",
         ranks(missing),
         started_or_refused(refused)
     )]
     Missing {
-        /// Those who did not come.
+        /// The missing ranks.
         missing: Vec<Rank>,
-        /// Where they were expected.
+        /// Address at which they were expected.
         address: SocketAddr,
-        /// How long.
+        /// Time waited.
         waited: Duration,
-        /// Hosts that came there and were refused because of their token.
+        /// Hosts that arrived there and were refused because of their token.
         refused: Vec<IpAddr>,
     },
     /// A worker ended, or its connection broke, while others still needed it.
     #[error("{rank} died")]
     Died {
-        /// The one who died.
+        /// The rank that died.
         rank: Rank,
     },
     /// A worker left the group in good order while others still waited for it.
     #[error("{rank} left the group while others still waited for it in {during}")]
     Left {
-        /// The one who left.
+        /// The rank that left.
         rank: Rank,
         /// The collective that waited.
         during: String,
     },
-    /// A worker gave up, with its own reason.
+    /// A worker gave up for a reason of its own.
     #[error("{rank} gave up: {reason}")]
     Abandoned {
-        /// The one who gave up.
+        /// The rank that gave up.
         rank: Rank,
-        /// Its words.
+        /// Its reason.
         reason: String,
     },
     /// A peer did not do its part before the deadline.
@@ -146,42 +146,42 @@ pub enum Error {
         "{rank} did not take part in {during} within {waited:?}; raise --timeout (KOLO_TIMEOUT) if it is merely slow"
     )]
     Timeout {
-        /// The one waited for.
+        /// The late rank.
         rank: Rank,
         /// The collective that waited.
         during: String,
-        /// How long.
+        /// Time waited.
         waited: Duration,
     },
-    /// Too few workers are left, and no others have come.
+    /// Too few workers are left, and no new ones have arrived.
     #[error("{present} of at least {min} workers are there, and {}", others(*waited))]
     TooFew {
-        /// Workers that are there.
+        /// Number of workers that are present.
         present: usize,
-        /// Fewest with which the job may go on.
+        /// Minimum number of workers with which the job may continue.
         min: usize,
-        /// How long they have waited for others; zero if none will come.
+        /// Time that they waited for more workers; zero if none will come.
         waited: Duration,
-        /// Whether this worker is the first of those that are there: the one to save what they have come to.
+        /// True if this worker is the first of those that are present: it saves the state.
         first: bool,
     },
-    /// A new worker finds none left who has the state of the job.
+    /// A new worker finds no worker that has the state of the job.
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
-    /// The job's launchers have lost each other, and this worker is not on the side that may go on.
+    /// The job's launchers have lost each other, and this worker is not on the side that may continue.
     #[error("this worker must not go on, because others of its job do or may: {reason}")]
     Superseded {
-        /// Who goes on, or why others may, as a sentence.
+        /// Sentence that names the side that continues, or says why another side may.
         reason: String,
     },
-    /// No transport that may be used leads from one rank to another.
+    /// No permitted transport connects one rank to another.
     #[error("{from} cannot reach {to}: {}; is KOLO_TRANSPORT set?", reasons_of(reasons))]
     NoTransport {
         /// The rank that noticed.
         from: Rank,
         /// The rank that it needs to reach.
         to: Rank,
-        /// The transports by name, and why each does not lead there.
+        /// Names of the transports, and why each does not connect them.
         reasons: Vec<(String, String)>,
     },
     /// Two ranks called different collectives.
@@ -198,104 +198,104 @@ pub enum Error {
         /// The other's call.
         theirs: String,
     },
-    /// A call of a collective is wrong by itself.
+    /// The arguments of a collective are wrong by themselves.
     #[error(transparent)]
     InvalidCall(#[from] InvalidCall),
-    /// An algorithm that was asked for cannot be used on this group.
+    /// The requested algorithm cannot be used on this group.
     #[error("algorithm {algorithm} cannot be used here: {reason}")]
     AlgorithmUnusable {
-        /// The algorithm's name.
+        /// Name of the algorithm.
         algorithm: String,
-        /// What the group lacks, in the algorithm's words.
+        /// Requirement of the algorithm that the group does not meet.
         reason: String,
     },
-    /// A library that does the collectives cannot do what it is asked for.
+    /// A library that runs the collectives cannot do what the program requests.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// The communication thread has panicked, and printed why.
+    /// The communication thread has panicked; the panic message has been printed.
     #[error("the communication thread has panicked")]
     CommThreadPanicked,
-    /// A launcher has found no launcher of its job.
+    /// A launcher did not find another launcher of its job.
     #[error("no launcher of the job is found at {masters} (--master){}", because(cause.as_deref()))]
     JobNotFound {
-        /// Where it has looked.
+        /// Addresses that it tried.
         masters: String,
-        /// The last error that it met there, if there was one.
+        /// Last error at those addresses, if any.
         cause: Option<Box<Error>>,
     },
-    /// The launcher that leads an elastic job does not take another one in.
+    /// The launcher that leads an elastic job does not admit another launcher.
     #[error("the job {reason}")]
     LauncherRefused {
-        /// What the job is or needs.
+        /// State or requirement of the job.
         reason: String,
     },
-    /// Generations of an elastic job have failed one after another.
+    /// Several generations of an elastic job in a row failed to form.
     #[error("{tries} generations have failed one after another while they formed")]
     GenerationsFailed {
-        /// How many.
+        /// Number of generations that failed.
         tries: usize,
     },
     /// One rank cannot connect to another.
     #[error("{from}, reached {reached}, cannot connect to {to} at {address}: {cause}")]
     Unreachable {
-        /// The rank that tries.
+        /// The rank that connects.
         from: Rank,
-        /// Where others reach it, in words.
+        /// Description of the address at which other ranks reach it.
         reached: String,
         /// The rank that it needs to reach.
         to: Rank,
-        /// Where that one listens, as it has said.
+        /// Address that the other rank published.
         address: SocketAddr,
-        /// Why the last attempt failed.
+        /// Reason why the last attempt failed.
         cause: String,
     },
-    /// What a rank sends is damaged, or not its own.
+    /// The data from a rank is damaged or forged.
     #[error("what comes from {rank} cannot be trusted: {cause}")]
     Untrusted {
-        /// The rank from which it seems to come.
+        /// The apparent sender.
         rank: Rank,
-        /// What is wrong with it.
+        /// Description of the problem.
         cause: String,
     },
-    /// This process has as many files and connections open as it may.
+    /// This process has reached its limit of open files and connections.
     #[error("{what}: too many open files; this process may have {limit}: raise `ulimit -n`")]
     TooManyFiles {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// How many it may have.
+        /// Maximum number of open files.
         limit: u64,
     },
-    /// This process may not make a file, or memory that it shares, so large.
+    /// A file or shared memory of this process would exceed its size limit.
     #[error("{what}: this process may have no file larger than {limit} bytes: raise `ulimit -f`")]
     FileTooLarge {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// How large one may be, in bytes.
+        /// Maximum size in bytes.
         limit: u64,
     },
-    /// The operating system or a library refused this process something.
+    /// The operating system or a library refused an operation.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The operating system's or the library's words.
+        /// Message of the operating system or of the library.
         cause: String,
     },
 }
 
 impl Error {
-    /// An [`Error::Environment`] of this variable; `problem` is what is wrong with it, and the remedy.
+    /// Creates an [`Error::Environment`] for this variable; `problem` describes the problem and the remedy.
     pub fn environment(name: &str, problem: impl Into<String>) -> Self {
         Error::Environment { name: name.into(), problem: problem.into() }
     }
 
-    /// An [`Error::System`]: `what` was tried, and `cause` are the words of who refused it.
+    /// Creates an [`Error::System`] from the attempted operation `what` and the failure's message `cause`.
     pub fn system(what: impl Into<String>, cause: impl std::fmt::Display) -> Self {
         Error::System { what: what.into(), cause: cause.to_string() }
     }
 
-    /// The operating system refused this process something: an [`Error::TooManyFiles`] or
-    /// [`Error::FileTooLarge`] where that is the cause, else an [`Error::System`]. `what` was tried.
+    /// Creates the error for an operation `what` that the operating system refused: [`Error::TooManyFiles`]
+    /// or [`Error::FileTooLarge`] if that is the cause, else [`Error::System`].
     pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
         let (what, limit) = (what.into(), |resource| getrlimit(resource).current.unwrap_or(u64::MAX));
         if is_out_of_files(&cause) {
@@ -307,7 +307,7 @@ impl Error {
         }
     }
 
-    /// The rank at fault, when it is another one than the reporting rank.
+    /// Returns the rank at fault, if it is another rank than the reporting one.
     pub fn culprit(&self) -> Option<Rank> {
         match self {
             Error::Died { rank }
@@ -321,7 +321,7 @@ impl Error {
         }
     }
 
-    /// Whether a setting or a call is wrong, so that neither another try nor other workers would help.
+    /// Returns true if a setting or a call is wrong, so that neither a retry nor other workers would help.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -344,8 +344,7 @@ impl Error {
         )
     }
 
-    /// Whether a collective was refused before anything was sent, so that the group is not harmed and can be
-    /// used on.
+    /// Returns true if a collective was refused before anything was sent, so that the group stays usable.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -355,8 +354,8 @@ impl Error {
         )
     }
 
-    /// Whether the error may come of another worker's death, as this worker sees it: then the others can go
-    /// on without it.
+    /// Returns true if the death of another worker may have caused the error. The other workers can then
+    /// continue without that worker.
     pub fn is_lost_peer(&self) -> bool {
         matches!(
             self,
@@ -372,14 +371,14 @@ impl Error {
         )
     }
 
-    /// Whether the process that reports the error lacks something, as memory, descriptors or threads: it
-    /// cannot go on, and the others can without it.
+    /// Returns true if the reporting process lacks a resource, such as memory, descriptors or threads. It
+    /// cannot continue, but the other workers can without it.
     pub fn is_of_this_process(&self) -> bool {
         matches!(self, Error::System { .. } | Error::TooManyFiles { .. })
     }
 }
 
-/// Whether the cause is that this process has as many files and connections open as it may.
+/// Returns true if the cause is this process's limit of open files and connections.
 pub fn is_out_of_files(cause: &io::Error) -> bool {
     cause.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }

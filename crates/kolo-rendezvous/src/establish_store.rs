@@ -1,9 +1,9 @@
-//! Rank 0 starts the store at one of the endpoint's addresses, and the other ranks find it there.
+//! Starts the store on rank 0 at one of the endpoint's addresses, and finds it from the other ranks.
 //!
-//! Rank 0 listens at the first address that it can have and keeps the job's name in the store. The others ask
-//! at each address until a store of that name answers: another job's store, PyTorch's or another program is
-//! passed over. Where there is one address only, chosen by the user, nobody asks: whatever is wrong there is
-//! reported, not passed over.
+//! Rank 0 listens at the first address that it can bind and keeps the job's name in the store. The other
+//! ranks query each address until a store of that name answers; they skip the stores of other jobs or of
+//! PyTorch, and other programs. If the user chose the only address, the ranks skip the query: any problem
+//! there is an error.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -16,21 +16,22 @@ use crate::store::{Server, Store, get_once};
 use crate::wait_notice::WaitNotice;
 use kolo_schedule::Rank;
 
-/// The key under which a store keeps its job's name.
+/// Key under which a store keeps its job's name.
 const JOB: &str = "job";
-/// How long one address may take to answer, before the next one is tried.
+/// Maximum time for one address to answer, before the next one is tried.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two rounds through all addresses.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The store's address, and on rank 0 the store itself, which it starts; the other ranks look for it for
-/// `timeout`.
+/// Returns the store's address, and on rank 0 the store itself, which rank 0 starts. The other ranks look
+/// for it for `timeout`.
 ///
 /// # Errors
 ///
-/// Rank 0 can listen at none of the endpoint's addresses ([`Error::Listen`], or [`Error::Environment`] that
-/// names `MASTER_ADDR`); no store of the job was found ([`Error::Missing`]), or one that has another token
-/// ([`Error::TokenDiffers`]).
+/// - [`Error::Listen`], or [`Error::Environment`] that names `MASTER_ADDR`: rank 0 can listen at none of the
+///   endpoint's addresses.
+/// - [`Error::Missing`]: no store of the job was found.
+/// - [`Error::TokenDiffers`]: the only store that was found has another token.
 pub fn establish_store(
     worker: &WorkerEnv,
     access: &Access,
@@ -46,8 +47,7 @@ pub fn establish_store(
 fn serve(endpoint: &Endpoint, world_size: usize, access: &Access) -> Result<(Server, SocketAddr), Error> {
     let mut first = None;
     for address in endpoint.addresses() {
-        // Without a token nothing listens beyond loopback: then a name that is an alias of it serves this
-        // host only.
+        // Without a token nothing listens beyond loopback, so an alias of loopback serves this host only.
         let listen_at = if access.token.is_some() { endpoint.listen_address(*address) } else { *address };
         match Server::start(listen_at, world_size, access) {
             Ok(server) => {
@@ -63,8 +63,7 @@ fn serve(endpoint: &Endpoint, world_size: usize, access: &Access) -> Result<(Ser
     Err(first.unwrap_or_else(|| Error::environment(MASTER_ADDR, "has no address")))
 }
 
-/// Keeps the job's name in the store, for ranks that ask there. Gives the address with the port that the
-/// store really has.
+/// Keeps the job's name in the store, for ranks that query it. Returns the address with the actual port.
 fn announce(
     endpoint: &Endpoint,
     mut address: SocketAddr,
@@ -80,7 +79,7 @@ fn announce(
     Ok(address)
 }
 
-/// Why rank 0 cannot listen at an address. Only a bind tells whether an address is this host's.
+/// Explains why rank 0 cannot listen at an address. Only a bind shows if the address belongs to this host.
 fn explain(endpoint: &Endpoint, address: SocketAddr, error: Error) -> Error {
     if !matches!(error, Error::Listen { .. }) {
         return error;
@@ -112,7 +111,7 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
                     log::debug!("found the store at {address}");
                     return Ok(*address);
                 }
-                // Nobody listens there yet, or another program or job.
+                // Nothing listens there yet, or another program or job does.
                 Ok(_) => {}
                 Err(HandshakeError::Broken(cause)) if is_out_of_files(&cause) => {
                     return Err(Error::io(format!("cannot ask for the store at {address}"), cause));
@@ -120,7 +119,7 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
                 Err(HandshakeError::Broken(cause)) if is_loopback_down(address.ip(), &cause) => {
                     return Err(Error::LoopbackDown { address: address.ip() });
                 }
-                // It may be another job's, too.
+                // The listener may also belong to another job.
                 Err(error) => {
                     let reason = error.token_rejection();
                     let differs = reason.map(|reason| Error::TokenDiffers { address: *address, reason });

@@ -1,7 +1,6 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
-//!
-//! Keys are fixed here, so that the seeds reach behind the handshake and a finding can be repeated.
+//! The decoders of this crate that read bytes from outside, for `fuzz/`. They exist only in tests and with
+//! the feature `fuzzing`, and are not part of the public API. Keys are fixed, so that seeds get past the
+//! handshake and findings can be reproduced.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,13 +16,13 @@ use crate::store::wire::{self, Reply, Request};
 const INITIATOR_KEY: &[u8; 32] = b"the caller's key, always the sam";
 const RESPONDER_KEY: &[u8; 32] = b"the listener's key, as always...";
 
-/// Takes any bytes without a panic, whatever it makes of them.
+/// A decoder that takes any bytes without a panic.
 pub type Decoder = fn(&[u8]);
 
-/// A target's name, the name of a seed, and the seed's bytes.
+/// Name of a target, name of a seed, and the seed's bytes.
 pub type Seed = (&'static str, &'static str, Vec<u8>);
 
-/// What a target is called, and its decoder.
+/// Names of the targets, and their decoders.
 pub const TARGETS: &[(&str, Decoder)] = &[
     ("store_request", store_request),
     ("store_reply", store_reply),
@@ -31,7 +30,7 @@ pub const TARGETS: &[(&str, Decoder)] = &[
     ("handshake_initiator", handshake_initiator),
 ];
 
-/// What the store reads from a rank.
+/// Decodes the messages that the store reads from a rank.
 pub fn store_request(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(request) = wire::read::<Request>(&mut rest) {
@@ -41,7 +40,7 @@ pub fn store_request(bytes: &[u8]) {
     }
 }
 
-/// What a rank reads from the store.
+/// Decodes the messages that a rank reads from the store.
 pub fn store_reply(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(reply) = wire::read::<Reply>(&mut rest) {
@@ -51,7 +50,7 @@ pub fn store_reply(bytes: &[u8]) {
     }
 }
 
-/// The handshake's responder.
+/// Runs the handshake's responder.
 pub fn handshake_responder(bytes: &[u8]) {
     let protocol = Protocol::Data;
     if let Ok(peer) = respond_with(&mut Canned(bytes), &access(), protocol, Some(RESPONDER_KEY)) {
@@ -59,21 +58,21 @@ pub fn handshake_responder(bytes: &[u8]) {
     }
 }
 
-/// The handshake's initiator, with a token and without.
+/// Runs the handshake's initiator, with a token and without.
 pub fn handshake_initiator(bytes: &[u8]) {
     for access in [access(), Access::default()] {
         let _ = initiate_with(&mut Canned(bytes), &access, Protocol::Data, b"rank", Some(INITIATOR_KEY));
     }
 }
 
-/// The identity that a responder without a token reads; `None` if it rejects the bytes.
+/// Returns the identity that a responder without a token reads; `None` if it rejects the bytes.
 pub fn identity(bytes: &[u8], protocol: Protocol) -> Option<Vec<u8>> {
     respond_with(&mut Canned(bytes), &Access::default(), protocol, None).ok().map(|peer| peer.identity)
 }
 
-/// The responder's session of a handshake that is always the same.
+/// Returns the responder's session of a handshake that is always the same.
 pub fn session() -> Session {
-    // The initiator's bytes are always the same, so the session needs no initiator.
+    // The initiator's bytes are recorded, so the session needs no initiator.
     static SENT: OnceLock<Vec<u8>> = OnceLock::new();
     let sent = SENT.get_or_init(|| handshake().0);
     let peer = respond_with(&mut Canned(sent), &access(), Protocol::Data, Some(RESPONDER_KEY));
@@ -86,7 +85,7 @@ fn access() -> Access {
     Access { token: Some(token), encrypt: true }
 }
 
-/// A stream from which the given bytes are read, and which ignores what is written.
+/// A stream that reads the given bytes and ignores writes.
 pub struct Canned<'a>(pub &'a [u8]);
 
 impl Read for Canned<'_> {
@@ -105,7 +104,7 @@ impl Write for Canned<'_> {
     }
 }
 
-/// A stream that keeps what is read from it and written to it.
+/// A stream that records the bytes that are read from it and written to it.
 struct Recorded {
     stream: UnixStream,
     received: Vec<u8>,
@@ -132,7 +131,7 @@ impl Write for Recorded {
     }
 }
 
-/// One handshake: the initiator's bytes, the responder's bytes, and the initiator's session.
+/// Runs one handshake. Returns the initiator's bytes, the responder's bytes, and the initiator's session.
 pub fn handshake() -> (Vec<u8>, Vec<u8>, Session) {
     let (theirs, mut ours) = UnixStream::pair().expect("the system has sockets");
     let initiating = std::thread::spawn(move || {
@@ -158,7 +157,7 @@ fn framed(messages: &[impl serde::Serialize]) -> Vec<u8> {
     bytes
 }
 
-/// Good bytes for every target, under the names of their files.
+/// Returns valid bytes for every target, with their file names.
 pub fn seeds() -> Vec<Seed> {
     let error = || crate::Error::Timeout {
         rank: Rank(1),

@@ -1,7 +1,6 @@
 //! The network interface and address that a worker advertises to its peers.
 //!
-//! Unless the user names an interface it is the one that routes to rank 0's store: the connection to it has
-//! shown that it works.
+//! By default it is the interface that routes to rank 0's store, since that connection works.
 
 use std::fmt;
 use std::net::{IpAddr, TcpListener};
@@ -16,19 +15,18 @@ use kolo_schedule::Rank;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     name: String,
-    /// In the order of the operating system; at least one.
+    /// In the operating system's order; at least one.
     addresses: Vec<IpAddr>,
-    /// Whether it has a carrier, as a bridge without members has not.
+    /// True if the interface has a carrier; a bridge without members has none.
     up: bool,
 }
 
 impl Interface {
-    /// The interface of that name, `eth0` for example.
+    /// Returns the interface of that name, `eth0` for example.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`], for `KOLO_IFACE`, if there is none of that name; it lists those that there
-    /// are.
+    /// [`Error::Environment`] for `KOLO_IFACE`, if there is none of that name; it lists the existing ones.
     pub fn named(name: &str) -> Result<Interface, Error> {
         let all = all().map_err(|cause| Error::system("cannot list the network interfaces", cause))?;
         let names = || all.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -37,20 +35,19 @@ impl Interface {
         all.iter().find(|interface| interface.name == name).cloned().ok_or_else(unknown)
     }
 
-    /// Its address of the same family as `like`, for peers are known to speak that one; else its first.
+    /// Returns its first address of `like`'s family, which peers are known to support, else its first.
     fn address(&self, like: IpAddr) -> IpAddr {
         let same = self.addresses.iter().find(|address| address.is_ipv4() == like.is_ipv4());
-        // There is at least one.
         same.or(self.addresses.first()).copied().unwrap_or(like)
     }
 }
 
-/// All interfaces that have an address at which peers can be served, each once.
+/// Returns the interfaces that have an address at which peers can reach them, each once.
 fn all() -> std::io::Result<Vec<Interface>> {
     let mut found: Vec<Interface> = Vec::new();
     for interface in get_if_addrs()? {
         let ip = interface.ip();
-        // A link-local address means something else on every host.
+        // A link-local address has another meaning on every host.
         if matches!(&interface.addr, IfAddr::V6(v6) if v6.ip.is_unicast_link_local()) {
             continue;
         }
@@ -79,16 +76,16 @@ impl fmt::Display for AdvertisedAddress {
 }
 
 impl AdvertisedAddress {
-    /// An address of the interface that the user has named, else `local`, this end of the connection to the
-    /// store.
+    /// Chooses an address of the interface that the user named, else `local`, this end of the connection to
+    /// the store.
     ///
-    /// If the name of the store's host is an alias of loopback, `local` is of no use to other hosts: then the
-    /// first interface that leads out of this host is taken.
+    /// If the store's host name is an alias of loopback, other hosts cannot reach `local`. The choice is
+    /// then the first interface that leads out of this host.
     pub fn choose(named: Option<&Interface>, local: IpAddr, endpoint: &Endpoint) -> AdvertisedAddress {
         if let Some(interface) = named {
             return AdvertisedAddress { name: interface.name.clone(), address: interface.address(local) };
         }
-        // Only errors and the log need the names; not to know them is no reason to fail.
+        // Only errors and the log need the names, so a failure to list them is not an error.
         let known = all().unwrap_or_default();
         let outside = |interface: &&Interface| interface.addresses.iter().all(|ip| !ip.is_loopback());
         let outward = known.iter().filter(outside).find(|interface| interface.up);
@@ -104,7 +101,7 @@ impl AdvertisedAddress {
         }
     }
 
-    /// The address.
+    /// Returns the IP address.
     pub fn ip(&self) -> IpAddr {
         self.address
     }

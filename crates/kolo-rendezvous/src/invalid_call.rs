@@ -1,66 +1,66 @@
-//! Calls of collectives that are wrong whatever the other ranks call.
+//! Calls of collectives that are wrong independent of the other ranks' calls.
 
 use serde::{Deserialize, Serialize};
 
 use kolo_schedule::Rank;
 
-/// Why a call is wrong by itself. Nothing has been sent, so no other rank is harmed. Ranks are those of the
-/// group.
+/// A reason why a call is wrong by itself. Nothing has been sent, so no other rank is affected. Ranks are
+/// those of the group.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum InvalidCall {
-    /// An exchange receives into elements that it sends.
+    /// An exchange receives into elements that it also sends.
     #[error("elements {start} to {end} of {rank}'s buffer are both sent and received into by one exchange")]
     Overlap {
         /// The calling rank.
         rank: Rank,
-        /// The first such element.
+        /// First such element.
         start: usize,
-        /// One behind the last of the first such elements.
+        /// End (exclusive) of the first run of such elements.
         end: usize,
     },
     /// The root is no rank of the group.
     #[error("{operation} with root {root}, but the group has {world} ranks")]
     Root {
-        /// The operation's name.
+        /// Name of the operation.
         operation: String,
-        /// The root that was asked for.
+        /// Requested root.
         root: Rank,
         /// Number of ranks in the group.
         world: usize,
     },
-    /// A buffer does not divide into one chunk for each rank.
+    /// A buffer cannot be divided into one chunk for each rank.
     #[error("{elements} elements on {rank} do not divide into {world} equal chunks")]
     UnequalChunks {
         /// The calling rank.
         rank: Rank,
-        /// Elements of its buffer.
+        /// Elements of the rank's buffer.
         elements: usize,
         /// Number of ranks in the group.
         world: usize,
     },
-    /// There is not one chunk for each rank.
+    /// The number of chunks differs from the number of ranks.
     #[error("{chunks} chunks for a group of {world} ranks")]
     ChunkCount {
-        /// Number of chunks that were given.
+        /// Number of chunks passed.
         chunks: usize,
         /// Number of ranks in the group.
         world: usize,
     },
-    /// The chunks do not make up the buffer.
+    /// The lengths of the chunks do not add up to the buffer's.
     #[error("chunks of {sum} elements in all, but {elements} elements on {rank}")]
     ChunkLengths {
         /// The calling rank.
         rank: Rank,
-        /// Elements of all chunks together.
+        /// Elements of all chunks.
         sum: usize,
         /// Elements of the buffer.
         elements: usize,
     },
-    /// A sum in tree order is over other ranks than the group's.
+    /// The contributions to a sum in tree order do not match the group's ranks.
     #[error("contributions of {given} ranks in a group of {world}")]
     Contributors {
-        /// Number of ranks that the contributions are of.
+        /// Number of ranks with contributions.
         given: usize,
         /// Number of ranks in the group.
         world: usize,
@@ -70,30 +70,30 @@ pub enum InvalidCall {
     Parts {
         /// The calling rank.
         rank: Rank,
-        /// Elements of its buffer.
+        /// Elements of the rank's buffer.
         elements: usize,
-        /// The rank's number of parts.
+        /// Number of parts of the rank.
         parts: usize,
         /// Elements of one part.
         len: usize,
     },
-    /// An all-to-all does not say for each rank how much it sends and receives.
+    /// An all-to-all lacks a count of sent and received elements for each rank.
     #[error("all_to_all needs a count for each of the {world} ranks")]
     Counts {
         /// Number of ranks in the group.
         world: usize,
     },
-    /// What an all-to-all sends and receives does not make up the buffer.
+    /// The elements that an all-to-all sends and receives do not add up to the buffer's length.
     #[error("{sum} elements sent and received, but {elements} elements on {rank}")]
     CountSum {
         /// The calling rank.
         rank: Rank,
-        /// Elements sent and received, all together.
+        /// Elements sent and received in total.
         sum: usize,
         /// Elements of the buffer.
         elements: usize,
     },
-    /// A rank sends itself another number of elements than it receives from itself.
+    /// A rank sends itself a different number of elements than it receives from itself.
     #[error("{rank} sends itself {sent} elements and receives {received}")]
     OwnChunk {
         /// The calling rank.
@@ -111,7 +111,7 @@ pub enum InvalidCall {
         /// Number of ranks in the group.
         world: usize,
     },
-    /// A message goes to no other rank, or lies outside of the buffer.
+    /// A message has no other rank as its peer, or lies outside of the buffer.
     #[error(
         "a message of {len} elements from {start} on between {rank} and {peer}: there are {world} ranks and {elements} \
          elements, and nobody sends to itself"
@@ -121,35 +121,35 @@ pub enum InvalidCall {
         rank: Rank,
         /// The rank at the other end.
         peer: Rank,
-        /// Where the message begins in the buffer.
+        /// Start of the message in the buffer.
         start: usize,
-        /// Its length.
+        /// Length of the message.
         len: usize,
         /// Number of ranks in the group.
         world: usize,
         /// Elements of the buffer.
         elements: usize,
     },
-    /// A barrier's buffer has not one element.
+    /// The buffer of a barrier does not have exactly one element.
     #[error("a barrier's buffer has one element, not {elements}")]
     Barrier {
         /// Elements of the buffer.
         elements: usize,
     },
-    /// Two slices that must be of one length are not.
+    /// Two slices that must have equal lengths do not.
     #[error("{operation}: {input} elements in and {output} elements out must be equal")]
     Lengths {
-        /// The operation's name.
+        /// Name of the operation.
         operation: String,
-        /// Elements that are read.
+        /// Elements to read.
         input: usize,
-        /// Elements that are written.
+        /// Elements to write.
         output: usize,
     },
-    /// One slice must be as long as the other times the number of ranks, and is not.
+    /// One slice must be as long as the other times the number of ranks, but is not.
     #[error("{operation}: {long} elements are not {world} ranks × {short} elements")]
     LengthByRanks {
-        /// The operation's name.
+        /// Name of the operation.
         operation: String,
         /// Elements of the slice for all ranks.
         long: usize,
@@ -158,21 +158,21 @@ pub enum InvalidCall {
         /// Elements of the slice for one rank.
         short: usize,
     },
-    /// Buffers are to be read where they lie by ranks that cannot.
+    /// Ranks would have to read each other's buffers in place, but cannot.
     #[error("ranks cannot read each other's buffers where they lie over {transport}")]
     NotInPlace {
-        /// How the ranks talk.
+        /// Transport between the ranks.
         transport: String,
     },
-    /// The buffer's memory is not the group's.
+    /// The buffer's memory belongs to another group.
     #[error("the buffer belongs to another group; allocate it from this one")]
     ForeignBuffer,
-    /// More memory is asked for than can be addressed.
+    /// The requested buffer exceeds the address space.
     #[error("a buffer of {elements} elements of {size} bytes is too large")]
     BufferTooLarge {
-        /// Elements that were asked for.
+        /// Number of requested elements.
         elements: usize,
-        /// Bytes of one.
+        /// Bytes of one element.
         size: usize,
     },
 }

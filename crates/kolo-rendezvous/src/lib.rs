@@ -1,12 +1,11 @@
-//! How the workers of a job find each other, prove who they are, and notice that one has died.
+//! Rendezvous of a job's workers: they find each other, prove their identity, and detect a death.
 //!
-//! A launcher tells each worker who it is in environment variables ([`env`](mod@env)). Rank 0 serves a small
-//! key-value [`store`] at the address that they name; the others find it ([`establish_store`]) and exchange
-//! through it what each must know of the others. Every connection between the job's processes begins with a
-//! handshake ([`secure`]). [`Liveness`] latches the first failure of a group and wakes whoever waits. This
-//! crate never sees a collective or a buffer. kolo-schedule stands below it (for
-//! [`Rank`](kolo_schedule::Rank)); kolo-comm, which forms groups, and kolo-elastic, which says who takes
-//! part, stand above.
+//! A launcher passes each worker its rank in environment variables ([`env`](mod@env)). Rank 0 serves a small
+//! key-value [`store`] at the address in these variables; the other ranks find it ([`establish_store`]) and
+//! exchange connection data through it. Every connection between the job's processes begins with a handshake
+//! ([`secure`]). [`Liveness`] latches the first failure of a group and wakes all waiting threads. This crate
+//! knows no collectives and no buffers. It depends on kolo-schedule (for [`Rank`](kolo_schedule::Rank)).
+//! kolo-comm, which forms groups, and kolo-elastic, which manages membership, depend on it.
 //!
 //! Two workers, here threads, meet at the store and exchange a value:
 //!

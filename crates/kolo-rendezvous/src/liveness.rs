@@ -1,8 +1,7 @@
-//! Which ranks are still there, and whom each waits for.
+//! Liveness of a group's ranks, and the rank that each waits for.
 //!
-//! A group has one [`Liveness`]: a failure is latched there, and every wait is woken from there. The first
-//! failure counts: whatever goes wrong afterwards is a consequence, and every later call of the group reports
-//! the first one again.
+//! A group has one [`Liveness`], which latches a failure and wakes every wait. The first failure counts:
+//! later ones are consequences, and every later call of the group reports the first one again.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,24 +12,24 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::Error;
 use kolo_schedule::Rank;
 
-/// Wakes one sleeping wait; false if nothing will ever sleep there again.
+/// Callback that wakes one sleeping wait; returns false if nothing will ever sleep there again.
 pub type Waker = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// What a group knows of its ranks, shared by its waits and by its failure detector.
+/// The state of a group's ranks, shared by its waits and by its failure detector.
 pub struct Liveness {
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
     has_failed: Condvar,
     left: Vec<AtomicBool>,
-    /// Whom each rank of this process waits for, plus one; 0 when it does not wait.
+    /// For each rank of this process, the rank that it waits for plus one, or 0.
     waiting: Vec<AtomicUsize>,
-    /// For how long each rank of this process has waited for each other, in nanoseconds.
+    /// Nanoseconds that each rank of this process has waited for each other rank.
     waited: Vec<OnceLock<Box<[AtomicU64]>>>,
     wakers: Mutex<Vec<Waker>>,
 }
 
 impl Liveness {
-    /// A group of `world` ranks, all of them there.
+    /// Creates the state of a group of `world` ranks, all of them present.
     pub fn new(world: usize) -> Self {
         Liveness {
             failed: AtomicBool::new(false),
@@ -43,12 +42,12 @@ impl Liveness {
         }
     }
 
-    /// Registers what wakes one sleeping wait when a rank fails or leaves.
+    /// Registers a callback that wakes one sleeping wait when a rank fails or leaves.
     pub fn register_waker(&self, waker: Waker) {
         self.wakers.lock().push(waker);
     }
 
-    /// Latches a failure and wakes every wait. Gives the failure that counts: the first one.
+    /// Latches a failure and wakes every wait. Returns the first failure, which is the one that counts.
     pub fn fail(&self, error: Error) -> Error {
         let first = self.failure.lock().get_or_insert(error).clone();
         self.failed.store(true, Ordering::SeqCst);
@@ -57,7 +56,7 @@ impl Liveness {
         first
     }
 
-    /// Notes that a rank has left in good order.
+    /// Records that a rank has left in good order.
     pub fn leave(&self, rank: Rank) {
         if let Some(left) = self.left.get(rank.0) {
             left.store(true, Ordering::SeqCst);
@@ -65,51 +64,51 @@ impl Liveness {
         self.wake();
     }
 
-    /// Whether a rank has left in good order.
+    /// Returns true if a rank has left in good order.
     pub fn has_left(&self, rank: Rank) -> bool {
         self.left.get(rank.0).is_some_and(|left| left.load(Ordering::SeqCst))
     }
 
-    /// The group's failure, if it has failed.
+    /// Returns the group's failure, if it has failed.
     #[inline]
     pub fn failure(&self) -> Option<Error> {
         if self.failed.load(Ordering::SeqCst) { self.failure.lock().clone() } else { None }
     }
 
-    /// The group's failure, as soon as it has failed; `None` if it has not within `timeout`.
+    /// Waits for the group's failure; returns `None` after `timeout`.
     pub fn wait_for_failure(&self, timeout: Duration) -> Option<Error> {
         let mut failure = self.failure.lock();
         self.has_failed.wait_while_for(&mut failure, |failure| failure.is_none(), timeout);
         failure.clone()
     }
 
-    /// Why a connection broke: the group's failure if it is known or becomes so within a second, else `error`
-    /// itself.
+    /// Returns the reason for a broken connection: the group's failure, if known within a second, or
+    /// `error`.
     pub fn failure_or(&self, error: Error) -> Error {
         self.wait_for_failure(Duration::from_secs(1)).unwrap_or(error)
     }
 
-    /// Whom `rank` waits for at this moment, if it is a rank of this process.
+    /// Returns the rank that `rank` waits for at this moment, if `rank` belongs to this process.
     pub fn waiting_for(&self, rank: Rank) -> Option<Rank> {
         self.waiting[rank.0].load(Ordering::SeqCst).checked_sub(1).map(Rank)
     }
 
-    /// Notes that `here`, a rank of this process, waits for `peer`, until the guard is dropped. Both are
-    /// ranks of the job. A wait that ends after `deadline` stays noted, as evidence against `peer`.
+    /// Records that `here`, a rank of this process, waits for `peer`, until the guard is dropped. Both are
+    /// ranks of the job. A wait that ends after `deadline` stays recorded, as evidence against `peer`.
     pub fn begin_wait(&self, here: Rank, peer: Rank, deadline: Instant) -> WaitGuard<'_> {
         let note = &self.waiting[here.0];
         note.store(peer.0 + 1, Ordering::SeqCst);
         WaitGuard { note, deadline, began: Instant::now(), waited: &self.waits_of(here)[peer.0] }
     }
 
-    /// For how long `here`, a rank of this process, has slept until `peer` sent or took something; both of
-    /// the job.
+    /// Returns the time that `here`, a rank of this process, has slept until `peer` sent or took data. Both
+    /// are ranks of the job.
     pub fn waited(&self, here: Rank, peer: Rank) -> Duration {
         Duration::from_nanos(self.waits_of(here)[peer.0].load(Ordering::Relaxed))
     }
 
-    /// The times that a rank of this process has waited, allocated when they are first needed: most ranks are
-    /// another process's.
+    /// Returns the times that a rank of this process has waited. They are allocated on first use, since most
+    /// ranks belong to other processes.
     fn waits_of(&self, here: Rank) -> &[AtomicU64] {
         self.waited[here.0].get_or_init(|| (0..self.waited.len()).map(|_| AtomicU64::new(0)).collect())
     }
@@ -119,12 +118,12 @@ impl Liveness {
     }
 }
 
-/// The rank that holds the others up, at the end of the chain of waits that begins with `blamed`: a rank that
-/// waits for another only passes the blame on. `waiting` says whom a rank waits for, as far as is known, in a
-/// group of `world` ranks; a rank that does not answer does not wait.
+/// Returns the rank that delays the others: the end of the chain of waits that begins with `blamed`. A rank
+/// that waits for another one only passes on the blame. `waiting` returns the rank that a rank waits for, if
+/// known, in a group of `world` ranks; a rank that does not answer does not wait.
 pub fn culprit(blamed: Rank, world: usize, waiting: impl Fn(Rank) -> Option<Rank>) -> Rank {
     let mut culprit = blamed;
-    // A chain longer than the group is a circle; then no rank is more to blame than another.
+    // A chain longer than the group is a circle, in which no rank is more to blame than another.
     for _ in 0..world {
         match waiting(culprit) {
             Some(next) => culprit = next,
@@ -147,7 +146,7 @@ impl Drop for WaitGuard<'_> {
         let now = Instant::now();
         let nanos = now.saturating_duration_since(self.began).as_nanos();
         self.waited.fetch_add(u64::try_from(nanos).unwrap_or(u64::MAX), Ordering::Relaxed);
-        // A wait that ran out of time is evidence against the one waited for: it stays.
+        // A wait past its deadline stays recorded, as evidence against the peer.
         if now < self.deadline {
             self.note.store(0, Ordering::SeqCst);
         }

@@ -1,13 +1,13 @@
-//! What a process waits for, told now and then while it waits: silence looks like a hang.
+//! Notices about long waits: a silent process looks like a hang.
 
 use std::time::{Duration, Instant};
 
-/// The first notice comes after so long; then each after twice the pause of the one before.
+/// Time until the first notice. Each later pause is twice as long as the one before.
 const FIRST: Duration = Duration::from_secs(5);
-/// The longest pause between two notices.
+/// Maximum pause between two notices.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// When to tell what a process waits for.
+/// Schedule of the notices about one wait.
 #[derive(Debug)]
 pub struct WaitNotice {
     began: Instant,
@@ -22,12 +22,12 @@ impl Default for WaitNotice {
 }
 
 impl WaitNotice {
-    /// A wait that begins now.
+    /// Starts a wait now.
     pub fn new() -> WaitNotice {
         WaitNotice { began: Instant::now(), next: FIRST, pause: FIRST }
     }
 
-    /// For how long the wait has lasted, in whole seconds, where it is time for a notice.
+    /// Returns the duration of the wait in whole seconds, if a notice is due.
     pub fn due(&mut self) -> Option<Duration> {
         self.due_after(self.began.elapsed())
     }

@@ -1,4 +1,4 @@
-//! Where rank 0 serves the store, and the other ranks look for it.
+//! The endpoint at which rank 0 serves the store and the other ranks look for it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -7,10 +7,10 @@ use super::variables::Variables;
 use super::{Launcher, MASTER_ADDR, MASTER_PORT, ports};
 use crate::error::Error;
 
-/// Where rank 0 serves the store: `MASTER_ADDR` and `MASTER_PORT`, or what takes their place.
+/// Addresses at which rank 0 may serve the store: `MASTER_ADDR` and `MASTER_PORT`, or their substitutes.
 ///
-/// There may be several addresses: a name can have several, and of derived ports some may be taken. Rank 0
-/// serves at the first at which it can listen; the others look for it at one after another.
+/// There may be several addresses: a name can resolve to several, and some of the derived ports may be
+/// taken. Rank 0 serves at the first address at which it can listen; the other ranks try one after another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     host: String,
@@ -19,7 +19,7 @@ pub struct Endpoint {
 }
 
 impl From<SocketAddr> for Endpoint {
-    /// An endpoint of this address only.
+    /// Creates an endpoint with this address only.
     fn from(address: SocketAddr) -> Endpoint {
         Endpoint { host: address.ip().to_string(), addresses: vec![address], job: None }
     }
@@ -33,13 +33,12 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// The addresses of `host`, a name or an address, at these ports; `job` tells the job from others that
-    /// might use them.
+    /// Returns the addresses of `host`, a name or an address, at these ports. `job` distinguishes the job
+    /// from others that might use the same addresses.
     ///
     /// # Errors
     ///
-    /// The name has no address. The text is the rest of a sentence, which the caller begins with who has
-    /// given the name.
+    /// The name has no address. The message is the rest of a sentence, after the source of the name.
     fn resolve(host: &str, ports: &[u16], job: Option<String>) -> Result<Endpoint, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let unknown = |cause: &str| format!("`{host}`, which does not resolve ({cause})");
@@ -52,7 +51,7 @@ impl Endpoint {
         for port in ports {
             for mut address in found.iter().copied() {
                 address.set_port(*port);
-                // A host table may have a name twice.
+                // A host table may list a name twice.
                 if !addresses.contains(&address) {
                     addresses.push(address);
                 }
@@ -61,35 +60,34 @@ impl Endpoint {
         Ok(Endpoint { host: bare.into(), addresses, job })
     }
 
-    /// The addresses of `host` at a port that is derived from the job's name, and another one than `except`.
+    /// Returns the addresses of `host` at a port that is derived from the job's name, other than `except`.
     ///
     /// # Errors
     ///
-    /// The name has no address. The text is the rest of a sentence, which the caller begins with who has
-    /// given the name.
+    /// The name has no address. The message is the rest of a sentence, after the source of the name.
     pub fn derived(host: &str, job: &str, except: u16) -> Result<Endpoint, String> {
         let port = ports::of_job(job).into_iter().find(|port| *port != except).unwrap_or(except);
         Self::resolve(host, &[port], None)
     }
 
-    /// The addresses, in the order in which all ranks try them; at least one.
+    /// Returns the addresses in the order in which all ranks try them; at least one.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// The job's name, which tells its store from another job's at the same address; `None` where a user
-    /// chose the port.
+    /// Returns the job's name, which distinguishes its store from another job's store at the same address.
+    /// `None` if the user chose the port.
     pub(crate) fn job(&self) -> Option<&str> {
         self.job.as_deref()
     }
 
-    /// Whether the host table maps a machine's own name to its loopback, as Debian's does (127.0.1.1): no
-    /// other machine can reach it there.
+    /// Returns true if the host table maps the machine's own name to its loopback, as Debian's does
+    /// (127.0.1.1). Other machines cannot reach it there.
     pub(crate) fn is_loopback_alias(&self, ip: IpAddr) -> bool {
         ip.is_loopback() && self.host.parse::<IpAddr>().is_err() && !self.host.contains("localhost")
     }
 
-    /// Where rank 0 listens to be found at `address`: everywhere, if the name is a loopback alias.
+    /// Returns the address at which rank 0 listens for `address`: all interfaces for a loopback alias.
     pub fn listen_address(&self, address: SocketAddr) -> SocketAddr {
         match address.ip() {
             IpAddr::V4(ip) if self.is_loopback_alias(ip.into()) => {
@@ -102,13 +100,13 @@ impl Endpoint {
         }
     }
 
-    /// The host, as the user or the launcher has named it.
+    /// Returns the host as the user or the launcher named it.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 }
 
-/// Reads the endpoint from what the user has set, then from what the launcher says.
+/// Reads the endpoint from the user's variables, then from the launcher's.
 pub(super) fn read(
     variables: &Variables,
     launcher: &dyn Launcher,

@@ -1,8 +1,8 @@
-//! The environment variables by which a launcher tells a worker who it is.
+//! Environment variables in which a launcher passes a worker its rank and the job's address.
 //!
-//! Kolo's own names are torchrun's, so that `torchrun` can start Kolo's workers and `kolo launch` can start
-//! PyTorch's. Each other launcher is one file and one line of [`LAUNCHERS`]. A process that no launcher has
-//! started is a job of its own: world size 1.
+//! Kolo uses torchrun's names, so that `torchrun` can start Kolo's workers and `kolo launch` can start
+//! PyTorch's. Each other launcher is one file and one line of [`LAUNCHERS`]. A process that no launcher
+//! started is a job by itself: world size 1.
 
 mod endpoint;
 mod launchers;
@@ -17,11 +17,11 @@ use crate::error::Error;
 use kolo_schedule::Rank;
 use launchers::{Origin, detect};
 
-/// This worker's rank in the job, `0 ≤ RANK < WORLD_SIZE`.
+/// Rank of this worker in the job, `0 ≤ RANK < WORLD_SIZE`.
 pub const RANK: &str = "RANK";
 /// Number of workers in the job.
 pub const WORLD_SIZE: &str = "WORLD_SIZE";
-/// This worker's rank among those of its node.
+/// Rank of this worker among those of its node.
 pub const LOCAL_RANK: &str = "LOCAL_RANK";
 /// Number of workers on this node.
 pub const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
@@ -33,61 +33,60 @@ pub const MASTER_ADDR: &str = "MASTER_ADDR";
 pub const MASTER_PORT: &str = "MASTER_PORT";
 /// Name of the job, the same for all its workers.
 pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
-/// File into which a failing worker writes its error, for the launcher to show.
+/// File into which a failing worker writes its error, for the launcher to print.
 pub const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
-/// `native` or `mpi`: what does the work of the collectives. Default `native`.
+/// `native` or `mpi`: the engine that runs the collectives. Default `native`.
 pub const BACKEND: &str = "KOLO_BACKEND";
 /// `shm` or `tcp`: overrides the choice of transport.
 pub const TRANSPORT: &str = "KOLO_TRANSPORT";
-/// Name of an algorithm: overrides the choice, for the operations that it does.
+/// Name of an algorithm: overrides the choice for the operations that the algorithm supports.
 pub const ALGORITHM: &str = "KOLO_ALGORITHM";
 /// The job's token, which lets a worker in; at least 16 characters.
 pub const TOKEN: &str = "KOLO_TOKEN";
-/// A file that holds the job's token.
+/// File that holds the job's token.
 pub const TOKEN_FILE: &str = "KOLO_TOKEN_FILE";
-/// `1` encrypts what travels between hosts; needs a token. Default 0.
+/// `1` encrypts traffic between hosts; needs a token. Default 0.
 pub const ENCRYPT: &str = "KOLO_ENCRYPT";
-/// TCP connections between two workers, from 1 to 64. Default 1.
+/// Number of TCP connections between two workers, from 1 to 64. Default 1.
 pub const STREAMS: &str = "KOLO_STREAMS";
-/// Congestion control of TCP connections between hosts, by its name in the kernel, or `system` for the
-/// system's own choice. Default `cubic`.
+/// Congestion control of TCP connections between hosts, by its name in the kernel. `system` leaves the
+/// choice to the system. Default `cubic`.
 pub const TCP_CONGESTION: &str = "KOLO_TCP_CONGESTION";
-/// Microseconds for which messages over TCP count as under way: distance, for trials on one host. Default 0.
+/// Artificial latency of TCP messages in microseconds: simulates distance on one host. Default 0.
 pub const TCP_DELAY_US: &str = "KOLO_TCP_DELAY_US";
-/// Name of this worker's node; workers of one name share memory. By default those on one host do.
+/// Name of this worker's node; workers of one name share memory. By default, the workers of one host do.
 pub const NODE: &str = "KOLO_NODE";
 /// Seconds that a worker waits for others, at the rendezvous and in a collective. Default: 300 to arrive; in
 /// a collective 20 times the longest one so far, at least 120; in elastic jobs 10 times, at least 15.
 pub const TIMEOUT: &str = "KOLO_TIMEOUT";
-/// Whole seconds for which a host may be unreachable before its connections to the store break, and its ranks
+/// Whole seconds for which a host may be unreachable before its connections to the store break and its ranks
 /// count as dead. Default 8.
 pub const HOST_TIMEOUT: &str = "KOLO_HOST_TIMEOUT";
-/// `1` in a process that is a summation server of its job: it has no shards, and adds for those that have.
-/// Default 0.
+/// `1` makes this process a summation server: it has no shards and adds for the workers. Default 0.
 pub const SERVER: &str = "KOLO_SERVER";
-/// Number of summation servers in the job, which [`WORLD_SIZE`] counts as well. Default 0.
+/// Number of summation servers in the job, which [`WORLD_SIZE`] includes. Default 0.
 pub const SERVERS: &str = "KOLO_SERVERS";
-/// Number of workers, without servers, that the job may have at most, where nodes may come and go: as many
-/// shards give work to all of them. Set by `kolo launch`.
+/// Maximum number of workers of the job, without servers, if nodes may come and go. This many shards are
+/// enough to give every worker some. `kolo launch` sets it.
 pub const MOST_WORKERS: &str = "KOLO_MOST_WORKERS";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";
 
-/// What a worker knows of its job before it has met the others.
+/// A worker's view of its job before it connects to the other workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnv {
-    /// This worker's rank in the job.
+    /// Rank of this worker in the job.
     pub rank: Rank,
     /// Number of workers in the job.
     pub world_size: usize,
-    /// This worker's rank among those of its host.
+    /// Rank of this worker among those of its host.
     pub local_rank: usize,
-    /// Where rank 0 serves the store.
+    /// Endpoint at which rank 0 serves the store.
     pub endpoint: Endpoint,
 }
 
-/// Whether some launcher has started this process as a worker; then [`WorkerEnv::from_env`] gives its rank,
-/// or says what is wrong with the launcher's variables, or that it is a launcher that Kolo does not know.
+/// Returns true if some launcher started this process as a worker. [`WorkerEnv::from_env`] then returns its
+/// rank, or an error if the launcher's variables are wrong or Kolo does not know the launcher.
 pub fn is_worker() -> bool {
     !matches!(detect(&Variables(&process_variable)), Origin::Nobody)
 }
@@ -96,9 +95,9 @@ fn process_variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// This worker's rank and the number of workers, as its launcher says them; `None` when no launcher has
-/// started this process, or one that Kolo does not know: MPI finds its ranks by itself. The variables that
-/// say where rank 0 is are not read: MPI needs no store.
+/// Returns this worker's rank and the number of workers from the launcher's variables. `None` if no
+/// launcher, or an unknown one, started this process: MPI determines its ranks itself. The variables with
+/// the address of rank 0 are not read, since MPI needs no store.
 ///
 /// # Errors
 ///
@@ -123,12 +122,12 @@ fn read_ranks(launcher: &dyn Launcher, variables: &Variables) -> Result<(Rank, u
 }
 
 impl WorkerEnv {
-    /// Reads the variables of the launcher that has started this process; `None` when there is none.
+    /// Reads the variables of the launcher that started this process; `None` if no launcher did.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another, or by
-    /// which a launcher that Kolo does not know has started this process beside others.
+    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another. It
+    /// also names the rank variable of an unknown launcher that started this process as one of several.
     pub fn from_env() -> Result<Option<WorkerEnv>, Error> {
         Self::from_variables(&Variables(&process_variable))
     }

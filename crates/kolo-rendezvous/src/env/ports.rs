@@ -1,20 +1,19 @@
-//! Ports of the store for jobs whose launcher gives none: a hash of the job's name, which all workers know.
+//! Ports of the store for jobs whose launcher passes none: a hash of the job's name, which all workers know.
 
 use crate::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
-/// The range lies below the ports that Linux (from 32768) and others give to outgoing connections.
+/// Lowest port: the range lies below the ports of outgoing connections on Linux (from 32768) and elsewhere.
 const LOWEST: u64 = 20_000;
 const COUNT: u64 = 10_000;
 
-/// Ports that a job may try. Each is taken by somebody else with some small probability; all of them never
-/// are.
+/// Number of ports that a job may try. Other programs may use some of them, hardly ever all.
 const TRIES: usize = 8;
 
-/// The ports at which a job's store may be, all different, in the order in which all its workers try them.
+/// Returns the distinct ports for a job's store, in the order in which all its workers try them.
 pub(super) fn of_job(job: &str) -> Vec<u16> {
     let seed = fnv1a(job.as_bytes());
     let mut ports = Vec::with_capacity(TRIES);
-    // Twice as many throws as wanted: more than a few of them never hit a port for the second time.
+    // Twice as many draws as ports: few of them repeat a port.
     for throw in 1..=2 * TRIES as u64 {
         let port = (LOWEST + splitmix64(seed.wrapping_add(throw).wrapping_mul(GOLDEN_GAMMA)) % COUNT) as u16;
         if ports.len() < TRIES && !ports.contains(&port) {
@@ -44,7 +43,7 @@ mod tests {
     fn jobs_spread_over_the_ports() {
         let first: std::collections::BTreeSet<_> =
             (0..1000).map(|job| of_job(&format!("mpirun {job}"))[0]).collect();
-        // 1000 throws at 10,000 places hit 952 different ones on average, with a deviation of 7.
+        // 1000 draws from 10,000 ports hit 952 different ones on average, with a standard deviation of 7.
         assert!((920..985).contains(&first.len()), "{}", first.len());
     }
 }

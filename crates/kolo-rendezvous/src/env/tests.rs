@@ -1,5 +1,4 @@
-//! What is made of each launcher's variables. The variables are the examples of the table, which real
-//! launchers have set.
+//! Tests with each launcher's variables: the examples of the table, which real launchers have set.
 
 use super::launchers::Example;
 use super::*;
@@ -51,7 +50,7 @@ fn slurm() -> Set {
     set("srun")
 }
 
-/// The set with some variables changed, and without those that become empty.
+/// Returns the set with some variables changed, and without those whose new value is empty.
 fn changed<'a>(set: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let kept = set.iter().filter(|(name, _)| !changes.iter().any(|(changed, _)| changed == name));
     kept.chain(changes.iter().filter(|(_, value)| !value.is_empty())).copied().collect()
@@ -60,7 +59,7 @@ fn changed<'a>(set: &[(&'a str, &'a str)], changes: &[(&'a str, &'a str)]) -> Ve
 #[test]
 fn no_launcher_is_no_worker_env() {
     assert_eq!(read(&[]).unwrap(), None);
-    // What users set for all their programs is no launcher.
+    // Variables that users set for all their programs are no launcher.
     assert_eq!(read(&[(MASTER_ADDR, "head"), (MASTER_PORT, "1"), (LOCAL_RANK, "0")]).unwrap(), None);
 }
 
@@ -81,7 +80,7 @@ fn earlier_launchers_win() {
     assert_eq!(launcher(&all[torchrun().len()..]), "Open MPI's mpirun");
     // srun with PMI sets PMI_RANK, too.
     assert_eq!(launcher(&changed(slurm(), &[("PMI_RANK", "5"), ("PMI_SIZE", "8")])), "srun");
-    // A job script may set WORLD_SIZE for all.
+    // A job script may set WORLD_SIZE for all programs.
     assert_eq!(launcher(&changed(slurm(), &[(WORLD_SIZE, "8")])), "srun");
 }
 
@@ -98,7 +97,7 @@ fn a_shell_of_slurm_is_a_job_of_its_own() {
     }
 }
 
-/// Each would train alone, and be the only one to believe so.
+/// Without the error, each process would train alone.
 #[test]
 fn processes_of_an_unknown_manager_are_refused_unless_there_is_one() {
     for vars in [
@@ -118,14 +117,14 @@ fn processes_of_an_unknown_manager_are_refused_unless_there_is_one() {
     }
     for alone in [
         &[("PMI_RANK", "0"), ("PMI_SIZE", "1")][..],
-        // A shell that `srun --mpi=pmix --pty bash` has started.
+        // A shell started by `srun --mpi=pmix --pty bash`.
         &[("PMIX_RANK", "0"), ("SLURM_STEP_ID", "3"), ("SLURM_STEP_NUM_TASKS", "1")],
-        // Programs that are linked against PMIx leave these.
+        // Programs that are linked against PMIx leave these variables.
         &[("PMIX_NAMESPACE", "singleton")],
     ] {
         assert_eq!(read(alone).unwrap(), None, "{alone:?}");
     }
-    // With the place by hand, as the refusal says.
+    // Rank and size set by hand, as the error message suggests.
     let by_hand = [("PMI_RANK", "1"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")];
     assert_eq!(worker_env(&by_hand).rank, Rank(1));
 }

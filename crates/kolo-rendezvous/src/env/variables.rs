@@ -1,4 +1,4 @@
-//! The environment of a worker, as a function, so that tests can bring their own.
+//! The environment of a worker as a function, so that tests can provide their own.
 
 use crate::error::Error;
 
@@ -6,22 +6,22 @@ use crate::error::Error;
 pub struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
-    /// The value of a variable, if it is set.
+    /// Returns the value of a variable, if it is set.
     pub fn get(&self, name: &str) -> Option<String> {
         (self.0)(name)
     }
 
-    /// Whether a variable is set.
+    /// Returns true if a variable is set.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// The first of these names that is set; the first of all when none is, for that is the one to ask for.
+    /// Returns the first of these names that is set, else the first of all: errors name that one.
     pub(super) fn first(&self, names: &'static [&'static str]) -> &'static str {
         names.iter().find(|name| self.has(name)).or(names.first()).copied().unwrap_or_default()
     }
 
-    /// The number in the first of these variables that is set; `None` if none is.
+    /// Returns the number in the first of these variables that is set; `None` if none is.
     pub(super) fn number_if_set(&self, names: &'static [&'static str]) -> Result<Option<usize>, Error> {
         let name = self.first(names);
         let Some(text) = self.get(name) else { return Ok(None) };
@@ -31,8 +31,8 @@ impl Variables<'_> {
         }
     }
 
-    /// The number in the first of these variables that is set. `because` are names of which one is set: the
-    /// error says so.
+    /// Returns the number in the first of these variables that is set. One of the names in `because` is set;
+    /// the error message names it.
     pub(super) fn number(
         &self,
         names: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What a job demands of those who connect, and where it may listen.
+//! A job's requirements for connections, and the addresses at which it may listen.
 
 use std::net::IpAddr;
 
@@ -6,21 +6,21 @@ use super::token::Token;
 use crate::env;
 use crate::error::Error;
 
-/// What a job demands of those who connect.
+/// A job's requirements for connections.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// The job's token; without one, everything stays on loopback.
+    /// Token of the job; without one, the job stays on loopback.
     pub token: Option<Token>,
-    /// Whether data connections stay encrypted after the handshake, which needs a token.
+    /// True if data connections stay encrypted after the handshake, which needs a token.
     pub encrypt: bool,
 }
 
 impl Access {
-    /// A job with this token, if it has one, whose data connections are encrypted or not.
+    /// Creates the requirements of a job with an optional token and optional encryption of data connections.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`]: encryption is asked for, but there is no token to make keys from.
+    /// [`Error::Environment`]: encryption needs a token to make keys from.
     pub fn new(token: Option<Token>, encrypt: bool) -> Result<Access, Error> {
         if encrypt && token.is_none() {
             let problem = format!(
@@ -38,8 +38,7 @@ impl Access {
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`]: other machines can reach the address, and there is no token to keep strangers
-    /// out.
+    /// [`Error::Environment`]: other machines can reach the address, and no token keeps strangers out.
     pub fn may_listen(&self, ip: IpAddr) -> Result<(), Error> {
         if self.token.is_some() || ip.to_canonical().is_loopback() {
             return Ok(());

@@ -1,32 +1,32 @@
-//! Opens a TCP connection, except to this very socket.
+//! TCP connections to other sockets than the connecting one.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Connects to `address` within `timeout`, for small messages that do not wait for each other.
+/// Connects to `address` within `timeout`, without delaying small messages.
 ///
 /// # Errors
 ///
-/// Nobody listens there, or the operating system refuses.
+/// Nothing listens at `address`, or the operating system refuses.
 pub fn dial(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&address, timeout)?;
     if is_to_itself(&stream) {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    // Without it small requests wait for acknowledgements; losing it costs time only.
+    // Without this, small requests wait for acknowledgments; a failure costs only time.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
 
-/// Whether a connection leads from a socket to itself. Who asks for a port of this host at which nobody
-/// listens may be given that very port as its own, and TCP then connects both ends of one socket
-/// (RFC 9293, 3.5, simultaneous open). The port would stay taken for whoever is to listen there.
+/// Returns true if a connection leads from a socket to itself. A socket that connects to an unused port of
+/// its own host may get that very port, and TCP then connects the socket to itself (RFC 9293, 3.5,
+/// simultaneous open). The port would then be taken for the process that is to listen there.
 fn is_to_itself(stream: &TcpStream) -> bool {
     matches!((stream.local_addr(), stream.peer_addr()), (Ok(here), Ok(there)) if here == there)
 }
 
-/// Whether this host's own loopback interface does not work, which no time mends.
+/// Returns true if this host's loopback interface does not work: then waiting does not help.
 pub fn is_loopback_down(address: IpAddr, cause: &io::Error) -> bool {
     use io::ErrorKind::{HostUnreachable, NetworkDown, NetworkUnreachable};
     address.to_canonical().is_loopback()
@@ -48,7 +48,7 @@ mod tests {
         let own = SocketAddrV4::try_from(getsockname(&both).unwrap()).unwrap();
         match connect(&both, &own) {
             Ok(()) => assert!(is_to_itself(&TcpStream::from(both))),
-            // Not all systems have it.
+            // Not all systems connect a socket to itself.
             Err(cause) => assert_eq!(cause, rustix::io::Errno::CONNREFUSED),
         }
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

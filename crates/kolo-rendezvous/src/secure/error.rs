@@ -1,11 +1,11 @@
-//! Why a handshake fails: the listener's reason, which it logs and sends, and the connecting side's error.
+//! Errors of a handshake: the listener's reason, which it logs and sends, and the connecting side's error.
 
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a listener rejects a connection. The discriminant is sent to the connecting side unprotected: it
-/// explains, and nothing rests on it.
+/// A reason why a listener rejects a connection. The listener sends the discriminant without protection, so
+/// it serves only as an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum RejectReason {
@@ -18,22 +18,22 @@ pub enum RejectReason {
     /// The connecting side has a token, but the job has none.
     #[error("it brings a token, but the job has none (KOLO_TOKEN, KOLO_TOKEN_FILE)")]
     TokenUnknown = b'o',
-    /// The connecting side does not know the token, or replays another's messages.
+    /// The connecting side does not know the token, or replays another side's messages.
     #[error("it does not know the job's token (KOLO_TOKEN, KOLO_TOKEN_FILE)")]
     TokenWrong = b'w',
-    /// Only one of both sides encrypts.
+    /// Only one of the two sides encrypts.
     #[error("only one of both sides encrypts; KOLO_ENCRYPT must be the same for all workers")]
     Encryption = b'e',
-    /// A data connection came to the store, or the other way round.
+    /// A data connection reached the store, or vice versa.
     #[error("it belongs to another listener")]
     Protocol = b'p',
     /// The connecting side did not complete the handshake in time.
     #[error("it did not complete the handshake in time")]
     Late = b'l',
-    /// The connection ended within the handshake.
+    /// The connection ended during the handshake.
     #[error("it ended within the handshake")]
     Ended = b'z',
-    /// There are too many handshakes at once: the oldest is dropped.
+    /// There are too many handshakes at once; the oldest is dropped.
     #[error("too many connections wait for their handshake")]
     Crowded = b'c',
 }
@@ -55,12 +55,12 @@ impl RejectReason {
         RejectReason::ALL.into_iter().find(|reason| *reason as u8 == code)
     }
 
-    /// Whether both sides have different tokens, or only one of them has one.
+    /// Returns true if the two sides have different tokens, or only one side has a token.
     pub fn is_of_token(self) -> bool {
         matches!(self, RejectReason::TokenMissing | RejectReason::TokenUnknown | RejectReason::TokenWrong)
     }
 
-    /// Whether connecting again may help.
+    /// Returns true if connecting again may help.
     fn is_transient(self) -> bool {
         matches!(self, RejectReason::Late | RejectReason::Ended | RejectReason::Crowded)
     }
@@ -75,16 +75,16 @@ impl From<io::Error> for RejectReason {
     }
 }
 
-/// Why the connecting side's handshake failed.
+/// An error of the connecting side's handshake.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
-    /// The listener has rejected this side, for this reason.
+    /// The listener rejected this side.
     #[error("this connection was refused: {0}")]
     Rejected(RejectReason),
-    /// The listener does not know the token: it is not of this job.
+    /// The listener does not know the token: it does not belong to this job.
     #[error("what answers there does not know the job's token (KOLO_TOKEN, KOLO_TOKEN_FILE)")]
     Impostor,
-    /// The listener is no listener of Kolo's, or of another version.
+    /// The listener is not Kolo's, or has another version.
     #[error("what answers there does not speak this version of Kolo's protocol")]
     Foreign,
     /// The connection broke.
@@ -93,7 +93,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// The reason for which the listener has rejected this side, where that is their tokens.
+    /// Returns the listener's reason for a rejection, if the tokens are the reason.
     pub fn token_rejection(&self) -> Option<RejectReason> {
         match self {
             HandshakeError::Rejected(reason) => Some(*reason).filter(|reason| reason.is_of_token()),
@@ -101,7 +101,7 @@ impl HandshakeError {
         }
     }
 
-    /// Whether connecting again may help.
+    /// Returns true if connecting again may help.
     pub fn is_transient(&self) -> bool {
         match self {
             HandshakeError::Rejected(reason) => reason.is_transient(),

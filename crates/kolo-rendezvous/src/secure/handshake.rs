@@ -1,4 +1,4 @@
-//! The handshake: the messages before the first byte of a connection's own.
+//! The handshake: the messages that precede a connection's payload.
 //!
 //! ```text
 //!             with a token                                    without
@@ -8,11 +8,11 @@
 //! responder   ←   "accepted", as its first record             ←   "accepted"
 //! ```
 //!
-//! Instead of its part the responder may send a [`RejectReason`]. Message 1 can be replayed by whoever
-//! recorded it, so the initiator is authenticated only by its record: that is sealed under a key that the
-//! responder's own fresh part has gone into. The opening is part of the handshake's hash, so nobody in
-//! between can change version, protocol or protection. Only by "accepted" the initiator knows that the
-//! listener has not dropped it in a crowd, and need not connect again.
+//! The responder may send a [`RejectReason`] instead of its message. An attacker who recorded message 1 can
+//! replay it, so only the initiator's record authenticates the initiator: its key depends on the responder's
+//! fresh ephemeral key. The opening is part of the handshake's hash, so nobody in between can change
+//! version, protocol or protection. Only "accepted" tells the initiator that the listener has not dropped it
+//! for too many handshakes, and that it need not connect again.
 
 use std::io::{self, Read, Write};
 
@@ -23,16 +23,16 @@ use super::error::{HandshakeError, RejectReason};
 use super::record::Session;
 use super::token::Token;
 
-/// AES-256-GCM, because `ring` runs it at several gigabytes a second on any processor with AES instructions.
+/// The Noise suite: `ring` runs AES-256-GCM at several gigabytes a second with AES instructions.
 const SUITE: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
-/// Longest message of the handshake; an identity is shorter by a record's authentication.
+/// Maximum length of a handshake message; a record's authentication takes part of an identity's share.
 const LONGEST: usize = 256;
 
-/// A message's length of 0 announces no message but one byte: this, or the reason of a rejection.
+/// Byte that means "accepted". After a length of 0 comes one byte: this one, or the reason of a rejection.
 const ACCEPTED: u8 = b'k';
 
-/// The protocol that a connection speaks after its handshake.
+/// Protocol of a connection after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Protocol {
@@ -42,15 +42,15 @@ pub enum Protocol {
     Data = b'd',
 }
 
-/// How a connection is protected.
+/// Protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Protection {
-    /// Nothing.
+    /// No protection.
     Plain = b'p',
     /// The initiator proves that it knows the token.
     Proved = b'n',
-    /// It does, and everything after is encrypted.
+    /// The initiator proves that it knows the token, and all later bytes are encrypted.
     Sealed = b'e',
 }
 
@@ -58,7 +58,7 @@ impl Access {
     fn protection(&self, protocol: Protocol) -> Protection {
         match (&self.token, protocol) {
             (None, _) => Protection::Plain,
-            // The store's messages are few, and decide who talks to whom: they are always encrypted.
+            // The store's messages are few and decide which processes connect, so they are always encrypted.
             (Some(_), Protocol::Store) => Protection::Sealed,
             (Some(_), Protocol::Data) if self.encrypt => Protection::Sealed,
             (Some(_), Protocol::Data) => Protection::Proved,
@@ -88,7 +88,7 @@ impl Opening {
         (opening.encode() == bytes).then_some(opening)
     }
 
-    /// Whether a responder that demands `demanded` goes on after this opening.
+    /// Checks that a responder that demands `demanded` continues after this opening.
     fn check(self, demanded: Opening) -> Result<(), RejectReason> {
         match (self.protection, demanded.protection) {
             _ if self.protocol != demanded.protocol => Err(RejectReason::Protocol),
@@ -100,12 +100,12 @@ impl Opening {
     }
 }
 
-/// The connecting side of the handshake. `identity` is what the responder learns of this side, at most 240
-/// bytes. Gives the session that all further bytes belong into, if the connection stays encrypted.
+/// Runs the connecting side of the handshake. `identity` is sent to the responder, at most 240 bytes.
+/// Returns the session for all further bytes, if the connection stays encrypted.
 ///
 /// # Errors
 ///
-/// The responder has rejected this side, or is none of this job, or the connection broke.
+/// The responder rejected this side or does not belong to this job, or the connection broke.
 pub fn initiate(
     stream: &mut (impl Read + Write),
     access: &Access,
@@ -115,7 +115,7 @@ pub fn initiate(
     initiate_with(stream, access, protocol, identity, None)
 }
 
-/// [`initiate`], with a key that is not fresh where a fuzz target must see the same bytes each time.
+/// Runs [`initiate`], with a fixed key if a fuzz target must see the same bytes each time.
 pub(crate) fn initiate_with(
     stream: &mut (impl Read + Write),
     access: &Access,
@@ -146,18 +146,16 @@ pub(crate) fn initiate_with(
     Ok((protection == Protection::Sealed).then_some(session))
 }
 
-/// An initiator that has proved that it knows the token, where there is one, and is not told yet that it is
-/// accepted.
+/// An initiator that has proved its knowledge of the token, if there is one, and awaits "accepted".
 pub struct Authenticated {
-    /// The initiator's own words on who it is.
+    /// Identity that the initiator sent about itself.
     pub identity: Vec<u8>,
     session: Option<Session>,
     protection: Protection,
 }
 
 impl Authenticated {
-    /// Tells the initiator that it is accepted. Gives the session that all further bytes belong into, if the
-    /// connection stays encrypted.
+    /// Sends "accepted" to the initiator. Returns the session for all further bytes, if they are encrypted.
     ///
     /// # Errors
     ///
@@ -174,23 +172,23 @@ impl Authenticated {
     }
 }
 
-/// The listening side of the handshake, up to [`Authenticated::accept`].
+/// Runs the listening side of the handshake, up to [`Authenticated::accept`].
 ///
 /// # Errors
 ///
-/// Why the initiator is rejected, which it has been told.
+/// The reason for rejecting the initiator, which has been sent to it.
 pub fn respond(
     stream: &mut (impl Read + Write),
     access: &Access,
     protocol: Protocol,
 ) -> Result<Authenticated, RejectReason> {
     respond_with(stream, access, protocol, None).inspect_err(|reason| {
-        // The initiator may be gone, or not read; it is rejected either way.
+        // The initiator may be gone or not read; it is rejected either way.
         let _ = stream.write_all(&[0, 0, *reason as u8]);
     })
 }
 
-/// [`respond`], with a key that is not fresh where a fuzz target must see the same bytes each time.
+/// Runs [`respond`], with a fixed key if a fuzz target must see the same bytes each time.
 pub(crate) fn respond_with(
     stream: &mut (impl Read + Write),
     access: &Access,
@@ -207,13 +205,13 @@ pub(crate) fn respond_with(
     let mut noise = responder(token, &opening, fixed);
     let first = read_frame(stream)?;
     noise.read_message(&first, &mut [0; LONGEST]).map_err(|_| RejectReason::TokenWrong)?;
-    // It fails only on a key of the initiator's that is none.
+    // This fails only if the initiator's key is invalid.
     let second = next_message(&mut noise).ok_or(RejectReason::Stranger)?;
     stream.write_all(&framed(&second))?;
     let mut session = session(noise).ok_or(RejectReason::Stranger)?;
     let proof = read_frame(stream)?;
     let mut identity = vec![0; LONGEST];
-    // Only now the initiator has proved that it knows the token: message 1 could have been replayed.
+    // Only this proves that the initiator knows the token: message 1 could have been replayed.
     let long = session.open(&proof, &mut identity).map_err(|_| RejectReason::TokenWrong)?;
     identity.truncate(long);
     Ok(Authenticated { identity, session: Some(session), protection })
@@ -243,7 +241,7 @@ fn responder(token: &Token, opening: &[u8; 8], fixed: Option<&[u8; 32]>) -> Hand
         .expect("the suite needs the key that is set, and no other")
 }
 
-/// The handshake's next message of this side, with an empty payload.
+/// Returns this side's next handshake message, with an empty payload.
 fn next_message(noise: &mut HandshakeState) -> Option<Vec<u8>> {
     let mut message = vec![0; LONGEST];
     let long = noise.write_message(&[], &mut message).ok()?;
@@ -262,7 +260,7 @@ fn framed(bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Bytes behind their length. A record of the session has the same form.
+/// Reads bytes with a length prefix. A record of the session has the same form.
 fn read_frame(stream: &mut impl Read) -> Result<Vec<u8>, RejectReason> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;
@@ -279,7 +277,7 @@ fn read_frame(stream: &mut impl Read) -> Result<Vec<u8>, RejectReason> {
 ///
 /// # Errors
 ///
-/// The responder's reason for a rejection; bytes that are no answer; a broken connection.
+/// The responder's reason for a rejection, an invalid answer, or a broken connection.
 fn read_answer(stream: &mut impl Read) -> Result<Option<Vec<u8>>, HandshakeError> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;

@@ -14,7 +14,7 @@ fn access(text: &str, encrypt: bool) -> Access {
 type Initiated = Result<Option<Session>, HandshakeError>;
 type Responded = Result<(Vec<u8>, Option<Session>), RejectReason>;
 
-/// Both sides of one handshake, and the bytes of the initiator.
+/// Runs both sides of one handshake. Also returns the initiator's bytes.
 fn shake_hands(
     initiator: (&Access, Protocol),
     responder: (&Access, Protocol),
@@ -61,7 +61,7 @@ impl Write for Recorder {
     }
 }
 
-/// Both ends of a session.
+/// Returns both ends of a session.
 pub fn sessions() -> (Session, Session) {
     let access = access(TEXT, true);
     let (called, answered, _) = shake_hands((&access, Protocol::Data), (&access, Protocol::Data));
@@ -101,7 +101,7 @@ fn both_sides_learn_why_not() {
     ] {
         let (called, answered, _) = shake_hands(initiator, responder);
         assert_eq!(answered.err(), Some(reason));
-        // A byte left unread can make the kernel drop the answer; a responder reads on before it closes.
+        // Unread bytes can make the kernel drop the answer; a responder reads on before it closes.
         let error = called.err().unwrap();
         let told = matches!(error, HandshakeError::Rejected(told) if told == reason);
         assert!(told || matches!(error, HandshakeError::Broken(_)), "{error}");
@@ -141,7 +141,7 @@ fn a_responder_that_does_not_know_the_token_is_an_impostor() {
     let mut theirs = theirs;
     let calling =
         std::thread::spawn(move || initiate(&mut theirs, &access(TEXT, false), Protocol::Data, b"me").err());
-    // A made-up key and tag in place of message 2.
+    // An invented key and tag in place of message 2.
     ours.write_all(&framed(&[7; 48])).unwrap();
     assert!(matches!(calling.join().unwrap(), Some(HandshakeError::Impostor)));
 }

@@ -1,5 +1,5 @@
-//! Keepalive of connections. A host that loses power or its cable says nothing, so its connections stay open
-//! until the kernel probes them.
+//! Keepalive of connections. A host that loses power or its cable sends nothing, so its connections stay
+//! open until the kernel probes them.
 
 use std::net::TcpStream;
 use std::sync::OnceLock;
@@ -11,29 +11,29 @@ use rustix::net::sockopt;
 use crate::env::HOST_TIMEOUT;
 use crate::error::Error;
 
-/// How long a host may be unreachable, if nobody has said so.
+/// Default time for which a host may be unreachable.
 const DEFAULT: Duration = Duration::from_secs(8);
-/// The kernel counts in whole seconds, and takes no more than this of them.
+/// Seconds that the kernel accepts, which counts in whole seconds.
 const BOUNDS: std::ops::RangeInclusive<u64> = 2..=32_767;
 
-/// When the kernel probes the other host.
+/// Schedule of the kernel's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probing {
-    /// How long a connection may be idle before the first probe.
+    /// Idle time of a connection before the first probe.
     idle: Duration,
-    /// The time between two probes.
+    /// Time between two probes.
     interval: Duration,
-    /// After so many without an answer the connection is broken.
+    /// Number of unanswered probes after which the connection is broken.
     probes: u32,
 }
 
-/// For data connections, which may be idle for as long as ranks compute. The store's connections notice
-/// sooner that a host has vanished; these probes keep routers from forgetting an idle connection, and find one
-/// that they have forgotten.
+/// Probes of data connections, which may be idle while ranks compute. The store's connections detect sooner
+/// that a host has vanished. These probes keep routers from forgetting an idle connection, and detect a
+/// connection that a router forgot.
 const DATA: Probing = Probing { idle: Duration::from_secs(30), interval: Duration::from_secs(10), probes: 6 };
 
 impl Probing {
-    /// Probes that break a connection to a host that has been unreachable for so long.
+    /// Returns probes that break a connection to a host that has been unreachable for this time.
     fn within(silence: Duration) -> Probing {
         let seconds = silence.as_secs();
         let idle = (seconds * 3 / 8).max(1);
@@ -50,11 +50,11 @@ impl Probing {
     }
 }
 
-/// How long a host may be unreachable, as `KOLO_HOST_TIMEOUT` says.
+/// Returns the time for which a host may be unreachable, from `KOLO_HOST_TIMEOUT`.
 ///
 /// # Errors
 ///
-/// [`Error::Environment`]: the variable is no whole number of seconds, or out of bounds.
+/// [`Error::Environment`]: the variable is not a whole number of seconds, or out of bounds.
 pub fn host_timeout() -> Result<Duration, Error> {
     std::env::var(HOST_TIMEOUT).ok().filter(|text| !text.is_empty()).map_or(Ok(DEFAULT), |text| read(&text))
 }
@@ -66,13 +66,13 @@ fn read(text: &str) -> Result<Duration, Error> {
     seconds.map(Duration::from_secs).ok_or_else(|| Error::environment(HOST_TIMEOUT, problem()))
 }
 
-/// Lets a connection to the store break when the other host has been unreachable for [`host_timeout`]. The
-/// kernels probe and answer, so processes may be as busy as they like, or stopped.
+/// Breaks a connection to the store when the other host has been unreachable for [`host_timeout`]. The
+/// kernels send and answer the probes, so processes may be busy or stopped.
 ///
-/// Not for data: what waits there until a busy rank takes it has no acknowledgement either.
+/// It does not suit data connections: data that waits for a busy rank is not acknowledged either.
 pub(super) fn enable(stream: &TcpStream) {
     static TIMEOUT: OnceLock<Duration> = OnceLock::new();
-    // What is wrong with the variable is told by whoever reads the options.
+    // Reading the options reports an invalid value of the variable.
     let timeout = *TIMEOUT.get_or_init(|| host_timeout().unwrap_or(DEFAULT));
     let user_timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
     let set = Probing::within(timeout)
@@ -83,7 +83,7 @@ pub(super) fn enable(stream: &TcpStream) {
     }
 }
 
-/// Keeps a data connection open that is idle, and lets it break when the other host is gone.
+/// Keeps an idle data connection open, and breaks it when the other host is gone.
 pub fn keep_open(stream: &TcpStream) {
     if let Err(cause) = DATA.set(stream) {
         log::debug!("a data connection is not probed while it is idle: {cause}");

@@ -1,8 +1,8 @@
 //! A listener that no stranger can block, exhaust or crash.
 //!
-//! Every connection gets a thread of its own and [`HANDSHAKE_TIMEOUT`] for its handshake, so nobody waits for
-//! a silent peer. The number of handshakes at once is bounded; beyond it the oldest is dropped, so that a
-//! peer that knows the token gets through a flood of those that do not.
+//! Every connection gets its own thread and [`HANDSHAKE_TIMEOUT`] for its handshake, so a silent peer delays
+//! nobody. The number of concurrent handshakes is bounded; beyond it the listener drops the oldest, so that
+//! a peer with the token gets through a flood of strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -22,28 +22,27 @@ use super::stream::{DeadlineStream, HANDSHAKE_TIMEOUT};
 use crate::error::{Error, is_out_of_files};
 use crate::wait_notice::WaitNotice;
 
-/// Handshakes at once, besides two for every rank.
+/// Maximum number of concurrent handshakes, besides two for every rank.
 const HANDSHAKES: usize = 64;
 
-/// Connections that the kernel keeps until they are accepted, as far as it lets processes choose
-/// (`net.core.somaxconn`). All ranks of a job may connect in the same moment; one that finds no place tries
-/// again a second later.
+/// Number of connections that the kernel queues until they are accepted, up to `net.core.somaxconn`. All
+/// ranks of a job may connect in the same moment; one that finds the queue full tries again a second later.
 const BACKLOG: i32 = 4096;
 
-/// Hosts of which a listener remembers that their token was another one.
+/// Number of hosts with a wrong token that a listener remembers.
 const REMEMBERED: usize = 8;
 
-/// How long a listener reads on from a peer that it has rejected: the kernel would take the answer back if
-/// what the peer has sent were left unread.
+/// Time for which a listener reads on from a peer that it has rejected: the kernel would discard the answer
+/// if the peer's bytes stayed unread.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 pub struct Accepted {
     /// The connection.
     pub stream: TcpStream,
-    /// The session that all further bytes belong into, if the connection stays encrypted.
+    /// Session for all further bytes, if the connection stays encrypted.
     pub session: Option<Session>,
-    /// The peer's own words on who it is, at most 240 bytes.
+    /// Identity that the peer sent about itself, at most 240 bytes.
     pub identity: Vec<u8>,
 }
 
@@ -60,15 +59,15 @@ struct Shared {
     limit: usize,
     serve: Box<dyn Fn(Accepted) + Send + Sync>,
     pending: Mutex<Pending>,
-    /// Threads within a handshake; that of a dropped connection takes a moment to end.
+    /// Threads within a handshake; the thread of a dropped connection takes a moment to end.
     threads: AtomicUsize,
-    /// Whether a warning was given, for each reason.
+    /// For each reason, true if a warning was logged.
     warned: [AtomicBool; RejectReason::ALL.len()],
-    /// Hosts that were rejected for their token, the first [`REMEMBERED`] of them.
+    /// Hosts that were rejected because of their token, the first [`REMEMBERED`] of them.
     token_refusals: Mutex<BTreeSet<IpAddr>>,
 }
 
-/// Connections within their handshake, in the order in which they came.
+/// Connections within their handshake, in order of arrival.
 #[derive(Default)]
 struct Pending {
     closing: bool,
@@ -77,12 +76,12 @@ struct Pending {
 }
 
 impl SecureListener {
-    /// Accepts connections for a job of `world` ranks until the value is dropped. Each accepted connection is
-    /// given to `serve` on a thread of its own, which `serve` must end when the listener is dropped.
+    /// Accepts connections for a job of `world` ranks until the value is dropped. Passes each accepted
+    /// connection to `serve` on its own thread, which `serve` must end when the listener is dropped.
     ///
     /// # Errors
     ///
-    /// The operating system starts no thread.
+    /// The operating system cannot start a thread.
     pub fn start(
         listener: TcpListener,
         access: &Access,
@@ -90,7 +89,7 @@ impl SecureListener {
         world: usize,
         serve: impl Fn(Accepted) + Send + Sync + 'static,
     ) -> io::Result<SecureListener> {
-        // The standard library asks for 128. A socket that listens already changes its backlog.
+        // Raises the standard library's backlog of 128: `listen` may be called again on a listening socket.
         let _ = rustix::net::listen(&listener, BACKLOG);
         let shared = Arc::new(Shared {
             listener,
@@ -109,17 +108,17 @@ impl SecureListener {
         Ok(SecureListener { shared, accepting: Some(accepting) })
     }
 
-    /// The address at which it listens.
+    /// Returns the address of the listener.
     ///
     /// # Errors
     ///
-    /// The operating system does not tell.
+    /// The operating system does not return the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.shared.listener.local_addr()
     }
 
-    /// Hosts whose token was not this job's, or that had one where the job has none, or none where it has
-    /// one: the first few.
+    /// Returns the first few hosts whose token differed from the job's, or that had a token where the job
+    /// has none or vice versa.
     pub fn token_refusals(&self) -> Vec<IpAddr> {
         self.shared.token_refusals.lock().iter().copied().collect()
     }
@@ -130,13 +129,13 @@ impl Drop for SecureListener {
         {
             let mut pending = self.shared.pending.lock();
             pending.closing = true;
-            // One that cannot be shut down is closed already.
+            // A stream that cannot be shut down is closed already.
             pending.streams.values().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
         }
         // On Linux this ends a blocked `accept`.
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.accepting.take() {
-            // It ends with an error only by a bug, which has been printed as a panic.
+            // The thread panics only because of a bug, and the panic has been printed.
             let _ = thread.join();
         }
     }
@@ -156,7 +155,7 @@ fn accept(shared: &Arc<Shared>) {
                 Ok(thread) => threads.extend(thread),
                 Err(cause) => cannot_accept(cause, &mut notice),
             },
-            // No more descriptors, or a peer that hung up at once: the next one may have better luck.
+            // Out of descriptors, or the peer hung up at once: the next attempt may succeed.
             Err(cause) => {
                 cannot_accept(cause, &mut notice);
                 std::thread::sleep(Duration::from_millis(10));
@@ -166,7 +165,7 @@ fn accept(shared: &Arc<Shared>) {
     threads.into_iter().for_each(|thread| drop(thread.join()));
 }
 
-/// Tells that this process is out of files, at once and now and then while it lasts: peers wait meanwhile.
+/// Warns, at once and then periodically, that this process is out of files and that peers wait.
 fn cannot_accept(cause: io::Error, notice: &mut Option<WaitNotice>) {
     let due = notice.as_mut().is_none_or(|notice| notice.due().is_some());
     if is_out_of_files(&cause) && due {
@@ -177,11 +176,11 @@ fn cannot_accept(cause: io::Error, notice: &mut Option<WaitNotice>) {
 }
 
 impl Shared {
-    /// Gives a connection a thread, if there is room.
+    /// Starts a thread for a connection, if the limits permit.
     ///
     /// # Errors
     ///
-    /// There is no room for a second descriptor: the connection is closed, and the peer connects again.
+    /// No second descriptor is available: the connection is closed, and the peer connects again.
     fn begin_handshake(
         self: &Arc<Self>,
         stream: TcpStream,
@@ -215,9 +214,9 @@ impl Shared {
         Ok(started.ok())
     }
 
-    /// The thread of one connection: its handshake, then `serve`.
+    /// Runs the thread of one connection: its handshake, then `serve`.
     fn handle(&self, stream: TcpStream, from: SocketAddr, number: u64) {
-        // Without it small answers wait for the peer's acknowledgement; losing it costs time only.
+        // Without this, small answers wait for the peer's acknowledgment; a failure costs only time.
         let _ = stream.set_nodelay(true);
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
         let peer =
@@ -236,7 +235,7 @@ impl Shared {
         accepted.into_iter().for_each(|accepted| (self.serve)(accepted));
     }
 
-    /// Remembers a rejection for the token, and warns once for each reason, so that nobody can fill the log.
+    /// Records a rejection of the token, and warns once for each reason, so that nobody can fill the log.
     fn log_rejection(&self, from: SocketAddr, reason: RejectReason) {
         if reason.is_of_token() {
             let mut refused = self.token_refusals.lock();
@@ -266,7 +265,7 @@ fn accept_peer(peer: Authenticated, stream: TcpStream, until: Instant) -> io::Re
     Ok(Accepted { stream, session, identity })
 }
 
-/// Reads what a rejected peer still sends, see [`DRAIN_TIMEOUT`].
+/// Reads the rest of a rejected peer's bytes, see [`DRAIN_TIMEOUT`].
 fn drain(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
     let mut limited = DeadlineStream { stream, until: Instant::now() + DRAIN_TIMEOUT };

@@ -1,21 +1,21 @@
-//! Who may join: every connection between the processes of a job, to the store or for data, begins with a
+//! Security: every connection between the processes of a job, to the store or for data, begins with a
 //! handshake.
 //!
-//! Without a job token Kolo listens on loopback only, and trusts whoever can connect there. With one
-//! (`KOLO_TOKEN`, or a file) the handshake is Noise's `NNpsk0` (by the `snow` crate), whose pre-shared key is
-//! made from the token. The store's connections stay encrypted after it; data connections do only with
-//! `KOLO_ENCRYPT=1`.
+//! Without a job token Kolo listens on loopback only, and trusts every process that can connect there. With
+//! a token (`KOLO_TOKEN`, or a file) the handshake is Noise's `NNpsk0` (by the `snow` crate), whose
+//! pre-shared key is derived from the token. The store's connections stay encrypted after it; data
+//! connections do only with `KOLO_ENCRYPT=1`.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `token` | the secret, and where it comes from |
-//! | `access` | what this job demands of those who connect |
-//! | `handshake` | the messages before the first byte of a connection's own |
+//! | `token` | the secret and its sources |
+//! | `access` | a job's requirements for connections |
+//! | `handshake` | the messages that precede a connection's payload |
 //! | `record` | encrypted and authenticated records |
-//! | `dial` | a connection that leads elsewhere than to this very socket |
-//! | `stream` | a connection of the store; [`connect`] |
+//! | `dial` | TCP connections to other sockets than the connecting one |
+//! | `stream` | connections of the store; [`connect`] |
 //! | `listener` | a listener that no stranger can block, exhaust or crash |
-//! | `keepalive` | a host that vanishes is noticed |
+//! | `keepalive` | detection of vanished hosts |
 
 mod access;
 mod dial;

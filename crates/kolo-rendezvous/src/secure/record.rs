@@ -1,32 +1,31 @@
-//! Encrypted and authenticated records of at most 65535 bytes, each behind its length.
+//! Encrypted and authenticated records of at most 65535 bytes, each with a length prefix.
 //!
-//! A record that was changed, left out, repeated or moved does not open, because each is sealed under its
-//! number.
+//! A changed, omitted, repeated or reordered record does not open, because each is sealed under its number.
 
 use std::io;
 
 use snow::TransportState;
 
-/// Longest record, as Noise defines it.
+/// Maximum length of a record in Noise.
 const MAX_RECORD: usize = 65_535;
 /// Bytes that authentication adds to a record.
 const TAG: usize = 16;
-/// Bytes before a record: its length, little-endian.
+/// Length prefix of a record in bytes, little-endian.
 pub const PREFIX: usize = 2;
-/// Longest record with its prefix.
+/// Maximum length of a record with its prefix.
 pub const MAX_FRAME: usize = PREFIX + MAX_RECORD;
-/// Most bytes that fit into one record.
+/// Maximum plaintext of one record in bytes.
 pub const MAX_PLAINTEXT: usize = MAX_RECORD - TAG;
 
-/// Records under one key, about a hundred gigabytes: far below AES-GCM's limit, and too many for a new key's
-/// cost to be felt.
+/// Number of records under one key, about a hundred gigabytes: far below AES-GCM's limit, and enough to make
+/// the cost of a new key negligible.
 #[cfg(not(test))]
 const REKEY: u64 = 1 << 21;
 /// Tests send more records than this.
 #[cfg(test)]
 const REKEY: u64 = 4;
 
-/// The keys of one connection, one for each direction.
+/// Keys of one connection, one for each direction.
 pub struct Session {
     keys: TransportState,
 }
@@ -36,7 +35,7 @@ impl Session {
         Session { keys }
     }
 
-    /// Puts `plain` (at most [`MAX_PLAINTEXT`] bytes) into `frame` as one record with its prefix.
+    /// Seals `plain` (at most [`MAX_PLAINTEXT`] bytes) in `frame` as one record with its prefix.
     ///
     /// # Errors
     ///
@@ -52,18 +51,18 @@ impl Session {
         Ok(())
     }
 
-    /// Expects the first record again: a fuzzer needs no handshake for each input then.
+    /// Expects the first record again, so that a fuzzer needs no handshake for each input.
     #[cfg(any(test, feature = "fuzzing"))]
     pub fn rewind(&mut self) {
         self.keys.set_receiving_nonce(0);
     }
 
     /// Decrypts the next record, without its prefix, into `into`, which is at least as long as `record`.
-    /// Gives the number of bytes that the record held.
+    /// Returns the length of the plaintext.
     ///
     /// # Errors
     ///
-    /// The record was changed on its way, or is not the next one.
+    /// The record was changed in transit, or is not the next one.
     pub fn open(&mut self, record: &[u8], into: &mut [u8]) -> io::Result<usize> {
         let opened = self.keys.read_message(record, into).map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidData, "a record was changed on its way, or is out of order")

@@ -1,5 +1,4 @@
-//! Connections: the connecting side of the handshake, and the store's streams, encrypted where there is a
-//! token.
+//! Connections: the connecting side of the handshake, and the store's streams, encrypted with a token.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -14,11 +13,10 @@ use super::handshake::{self, Protocol};
 use super::keepalive;
 use super::record::{MAX_PLAINTEXT, PREFIX, Session};
 
-/// How long a handshake may take, on both sides.
+/// Time limit of a handshake, on both sides.
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A stream whose every byte must come before a moment: a peer that sends one byte now and then is cut off as
-/// well.
+/// A stream with a deadline for all bytes, so that a peer that sends one byte now and then is cut off, too.
 pub(super) struct DeadlineStream<'a> {
     pub(super) stream: &'a TcpStream,
     pub(super) until: Instant,
@@ -49,13 +47,13 @@ impl Write for DeadlineStream<'_> {
     }
 }
 
-/// Does the connecting side's handshake on a new connection, before `until` and within 5 s. `identity` is
-/// what the listener learns of this side, at most 240 bytes. Gives the session that all further bytes belong
-/// into, if the connection stays encrypted.
+/// Runs the connecting side of the handshake on a new connection, before `until` and within 5 s. `identity`
+/// is sent to the listener, at most 240 bytes. Returns the session for all further bytes, if the connection
+/// stays encrypted.
 ///
 /// # Errors
 ///
-/// The listener has rejected this side, or is none of this job, or the connection broke.
+/// The listener rejected this side or does not belong to this job, or the connection broke.
 pub fn connect(
     stream: &TcpStream,
     access: &Access,
@@ -74,44 +72,44 @@ pub fn connect(
 pub(crate) struct SecureStream {
     stream: TcpStream,
     keys: Option<Arc<Keys>>,
-    /// Bytes that were decrypted, of which the first `read` have been read.
+    /// Decrypted bytes, of which the first `read` have been read.
     decrypted: Vec<u8>,
     read: usize,
 }
 
 struct Keys {
     session: Mutex<Session>,
-    /// Held while a record is sealed and sent: records must leave in the order in which they were sealed.
+    /// Held while a record is sealed and sent, so that records leave in the order of their sealing.
     sending: Mutex<()>,
 }
 
 impl SecureStream {
-    /// The stream of a connection whose handshake is done, and gave this session. It breaks soon after the
-    /// other host has vanished.
+    /// Creates the stream of a connection from the session of its handshake. The stream breaks soon after
+    /// the other host has vanished.
     pub fn new(stream: TcpStream, session: Option<Session>) -> SecureStream {
         keepalive::enable(&stream);
         let keys = session.map(|session| Keys { session: Mutex::new(session), sending: Mutex::new(()) });
         SecureStream { stream, keys: keys.map(Arc::new), decrypted: Vec::new(), read: 0 }
     }
 
-    /// The same connection, to write to.
+    /// Returns a second handle of the connection for writing.
     pub fn write_half(&self) -> io::Result<SecureStream> {
         let stream = self.stream.try_clone()?;
         Ok(SecureStream { stream, keys: self.keys.clone(), decrypted: Vec::new(), read: 0 })
     }
 
-    /// The address of this end.
+    /// Returns the address of this end.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// Ends every read and write after `timeout`, which is more than zero; `None`: never.
+    /// Limits every read and write to `timeout`, which is more than zero; `None` removes the limit.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(timeout)?;
         self.stream.set_write_timeout(timeout)
     }
 
-    /// Ends the connection for all copies.
+    /// Closes the connection for all copies.
     pub fn shutdown(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Both)
     }

@@ -1,4 +1,4 @@
-//! The job's token: the secret that all its workers know and nobody else.
+//! The job's token: a secret that only its workers know.
 
 use std::fmt;
 use std::io::Read;
@@ -11,59 +11,57 @@ use ring::rand::{SecureRandom, SystemRandom};
 use crate::env;
 use crate::error::Error;
 
-/// Characters of the shortest token: shorter ones are typing errors or can be guessed.
+/// Minimum number of characters: shorter tokens are typing errors or can be guessed.
 const SHORTEST: usize = 16;
 
-/// Bytes that are read of a token file, which holds one line: a user may name a device or a data set by
-/// mistake.
+/// Maximum number of bytes read from a token file, in case the path names a device or a data set by mistake.
 const LONGEST_FILE: u64 = 4096;
 
-/// The secret that lets a worker into its job.
+/// The secret that admits a worker to its job.
 ///
-/// Kept as a hash, which is the key of the handshake; never printed. Its strength is that of the text:
-/// whoever records a handshake can try guesses against it at leisure, so the text should be random
-/// ([`Token::generate`]), not thought up.
+/// It is stored as a hash, which is the key of the handshake, and is never printed. An attacker who records
+/// a handshake can test guesses offline, so the text should be random ([`Token::generate`]).
 #[derive(Clone)]
 pub struct Token {
     key: [u8; 32],
 }
 
 impl Token {
-    /// The token of this text; white space around it does not count.
+    /// Creates a token from text, ignoring surrounding white space.
     ///
     /// # Errors
     ///
-    /// [`Error::Token`]: it is shorter than 16 characters.
+    /// [`Error::Token`]: the text is shorter than 16 characters.
     pub fn new(text: &str) -> Result<Token, Error> {
         Token::from_text(text).map_err(|problem| Error::Token { origin: "the token".into(), problem })
     }
 
-    /// The token in a file; white space around it does not count. A file of the user's own that group or
-    /// others may read is refused, as `ssh` does with keys.
+    /// Reads the token in a file, ignoring surrounding white space. Refuses a file of this user that the
+    /// group or others can read, as `ssh` does for keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Token`] names the file, which cannot be read, is no token, or is no secret.
+    /// [`Error::Token`] names the file, which cannot be read, holds no token, or is not secret.
     pub fn from_file(path: &Path) -> Result<Token, Error> {
         let origin = format!("the token file {}", path.display());
         let named = |problem: String| Error::Token { origin, problem };
         read(path).and_then(|text| Token::from_text(&text)).map_err(named)
     }
 
-    /// Reads `KOLO_TOKEN`, or the file that `KOLO_TOKEN_FILE` names; `None` when neither is set.
+    /// Reads `KOLO_TOKEN`, or the file that `KOLO_TOKEN_FILE` names; `None` if neither is set.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable, and the file, that is no token.
+    /// [`Error::Environment`] names the variable, and the file, that holds no valid token.
     pub fn from_env() -> Result<Option<Token>, Error> {
         Token::from_lookup(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// As [`Token::from_env`], with the variables that `lookup` finds, which are not empty.
+    /// Works like [`Token::from_env`], with the non-empty variables that `lookup` finds.
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable, and the file, that is no token.
+    /// [`Error::Environment`] names the variable, and the file, that holds no valid token.
     pub fn from_lookup(lookup: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<Option<Token>, Error> {
         match (lookup(env::TOKEN), lookup(env::TOKEN_FILE)) {
             (None, None) => Ok(None),
@@ -86,11 +84,11 @@ impl Token {
         }
     }
 
-    /// A new random token, as text: 64 hexadecimal digits.
+    /// Generates a new random token as text: 64 hexadecimal digits.
     ///
     /// # Errors
     ///
-    /// [`Error::System`]: the operating system has no random bytes.
+    /// [`Error::System`]: the operating system provides no random bytes.
     pub fn generate() -> Result<String, Error> {
         let mut bytes = [0; 32];
         let filled = SystemRandom::new().fill(&mut bytes);
@@ -107,7 +105,7 @@ impl Token {
             ));
         }
         let mut hash = digest::Context::new(&digest::SHA256);
-        // The prefix keeps the key apart from another program's of the same text.
+        // The prefix makes the key differ from another program's key of the same text.
         hash.update(b"kolo job token\0");
         hash.update(text.as_bytes());
         let mut key = [0; 32];
@@ -115,7 +113,7 @@ impl Token {
         Ok(Token { key })
     }
 
-    /// The handshake's key.
+    /// Returns the handshake's key.
     pub(super) fn key(&self) -> &[u8; 32] {
         &self.key
     }
@@ -136,8 +134,8 @@ fn read(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// Refuses a file that others may read. Those of other users, as the secrets that a cluster's manager mounts,
-/// and pipes are not this user's to change.
+/// Refuses a file that other users can read. Files of other users, such as secrets that a cluster manager
+/// mounts, and pipes pass: this user cannot change their mode.
 fn check_mode(path: &Path, file: &std::fs::Metadata) -> Result<(), String> {
     let (mode, owner) = (file.mode() & 0o7777, file.uid());
     if !file.is_file() || owner != rustix::process::getuid().as_raw() || mode & 0o077 == 0 {

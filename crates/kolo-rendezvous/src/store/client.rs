@@ -10,43 +10,43 @@ use crate::secure::{Access, Protocol, SecureStream, connect, dial, is_loopback_d
 use crate::wait_notice::WaitNotice;
 use kolo_schedule::Rank;
 
-/// What has come of [`Store::gather`].
+/// Result of [`Store::gather`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gathered {
-    /// All values of the topic, in their order.
+    /// All values of the topic, in order.
     All(Vec<String>),
-    /// The numbers of values that have not come: the first thousand of them.
+    /// Numbers of the missing values, the first thousand of them.
     Missing(Vec<usize>),
 }
 
-/// A connection to the store, for requests.
+/// A connection to the store for requests.
 pub struct Store {
     stream: SecureStream,
     address: SocketAddr,
 }
 
 impl Store {
-    /// Connects, waiting up to `timeout` for rank 0 to serve.
+    /// Connects to the store, waiting up to `timeout` until rank 0 serves it.
     ///
     /// # Errors
     ///
-    /// Nothing listens at `address` in time ([`Error::Missing`]); what listens there has another token
-    /// ([`Error::TokenDiffers`]), or does not let this worker join ([`Error::JoinRejected`]); without a token
+    /// Nothing listens at `address` in time ([`Error::Missing`]). The listener has another token
+    /// ([`Error::TokenDiffers`]) or rejects this worker ([`Error::JoinRejected`]). Without a token,
     /// `address` must be loopback ([`Error::Environment`]).
     pub fn connect(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
         Ok(Store { stream: open(address, access, timeout, false)?, address })
     }
 
-    /// Connects to a store that has been served before: where nobody listens any more it is gone.
+    /// Connects to a store that has been served before: if nothing listens there any more, it is gone.
     ///
     /// # Errors
     ///
-    /// As [`Store::connect`]; [`Error::StoreLost`]: it is gone.
+    /// The errors of [`Store::connect`]; [`Error::StoreLost`]: the store is gone.
     pub fn connect_served(address: SocketAddr, access: &Access, timeout: Duration) -> Result<Store, Error> {
         Ok(Store { stream: open(address, access, timeout, true)?, address })
     }
 
-    /// The address of this end of the connection: other hosts that reach the store reach this one there.
+    /// Returns the address of this end of the connection. Hosts that reach the store reach this host there.
     ///
     /// # Errors
     ///
@@ -55,21 +55,21 @@ impl Store {
         self.stream.local_addr().map(|address| address.ip()).map_err(|cause| lost(self.address, cause))
     }
 
-    /// Keeps a value, in place of an older one.
+    /// Sets the value of a key, replacing an older one.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the store is full, or the key too
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the store is full or the key too
     /// long.
     pub fn set(&mut self, key: &str, value: String) -> Result<(), Error> {
         self.have_kept(&Request::Set { key: key.into(), value })
     }
 
-    /// Has a value kept once this connection has ended, however it does: a last will, as MQTT calls it.
+    /// Sets a value when this connection ends, for whatever reason: a last will, in MQTT's terms.
     ///
     /// # Errors
     ///
-    /// As [`Store::set`].
+    /// The errors of [`Store::set`].
     pub fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
         self.have_kept(&Request::Will { key: key.into(), value })
     }
@@ -81,8 +81,7 @@ impl Store {
         }
     }
 
-    /// From now on every answer must come within `timeout`, which should be longer than any wait that is
-    /// asked for.
+    /// Limits the time for every answer to `timeout`, which should exceed any wait that a request names.
     ///
     /// # Errors
     ///
@@ -91,30 +90,30 @@ impl Store {
         self.stream.set_timeout(Some(timeout)).map_err(|cause| lost(self.address, cause))
     }
 
-    /// The value of a key, as soon as any rank has set it; `None` after `wait`.
+    /// Returns the value of a key as soon as any rank has set it; `None` after `wait`.
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: there is no such value, and the
-    /// store was too full to keep one.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the value is missing, and the
+    /// store was too full to keep some value.
     pub fn get(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
         self.find(&Request::Get { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
-    /// As [`Store::get`], and the store keeps the value no longer: for what is meant for one reader.
+    /// Works like [`Store::get`], and removes the value from the store: for messages with one reader.
     ///
     /// # Errors
     ///
-    /// As [`Store::get`].
+    /// The errors of [`Store::get`].
     pub fn take(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
         self.find(&Request::Take { key: key.into(), wait_ms: milliseconds(wait) })
     }
 
-    /// The values of `topic/0` to `topic/<count − 1>`, as soon as all of them are set, at most after `wait`.
+    /// Waits for the values of `topic/0` to `topic/<count − 1>`; returns the missing ones after `wait`.
     ///
     /// # Errors
     ///
-    /// As [`Store::get`].
+    /// The errors of [`Store::get`].
     pub fn gather(&mut self, topic: &str, count: usize, wait: Duration) -> Result<Gathered, Error> {
         let mut values = Vec::new();
         while values.len() < count {
@@ -135,7 +134,7 @@ impl Store {
         }
     }
 
-    /// What a reply means that does not do what was asked for.
+    /// Converts a reply other than the expected one to an error.
     fn refusal(&self, reply: Reply) -> Error {
         match reply {
             Reply::Refused { why } => Error::StoreRefuses { address: self.address, cause: why },
@@ -158,14 +157,14 @@ pub(super) fn lost(address: SocketAddr, cause: io::Error) -> Error {
         return Error::io(format!("cannot connect to the store at {address}"), cause);
     }
     let cause = match cause.kind() {
-        // The host takes packets for a process that does not run.
+        // The host acknowledges packets for a stopped process.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it does not answer; it may be stopped".into(),
         _ => cause.to_string(),
     };
     Error::StoreLost { address, cause }
 }
 
-/// Connects to the store, waiting up to `timeout` for rank 0 to serve, unless it has `served` before.
+/// Connects to the store, waiting up to `timeout` until rank 0 serves it, unless it was `served` before.
 pub(super) fn open(
     address: SocketAddr,
     access: &Access,

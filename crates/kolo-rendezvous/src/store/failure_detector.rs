@@ -1,5 +1,5 @@
-//! The failure detector: a connection to the store that stands for this rank's life, and a thread that hears
-//! of the others'.
+//! The failure detector: a connection to the store that shows that this rank lives, and a thread that
+//! receives the state of the other ranks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,24 +16,24 @@ use crate::liveness::Liveness;
 use crate::secure::{Access, SecureStream};
 use kolo_schedule::Rank;
 
-/// How long a rank that reports a timeout waits for the store to say who is to blame.
+/// Time for which a rank that reports a timeout waits until the store names the culprit.
 const BLAME_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Tells the store that this rank lives, by a connection that stays open, and a group's [`Liveness`] which
-/// ranks have failed or left. Dropping it says that this rank leaves in good order.
+/// Shows the store that this rank lives, by an open connection, and reports failures and departures of other
+/// ranks to a group's [`Liveness`]. Dropping it means that this rank leaves in good order.
 pub struct FailureDetector {
     stream: Arc<Mutex<SecureStream>>,
     listening: Option<JoinHandle<()>>,
 }
 
 impl FailureDetector {
-    /// Begins for `rank`, with the store at `address`, to which this rank has connected before: one that
-    /// nobody serves is lost and is not waited for. `liveness` hears of the others from now on.
+    /// Starts detection for `rank` with the store at `address`, to which this rank has connected before: a
+    /// store that is not served any more is lost. `liveness` receives the state of the other ranks.
     ///
     /// # Errors
     ///
-    /// As [`Store::connect_served`](super::Store::connect_served); the group has failed already; the rank is
-    /// another worker's ([`Error::DuplicateRank`]) or none of the job's ([`Error::UnknownRank`]).
+    /// The errors of [`Store::connect_served`](super::Store::connect_served); the group's earlier failure;
+    /// [`Error::DuplicateRank`] if another worker has the rank, [`Error::UnknownRank`] if the job does not.
     pub fn start(
         address: SocketAddr,
         rank: Rank,
@@ -51,7 +51,7 @@ impl FailureDetector {
             Reply::Failed { error } => return Err(error),
             _ => return Err(lost(address, io::ErrorKind::InvalidData.into())),
         }
-        // Of the others there may be no news for as long as the job trains.
+        // The other ranks may send nothing for as long as the job trains.
         stream.set_timeout(None).map_err(|cause| lost(address, cause))?;
         let sending = Arc::new(Mutex::new(stream.write_half().map_err(|cause| lost(address, cause))?));
         let answers = sending.clone();
@@ -62,13 +62,13 @@ impl FailureDetector {
         Ok(FailureDetector { stream: sending, listening: Some(listening) })
     }
 
-    /// Reports to all ranks what went wrong. Gives what the store makes of it, which differs where a rank has
-    /// been waited for too long: the one to blame may be one that it waits for in turn.
+    /// Reports an error to all ranks. Returns the store's verdict, which may differ for a timeout: the late
+    /// rank may itself wait for the culprit.
     pub fn report(&self, error: Error, liveness: &Liveness) -> Error {
         let stalled = matches!(error, Error::Timeout { .. });
         let own = error.clone();
         let request = if stalled { Request::Stalled { error } } else { Request::Failed { error } };
-        // If rank 0 is gone there is nobody to tell, and all ranks have noticed.
+        // If rank 0 is gone, all ranks have noticed.
         let _ = wire::write(&mut *self.stream.lock(), &request);
         let blamed = if stalled { liveness.wait_for_failure(BLAME_TIMEOUT) } else { None };
         blamed.unwrap_or(own)
@@ -79,12 +79,12 @@ impl Drop for FailureDetector {
     fn drop(&mut self) {
         {
             let mut stream = self.stream.lock();
-            // If rank 0 is gone there is nobody to tell.
+            // If rank 0 is gone, no rank needs the message.
             let _ = wire::write(&mut *stream, &Request::Leave);
             let _ = stream.shutdown();
         }
         if let Some(thread) = self.listening.take() {
-            // It ends with an error only by a bug, which has been printed as a panic.
+            // The thread panics only because of a bug, and the panic has been printed.
             let _ = thread.join();
         }
     }
@@ -103,15 +103,14 @@ fn listen(mut stream: SecureStream, answers: &Mutex<SecureStream>, rank: Rank, l
             }
             Ok(Reply::Probe) => {
                 let answer = Request::Waiting { on: liveness.waiting_for(rank) };
-                // A lost connection shows at the next read.
+                // The next read detects a lost connection.
                 let _ = wire::write(&mut *answers.lock(), &answer);
             }
             Ok(_) => {}
             Err(_) => break,
         }
     }
-    // The store has gone. Either rank 0 has left before, or this rank itself has (then nobody waits any
-    // more), or rank 0 has died.
+    // The store is gone. Rank 0 left earlier, or this rank itself did (then nothing waits), or rank 0 died.
     if !rank_0_left {
         liveness.fail(Error::Died { rank: Rank(0) });
     }
@@ -125,7 +124,7 @@ mod tests {
     use crate::secure::{Protocol, handshake};
     use crate::store::Store;
 
-    /// A process that is stopped: its host accepts what is sent to it, and it says nothing.
+    /// Simulates a stopped process: its host accepts messages, but the process sends nothing.
     fn stopped() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! One request to whatever listens at an address, which may be no store at all.
+//! One request to a listener that may not be a store.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use super::wire::{self, Reply, Request};
 use crate::secure::{Access, HandshakeError, Protocol, SecureStream, connect, dial};
 
-/// The value that a store at `address` has for a key now, by a connection of its own.
+/// Returns the current value of a key in the store at `address`, over a new connection.
 ///
 /// Connecting may take as long as `timeout`, and so may each part of the answer.
 ///
 /// # Errors
 ///
-/// Nothing listens there, or it is no store of this job, or does not let this process in.
+/// Nothing listens there, the listener is no store of this job, or it rejects this process.
 pub fn get_once(
     address: SocketAddr,
     access: &Access,

@@ -1,9 +1,9 @@
-//! The store: a small key-value server of rank 0 at `MASTER_ADDR:MASTER_PORT`, and the failure detector that
-//! rests on it.
+//! The store: a small key-value server on rank 0 at `MASTER_ADDR:MASTER_PORT`, and the failure detector on
+//! top.
 //!
-//! Each rank keeps two connections to it: one for requests, one that just stays open. When the second breaks
-//! without a leave, the rank has died, and the store tells all others its name at once. A star of N
-//! connections thus sees every death, rank 0's included (then all connections break).
+//! Each rank has two connections to it: one for requests and one that stays open. If the second breaks
+//! without a leave message, the rank has died, and the store reports it to all other ranks at once. This
+//! star of N connections detects every death, including rank 0's (then all connections break).
 
 mod client;
 mod failure_detector;

@@ -1,4 +1,4 @@
-//! The messages between the store and its clients: JSON behind a length.
+//! Messages between the store and its clients: JSON with a length prefix.
 
 use std::io::{Error, ErrorKind, Read, Write};
 
@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::error::Error as GroupError;
 use kolo_schedule::Rank;
 
-/// Bytes of the longest message accepted, so that a stranger's bytes cannot make us allocate.
+/// Maximum accepted length of a message in bytes, so that a stranger cannot make the process allocate more.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// A message of a client.
+/// A message from a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// Keep a value, in place of an older one.
+    /// Sets a value, replacing an older one.
     Set { key: String, value: String },
-    /// Give a value, as soon as it is there, at most after that time.
+    /// Requests a value as soon as it is set, with a time limit.
     Get { key: String, wait_ms: u64 },
-    /// As `Get`, and keep the value no longer.
+    /// Works like `Get`, and removes the value.
     Take { key: String, wait_ms: u64 },
-    /// Give the values of `topic/0` to `topic/<count − 1>`, from the number `from` on, as soon as all are
-    /// there, at most after that time. An answer has as many as a message carries.
+    /// Requests the values of `topic/0` to `topic/<count − 1>`, from number `from` on, as soon as all are
+    /// set, with a time limit. An answer has as many values as one message can carry.
     Gather { topic: String, from: usize, count: usize, wait_ms: u64 },
-    /// Keep this value once this connection has ended, however it does: the last will of a process that may
-    /// be killed.
+    /// Sets this value when this connection ends, for whatever reason: the last will of a process that may
+    /// die.
     Will { key: String, value: String },
-    /// From now on this connection stands for that rank's life.
+    /// Makes this connection the one that shows that the rank lives.
     Monitor { rank: Rank },
-    /// The monitored rank has seen a failure.
+    /// The monitored rank has detected a failure.
     Failed { error: GroupError },
-    /// The monitored rank has waited too long for another; the error blames that one.
+    /// The monitored rank has waited too long for another rank, which the error blames.
     Stalled { error: GroupError },
-    /// The answer to [`Reply::Probe`]: whom the monitored rank waits for.
+    /// Answer to [`Reply::Probe`]: the rank that the monitored rank waits for.
     Waiting { on: Option<Rank> },
     /// The monitored rank leaves in good order.
     Leave,
 }
 
-/// A message of the store.
+/// A message from the store.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// The value asked for; `None` if it did not come in time.
+    /// The requested value; `None` if it was not set in time.
     Value(Option<String>),
-    /// Values of a topic, in their order, at least one.
+    /// Values of a topic in order, at least one.
     Values(Vec<String>),
-    /// These values of a topic did not come in time: the first ones that are missing.
+    /// The first values of a topic that were not set in time.
     Absent { missing: Vec<usize> },
     /// A value is kept.
     Kept,
-    /// A value is not kept, or one that may be waited for could not be, and why.
+    /// Reason why a value is not kept, or why a value that the client may wait for could not be.
     Refused { why: String },
-    /// This connection now stands for its rank's life.
+    /// This connection now shows that its rank lives.
     Monitored,
-    /// Asks whom this rank waits for.
+    /// Asks which rank this rank waits for.
     Probe,
     /// The group has failed.
     Failed { error: GroupError },
@@ -72,21 +72,21 @@ pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Resu
     stream.write_all(&frame)
 }
 
-/// Whether a client can be told a value.
+/// Returns true if one message can carry a value to a client.
 pub fn can_carry(value: &str) -> bool {
-    /// What stands around it.
+    /// Bytes around the value.
     const FRAME: usize = 64;
-    /// Bytes of a character of one byte that is written as a number.
+    /// Bytes of a one-byte character that JSON escapes as a number.
     const ESCAPED: usize = 6;
-    // Most are far below, and need not be written for it.
+    // Most values are far shorter, and need not be encoded to find out.
     let at_most = value.len() * ESCAPED + FRAME;
     at_most <= MAX_MESSAGE || serde_json::to_vec(value).is_ok_and(|text| text.len() + FRAME <= MAX_MESSAGE)
 }
 
-/// How many of these values one message carries, from the first on; at least one, which
-/// [can be carried](can_carry).
+/// Returns the number of leading values that one message can carry; at least one, which [can be
+/// carried](can_carry).
 pub fn carried<'a>(values: impl Iterator<Item = &'a String>) -> usize {
-    /// What stands around the values, and between two of them.
+    /// Bytes around the values, and between two of them.
     const FRAME: usize = 64;
     const BETWEEN: usize = 1;
     let mut bytes = FRAME;
@@ -105,7 +105,7 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> std::io::Result<T> {
     if len > MAX_MESSAGE {
         return Err(Error::new(ErrorKind::InvalidData, format!("a message of {len} bytes")));
     }
-    // Grows with what comes, not with what is promised.
+    // The buffer grows with the received bytes, not with the announced length.
     let mut body = Vec::new();
     stream.take(len as u64).read_to_end(&mut body)?;
     if body.len() < len {

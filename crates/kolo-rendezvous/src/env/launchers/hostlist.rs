@@ -1,13 +1,13 @@
 //! Slurm's host list expressions: `node[01-03,7],gpu1` is node01, node02, node03, node7, gpu1.
 
-/// More hosts than any cluster has: a wrong list must not fill the memory.
+/// Upper bound on the hosts of a list, above the size of any cluster: a wrong list must not fill the memory.
 const MOST: usize = 100_000;
 
-/// All names of a list, in its order.
+/// Returns all names of a list, in order.
 ///
 /// # Errors
 ///
-/// What is wrong with the list, as the end of a sentence about it.
+/// The problem with the list, as the end of a sentence about it.
 pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
     for item in items(list)? {
@@ -17,7 +17,7 @@ pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
     Ok(hosts)
 }
 
-/// Cuts at the commas outside of brackets.
+/// Splits at the commas outside of brackets.
 fn items(list: &str) -> Result<Vec<&str>, String> {
     let (mut items, mut begin, mut inside) = (Vec::new(), 0, false);
     for (at, character) in list.char_indices() {
@@ -41,7 +41,7 @@ fn items(list: &str) -> Result<Vec<&str>, String> {
     Ok(items)
 }
 
-/// `a[1-2]b[3,5]` is a1b3, a1b5, a2b3, a2b5. The brackets match, see [`items`].
+/// Expands `a[1-2]b[3,5]` to a1b3, a1b5, a2b3, a2b5. The brackets match, because [`items`] has checked them.
 fn expand_item(item: &str) -> Result<Vec<String>, String> {
     let Some((head, rest)) = item.split_once('[') else { return Ok(vec![item.into()]) };
     let Some((ranges, tail)) = rest.split_once(']') else { return Ok(vec![item.into()]) };
@@ -51,7 +51,7 @@ fn expand_item(item: &str) -> Result<Vec<String>, String> {
     Ok(numbers.iter().flat_map(|number| -> Vec<String> { names(number) }).collect())
 }
 
-/// `08-10,12` is 08, 09, 10, 12: a range keeps the width of its first number.
+/// Expands `08-10,12` to 08, 09, 10, 12: a range keeps the width of its first number.
 fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {

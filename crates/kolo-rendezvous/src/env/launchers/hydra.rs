@@ -11,7 +11,7 @@ impl Launcher for Hydra {
         "MPICH's mpirun"
     }
 
-    /// PMI_RANK alone may come from srun, whose own variables say more.
+    /// PMI_RANK alone may come from srun, whose own variables hold more.
     fn has_started(&self, variables: &Variables) -> bool {
         variables.has("PMI_RANK") && variables.has("MPI_LOCALRANKID")
     }
@@ -25,11 +25,10 @@ impl Launcher for Hydra {
         }
     }
 
-    /// Hydra gives its jobs no name that workers can read, but all workers of a host descend from one of its
-    /// proxies.
+    /// Hydra passes workers no name of their job, but all workers of a host descend from one proxy of Hydra.
     fn job_name(&self, variables: &Variables, one_host: bool) -> Option<String> {
         let proxy = || ancestor("hydra_pmi_proxy").filter(|_| one_host);
-        // Slurm's number is shared by the mpiruns of one allocation, but known on all hosts.
+        // The mpiruns of one allocation share Slurm's job number, but all hosts know it.
         let slurm = || variables.get("SLURM_JOB_ID").map(|id| format!("slurm {id}"));
         proxy().or_else(slurm).map(|name| format!("hydra {name}"))
     }
@@ -38,7 +37,7 @@ impl Launcher for Hydra {
         "pass them with `mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT 29500`, where HOST is that of rank 0"
     }
 
-    /// MPICH 4.0.2.
+    /// Variables of MPICH 4.0.2.
     #[cfg(test)]
     fn example(&self) -> super::Example {
         super::Example {
@@ -56,8 +55,7 @@ impl Launcher for Hydra {
     }
 }
 
-/// The nearest ancestor of this process with that name, as `pid.start time`, which no other process of this
-/// host ever has.
+/// Returns the nearest ancestor process of that name as `pid.start time`, which stays unique on this host.
 fn ancestor(name: &str) -> Option<String> {
     const DEEPEST: usize = 64;
     let mut pid = "self".to_string();
@@ -78,13 +76,13 @@ struct Fields<'a> {
     start: &'a str,
 }
 
-/// A process's name (at most 15 bytes of it), its parent, and when it started, from `/proc/PID/stat`.
+/// Parses the process name (at most 15 bytes), the parent and the start time from `/proc/PID/stat`.
 fn parse_stat(stat: &str) -> Option<(&str, Fields<'_>)> {
     // The name is in parentheses and may hold any character, closing parentheses too.
     let (head, tail) = stat.rsplit_once(") ")?;
     let (_, name) = head.split_once(" (")?;
     let fields: Vec<&str> = tail.split(' ').collect();
-    // The third field of the file is the first one here; proc(5) counts from 1.
+    // `fields` begins with the third field of the file; proc(5) counts from 1.
     Some((name, Fields { parent: fields.get(4 - 3)?, start: fields.get(22 - 3)? }))
 }
 

@@ -2,11 +2,11 @@
 
 use super::{Launcher, Numbers, Variables};
 
-/// Variables that name the job. The first is there since version 4; the second is the same number in 4.1; the
+/// Variables that name the job. The first exists since version 4; the second is the same number in 4.1; the
 /// third names mpirun's own process.
 const JOB_NAMES: [&str; 3] = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"];
 
-/// Open MPI tells where mpirun is, which need not be where rank 0 is, so it has no host of rank 0.
+/// Open MPI passes the host of mpirun, which may differ from the host of rank 0, so `rank_0_host` is `None`.
 pub(super) struct OpenMpi;
 
 impl Launcher for OpenMpi {
@@ -35,7 +35,7 @@ impl Launcher for OpenMpi {
         "pass them with `mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29500`, where HOST is that of rank 0"
     }
 
-    /// Open MPI 4.1.4.
+    /// Variables of Open MPI 4.1.4.
     #[cfg(test)]
     fn example(&self) -> super::Example {
         super::Example {

@@ -14,10 +14,10 @@ impl Launcher for Slurm {
         "srun"
     }
 
-    /// A script of `sbatch` and a shell of `salloc` have most of these variables, too, but no step: they are
-    /// a job of their own. So is a step of one task, in which people work interactively.
+    /// Scripts of `sbatch` and shells of `salloc` have most of these variables, too, but no step: each is a
+    /// job by itself. So is a step of one task, in which people work interactively.
     fn has_started(&self, variables: &Variables) -> bool {
-        /// Slurm's numbers from here on are for the batch script, the interactive shell and their like.
+        /// First of Slurm's reserved step numbers, for the batch script, the interactive shell and the like.
         const SPECIAL: u32 = 0xffff_fff0;
         let step = variables.get(STEP_ID).and_then(|text| text.parse::<u32>().ok());
         let alone = TASKS.iter().find_map(|name| variables.get(name)).is_none_or(|tasks| tasks == "1");
@@ -29,8 +29,7 @@ impl Launcher for Slurm {
             rank: &["SLURM_PROCID"],
             world_size: &TASKS,
             local_rank: &["SLURM_LOCALID"],
-            // `SLURM_STEP_TASKS_PER_NODE` lists all nodes; whether there is one host is seen from the list of
-            // nodes.
+            // `SLURM_STEP_TASKS_PER_NODE` lists all nodes; the node list shows if there is only one host.
             local_world_size: &[],
         }
     }
@@ -61,7 +60,7 @@ impl Launcher for Slurm {
         "export MASTER_ADDR (the host of rank 0) and MASTER_PORT before `srun`"
     }
 
-    /// Slurm 22.05.
+    /// Variables of Slurm 22.05.
     #[cfg(test)]
     fn example(&self) -> super::Example {
         super::Example {

@@ -1,9 +1,9 @@
-//! torchrun's variables, which `kolo launch` and users who start workers by hand set as well.
+//! torchrun's variables. `kolo launch`, and users who start workers by hand, set them as well.
 
 use super::super::{LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANK, RUN_ID, WORLD_SIZE};
 use super::{Launcher, Numbers, Variables};
 
-/// `True` when torchrun serves a store of its own at `MASTER_PORT`, which speaks PyTorch's protocol.
+/// `True` if torchrun serves a store of PyTorch's protocol at `MASTER_PORT`.
 const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 pub(super) struct Torchrun;
@@ -42,7 +42,7 @@ impl Launcher for Torchrun {
         "set MASTER_ADDR and MASTER_PORT for all workers, or start them with `kolo launch`"
     }
 
-    /// torchrun of PyTorch 2.11.
+    /// Variables of torchrun in PyTorch 2.11.
     #[cfg(test)]
     fn example(&self) -> super::Example {
         super::Example {

@@ -1,16 +1,16 @@
-//! Process managers that start several processes and are not in the table of launchers: without a refusal
-//! each of their processes would train alone, and all would write the same files.
+//! Process managers outside the table of launchers. Kolo refuses their processes: otherwise each would train
+//! alone, and all would write the same files.
 
 use super::super::{MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
 use super::Variables;
 
-/// How a process manager tells a process its rank, and how many there are where it says so.
+/// Variables in which a process manager passes the rank and, if available, the number of processes.
 struct Manager {
     rank: &'static str,
     size: Option<&'static str>,
 }
 
-/// The first whose rank is set counts, so names that several managers set come last.
+/// The first manager whose rank is set counts, so names that several managers set come last.
 const MANAGERS: [Manager; 7] = [
     Manager { rank: "MV2_COMM_WORLD_RANK", size: Some("MV2_COMM_WORLD_SIZE") },
     Manager { rank: "JSM_NAMESPACE_RANK", size: Some("JSM_NAMESPACE_SIZE") },
@@ -21,12 +21,12 @@ const MANAGERS: [Manager; 7] = [
     Manager { rank: "PMIX_RANK", size: None },
 ];
 
-/// The variable by which an unknown manager has told this process its rank, and the rest of an error about
-/// it; `None` where there is none, or the process is the only one.
+/// Returns the rank variable of an unknown manager, and the rest of an error message about it. `None` if no
+/// such variable is set, or this process is the only one.
 pub(super) fn detect(variables: &Variables) -> Option<(&'static str, String)> {
     let manager = MANAGERS.iter().find(|manager| variables.has(manager.rank))?;
     let size = manager.size.and_then(|name| variables.get(name));
-    // Slurm sets PMI's variables also in a shell of one task, which is a job of its own.
+    // Slurm also sets PMI's variables in a shell of one task, which is a job by itself.
     let tasks = || variables.get("SLURM_STEP_NUM_TASKS").or_else(|| variables.get("SLURM_NTASKS"));
     if size.or_else(tasks).is_some_and(|size| size.trim() == "1") {
         return None;

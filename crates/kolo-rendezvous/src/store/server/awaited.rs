@@ -1,12 +1,12 @@
-//! Who waits for which values. A value that comes wakes those who have then got all that they wait for, and
-//! nobody else: of N ranks that wait for N values each would otherwise be woken N times.
+//! Waits for values. A value wakes only those waits that it completes: otherwise N ranks that wait for N
+//! values each would be woken N times.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Condvar;
 
-/// Values that are waited for.
+/// Values that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted<'a> {
     /// The value of a key.
@@ -20,20 +20,20 @@ pub(super) enum Wanted<'a> {
 pub(super) struct Waits {
     keys: HashMap<String, Wait>,
     topics: HashMap<(String, usize), Wait>,
-    /// Topics that somebody waits for, with the counts of which.
+    /// Topics of current waits, with the counts that the waits need.
     counts: HashMap<String, Vec<usize>>,
 }
 
 /// Waits for the same values.
 struct Wait {
     waiting: usize,
-    /// Values that have not come; of a topic whose names are odd, an estimate from below.
+    /// Number of missing values; a lower bound if a topic has keys with unusual numbers.
     missing: usize,
     complete: Arc<Condvar>,
 }
 
 impl Waits {
-    /// Somebody begins to wait for values of which so many are `missing`; gives by what it is woken.
+    /// Begins a wait for values of which `missing` are missing. Returns the condition variable that ends it.
     pub(super) fn begin(&mut self, wanted: Wanted<'_>, missing: usize) -> Arc<Condvar> {
         let new = || Wait { waiting: 0, missing, complete: Arc::default() };
         let wait = match wanted {
@@ -51,7 +51,7 @@ impl Waits {
         wait.complete.clone()
     }
 
-    /// Somebody waits no longer.
+    /// Ends a wait.
     pub(super) fn end(&mut self, wanted: Wanted<'_>) {
         let is_last = |wait: &mut Wait| {
             wait.waiting -= 1;
@@ -80,7 +80,7 @@ impl Waits {
         }
     }
 
-    /// A key has got a value that had none.
+    /// Records the first value of a key.
     pub(super) fn came(&mut self, key: &str) {
         if let Some(wait) = self.keys.get_mut(key) {
             wait.complete.notify_all();
@@ -96,13 +96,13 @@ impl Waits {
         }
     }
 
-    /// How many wait for a key.
+    /// Returns the number of waits for a key.
     #[cfg(test)]
     pub(super) fn waiting(&self, key: &str) -> usize {
         self.keys.get(key).map_or(0, |wait| wait.waiting)
     }
 
-    /// Wakes all who wait: nothing more will come, or something did not.
+    /// Wakes all waits: no more values will come, or one could not be kept.
     pub(super) fn wake_all(&self) {
         for wait in self.keys.values().chain(self.topics.values()) {
             wait.complete.notify_all();

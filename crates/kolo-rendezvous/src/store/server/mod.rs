@@ -1,4 +1,4 @@
-//! The server of the store, on rank 0. It has one thread for each connection; they are few and they sleep.
+//! The server of the store, on rank 0. Each connection has one thread; they are few, and mostly sleep.
 
 mod awaited;
 mod monitor;
@@ -15,27 +15,27 @@ use crate::secure::{Accepted, Access, Protocol, SecureListener, SecureStream};
 use monitor::{monitor, tell_all};
 use state::{Shared, State, Will};
 
-/// Most connections at once, besides [`CONNECTIONS_PER_RANK`].
+/// Maximum number of concurrent connections, besides [`CONNECTIONS_PER_RANK`].
 const CONNECTIONS: usize = 64;
 const CONNECTIONS_PER_RANK: usize = 16;
 
-/// A client that does not take an answer for this long is not served any more.
+/// Time after which a client that does not read an answer loses its connection.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running store. Ends on drop.
+/// A running store, which ends on drop.
 pub struct Server {
     shared: Arc<Shared>,
-    /// Dropped last, when all that its threads serve has been shut down.
+    /// Dropped last, after all connections of its threads have been shut down.
     listener: SecureListener,
 }
 
 impl Server {
-    /// Listens at `address`, for a group of `world` ranks; port 0 takes a free one.
+    /// Starts a store at `address` for a group of `world` ranks; port 0 selects a free port.
     ///
     /// # Errors
     ///
-    /// The operating system refuses ([`Error::Listen`]); without a token `address` must be loopback
-    /// ([`Error::Environment`]).
+    /// [`Error::Listen`]: the operating system refuses. [`Error::Environment`]: `address` is not loopback,
+    /// but there is no token.
     pub fn start(address: SocketAddr, world: usize, access: &Access) -> Result<Server, Error> {
         access.may_listen(address.ip())?;
         let fail = |cause: io::Error| match address.ip().to_canonical().is_loopback() {
@@ -53,26 +53,26 @@ impl Server {
         Ok(Server { shared, listener })
     }
 
-    /// The address at which it listens.
+    /// Returns the address of the store.
     ///
     /// # Errors
     ///
-    /// The operating system does not tell.
+    /// The operating system does not return the address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.address()
     }
 
-    /// Hosts that were refused because of their token, see [`SecureListener::token_refusals`].
+    /// Returns the hosts that were refused because of their token, see [`SecureListener::token_refusals`].
     pub fn token_refusals(&self) -> Vec<IpAddr> {
         self.listener.token_refusals()
     }
 
-    /// Keeps a value, as if a client had asked for it.
+    /// Sets a value, as a client's request would.
     ///
     /// # Errors
     ///
-    /// The key is too long, or the store full: in words. Clients that wait for a value that is not there, now
-    /// or later, are told so, too: it may be this one.
+    /// Describes that the key is too long or the store full. Clients that wait for a missing value, now or
+    /// later, receive the error, too: they may be waiting for this value.
     pub fn set(&self, key: &str, value: String) -> Result<(), String> {
         let mut state = self.shared.state.lock();
         let kept = state.keep(key.into(), value);
@@ -83,13 +83,13 @@ impl Server {
         kept
     }
 
-    /// Keeps a value no longer: that of a message which has been read, for instance.
+    /// Removes a value, for instance a message that has been read.
     pub fn remove(&self, key: &str) {
         self.shared.state.lock().remove(key);
     }
 
-    /// Takes all values out whose keys begin with `prefix`, with what follows it in their keys. If there are
-    /// none it waits for the next change of the store or [`Server::notify`], at most `wait`.
+    /// Removes all values whose keys begin with `prefix`, and returns them with the rest of their keys. If
+    /// there are none, waits up to `wait` for the next change of the store or for [`Server::notify`].
     pub fn take(&self, prefix: &str, wait: Duration) -> Vec<(String, String)> {
         let mut state = self.shared.state.lock();
         let found = |state: &State| state.values.keys().any(|key| key.starts_with(prefix));
@@ -107,7 +107,7 @@ impl Server {
         self.shared.changed.notify_all();
     }
 
-    /// Tells all ranks, also those that come later, that the group has failed.
+    /// Reports a failure of the group to all ranks, including ranks that connect later.
     pub fn fail(&self, error: Error) {
         let mut state = self.shared.state.lock();
         if state.failed.is_none() {
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Waits until every rank that came has left or the group has failed, at most `limit`.
+    /// Waits until every connected rank has left or the group has failed, at most `limit`.
     pub fn linger(&self, limit: Duration) {
         let until = Instant::now() + limit;
         let mut state = self.shared.state.lock();
@@ -143,7 +143,7 @@ impl Drop for Server {
 /// Serves one connection until it ends.
 fn serve(shared: &Shared, accepted: Accepted) {
     let Accepted { stream, session, .. } = accepted;
-    // It fails only on a duration of zero.
+    // This fails only for a duration of zero.
     let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = SecureStream::new(stream, session);
     let number = {
@@ -165,8 +165,7 @@ fn serve(shared: &Shared, accepted: Accepted) {
     shared.state.lock().connections.remove(&number);
 }
 
-/// Answers requests until the connection ends, which a request that cannot be understood does. `will` is the
-/// client's last will.
+/// Answers requests until the connection ends or sends an invalid request. `will` is the client's last will.
 fn answer(shared: &Shared, mut stream: SecureStream, will: &mut Option<Will>) {
     while let Ok(request) = wire::read(&mut stream) {
         let reply = match request {
@@ -235,7 +234,7 @@ mod tests {
         let (server, mut store) = served();
         let value = |number: usize| format!("{{\"rank\": {number}, {}}}", "\"".repeat(700));
         (0..COUNT - 1).for_each(|number| server.set(&format!("peer/{number}"), value(number)).unwrap());
-        // Others of the same beginning belong to other topics.
+        // Keys that continue after the number belong to other topics.
         server.set("peer/999/more", "1".into()).unwrap();
         let missing = store.gather("peer", COUNT, Duration::ZERO).unwrap();
         assert_eq!(missing, Gathered::Missing(vec![COUNT - 1]));
@@ -247,7 +246,7 @@ mod tests {
         assert!(store.gather("peer", usize::MAX, Duration::ZERO).is_err(), "no memory is taken for it");
     }
 
-    /// Each of N values must not wake all N ranks.
+    /// N values must not wake N ranks each.
     #[test]
     fn a_value_wakes_those_only_whom_it_completes() {
         let (server, _store) = served();
@@ -278,7 +277,7 @@ mod tests {
         store.will("will", "v".repeat(1000)).unwrap();
         let value = || "v".repeat(1 << 19);
         let full = (0..).find_map(|n| server.set(&n.to_string(), value()).err()).unwrap();
-        // Without an end, as a member waits for the reply to its arrival.
+        // A long wait, like a member's wait for the reply to its arrival.
         let error = store.get("reply", Duration::from_secs(3600)).unwrap_err();
         assert!(matches!(&error, crate::Error::StoreRefuses { cause, .. } if *cause == full), "{error}");
         assert!(store.set("another", "1".into()).is_ok(), "there may be room for less");

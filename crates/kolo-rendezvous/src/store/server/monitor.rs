@@ -1,4 +1,4 @@
-//! The store's watch over ranks: which of them fail or leave, and who is to blame for a timeout.
+//! The store's monitor of ranks: detects failures and departures, and finds the culprit of a timeout.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ use crate::secure::SecureStream;
 use crate::store::wire::{self, Reply, Request};
 use kolo_schedule::Rank;
 
-/// How long ranks may take to answer a probe. A stopped one never does.
+/// Time limit for answers to a probe; stopped ranks never answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves the connection that stands for one rank's life until it ends, and tells the others how it did.
+/// Serves the connection that shows that a rank lives, and reports its end to the other ranks.
 pub(super) fn monitor(shared: &Shared, rank: Rank, mut stream: SecureStream) {
     let Ok(copy) = stream.write_half() else { return };
     if !admit(shared, rank, copy) {
@@ -37,21 +37,21 @@ pub(super) fn monitor(shared: &Shared, rank: Rank, mut stream: SecureStream) {
             state.left.insert(rank);
             Reply::Left { rank }
         }
-        // Losing connections after a failure, or while closing, is a consequence.
+        // After a failure, or while closing, a lost connection is a consequence.
         Some(_) if state.closing || state.failed.is_some() => return,
         Some(error) => {
             state.failed = Some(error.clone());
             Reply::Failed { error }
         }
     };
-    // The rank that reported a failure may still be there and wait for who is to blame.
+    // The rank that reported a failure may still be there and wait for the verdict.
     let _ = wire::write(&mut stream, &news);
     tell_all(&mut state, &news);
     shared.changed.notify_all();
 }
 
-/// Tells a rank what has happened before it came, and adds it to those that hear of what happens next; false
-/// if there is no such rank, or it is there already.
+/// Sends a rank the events before its arrival and registers it for later ones. Returns false if there is no
+/// such rank, or it is registered already.
 fn admit(shared: &Shared, rank: Rank, mut stream: SecureStream) -> bool {
     let mut state = shared.state.lock();
     let world_size = shared.world;
@@ -63,14 +63,14 @@ fn admit(shared: &Shared, rank: Rank, mut stream: SecureStream) -> bool {
         None
     };
     if let Some(error) = error {
-        // If it cannot be told it is gone already.
+        // If this fails, the rank is gone already.
         let _ = wire::write(&mut stream, &Reply::Failed { error });
         return false;
     }
     let failed = state.failed.clone().map(|error| Reply::Failed { error });
     let left = state.left.iter().map(|&rank| Reply::Left { rank });
     for reply in std::iter::once(Reply::Monitored).chain(failed).chain(left) {
-        // If it cannot be told, the next read from it fails.
+        // If this fails, the next read from the rank fails.
         let _ = wire::write(&mut stream, &reply);
     }
     state.monitored.insert(rank, stream);
@@ -80,18 +80,18 @@ fn admit(shared: &Shared, rank: Rank, mut stream: SecureStream) -> bool {
 /// Sends a reply to all ranks.
 pub(super) fn tell_all(state: &mut State, news: &Reply) {
     for other in state.monitored.values_mut() {
-        // A rank that cannot be told is gone, too; its own thread notices.
+        // If this fails, the other rank is gone, too, and its own thread notices.
         let _ = wire::write(other, news);
     }
 }
 
-/// A rank has waited too long for another, which may itself be waiting: asks all, and blames the one that is
-/// not.
+/// Finds the culprit when a rank has waited too long for another one, which may itself be waiting: asks all
+/// ranks and blames the one that does not wait.
 fn investigate(shared: &Shared, reporter: Rank, error: Error) -> Error {
     let Error::Timeout { rank: blamed, during, waited } = error else { return error };
     let until = Instant::now() + PROBE_TIMEOUT;
     let mut state = shared.state.lock();
-    // Several ranks may time out at once; each report is an answer to the others' probes.
+    // Several ranks may time out at once; each report also answers the other investigations' probes.
     if state.investigations == 0 {
         state.waiting.clear();
     }

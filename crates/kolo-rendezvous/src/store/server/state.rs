@@ -1,4 +1,4 @@
-//! What the store keeps, and its bounds: without a token every process of this host can connect.
+//! The contents of the store, and their limits: without a token, every process of this host can connect.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -11,25 +11,25 @@ use crate::secure::SecureStream;
 use crate::store::wire::{self, Reply};
 use kolo_schedule::Rank;
 
-/// Bytes of the longest key.
+/// Maximum length of a key in bytes.
 const MAX_KEY: usize = 1024;
 
-/// Most bytes of keys and values.
+/// Maximum number of bytes of keys and values.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What an entry counts besides its bytes.
+/// Bytes that an entry counts in addition to its key and value.
 const ENTRY: usize = 64;
 
-/// Most values of a topic.
+/// Maximum number of values of a topic.
 const MAX_GATHERED: usize = 1 << 20;
 
-/// Most missing values that an answer names.
+/// Maximum number of missing values that an answer names.
 const MAX_NAMED: usize = 1 << 10;
 
-/// Longest wait for a value; clients ask again.
+/// Maximum wait for a value; clients repeat the request.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// What all connections of a store share.
+/// State that all connections of a store share.
 #[derive(Default)]
 pub(super) struct Shared {
     pub world: usize,
@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub changed: Condvar,
 }
 
-/// What the store knows.
+/// State of the store.
 #[derive(Default)]
 pub(super) struct State {
     pub values: HashMap<String, String>,
@@ -45,9 +45,9 @@ pub(super) struct State {
     pub waits: Waits,
     /// Bytes of all values and last wills, as [`MAX_BYTES`] counts them.
     pub kept: usize,
-    /// Why a value of this process's own could not be kept. Whoever waits for a value may wait for that one.
+    /// Reason why a value of this process could not be kept. Any client may be waiting for that value.
     pub refused: Option<String>,
-    /// The connection that stands for each rank's life.
+    /// The connection that shows that a rank lives.
     pub monitored: HashMap<Rank, SecureStream>,
     /// Ranks that have left in good order.
     pub left: BTreeSet<Rank>,
@@ -55,17 +55,17 @@ pub(super) struct State {
     pub failed: Option<Error>,
     /// Answers to a probe.
     pub waiting: HashMap<Rank, Option<Rank>>,
-    /// Probes that are going on.
+    /// Number of current probes.
     pub investigations: usize,
-    /// Every connection, to be shut down at the end.
+    /// All connections, to shut them down at the end.
     pub connections: HashMap<u64, SecureStream>,
-    /// Connections so far.
+    /// Number of connections so far.
     pub count: u64,
     pub closing: bool,
 }
 
 impl State {
-    /// Keeps a value, in place of an older one. Says why not.
+    /// Keeps a value, replacing an older one. The error is the reason for a refusal.
     pub fn keep(&mut self, key: String, value: String) -> Result<(), String> {
         let older = self.values.get(&key).map_or(0, |older| size(&key, older));
         self.reserve(&key, &value)?;
@@ -81,7 +81,7 @@ impl State {
         self.values.insert(key, value);
     }
 
-    /// Makes sure of the room that a value will take. Says why not.
+    /// Reserves the room for a value. The error is the reason for a refusal.
     fn reserve(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key.len() > MAX_KEY {
             return Err(format!("a key of {} bytes, where {MAX_KEY} are the most", key.len()));
@@ -98,15 +98,15 @@ impl State {
         Ok(())
     }
 
-    /// Keeps a value no longer. Gives it, if it was there.
+    /// Removes a value and returns it, if it was there.
     pub fn remove(&mut self, key: &str) -> Option<String> {
         let value = self.values.remove(key)?;
         self.kept -= size(key, &value);
         Some(value)
     }
 
-    /// Takes a client's last will, in place of an older one. Its room is taken at once: when the connection
-    /// ends nobody could be told that there is none. Says why not.
+    /// Sets a client's last will, replacing an older one. Its room is reserved at once, because no client is
+    /// left to receive an error when the connection ends. The error is the reason for a refusal.
     pub fn take_will(&mut self, will: &mut Option<Will>, key: String, value: String) -> Result<(), String> {
         if let Some(older) = will.take() {
             self.kept -= size(&older.key, &older.value);
@@ -116,45 +116,45 @@ impl State {
         Ok(())
     }
 
-    /// A connection has ended: its last will becomes a value.
+    /// Turns the last will of an ended connection into a value.
     pub fn execute(&mut self, will: Will) {
         let older = self.remove(&will.key);
         drop(older);
         self.insert(will.key, will.value);
     }
 
-    /// A value of this process's own could not be kept: whoever waits may wait for that one.
+    /// Records that a value of this process could not be kept, and wakes all waits: each may be for it.
     pub fn refuse(&mut self, why: String) {
         self.refused = Some(why);
         self.waits.wake_all();
     }
 
-    /// The numbers of a topic that have no value.
+    /// Returns the numbers of a topic that have no value.
     fn missing(&self, topic: &str, count: usize) -> impl Iterator<Item = usize> {
         (0..count).filter(move |number| !self.values.contains_key(&format!("{topic}/{number}")))
     }
 
-    /// The values of a topic from a number on, as many as a message carries.
+    /// Returns the values of a topic from number `from` on, as many as one message can carry.
     fn gathered(&self, topic: &str, from: usize, count: usize) -> Vec<String> {
         let values = || (from..count).filter_map(|number| self.values.get(&format!("{topic}/{number}")));
         values().take(wire::carried(values())).cloned().collect()
     }
 }
 
-/// What a client wants to be kept when its connection has ended.
+/// A value that the store sets when a client's connection ends.
 pub(super) struct Will {
     key: String,
     value: String,
 }
 
-/// What an entry counts.
+/// Returns the bytes that an entry counts.
 fn size(key: &str, value: &str) -> usize {
     key.len() + value.len() + ENTRY
 }
 
 impl Shared {
-    /// What `find` gives of a key, as soon as that is something; `None` after `wait`. An error says that a
-    /// value could not be kept, which may be this one.
+    /// Waits until `find` returns a value for a key; `None` after `wait`. An error means that some value
+    /// could not be kept, which may be this one.
     pub fn find(
         &self,
         key: &str,
@@ -164,7 +164,7 @@ impl Shared {
         self.wait_for(Wanted::Key(key), |state| find(state).ok_or(1), wait).map(Result::ok)
     }
 
-    /// The values of a topic from a number on, as soon as all are there; after `wait` those that are missing.
+    /// Waits for all values of a topic. Returns those from `from` on, or the missing ones after `wait`.
     pub fn gather(&self, topic: &str, from: usize, count: usize, wait: Duration) -> Reply {
         if count > MAX_GATHERED || from >= count {
             let why = format!("values {from} to {count} of a topic, where {MAX_GATHERED} are the most");
@@ -183,8 +183,8 @@ impl Shared {
         }
     }
 
-    /// What `find` gives, as soon as that is something; after `wait` how many values are missing, which it
-    /// gives until then. The error is a value that could not be kept.
+    /// Waits until `find` returns a result; until then it returns the number of missing values. After `wait`
+    /// returns that number. The error is about a value that could not be kept.
     fn wait_for<T>(
         &self,
         wanted: Wanted<'_>,
@@ -231,7 +231,7 @@ mod tests {
         state.take_will(&mut will, "will".into(), "v".repeat(LEN)).unwrap();
         let mut full = (0..).map(|n| state.keep(n.to_string(), "v".repeat(LEN)));
         assert!(full.by_ref().take(MAX_BYTES / LEN).any(|kept| kept.is_err()));
-        // There is room for it, because it was taken in time.
+        // There is room for it, because the will reserved it.
         let kept = state.kept;
         state.execute(will.take().unwrap());
         assert_eq!((state.kept, state.values["will"].len()), (kept, LEN));
