@@ -1,9 +1,9 @@
-//! Finds the worker that failed first: its peers fail a moment later, and often say so louder.
+//! Finds the worker that failed first: its peers fail a moment later, often with clearer errors.
 //!
-//! [`diagnose`] is a pure decision over how all workers ended. It starts from the first failure, allows for
-//! ends that were noticed out of order, and then follows the blame: a worker whose error says "rank 1 died"
-//! points at rank 1. It claims no more than that: of workers that failed and blame nobody it is not known
-//! whether one is the other's cause, and the report says so.
+//! [`diagnose`] is a pure decision over the exits of all workers. It starts from the first failure, allows
+//! for exits that were noticed out of order, and then follows the blame: a worker whose error is "rank 1
+//! died" points at rank 1. It claims nothing more. If several failed workers blame nobody, one may or may
+//! not have caused the other's failure, and the report says so.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -14,19 +14,17 @@ use signal_hook::consts::signal::{SIGABRT, SIGPIPE};
 use crate::failure_report::{BlamedState, FailureReport, Reason};
 use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE, WorkerExit, shell_code};
 
-/// Exits this close to the first are not told apart by time: a process closes its connections before it is
-/// seen to have ended, so that on a busy machine its victims may be seen first.
+/// Time after the first exit within which the order of exits does not count. A process closes its
+/// connections before its exit is noticed, so on a busy machine its victims may be noticed first.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Decides which worker failed first. `None` if none failed by itself.
-///
-/// The order of `exits` does not matter.
+/// Decides which worker failed first, independent of the order of `exits`. `None` if none failed by itself.
 pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     let mut failed: Vec<&WorkerExit> = exits.iter().filter(|exit| exit.status.failed()).collect();
     failed.sort_by_key(|exit| order(exit));
     let first = *failed.first()?;
     let at_once = failed.iter().take_while(|exit| exit.after <= first.after + AT_ONCE);
-    // Of equals the first: `max_by_key` would give the last.
+    // Picks the first of equals, unlike `max_by_key`, which picks the last.
     let start = *at_once.min_by_key(|exit| Reverse(clarity(exit))).unwrap_or(&first);
     let (root, reason, speaker) = follow(start, first, exits);
     let other = |exit: &WorkerExit| exit.member != root.member;
@@ -48,27 +46,27 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     })
 }
 
-/// The order in which exits were seen, and of those that were seen together that of their ranks.
+/// Returns the order in which exits were noticed; ranks break ties.
 fn order(exit: &WorkerExit) -> impl Ord + use<> {
     (exit.after, exit.rank.is_none(), exit.rank, exit.member.clone())
 }
 
-/// How clearly an exit speaks for being the cause rather than a consequence.
+/// Rates how clearly an exit is the cause rather than a consequence.
 fn clarity(exit: &WorkerExit) -> u8 {
     match exit.status {
-        // A worker that blames another says itself that it is not the cause.
+        // A worker that blames another is not the cause by its own account.
         _ if exit.blames().is_some() => 0,
-        // A peer's end does this to a program that does not expect it …
+        // The end of a peer causes this signal in a program that does not expect it.
         ExitStatus::Signal(SIGPIPE) => 1,
-        // … and an uncaught error does that.
+        // An uncaught error causes SIGABRT, so it counts as little as an exit without a message.
         ExitStatus::Signal(signal) if signal != SIGABRT => 4,
         _ if exit.reported() => 3,
         _ => 2,
     }
 }
 
-/// Follows the blame from `start` to its end. Gives the worker to name, why, and the failed worker whose
-/// exit code becomes the job's.
+/// Follows the blame from `start` to its end. Returns the worker to name, the reason, and the failed worker
+/// whose exit code becomes the job's.
 fn follow<'a>(
     start: &'a WorkerExit,
     first: &WorkerExit,
@@ -92,7 +90,7 @@ fn follow<'a>(
             ExitStatus::ByLauncher { stopped: true } => {
                 return (blamed, Reason::Stopped { noticed: Box::new(at.clone()) }, failed);
             }
-            // It was about to end by itself, and has said why.
+            // The worker was about to end by itself and has reported its error.
             ExitStatus::ByLauncher { stopped: false } if blamed.reported() => {}
             ExitStatus::ByLauncher { stopped: false } | ExitStatus::Stuck => {
                 return (blamed, Reason::Running { noticed: Box::new(at.clone()) }, failed);
@@ -109,8 +107,8 @@ fn follow<'a>(
     }
 }
 
-/// Whether a worker ended in the same way as `root`, and not by another's fault. Exits without a message are
-/// alike only at the same time: a later one may well be a victim that says nothing.
+/// Returns true if a worker ended in the same way as `root`, and blames nobody. Exits without a message are
+/// alike only at the same time: a later one may be a victim without a message.
 fn is_alike(exit: &WorkerExit, root: &WorkerExit) -> bool {
     let together = exit.error.is_some() || exit.after.abs_diff(root.after) <= AT_ONCE;
     exit.status.failed()

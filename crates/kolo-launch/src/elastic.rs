@@ -1,9 +1,7 @@
-//! Keeps a job alive when its workers die: tells the coordinator who has started and who has ended, kills
-//! workers that hang, and starts others in their places.
-//!
-//! All of it concerns workers that are members of an elastic job (see [`kolo_elastic`], which decides who
-//! belongs to a generation). Where no generation has been formed, because the program is not elastic or a
-//! worker failed before, a failure ends the job as in any other.
+//! Keeps a job alive when its workers die: reports starts and exits to the coordinator, kills workers that
+//! hang, and starts replacements. This applies to members of an elastic job (see [`kolo_elastic`], which
+//! decides on generations). If no generation has formed, because the program is not elastic or a worker
+//! failed earlier, a failure ends the job.
 
 mod exits;
 
@@ -23,12 +21,12 @@ use crate::signals::Signals;
 use crate::token::TokenSource;
 use crate::workers::Workers;
 
-/// A worker that a signal has stopped for so long is killed. The kernel says for certain that it is stopped,
-/// so no time that work takes has to be guessed.
+/// Time after which a worker that a signal has stopped is killed. The kernel reports reliably that it is
+/// stopped, so no work time has to be guessed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first generation waits so long for workers that have been started.
+/// Time limit of the first generation's wait for workers that have been started.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// The time between two looks at whether enough nodes have come.
+/// Pause between two checks for enough nodes.
 const NODES_POLL: Duration = Duration::from_millis(20);
 
 /// The coordinator of this node, and the replacements of its workers.
@@ -38,9 +36,9 @@ pub(crate) struct Elastic {
     messages: Messages,
     min_members: usize,
     restarts_left: usize,
-    /// The local ranks of dead workers that are to be replaced, and when.
+    /// Time of each due restart, and local rank of the dead worker.
     due_restarts: Vec<(Instant, usize)>,
-    /// The job ends: no worker is started any more.
+    /// True once the job ends: no worker is started any more.
     closed: bool,
 }
 
@@ -74,8 +72,8 @@ impl Elastic {
         })
     }
 
-    /// Waits until a job begins whose nodes may come and go, as long as the coordinator does. Gives the job
-    /// with this node's rank and the number of nodes.
+    /// Waits until a job with a variable number of nodes begins, or the coordinator gives up. Returns the
+    /// job with this node's rank and the number of nodes.
     pub fn wait_for_node_rank(&self, job: &Job, signals: &mut Signals) -> Result<Job, LaunchError> {
         loop {
             if let Some((node_rank, nnodes)) = self.coordinator.node_rank_and_count() {
@@ -103,27 +101,27 @@ impl Elastic {
         }
     }
 
-    /// Whether a generation has been formed: the program is elastic.
+    /// Returns true if a generation has formed, which shows that the program is elastic.
     pub fn has_formed(&self) -> bool {
         self.coordinator.generation() > 0
     }
 
-    /// Where members find the coordinator.
+    /// Returns the address at which members find the coordinator.
     pub fn address(&self) -> SocketAddr {
         self.coordinator.address()
     }
 
-    /// The ranks that members have from now on.
+    /// Returns the current and future ranks of members.
     pub fn ranks(&self) -> MemberRanks {
         self.coordinator.ranks()
     }
 
-    /// Tells the coordinator of a worker that is about to be started, or has been.
+    /// Reports to the coordinator a worker that starts now or has started.
     pub fn member_started(&self, member: &str) {
         self.coordinator.member_started(member);
     }
 
-    /// The job ends: members that are left need not wait for others.
+    /// Ends the job: the remaining members need not wait for others.
     pub fn close(&mut self) {
         if !self.closed {
             self.closed = true;
@@ -131,19 +129,19 @@ impl Elastic {
         }
     }
 
-    /// Whether the launcher must stay even without any worker: one is about to be started, or launchers of
-    /// other nodes follow this one.
+    /// Returns true if the launcher must stay even without workers: a worker is about to be started, or
+    /// launchers of other nodes follow this one.
     pub fn needs_launcher(&self, workers: &Workers) -> bool {
         let leads = || self.coordinator.generation() > 0 && self.coordinator.has_followers();
         !workers.any_failed() && (!self.due_restarts.is_empty() || leads())
     }
 
-    /// Hears the coordinator and tells it who has ended. Gives the local ranks of the workers that are to
-    /// be started now.
+    /// Processes the coordinator's events and reports exits to it. Returns the local ranks of the workers to
+    /// start now.
     ///
     /// # Errors
     ///
-    /// The other launchers have gone on without this one: its workers must not.
+    /// The other launchers have continued without this one, so its workers must end.
     pub fn update(&mut self, workers: &mut Workers) -> Result<Vec<usize>, LaunchError> {
         for event in self.events.try_iter().collect::<Vec<_>>() {
             self.handle(event, workers)?;
@@ -187,8 +185,8 @@ impl Elastic {
             {
                 return Err(LaunchError::Launchers { why: reason });
             }
-            // Members are told when they ask for their job; a program that is not elastic does not need the
-            // other launchers.
+            // Members receive the reason when they request their job. A program that is not elastic does not
+            // need the other launchers.
             CoordinatorEvent::Detached { reason, .. } if !self.closed => {
                 self.messages.say(&format!("this node's launcher takes no part in the job: {reason}"));
             }
@@ -205,9 +203,9 @@ impl Elastic {
     }
 }
 
-/// The coordinator's options: token, interface and timeout as the workers get them.
+/// Returns the coordinator's options: token, interface and timeout, the same as the workers'.
 fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> {
-    // A variable of the job wins over an inherited one, as for the workers.
+    // A variable of the job overrides an inherited one, as for the workers.
     let given = |name: &str| job.env.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
     let variable =
         |name: &str| given(name).or_else(|| std::env::var_os(name)).filter(|value| !value.is_empty());
@@ -226,9 +224,9 @@ fn options(job: &Job, token: &TokenSource) -> Result<Options, kolo_comm::Error> 
     Ok(Options { token, interface, timeout, ..Options::default() })
 }
 
-/// What the coordinator needs to know of the nodes of a job of several, which begins within `start_timeout`.
+/// Describes the nodes of a multi-node job that begins within `start_timeout` for the coordinator.
 fn node_config(job: &Job, start_timeout: Duration) -> NodeConfig {
-    // The job has been checked: there is a port.
+    // The job has been checked, so there is a port.
     let first = (job.master_addr.clone(), job.master_port.unwrap_or(0));
     NodeConfig {
         masters: std::iter::once(first).chain(job.masters.iter().cloned()).collect(),

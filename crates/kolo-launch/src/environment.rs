@@ -1,7 +1,5 @@
-//! The environment variables of a worker, which are torchrun's.
-//!
-//! All of them are set, not only those Kolo reads, so that a program written for torchrun finds what it
-//! expects, and none of an outer launcher is inherited.
+//! The environment variables of a worker, which are torchrun's. The launcher sets all of them, not only
+//! those that Kolo reads: programs for torchrun find what they expect, and inherit none of another launcher.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -14,27 +12,27 @@ use crate::error_file::LAUNCHER_PID;
 use crate::job::Job;
 use crate::token::TokenSource;
 
-/// What all workers of a job are told: where they meet, and how.
+/// Rendezvous of a job's workers: its address and settings, which all of them receive.
 #[derive(Debug)]
 pub(crate) struct Rendezvous {
-    /// The store's port.
+    /// Port of the store.
     pub port: u16,
-    /// The job's name.
+    /// Name of the job.
     pub run_id: String,
-    /// Where its workers get the job's token from.
+    /// Source of the workers' token.
     pub token: TokenSource,
-    /// Where members of an elastic job find its coordinator.
+    /// Address of an elastic job's coordinator.
     pub coordinator: Option<SocketAddr>,
-    /// How often all workers have been started again.
+    /// Number of times that all workers have been restarted.
     pub group_restarts: usize,
-    /// Workers of the whole job when all nodes are there that may come.
+    /// Number of workers of the whole job with the maximum number of nodes.
     pub most_workers: usize,
 }
 
-/// The variables of this node's worker `local`, which takes the place of `before` others.
+/// Returns the variables of this node's worker `local`, which replaces `before` earlier ones.
 ///
-/// `inherited` tells whether the launcher's own environment has a variable: what a user has set there is a
-/// wish that defaults must not override.
+/// `inherited` returns true for variables of the launcher's own environment: those are the user's choice,
+/// which defaults must not override.
 pub(crate) fn variables(
     job: &Job,
     rendezvous: &Rendezvous,
@@ -48,8 +46,8 @@ pub(crate) fn variables(
     let world_size = job.world_size().to_string();
     let wished = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
     let defaults = [
-        // One thread a worker, as torchrun does: N workers with a thread for each core stand in each other's
-        // way, and results could depend on the machine.
+        // One thread per worker, as torchrun sets it: N workers with a thread for each core slow each other
+        // down, and results could depend on the machine.
         ("OMP_NUM_THREADS", "1"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     ];
@@ -60,7 +58,7 @@ pub(crate) fn variables(
         (env::LOCAL_WORLD_SIZE, job.processes().to_string()),
         (env::GROUP_RANK, job.node_rank.to_string()),
         ("GROUP_WORLD_SIZE", job.nnodes.to_string()),
-        // Roles are torchrun's way to mix programs in one job; here there is one.
+        // Roles are torchrun's way to mix programs in one job; here there is one role.
         ("ROLE_NAME", "default".into()),
         ("ROLE_RANK", rank),
         ("ROLE_WORLD_SIZE", world_size),
@@ -72,9 +70,9 @@ pub(crate) fn variables(
         (env::MOST_WORKERS, rendezvous.most_workers.to_string()),
         ("TORCHELASTIC_RESTART_COUNT", (rendezvous.group_restarts + before).to_string()),
         ("TORCHELASTIC_MAX_RESTARTS", job.restarts.max(job.group_restarts).to_string()),
-        // A worker whose parent this is has its errors shown by this launcher.
+        // The launcher shows the errors of its own children.
         (LAUNCHER_PID, std::process::id().to_string()),
-        // The store is served by rank 0, not by the launcher.
+        // Rank 0 serves the store, not the launcher.
         ("TORCHELASTIC_USE_AGENT_STORE", "False".into()),
     ];
     let defaults = defaults.into_iter().filter(|(name, _)| !wished(name)).map(|(n, v)| (n.into(), v.into()));
@@ -82,7 +80,7 @@ pub(crate) fn variables(
     let error_file = (env::ERROR_FILE.into(), error_file.into());
     let stop_on = job.stop_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let stop_on = (!job.stop_on.is_empty()).then(|| (STOP_ON.into(), stop_on.into()));
-    // The last value of a name wins.
+    // The last value of a name counts.
     let token = rendezvous.token.variables().0;
     let elastic = rendezvous.coordinator.into_iter().flat_map(|address| {
         [(COORDINATOR.into(), address.to_string().into()), (MEMBER.into(), member.into())]
@@ -99,9 +97,8 @@ pub(crate) fn variables(
         .collect()
 }
 
-/// The job's name: the one given, or one that no other job of this machine has, because workers name what
-/// they share (memory, files) after it. Nodes that cannot talk yet name it after the master's address and
-/// port.
+/// Returns the job's name: the user's, or one that is unique on this machine, because workers name shared
+/// memory and files after it. Nodes that cannot communicate yet derive it from the master's address.
 pub(crate) fn run_id(job: &Job, port: u16) -> String {
     match &job.run_id {
         Some(given) => given.clone(),

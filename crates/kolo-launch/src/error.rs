@@ -1,4 +1,4 @@
-//! Why a job did not end well.
+//! Errors of a job.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,16 +6,16 @@ use std::io;
 use crate::failure_report::FailureReport;
 use crate::worker_exit::{SHELL_SIGNAL_BASE, shell_code, signal_name};
 
-/// Why a job could not be started, or did not end well. No process is left when it is returned.
+/// An error that prevented a job's start or ended it. No process is left when it is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// The job's description contradicts itself.
+    /// The job's description is inconsistent.
     #[error("{what}; {remedy}")]
     Invalid {
-        /// What is wrong.
+        /// Description of the problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// Another program listens on the given port.
@@ -24,9 +24,9 @@ pub enum LaunchError {
          out to have a free one taken"
     )]
     PortInUse {
-        /// The host of rank 0.
+        /// Host of rank 0.
         host: String,
-        /// The port asked for.
+        /// The requested port.
         port: u16,
     },
     /// The master's address or port cannot be used.
@@ -34,24 +34,24 @@ pub enum LaunchError {
         "the workers cannot meet at {host}: {cause}; check --master (or --master-addr and --master-port)"
     )]
     Master {
-        /// The host of rank 0.
+        /// Host of rank 0.
         host: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: io::Error,
     },
     /// This launcher cannot take part in a job of several nodes.
     #[error("this node cannot take part in the job: {why}")]
     Launchers {
-        /// What is wrong, and the remedy.
+        /// Description of the problem, and the remedy.
         why: String,
     },
-    /// The launchers of a job have lost each other, and this one may not go on.
+    /// The launchers of a job have lost each other, and this one may not continue.
     #[error(
         "this node's workers are ended, because others of the job go on or may: {why}. If none does, go on from the \
          last checkpoint (kolo train --resume RUN_FOLDER)"
     )]
     Superseded {
-        /// Who goes on, or why others may.
+        /// The side that continues, or the reason why another side may.
         why: String,
     },
     /// The program cannot be started.
@@ -59,43 +59,43 @@ pub enum LaunchError {
     Program {
         /// The program.
         program: OsString,
-        /// What is wrong with it, and the remedy.
+        /// Description of the problem, and the remedy.
         hint: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: io::Error,
     },
-    /// The operating system refused something else.
+    /// The operating system refused another operation.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// The attempted operation.
         what: String,
-        /// The operating system's words.
+        /// Error of the operating system.
         cause: io::Error,
     },
-    /// A worker failed, and the others were ended.
+    /// A worker failed, and the launcher ended the others.
     #[error("{0}")]
     Failed(Box<FailureReport>),
     /// A signal to the launcher ended the job.
     #[error("ended by {}{}", signal_name(*.signal), lines(.reports))]
     Interrupted {
-        /// The signal's number.
+        /// Number of the signal.
         signal: i32,
-        /// What workers have reported of their end, each with the worker's name before it.
+        /// Errors that workers reported at their end, each after the worker's name.
         reports: Vec<String>,
     },
 }
 
-/// Each on a line of its own.
+/// Formats each report on its own line.
 fn lines(reports: &[String]) -> String {
     reports.iter().map(|report| format!("\n  {}", report.replace('\n', "\n    "))).collect()
 }
 
 impl LaunchError {
-    /// The code with which the launcher should exit; never 0.
+    /// Returns the code with which the launcher should exit; never 0.
     ///
-    /// That of the worker that failed, as a shell would give it: its exit code, or 128 + its signal. 126 and
-    /// 127 for a program that cannot be executed or found, 128 + signal when the launcher was interrupted,
-    /// 2 for a job that contradicts itself, 1 for everything else.
+    /// The failed worker's code as a shell reports it, that is its exit code or 128 + its signal. 126 or 127
+    /// if the program cannot be executed or found, 128 + signal if the launcher was interrupted, 2 for an
+    /// inconsistent job, and 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Failed(report) => report.exit_code,
@@ -107,7 +107,7 @@ impl LaunchError {
         }
     }
 
-    /// A [`LaunchError::System`]: `what` was tried.
+    /// Creates a [`LaunchError::System`]; `what` is the attempted operation.
     pub(crate) fn system(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         LaunchError::System { what: what.into(), cause: cause.into() }
     }

@@ -1,7 +1,7 @@
 //! The error file: JSON that a failing worker writes and the launcher reads.
 //!
-//! Its path is in `TORCHELASTIC_ERROR_FILE`, as torchrun's is, and both formats of torch are understood, so
-//! that Kolo's workers can fail under torchrun, and PyTorch's under Kolo.
+//! Its path is in `TORCHELASTIC_ERROR_FILE`, as for torchrun. Both formats of torch are supported, so that
+//! Kolo's workers can fail under torchrun, and PyTorch's under Kolo.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -13,38 +13,36 @@ use serde_json::{Value, json};
 
 use crate::named_rank::named_rank;
 
-/// The process id of the launcher that shows the errors of its children.
+/// Process id of the launcher that shows its children's errors.
 pub(crate) const LAUNCHER_PID: &str = "KOLO_LAUNCHER_PID";
-/// A report of which is not known that the worker itself has written it counts for so long: a program that the
-/// worker runs inherits the variable, and what went wrong there need not be why the worker ends later.
+/// Time for which a report counts if the worker itself may not have written it. A program that the worker
+/// runs inherits the variable, and its failure need not be the reason for the worker's later end.
 const COUNTS_FOR: Duration = Duration::from_secs(60);
-/// How the report of a panic begins.
+/// Prefix of the report of a panic.
 const PANIC: &str = "panic: ";
-/// Bytes that are read of an error file, which holds a message for people.
+/// Maximum number of bytes read from an error file, which holds a message for people.
 const MAX_FILE: u64 = 1 << 20;
-/// Bytes that are shown of a message.
+/// Maximum number of bytes shown of a message.
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// What a worker said before it failed.
+/// The error of a worker that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerError {
-    /// The error in words.
+    /// The error message.
     pub message: String,
-    /// The rank it holds responsible, if it is another one.
+    /// The responsible rank, if it is another one.
     pub culprit: Option<Rank>,
-    /// Whether the worker wrote it into its error file. Else these are its last lines on standard error,
-    /// which need not be the reason for which it failed.
+    /// True if the worker wrote the message into its error file. Otherwise these are its last lines on
+    /// standard error, which need not be the reason why it failed.
     pub reported: bool,
 }
 
-/// Writes this worker's error file, which tells the launcher why it fails; for the worker to call before it
-/// exits.
+/// Writes this worker's error file, which gives the launcher the reason of the failure; called before exit.
 ///
 /// `culprit` is the rank responsible, if it is another one (a peer that died, or did not answer). The first
-/// report of a process counts, later ones are dropped: what follows an error is not its cause. A report of a
-/// panic (it begins with `panic: `) that the process has outlived is different: the error that ends the process
-/// takes its place, and quotes it. Does nothing without a launcher, that is when `TORCHELASTIC_ERROR_FILE` is
-/// not set.
+/// report of a process counts and later ones are dropped, because they are consequences. A report of a panic
+/// (it begins with `panic: `) that the process has survived is different: the error that ends the process
+/// replaces and quotes it. Does nothing without a launcher, that is if `TORCHELASTIC_ERROR_FILE` is not set.
 ///
 /// # Errors
 ///
@@ -66,9 +64,8 @@ pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<
     write(Path::new(&file), &error.to_string(), rank, culprit)
 }
 
-/// Whether the process that has started this one is Kolo's launcher, which shows what this one
-/// [reports](report_failure). Another launcher may show nothing, and a variable may be inherited from an
-/// ancestor that is nobody's worker any more.
+/// Returns true if this process was started by Kolo's launcher, which shows its [reports](report_failure).
+/// Other launchers may show nothing, and the variable may be inherited from an earlier worker.
 pub fn launcher_shows_errors() -> bool {
     let launcher = std::env::var(LAUNCHER_PID).ok().and_then(|text| text.parse::<u32>().ok());
     let has_file = std::env::var_os(env::ERROR_FILE).is_some_and(|file| !file.is_empty());
@@ -87,10 +84,10 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
         "pid": std::process::id(),
         "message": message,
         "culprit": culprit.map(|rank| rank.0),
-        // Seconds since 1970, under the name by which torchrun looks for the first failure.
+        // Seconds since 1970, under the name by which torchrun finds the first failure.
         "timestamp": now,
     });
-    // The file appears whole or not at all, for a worker may be killed while it writes.
+    // The file must appear whole or not at all, because a worker may be killed while it writes.
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut draft = tempfile::NamedTempFile::new_in(folder)?;
     draft.write_all(report.to_string().as_bytes())?;
@@ -103,7 +100,7 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
     }
 }
 
-/// The panic that this process has reported and then outlived, as one that is caught, or that of a thread.
+/// Returns the panic that this process has reported and then survived, such as a caught or a thread's panic.
 fn own_panic(file: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     std::fs::File::open(file).ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
@@ -112,13 +109,13 @@ fn own_panic(file: &Path) -> Option<String> {
     (report["pid"].as_u64() == Some(std::process::id().into())).then(|| message.into())
 }
 
-/// What the panic said, without the place: `panic: panicked at a.rs:1:2:\nits words`.
+/// Returns a panic's message without the location: `panic: panicked at a.rs:1:2:\nits message`.
 fn words_of(panic: &str) -> &str {
     panic.split_once('\n').map_or(panic, |(_, words)| words).trim()
 }
 
-/// Reads the error file of a worker that has ended. `None` if there is none, nothing in it is meant for people,
-/// or another process wrote it long before the end.
+/// Reads the error file of an ended worker. `None` if there is none, it has no readable text, or another
+/// process wrote it long before the end.
 pub(crate) fn read(file: &Path, worker: i32, ended: SystemTime) -> Option<WorkerError> {
     let mut bytes = Vec::new();
     let file = std::fs::File::open(file).ok()?;
@@ -127,7 +124,7 @@ pub(crate) fn read(file: &Path, worker: i32, ended: SystemTime) -> Option<Worker
     is_of(&bytes, worker, ended.duration_since(written).unwrap_or_default()).then(|| parse(&bytes))?
 }
 
-/// Whether a report is why a worker has ended, which was so long after it.
+/// Returns true if a report may be the reason of a worker's end, `later` after it.
 fn is_of(bytes: &[u8], worker: i32, later: Duration) -> bool {
     let report = serde_json::from_slice::<Value>(bytes).unwrap_or_default();
     report["pid"].as_i64() == Some(worker.into()) || later <= COUNTS_FOR
@@ -142,19 +139,19 @@ fn parse(bytes: &[u8]) -> Option<WorkerError> {
             let culprit = report["culprit"].as_u64().and_then(|rank| usize::try_from(rank).ok());
             (words.to_owned(), culprit.map(Rank))
         }
-        // A script's `echo why > $TORCHELASTIC_ERROR_FILE` is good enough.
+        // A script may also run `echo why > $TORCHELASTIC_ERROR_FILE`.
         Err(_) => {
             let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(unprintable))?;
             (text.to_owned(), None)
         }
     };
     let message = printable(message.trim());
-    // A panic tells of the error that nobody has handled, but does not know its culprit.
+    // A panic quotes the unhandled error, but not its culprit.
     let culprit = culprit.or_else(|| message.starts_with(PANIC).then(|| named_rank(&message))?);
     (!message.is_empty()).then_some(WorkerError { message, culprit, reported: true })
 }
 
-/// The text as it may go to the launcher's terminal: without escape sequences, and not without end.
+/// Returns the text in a form for the launcher's terminal: without escape sequences, and of limited length.
 pub(crate) fn printable(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_MESSAGE);
     let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
@@ -217,7 +214,7 @@ mod tests {
         write(&file, panic, None, None).unwrap();
         write(&file, "samples 3, 4: this file is cut off", None, None).unwrap();
         assert_eq!(said(), "samples 3, 4: this file is cut off");
-        // That of a program which the worker ran is not its own.
+        // The panic of a program that the worker ran is not its own.
         let other = format!("{{\"message\": \"panic: x\", \"pid\": {}}}", own + 1);
         std::fs::write(&file, &other).unwrap();
         write(&file, "an error", None, None).unwrap();

@@ -1,5 +1,4 @@
-//! The failure report of a job: the root cause in the first line, as torchrun's report has it, and what
-//! followed from it.
+//! The failure report of a job: the root cause in the first line, as in torchrun's, then its consequences.
 
 use std::fmt;
 
@@ -8,70 +7,70 @@ use signal_hook::consts::signal::SIGKILL;
 
 use crate::worker_exit::{ExitStatus, WorkerExit};
 
-/// Which worker failed first, why it is taken to be that one, and what became of the others.
+/// The worker that failed first, the reason for this diagnosis, and the exits of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureReport {
     /// The root cause: the worker to name first.
     pub root: WorkerExit,
-    /// Why that one.
+    /// Reason for this diagnosis.
     pub reason: Reason,
-    /// Workers to which the same happened by themselves: they blame nobody, and ended in the same way.
+    /// Workers that failed in the same way by themselves: they blame nobody.
     pub alike: Vec<Rank>,
-    /// Workers that failed in another way and blame nobody, in the order of their ends. Whether they failed
-    /// because of the root cause is not known.
+    /// Workers that failed in another way and blame nobody, in the order of their exits. The root cause may
+    /// or may not have made them fail.
     pub apart: Vec<WorkerExit>,
-    /// Workers that ended because of a failure: by an error that blames another worker, or by the launcher.
+    /// Workers that ended with an error that blames another worker, or by the launcher.
     pub consequences: Vec<Rank>,
     /// Workers that could not be ended.
     pub stuck: Vec<Rank>,
-    /// The code for the launcher to exit with, 1 … 255.
+    /// Exit code for the launcher, 1 … 255.
     pub exit_code: u8,
 }
 
-/// Why a worker is taken to be the root cause.
+/// Reason for the diagnosis of the root cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It failed before all others.
     First,
-    /// It failed at once with others, and its exit speaks the clearest: a fatal signal before an error of its
-    /// own, that before an exit without a message, that before an error that blames another.
+    /// It failed at the same time as others, with the clearest exit. Fatal signals are clearest, then errors
+    /// of its own, exits without a message, and errors that blame another worker.
     Clearest,
-    /// It failed, and this failed worker's error led to it.
+    /// It failed, and the error of another failed worker blames it.
     Blamed {
-        /// The worker that led to it.
+        /// The worker that blames it.
         by: Option<Rank>,
     },
-    /// It was stopped, and this failed worker waited for it in vain.
+    /// It was stopped, and a failed worker waited for it in vain.
     Stopped {
         /// The worker that waited, with its error.
         noticed: Box<WorkerExit>,
     },
-    /// It was running until the launcher ended it, and this failed worker blames it.
+    /// It was running until the launcher ended it, and a failed worker blames it.
     Running {
         /// The worker that blames it, with its error.
         noticed: Box<WorkerExit>,
     },
-    /// It failed, and blames a worker that did not.
+    /// It failed, and blames a worker that did not fail.
     Blames {
-        /// The worker it blames.
+        /// The worker that it blames.
         culprit: Rank,
-        /// What that one was doing.
+        /// State of the blamed worker.
         state: BlamedState,
     },
     /// It failed first of several that blame each other.
     Mutual,
 }
 
-/// What a blamed worker that did not fail was doing.
+/// State of a blamed worker that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlamedState {
     /// It had ended well.
     EndedWell,
-    /// It is not among the workers of this node, or not any more.
+    /// It is not, or no longer, among the workers of this node.
     Elsewhere,
 }
 
-/// Workers of [`FailureReport::apart`] that are shown.
+/// Maximum number of workers of [`FailureReport::apart`] that are shown.
 const SHOWN: usize = 8;
 
 impl fmt::Display for FailureReport {
@@ -129,7 +128,7 @@ impl fmt::Display for FailureReport {
 }
 
 impl FailureReport {
-    /// The root and those to which the same happened: none of them is said to be the first.
+    /// Writes the root and the workers that failed in the same way; the text calls none of them the first.
     fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranks: Vec<Rank> = self.alike.iter().copied().chain(self.root.rank).collect();
         ranks.sort_unstable();
@@ -139,7 +138,7 @@ impl FailureReport {
     }
 }
 
-/// `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
+/// Displays `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
 struct Told<'a>(&'a WorkerExit);
 
 impl fmt::Display for Told<'_> {
@@ -149,7 +148,7 @@ impl fmt::Display for Told<'_> {
     }
 }
 
-/// `2.5 s after the start: its error`.
+/// Displays `2.5 s after the start: its error`.
 struct Circumstances<'a>(&'a WorkerExit);
 
 impl fmt::Display for Circumstances<'_> {
@@ -165,7 +164,7 @@ impl fmt::Display for Circumstances<'_> {
     }
 }
 
-/// `rank 3`, or `ranks 0, 2, 5-7`.
+/// Formats ranks as `rank 3`, or `ranks 0, 2, 5-7`.
 fn list(ranks: &[Rank]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for Rank(rank) in ranks {

@@ -10,98 +10,95 @@ use kolo_elastic::{Arbiter, StopSignal};
 
 use crate::error::LaunchError;
 
-/// A job: one program, started as `nproc` workers on this node, and perhaps as `servers` summation servers.
+/// A job: one program, started as `nproc` workers and `servers` summation servers on this node.
 ///
-/// All nodes of a job are started with the same number p of both together, the same `nnodes`, `master_addr`
-/// and `master_port`, each with its own `node_rank`, unless nodes may come and go. Node k has the ranks `k·p
-/// … (k+1)·p − 1`, servers last.
+/// All nodes of a job have the same number p of processes (both together) and the same `nnodes`,
+/// `master_addr` and `master_port`. Each has its own `node_rank`, unless nodes may come and go. Node k has
+/// the ranks `k·p … (k+1)·p − 1`, servers last.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The program and its arguments. A program without a slash is looked up in `PATH`.
     pub command: Vec<OsString>,
-    /// Workers on this node, at least 1; or none, where it has servers.
+    /// Number of workers on this node, at least 1; or 0 on a node with servers.
     pub nproc: usize,
-    /// Summation servers on this node: processes that are told by `KOLO_SERVER` that they have no shards, and
-    /// add for the workers.
+    /// Number of summation servers on this node: with `KOLO_SERVER`, they add for the workers, without
+    /// shards.
     pub servers: usize,
-    /// Nodes of the job, at least 1; at most so many where nodes may come and go.
+    /// Number of nodes, at least 1; the maximum if nodes may come and go.
     pub nnodes: usize,
-    /// Nodes with which the job begins, where nodes may come and go: they are numbered as they come, and
-    /// workers are started when so many are there. `None`: `nnodes`, which have the numbers that they are
-    /// given.
+    /// Number of nodes with which a job begins whose nodes may come and go. Nodes are numbered as they
+    /// arrive, and workers start when this many are present. `None` means `nnodes`, with the given ranks.
     pub nnodes_min: Option<usize>,
-    /// This node, `0 ≤ node_rank < nnodes`; not looked at where nodes may come and go.
+    /// Number of this node, `0 ≤ node_rank < nnodes`; ignored if nodes may come and go.
     pub node_rank: usize,
-    /// Host of rank 0, where the store is served: a name, or an address without brackets.
+    /// Host of rank 0, which serves the store: a name, or an address without brackets.
     pub master_addr: String,
-    /// Port of the store; `None` takes a free one, which only a job of one node can do.
+    /// Port of the store. `None` selects a free one, which requires a job of one node.
     pub master_port: Option<u16>,
-    /// Other places by which launchers find each other, when the one of rank 0 is gone.
+    /// Other addresses at which launchers find each other when rank 0's is gone.
     pub masters: Vec<(String, u16)>,
-    /// Name of the job, the same on all nodes. `None` makes one up: a unique one on one node, one from the
+    /// Name of the job, the same on all nodes. `None` generates one: unique on one node, derived from the
     /// master's address and port on several.
     pub run_id: Option<String>,
-    /// File with the job's token, the same text on all nodes. `None`: what `KOLO_TOKEN` or `KOLO_TOKEN_FILE`
-    /// say, else one is made for a job of one node; several nodes that meet elsewhere than on this machine
-    /// need one.
+    /// File with the job's token, the same text on all nodes. `None` uses `KOLO_TOKEN` or `KOLO_TOKEN_FILE`,
+    /// or generates a token for a job of one node. Several nodes need one, unless all are on one machine.
     pub token_file: Option<PathBuf>,
-    /// Variables for the workers, besides the inherited ones. The launcher's own (`RANK`, …) win over these.
+    /// Variables for the workers, besides the inherited ones. The launcher's own (`RANK`, …) override them.
     pub env: Vec<(String, OsString)>,
-    /// Where the workers' output goes.
+    /// Destination of the workers' output.
     pub output: Output,
-    /// How the launcher tells of workers that die and generations that begin.
+    /// Format of the launcher's messages about workers that die and generations that begin.
     pub messages: Messages,
-    /// How long workers that are asked to end may take before they are killed. `None`: 30 seconds, as job
-    /// managers wait; but 2 after a failure of a program that is not elastic, whose workers wait for one that
-    /// is gone.
+    /// Time for workers to end on request before they are killed. `None` is 30 seconds, as for job managers,
+    /// but 2 after a failure of a program that is not elastic, whose workers wait for a dead one.
     pub grace: Option<Duration>,
-    /// Signals besides SIGTERM, SIGINT, SIGHUP and SIGXCPU that ask the job to end. Workers know them by
-    /// `KOLO_STOP_ON`.
+    /// Signals besides SIGTERM, SIGINT, SIGHUP and SIGXCPU that ask the job to end. `KOLO_STOP_ON` passes
+    /// them to the workers.
     pub stop_on: Vec<StopSignal>,
-    /// Workers with which an elastic job goes on at least, at least 1.
+    /// Minimum number of workers with which an elastic job continues, at least 1.
     pub min: usize,
-    /// Workers that are started in place of others that died, in an elastic job.
+    /// Number of replacements for dead workers in an elastic job.
     pub restarts: usize,
-    /// How often all workers are started again after one has failed, where the program is not elastic: no
-    /// generation has been formed. Only in a job of one node.
+    /// Number of times that all workers are restarted after one has failed, if the program is not elastic:
+    /// no generation has formed. Only for jobs of one node.
     pub group_restarts: usize,
-    /// How long a worker may take to notice that others have died; then it hangs, and is ended.
+    /// Time for a worker to notice that others have died; afterwards it counts as hung and is ended.
     pub patience: Duration,
-    /// How long too few workers wait for others before the job ends.
+    /// Time that too few workers wait for others before the job ends.
     pub wait: Duration,
-    /// By what the launchers of several nodes agree which of them goes on when they have lost each other; the
+    /// Means by which launchers of several nodes that have lost each other agree which one continues; the
     /// same on all nodes.
     pub arbiter: Arbiter,
 }
 
-/// Where the workers' output goes. Standard output goes to standard output, standard error to standard error.
+/// Destination of the workers' output. Standard output and standard error stay apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Every line of every worker with its rank before it: `[rank 0] `.
+    /// Prefixes every line of every worker with its rank: `[rank 0] `.
     Prefixed,
-    /// Rank 0 of this node writes straight to the launcher's streams, so that progress bars work; the others
-    /// are prefixed.
+    /// Lets rank 0 of this node write straight to the launcher's streams, so that progress bars work;
+    /// prefixes the others.
     RankZero,
 }
 
-/// How the launcher tells on standard error what becomes of the job while it runs.
+/// Format of the launcher's messages on standard error while the job runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Messages {
     /// A sentence after `kolo: `.
     #[default]
     Text,
-    /// A JSON object a line; and lines of workers that are objects stay so, without a rank before them.
+    /// A JSON object per line. Lines of workers that are objects stay so, without a rank prefix.
     Json,
 }
 
 impl Messages {
-    /// Tells something.
+    /// Prints a message.
     pub(crate) fn say(self, message: &str) {
         let line = match self {
             Messages::Text => format!("kolo: {message}\n"),
             Messages::Json => format!("{}\n", object(SystemTime::now(), message)),
         };
-        // In one piece: the workers' lines are written by another thread. If nobody reads, the job goes on.
+        // One write, because another thread writes the workers' lines. If it fails, the job continues.
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
@@ -112,7 +109,7 @@ fn object(now: SystemTime, message: &str) -> serde_json::Value {
 }
 
 impl Job {
-    /// A job on this machine alone, with a free port and prefixed output.
+    /// Creates a job on this machine alone, with a free port and prefixed output.
     pub fn new<A: Into<OsString>>(command: impl IntoIterator<Item = A>, nproc: usize) -> Job {
         Job {
             command: command.into_iter().map(Into::into).collect(),
@@ -140,27 +137,27 @@ impl Job {
         }
     }
 
-    /// Workers and servers on this node.
+    /// Returns the number of workers and servers on this node.
     pub(crate) fn processes(&self) -> usize {
         self.nproc + self.servers
     }
 
-    /// Workers and servers of the whole job. Cannot overflow once [`check`](Self::check) has passed.
+    /// Returns the number of workers and servers of the job. Cannot overflow after [`check`](Self::check).
     pub(crate) fn world_size(&self) -> usize {
         self.processes() * self.nnodes
     }
 
-    /// Whether this node's process `local` is a summation server.
+    /// Returns true if this node's process `local` is a summation server.
     pub(crate) fn is_server(&self, local: usize) -> bool {
         local >= self.nproc
     }
 
-    /// The rank of this node's process `local`.
+    /// Returns the rank of this node's process `local`.
     pub(crate) fn rank(&self, local: usize) -> Rank {
         Rank(self.node_rank * self.processes() + local)
     }
 
-    /// Checks what would not start, before anything does.
+    /// Checks the description before anything starts.
     pub(crate) fn check(&self) -> Result<(), LaunchError> {
         let invalid = |what: String, remedy: &str| Err(LaunchError::Invalid { what, remedy: remedy.into() });
         if self.command.first().is_none_or(|program| program.is_empty()) {

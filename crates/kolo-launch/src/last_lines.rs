@@ -1,29 +1,29 @@
-//! The last lines of a worker's standard error: all that is known of a failure that nobody reported.
+//! The last lines of a worker's standard error: the only trace of a failure without a report.
 
 use std::collections::VecDeque;
 
 use crate::error_file::{WorkerError, printable};
 use crate::named_rank::named_rank;
 
-/// Lines that are kept.
+/// Number of lines to keep.
 const LINES: usize = 32;
-/// Bytes that are kept of a line.
+/// Number of bytes to keep of a line.
 const LINE: usize = 1 << 10;
-/// Lines that are shown.
+/// Number of lines to show.
 const SHOWN: usize = 4;
 
-/// The last lines of a stream, in bounded memory. Frames of a backtrace are left out: they would push out
-/// what stands before them.
+/// The last lines of a stream, in bounded memory. Frames of a backtrace are dropped, because they would
+/// displace the lines before them.
 #[derive(Debug, Default)]
 pub(crate) struct LastLines {
     lines: VecDeque<String>,
-    /// The line that has not ended yet, at most [`LINE`] bytes.
+    /// The unfinished line, at most [`LINE`] bytes.
     partial: Vec<u8>,
     in_backtrace: bool,
 }
 
 impl LastLines {
-    /// Takes what the stream brought.
+    /// Adds bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (body, ends) = match piece.split_last() {
@@ -56,8 +56,8 @@ impl LastLines {
         self.lines.push_back(line.into());
     }
 
-    /// What a failed worker said last: from its last line that tells an error, or else its last line that
-    /// continues no other. `None` if it said nothing.
+    /// Returns the last message of a failed worker: the lines from its last error or, if there is none, from
+    /// its last line without indentation. `None` if it printed nothing.
     pub fn words(&mut self) -> Option<WorkerError> {
         if !self.partial.is_empty() {
             self.end_line();

@@ -1,10 +1,10 @@
 //! Starts any program as the N workers of one job on this machine, watches them, and ends them.
 //!
-//! It gives each worker its rank in torchrun's environment variables, and takes no part in what the workers
-//! do with each other: it never sees a group, a tensor or a gradient. So it starts Kolo's trainers,
-//! PyTorch's, and shell scripts alike. The command line (`kolo launch`, `kolo train --nproc`) stands above
-//! it; below it, kolo-elastic decides who takes part when workers die, and kolo-comm knows the variables and
-//! tokens.
+//! The launcher passes each worker its rank in torchrun's environment variables, and takes no part in the
+//! workers' communication: it never sees a group, a tensor or a gradient. It therefore starts Kolo's
+//! trainers, PyTorch's, and shell scripts alike. The command line (`kolo launch`, `kolo train --nproc`)
+//! depends on it. It depends on kolo-elastic, which manages membership when workers die, and on kolo-comm
+//! for variables and tokens.
 //!
 //! ```
 #![doc = include_str!("../examples/start_workers.rs")]
@@ -12,27 +12,26 @@
 //!
 //! Two promises shape it:
 //!
-//! - **The first failure is what you read.** When one worker dies, the others fail as well a moment later,
-//!   louder. [`diagnose`] finds the root cause, from how each ended and from what each wrote into its
-//!   [error file](report_failure).
-//! - **Nothing stays behind.** A worker is the head of a process group of its own, so its children end with
-//!   it; workers die with the launcher even when the launcher is killed outright. Only a process that leaves
-//!   its group on purpose (a daemon) escapes.
+//! - **You read the first failure.** When one worker dies, the others fail a moment later, with more output.
+//!   [`diagnose`] finds the root cause from the exits and the [error files](report_failure).
+//! - **Nothing stays behind.** Each worker heads its own process group, so its children end with it. Workers
+//!   die with the launcher even if the launcher is killed. Only a process that leaves its group on purpose
+//!   (a daemon) escapes.
 //!
-//! Workers read nothing from standard input: it is `/dev/null` for all of them.
+//! The standard input of all workers is `/dev/null`.
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
 //! | `job`, `master` | the description of a job |
-//! | `run`, `supervise`, `signals` | from start to end: waiting without polling; how a job ends |
-//! | `elastic`, `stopped_time` | an elastic job goes on when workers die or hang |
+//! | `run`, `supervise`, `signals` | from start to end: waiting without polling; ending a job |
+//! | `elastic`, `stopped_time` | an elastic job continues when workers die or hang |
 //! | `workers`, `program`, `die_with_parent`, `reaper` | processes, and why none is left |
-//! | `environment`, `port`, `token` | what a worker is told |
-//! | `output`, `prefixed_lines` | what workers print, with their rank before it |
-//! | `error_file`, `worker_exit` | how a worker ended, and its own message |
-//! | `open_files` | the limit of open files, raised where the job needs it |
-//! | `last_lines`, `named_rank` | what a worker that reported nothing said last, and whom it blames |
-//! | `diagnose`, `failure_report` | which worker failed first, and how that is told |
+//! | `environment`, `port`, `token` | the settings that a worker receives |
+//! | `output`, `prefixed_lines` | the workers' output, prefixed with their ranks |
+//! | `error_file`, `worker_exit` | a worker's exit, and its error |
+//! | `open_files` | the limit of open files, raised if the job needs it |
+//! | `last_lines`, `named_rank` | last output of a worker without a report, and the rank that it blames |
+//! | `diagnose`, `failure_report` | the worker that failed first, and the report about it |
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("kolo-launch needs Linux: it rests on pidfds and on the parent's death signal");

@@ -1,6 +1,5 @@
-//! The address of rank 0's store, as a command line gives it: `--master HOST:PORT`, or torchrun's
-//! `--master-addr` and `--master-port`. Launchers of several nodes find each other there, too, and at the
-//! addresses that follow in `--master`.
+//! The address of rank 0's store from the command line: `--master HOST:PORT`, or torchrun's `--master-addr`
+//! and `--master-port`. Launchers of several nodes also meet there, and at further addresses of `--master`.
 
 use std::net::Ipv6Addr;
 
@@ -8,12 +7,12 @@ use crate::error::LaunchError;
 use crate::job::Job;
 
 impl Job {
-    /// Sets where rank 0 serves the store, from `--master`, `--master-addr` and `--master-port`. Without any
-    /// of them it is a free port of this machine. The number of nodes must have been set before.
+    /// Sets the store's address from `--master`, `--master-addr` and `--master-port`. Without any of them it
+    /// is a free port of this machine. The number of nodes must have been set before.
     ///
     /// # Errors
     ///
-    /// The options contradict each other or cannot be understood, or a job of several nodes has none of them.
+    /// The options are contradictory or invalid, or a job of several nodes has none of them.
     pub fn set_master(
         &mut self,
         master: Option<&str>,
@@ -54,8 +53,8 @@ impl Job {
     }
 }
 
-/// `HOST:PORT`; an IPv6 address is in brackets, or its end would look like a port. `whole` is what the user
-/// has given.
+/// Parses `HOST:PORT`. An IPv6 address needs brackets, because its end would look like a port. `whole` is
+/// the option's text.
 fn parse(text: &str, whole: &str) -> Result<(String, u16), LaunchError> {
     let wrong = |remedy: &str| invalid(format!("--master is `{whole}`"), remedy);
     let form = "write HOST:PORT, as in head:29500 or [::1]:29500";

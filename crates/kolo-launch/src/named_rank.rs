@@ -1,12 +1,12 @@
-//! The rank that an error of Kolo's names, found in its words: a program that reports nothing to the launcher
-//! may still print the error, in its own form (`rank 1 died`) or in that of Rust's `Debug`.
+//! Finds the rank that an error of Kolo names. A program that reports nothing to the launcher may still
+//! print the error, in its own form (`rank 1 died`) or in that of Rust's `Debug`.
 
 use kolo_comm::Rank;
 
-/// What stands after the rank in errors that name the one at fault.
+/// Text after the rank in errors that name a culprit.
 const PHRASES: [&str; 5] =
     [" died", " left the group while others", " gave up: ", " did not take part in ", " did not arrive at "];
-/// What stands before the rank in the same errors, as `Debug` writes them, without blanks.
+/// Text before the rank in the `Debug` form of the same errors, without white space.
 const DEBUG: [&str; 5] = [
     "Died{rank:Rank(",
     "Left{rank:Rank(",
@@ -15,7 +15,7 @@ const DEBUG: [&str; 5] = [
     "Missing{missing:[Rank(",
 ];
 
-/// The rank that the text names as the one at fault; `None` if it names none.
+/// Returns the rank that the text names as the culprit; `None` if it names none.
 pub(crate) fn named_rank(text: &str) -> Option<Rank> {
     let compact: String = text.split_whitespace().collect();
     let in_debug = DEBUG.iter().find_map(|before| first_number(compact.split_once(before)?.1));
@@ -23,7 +23,7 @@ pub(crate) fn named_rank(text: &str) -> Option<Rank> {
     in_debug.or_else(|| PHRASES.iter().find_map(before)).map(Rank)
 }
 
-/// The first of the ranks with which a text ends: `rank 1`, or `ranks 1, 2`.
+/// Returns the first of the ranks at the end of a text: `rank 1`, or `ranks 1, 2`.
 fn last_ranks(text: &str) -> Option<usize> {
     let (_, numbers) = text.rsplit_once("rank")?;
     let numbers = numbers.strip_prefix('s').unwrap_or(numbers).strip_prefix(' ')?;

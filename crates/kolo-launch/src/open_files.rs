@@ -1,7 +1,7 @@
-//! How many files and connections the launcher may have open.
+//! The launcher's limit of open files and connections.
 //!
-//! With many workers on a node it needs more than the 1,024 that processes usually begin with. One that runs
-//! out of them accepts no more connections, and its workers wait.
+//! With many workers on a node it needs more than the usual 1,024. A launcher that reaches its limit accepts
+//! no more connections, and its workers wait.
 
 use std::sync::OnceLock;
 
@@ -10,21 +10,20 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// What a launcher has open besides what its workers need: libraries, terminals, signals, listeners, the
-/// connections to other launchers.
+/// Files besides those of the workers: libraries, terminals, signals, listeners, connections to launchers.
 const FIXED: u64 = 64;
-/// Of each worker: its pidfd and two pipes.
+/// Files per worker: its pidfd and two pipes.
 const OF_WORKER: u64 = 3;
-/// Of each worker that is a member of an elastic job: its connections to the coordinator, of which each is
-/// two files within its handshake.
+/// Files per worker that is a member of an elastic job: its connections to the coordinator, each of which
+/// takes two files during its handshake.
 const OF_MEMBER: u64 = 4;
-/// Of each rank of the job, while this launcher leads: its connections to the store of the generation.
+/// Files per rank of the job while this launcher leads: connections to the store of the generation.
 const OF_RANK: u64 = 5;
 
-/// The limit that this process had before it was raised.
+/// Limit of this process before it was raised.
 static ORIGINAL: OnceLock<Rlimit> = OnceLock::new();
 
-/// How many files a launcher needs: of a program that is not elastic, and of one that is.
+/// Returns the number of files that a launcher needs for a program that is not elastic, and for one that is.
 fn needed(job: &Job) -> (u64, u64) {
     let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let workers = count(job.processes());
@@ -34,14 +33,14 @@ fn needed(job: &Job) -> (u64, u64) {
     (least, least.saturating_add(more))
 }
 
-/// What a limit comes to.
+/// Verdict on a limit.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It is high enough, or can be raised to this.
+    /// It is high enough, or can be raised to this value.
     Enough { raise_to: Option<Option<u64>> },
-    /// It is as high as it can be, and too low for an elastic job.
+    /// It cannot be raised, and is too low for an elastic job.
     Warn(String),
-    /// It is as high as it can be, and the workers cannot be started.
+    /// It cannot be raised, and the workers cannot be started.
     Refuse(String),
 }
 
@@ -67,11 +66,11 @@ fn judge(limit: Rlimit, job: &Job) -> Verdict {
     }
 }
 
-/// Raises the limit as far as the system lets this process, if the job needs it. Says where that is too low.
+/// Raises the limit as far as the system permits, if the job needs it. Warns if it stays too low.
 ///
 /// # Errors
 ///
-/// The workers cannot be started with so few.
+/// The limit is too low to start the workers.
 pub(crate) fn raise(job: &Job) -> Result<(), LaunchError> {
     let limit = getrlimit(Resource::Nofile);
     let raise_to = match judge(limit, job) {
@@ -97,8 +96,8 @@ pub(crate) fn raise(job: &Job) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// The limit that workers are given, if the launcher's own has been raised. Programs that know only `select`
-/// go wrong with higher numbers.
+/// Returns the limit for workers, if the launcher's own has been raised. Programs that use `select` fail
+/// with higher descriptors.
 pub(crate) fn of_workers() -> Option<Rlimit> {
     ORIGINAL.get().copied()
 }

@@ -1,9 +1,9 @@
-//! Passes the workers' output on, line by line, on a thread of its own.
+//! Forwards the workers' output, line by line, on its own thread.
 //!
-//! One thread reads all pipes and does all writing, so no line can be interleaved with another. A line
-//! carries the rank that its worker has when it is read, which in an elastic job is another one after a
-//! recovery; a worker that has no rank yet has its name there. When the reader of the launcher's output is
-//! slow, the workers' writes wait in the end, as they would without a launcher.
+//! One thread reads all pipes and does all writing, so lines do not interleave. A line's prefix is its
+//! worker's rank at the time of reading, which changes in an elastic job after a recovery; a worker without
+//! a rank has its name there. If the reader of the launcher's output is slow, the workers' writes eventually
+//! block, as they would without a launcher.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -26,38 +26,38 @@ use crate::prefixed_lines::{Prefix, PrefixedLines};
 use crate::worker_exit::worker_name;
 use crate::workers::{WorkerProcess, Workers};
 
-/// Bytes read at once; then it is another stream's turn.
+/// Maximum number of bytes per read; then it is another stream's turn.
 const PIECE: usize = 64 << 10;
-/// What a pipe can hold at most (`/proc/sys/fs/pipe-max-size`, unless an administrator raised it). When the
-/// workers have ended, no more than this can still be theirs; a process that writes on is a stranger that
-/// kept the pipe.
+/// Maximum capacity of a pipe (`/proc/sys/fs/pipe-max-size`, unless an administrator raised it). After the
+/// workers have ended, a pipe holds at most this much of their output; more comes from another process that
+/// kept it open.
 const PIPE_CAPACITY: usize = 1 << 20;
-/// How long a reader of the launcher's output may take over the last lines of a job that failed.
+/// Time for a slow reader to take the last lines of a job that failed.
 const LAST_LINES: Duration = Duration::from_millis(500);
 
-/// Between two looks at all pipes while the kernel cannot say which are ready.
+/// Pause between two reads of all pipes while the kernel cannot report which are ready.
 const BLIND: Duration = Duration::from_millis(20);
 
-/// The thread that passes output on.
+/// The thread that forwards output.
 pub(crate) struct OutputForwarder {
     thread: JoinHandle<()>,
-    /// A byte tells the thread that there are new streams, closing it that the workers have ended.
+    /// Pipe to the thread: a byte announces new streams, closing it announces the workers' end.
     running: PipeWriter,
     /// Streams that the thread has not taken over yet.
     new: Sender<Source>,
-    /// Hangs up when the thread has ended.
+    /// Disconnects when the thread has ended.
     done: Receiver<Infallible>,
     ranks: MemberRanks,
     messages: Messages,
     last_words: LastWords,
 }
 
-/// What workers said last on standard error, by their names.
+/// Last lines of the workers' standard error, by worker name.
 #[derive(Default)]
 pub(crate) struct LastWords(Vec<(String, Arc<Mutex<LastLines>>)>);
 
 impl LastWords {
-    /// What a worker that has failed said last.
+    /// Returns the last message of a failed worker.
     pub fn of(&self, member: &str) -> Option<WorkerError> {
         let (_, lines) = self.0.iter().find(|(name, _)| name == member)?;
         lines.lock().words()
@@ -81,7 +81,7 @@ impl OutputForwarder {
     pub fn add(&mut self, worker: &mut WorkerProcess) -> Result<(), LaunchError> {
         let mut add = || -> io::Result<()> {
             for source in self.sources(worker)? {
-                // The thread ends after `running` is closed, not before.
+                // The thread ends only after `running` is closed.
                 let _ = self.new.send(source);
                 self.running.write_all(b"+")?;
             }
@@ -90,7 +90,7 @@ impl OutputForwarder {
         add().map_err(|cause| LaunchError::system("cannot pass on a worker's output", cause))
     }
 
-    /// Forgets what those workers said last, who are of no interest any more.
+    /// Drops the last lines of these members, which are no longer needed.
     pub fn forget(&mut self, members: &[String]) {
         self.last_words.0.retain(|(member, _)| !members.contains(member));
     }
@@ -111,7 +111,7 @@ impl OutputForwarder {
         Ok(OutputForwarder { thread, running, new, done, ranks, messages, last_words })
     }
 
-    /// The workers have ended: passes on what is left in the pipes. Waits for a slow reader without end.
+    /// Forwards the rest of the pipes after the workers' end. Waits for a slow reader without limit.
     pub fn finish(self) {
         drop(self.running);
         if let Err(panic) = self.thread.join() {
@@ -119,8 +119,8 @@ impl OutputForwarder {
         }
     }
 
-    /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not keep the error from
-    /// being reported. Gives what workers said last.
+    /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not delay the error
+    /// report. Returns the last lines of the workers.
     pub fn abandon(self) -> LastWords {
         drop(self.running);
         let _ = self.done.recv_timeout(LAST_LINES);
@@ -147,7 +147,7 @@ impl OutputForwarder {
         Ok(source)
     }
 
-    /// `[rank 1] `, by the rank that the worker has when the prefix is asked for.
+    /// Returns `[rank 1] `, with the worker's rank at the time of the call.
     fn prefix(&self, worker: &WorkerProcess) -> Prefix {
         let (ranks, member, started) = (self.ranks.clone(), worker.member.clone(), worker.rank);
         Box::new(move || {
@@ -173,13 +173,12 @@ struct Source {
 
 impl Source {
     fn new(pipe: OwnedFd, prefix: Prefix, stream: Stream) -> io::Result<Source> {
-        // Only this end of the pipe: workers write as ever.
+        // Affects only this end of the pipe: workers write as usual.
         rustix::io::ioctl_fionbio(&pipe, true)?;
         Ok(Source { pipe: pipe.into(), lines: PrefixedLines::new(prefix), stream, last_lines: None })
     }
 
-    /// Reads one piece. `None` when nothing is there at the moment, `Some(0)` when the stream is over, for
-    /// which an error counts as well.
+    /// Reads one piece. `None` if nothing is there yet; `Some(0)` at the end of the stream, or on an error.
     fn read(&mut self, piece: &mut [u8], out: &mut Vec<u8>) -> Option<usize> {
         let got = loop {
             match self.pipe.read(piece) {
@@ -204,7 +203,7 @@ struct Destination {
     file: File,
     name: &'static str,
     messages: Messages,
-    /// Whether something could not be written, and the user has been told.
+    /// True if a write has failed, and the user has been warned.
     has_failed: bool,
 }
 
@@ -213,15 +212,15 @@ impl Destination {
         Destination { file, name, messages, has_failed: false }
     }
 
-    /// Writes all, or drops what cannot be written, so that the workers can go on: neither a `head` that has
-    /// seen enough nor a full disk should end a training. A disk may have room again later.
+    /// Writes all bytes, or drops those that cannot be written, so that the workers continue: neither a
+    /// `head` that has ended nor a full disk should end a training. A disk may have room again later.
     fn write(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.file.write(bytes) {
                 Ok(0) => return self.lost(&ErrorKind::WriteZero.into()),
                 Ok(taken) => bytes = &bytes[taken..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Whoever shares the terminal may have made it non-blocking.
+                // Other users of the terminal may have made it non-blocking.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], None);
                 }
@@ -230,10 +229,10 @@ impl Destination {
         }
     }
 
-    /// Tells it once.
+    /// Warns about the first failure only.
     fn lost(&mut self, error: &io::Error) {
         let is_known = std::mem::replace(&mut self.has_failed, true);
-        // Whoever closes a pipe has seen what they wanted.
+        // A reader that closes a pipe has read enough.
         if !is_known && error.kind() != ErrorKind::BrokenPipe {
             self.messages.say(&format!(
                 "{} cannot be written: {error}; what workers print there is lost, and the job goes on",
@@ -243,7 +242,7 @@ impl Destination {
     }
 }
 
-/// Passes on what comes until `ended` is closed, and what the pipes hold then.
+/// Forwards output until `ended` is closed, then the rest of the pipes.
 fn forward(new: &Receiver<Source>, mut ended: PipeReader, mut out: Destination, mut err: Destination) {
     let (mut sources, mut piece, mut lines) = (Vec::new(), vec![0; PIECE], Vec::new());
     let mut pass_on = |stream: Stream, lines: &mut Vec<u8>| {
@@ -258,7 +257,7 @@ fn forward(new: &Receiver<Source>, mut ended: PipeReader, mut out: Destination, 
         fds.extend(sources.iter().map(|source: &Source| PollFd::new(&source.pipe, PollFlags::IN)));
         let is_blind = poll(&mut fds, None).is_err_and(|error| error != rustix::io::Errno::INTR);
         if is_blind {
-            // The kernel lacks memory for the moment: what is ready is found out by reading.
+            // The kernel lacks memory for the moment: reading shows which pipes are ready.
             std::thread::sleep(BLIND);
         }
         let news = !fds[0].revents().is_empty();
@@ -299,7 +298,7 @@ mod tests {
         Destination::new(file, "a file", Messages::Text)
     }
 
-    /// Forwards pipes that the function fills; gives what arrived at the two destinations.
+    /// Forwards pipes that the function fills; returns the output at the two destinations.
     fn forwarded(fill: impl FnOnce(Vec<PipeWriter>, PipeWriter)) -> (String, String) {
         let (ended, running) = io::pipe().unwrap();
         let mut writers = Vec::new();
@@ -370,7 +369,7 @@ mod tests {
         let (out, err) =
             (destination(OwnedFd::from(broken).into()), destination(tempfile::tempfile().unwrap()));
         let thread = std::thread::spawn(move || forward(&arriving, ended, out, err));
-        // Far more than a pipe holds: this would block if nobody read.
+        // This is far more than a pipe holds, so it would block without a reader.
         writer.write_all(&b"line\n".repeat(PIPE_CAPACITY / 4)).unwrap();
         drop((writer, running));
         thread.join().unwrap();

@@ -1,7 +1,6 @@
 //! The port of rank 0's store: a free one, or the given one if it is free.
 //!
-//! The launcher only tries the port; rank 0 listens. Another program can take the port in between, and rank 0
-//! then says so itself.
+//! The launcher only tests the port; if another program takes it before rank 0 does, rank 0 reports it.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -9,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// The port of this job's store. Only the node that will serve it can try it.
+/// Chooses the port of this job's store. Only the node that will serve it can test it.
 pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
     match job.master_port {
         Some(port) if job.node_rank > 0 => Ok(port),
@@ -19,10 +18,10 @@ pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
 
 fn bound(host: &str, port: u16) -> Result<u16, LaunchError> {
     let free = || -> io::Result<u16> {
-        // A name may have several addresses: one that serves is enough.
+        // A name may have several addresses: one that can be bound is enough.
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
         let listener = TcpListener::bind(&*addresses).or_else(|error| match error.kind() {
-            // A name that leads here by a detour (a service's address, say): look at the port alone.
+            // The name leads here indirectly (a service's address, for example), so only the port is tested.
             ErrorKind::AddrNotAvailable => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
             _ => Err(error),
         })?;

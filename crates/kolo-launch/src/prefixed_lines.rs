@@ -1,18 +1,18 @@
-//! Cuts a stream of bytes into lines and puts a prefix before each, in bounded memory.
+//! Splits a stream of bytes into lines and prefixes each, in bounded memory.
 
-/// Bytes of the longest line. A longer one is broken into several: a program that never ends its line must
-/// not fill the memory.
+/// Maximum length of a line in bytes. Longer lines are split, because a program that never ends its line
+/// must not fill the memory.
 pub(crate) const MAX_LINE: usize = 64 << 10;
 
-/// What stands before a line that ends now.
+/// Returns the prefix of a line that ends now.
 pub(crate) type Prefix = Box<dyn Fn() -> String + Send>;
 
-/// One stream that is cut into lines. Its bytes may be anything; only `\n` means something.
+/// One stream that is split into lines. Its bytes are arbitrary; only `\n` has a meaning.
 pub(crate) struct PrefixedLines {
     prefix: Prefix,
-    /// Whether lines that begin as JSON objects get no prefix.
+    /// True if lines that begin as JSON objects get no prefix.
     keeps_objects: bool,
-    /// The line that has not ended yet, at most [`MAX_LINE`] bytes.
+    /// The unfinished line, at most [`MAX_LINE`] bytes.
     partial: Vec<u8>,
 }
 
@@ -21,12 +21,12 @@ impl PrefixedLines {
         PrefixedLines { prefix, keeps_objects: false, partial: Vec::new() }
     }
 
-    /// Whether lines that begin as JSON objects are passed on as they are, for programs that read them.
+    /// Selects whether lines that begin as JSON objects stay as they are, for programs that read them.
     pub fn keep_objects(&mut self, keep: bool) {
         self.keeps_objects = keep;
     }
 
-    /// Takes what the stream brought and appends the lines that are whole by now to `out`.
+    /// Adds bytes of the stream and appends the lines that they complete to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (mut body, ends) = match piece.split_last() {
@@ -47,7 +47,7 @@ impl PrefixedLines {
         }
     }
 
-    /// The stream is over: its last line counts even without an end.
+    /// Ends the stream: its last line counts even without a line end.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         if !self.partial.is_empty() {
             self.emit(out);

@@ -1,5 +1,5 @@
-//! The program that workers run, held from the start of the job: a worker that is started later in place of
-//! another one runs the same one, also if its file has been built anew or removed since.
+//! The program that workers run, held open from the start of the job. A replacement worker runs the same
+//! program, even if its file has been rebuilt or removed since.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -13,15 +13,15 @@ use crate::job::Job;
 /// The program of a job.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// As the job has it.
+    /// Name in the job's description.
     name: OsString,
-    /// The file that was found under that name, open; `None` where there was none that can be read, and for a
-    /// script, whose interpreter opens it by its name.
+    /// The file under that name, open. `None` if it is missing or unreadable, and for scripts, which their
+    /// interpreter opens by name.
     held: Option<(PathBuf, File)>,
 }
 
 impl Program {
-    /// Finds the job's program. One that is not there is found out when it is started.
+    /// Finds the job's program. The start of a worker reports a missing one.
     pub fn find(job: &Job) -> Program {
         let name = job.command[0].clone();
         let held = path_of(&name, job).and_then(|path| {
@@ -33,31 +33,30 @@ impl Program {
         Program { name, held }
     }
 
-    /// What to execute: its name, as long as that leads to the file that was there at the start, or else that
-    /// file.
+    /// Returns the path to execute: the name while it leads to the file found at the start, else that file.
     pub fn to_execute(&self) -> OsString {
         match &self.held {
             Some((path, file)) if !is_same(file.metadata().ok(), path.metadata().ok()) => {
-                // In the child it is the same descriptor, which closes when the program has been executed.
+                // The child has the same descriptor, which closes when the program is executed.
                 format!("/proc/self/fd/{}", file.as_raw_fd()).into()
             }
             _ => self.name.clone(),
         }
     }
 
-    /// By which the program is called, whatever is executed.
+    /// Returns the name under which the program is called, whichever file is executed.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 }
 
-/// Whether both are one file that has not been written since.
+/// Returns true if both are the same file.
 fn is_same(one: Option<Metadata>, other: Option<Metadata>) -> bool {
     let of = |file: Metadata| (file.dev(), file.ino());
     one.is_some() && one.map(of) == other.map(of)
 }
 
-/// Where a program is: by its path, or in `PATH` as its workers have it.
+/// Returns the path of a program: its own, or the one found in its workers' `PATH`.
 fn path_of(name: &OsStr, job: &Job) -> Option<PathBuf> {
     let path = PathBuf::from(name);
     if name.to_string_lossy().contains('/') {

@@ -17,22 +17,22 @@ use crate::token::{self, TokenSource};
 use crate::worker_exit::{ExitStatus, WorkerExit};
 use crate::workers::Workers;
 
-/// Starts the job's workers on this node, passes their output on, and returns when all have ended.
+/// Starts the job's workers on this node, forwards their output, and returns when all have ended.
 ///
-/// A worker that ends well while others go on is fine. Workers of an elastic job (see [`kolo_elastic`]) go on
-/// when one of them dies, and another one is started in its place. Otherwise the first failure ends the
-/// others: after a moment for them to report what they saw they get SIGTERM, and after [`grace`](Job::grace)
-/// SIGKILL, each with its whole process group. SIGINT, SIGTERM, SIGHUP and SIGXCPU to the launcher, and those
-/// of [`stop_on`](Job::stop_on), go to the workers and end the job in the same way; another one more than a
-/// second later skips the grace. SIGTSTP (Ctrl-Z) stops the workers, too. When this returns no process of the
-/// job is left on this node.
+/// A worker may end well while others continue. An elastic job (see [`kolo_elastic`]) continues when a
+/// worker dies, and the launcher starts a replacement. In other jobs the first failure ends the remaining
+/// workers. They get a moment to report their errors, then SIGTERM, and after [`grace`](Job::grace) SIGKILL,
+/// each with its whole process group. SIGINT, SIGTERM, SIGHUP, SIGXCPU and the signals of
+/// [`stop_on`](Job::stop_on) to the launcher go to the workers and end the job in the same way; another one
+/// more than a second later skips the grace. SIGTSTP (Ctrl-Z) stops the workers, too. When this returns, no
+/// process of the job is left on this node.
 ///
-/// A program that is not elastic is started again as a whole after a failure, as torchrun does, as often as
-/// [`group_restarts`](Job::group_restarts) says.
+/// A program that is not elastic is restarted as a whole after a failure, as torchrun does, up to
+/// [`group_restarts`](Job::group_restarts) times.
 ///
 /// # Errors
 ///
-/// The job cannot be started, a worker failed, or a signal ended it. All of them name their culprit, and
+/// The job cannot be started, a worker failed, or a signal ended it. Each error names its culprit, and
 /// [`LaunchError::exit_code`] is the code to exit with.
 pub fn run(job: &Job) -> Result<(), LaunchError> {
     job.check()?;
@@ -62,7 +62,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     }
 }
 
-/// Starts the workers and waits for their end. `is_elastic` tells whether they have formed a generation.
+/// Starts the workers and waits for their end. Sets `is_elastic` if they have formed a generation.
 fn run_once(
     job: &Job,
     token: &TokenSource,
@@ -72,7 +72,7 @@ fn run_once(
     let mut signals =
         Signals::catch(&job.stop_on).map_err(|cause| LaunchError::system("cannot catch signals", cause))?;
     let mut elastic = Elastic::start(job, token)?;
-    // Below, the number of nodes is that with which the job has begun.
+    // Below, the number of nodes is that at the job's start.
     let most_workers = job.nproc * job.nnodes;
     let job = &match job.nnodes_min.filter(|_| job.nnodes > 1) {
         None => job.clone(),
@@ -87,7 +87,7 @@ fn run_once(
         group_restarts,
         most_workers,
     };
-    // Before any of them can come: the first generation waits for all that are expected.
+    // Must precede every arrival: the first generation waits for all expected members.
     (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
     let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
     let mut streams = OutputForwarder::start(&mut workers, elastic.ranks(), job.messages)?;
@@ -103,7 +103,7 @@ fn run_once(
                     elastic.member_started(&worker.member);
                     streams.add(worker)?;
                 }
-                // The others are well.
+                // The other workers are well.
                 Err(error) => elastic.not_replaced(local_rank, &error, workers),
             }
         }
@@ -111,7 +111,7 @@ fn run_once(
     })?;
     let mut exits = workers.finish();
     *is_elastic = elastic.has_formed();
-    // From here on Ctrl-C ends the launcher at once, even while it waits for a slow reader.
+    // From here on, Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
     if interrupted.is_none() && !exits.iter().any(|exit| exit.status.failed()) {
         streams.finish();
@@ -127,8 +127,8 @@ fn run_once(
 fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchError> {
     let failed = || exits.iter().filter(|exit| exit.status.failed());
     match (interrupted, diagnose(exits)) {
-        // Job managers signal the launcher and the workers alike, and a worker may be the first to go: that
-        // is no failure of its own.
+        // Job managers signal the launcher and the workers alike, and a worker may end first, which is no
+        // failure of its own.
         (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
             Err(LaunchError::Interrupted { signal, reports: reports(exits) })
         }
@@ -137,8 +137,8 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
     }
 }
 
-/// What workers that were asked to end have said of it, the same words once. Those who blame another one have
-/// only missed it.
+/// Returns the distinct errors of workers that were asked to end. Skips workers that blame another one,
+/// because they only missed it.
 fn reports(exits: &[WorkerExit]) -> Vec<String> {
     let mut said: Vec<&WorkerError> = Vec::new();
     let mut reports = Vec::new();

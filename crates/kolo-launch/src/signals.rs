@@ -1,8 +1,8 @@
-//! Signals that ask the launcher to end, or to stop (Ctrl-Z): caught while a job runs, so that its workers do
-//! first.
+//! Signals that ask the launcher to end or to stop (Ctrl-Z), caught while a job runs so that its workers do
+//! so first.
 //!
-//! Workers are in process groups of their own, and a terminal sends Ctrl-C and Ctrl-Z to the launcher's group
-//! only: without this the workers would not hear of it.
+//! Workers have their own process groups, and a terminal sends Ctrl-C and Ctrl-Z to the launcher's group
+//! only. Without forwarding, the workers would not receive them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,9 +17,9 @@ use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// The signals of the whole process, however many jobs it runs, at once or one after another.
+/// Signal state of the process, for all jobs that it runs, concurrently or in turn.
 struct Process {
-    /// Whether no job runs: then signals do what they would do without a handler.
+    /// True if no job runs: then signals have their default effect.
     idle: Arc<AtomicBool>,
     jobs: Mutex<Jobs>,
 }
@@ -27,7 +27,7 @@ struct Process {
 #[derive(Default)]
 struct Jobs {
     running: usize,
-    /// The signals that have been caught so far. signal-hook does not give one back.
+    /// Signals that have been caught so far. signal-hook does not release them.
     caught: Vec<i32>,
 }
 
@@ -35,7 +35,7 @@ static PROCESS: OnceLock<Process> = OnceLock::new();
 
 /// Catches signals as long as it lives.
 pub(crate) struct Signals {
-    /// Dropped first: a signal that comes meanwhile must not get lost.
+    /// Dropped first, so that a signal that arrives meanwhile is not lost.
     _job: Running,
     delivery: SignalDelivery<UnixStream, SignalOnly>,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Signals {
 struct Running(&'static Process);
 
 impl Signals {
-    /// Those that were not ignored from the start, as SIGHUP is under `nohup`; and `more`.
+    /// Catches `more` and the stop signals that were not ignored from the start, as SIGHUP is under `nohup`.
     pub fn catch(more: &[StopSignal]) -> io::Result<Signals> {
         let process =
             PROCESS.get_or_init(|| Process { idle: Arc::new(AtomicBool::new(true)), jobs: Mutex::default() });
@@ -55,12 +55,12 @@ impl Signals {
         Ok(Signals { _job: job, delivery })
     }
 
-    /// Becomes readable when a signal has come.
+    /// Returns a descriptor that becomes readable when a signal has arrived.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
     }
 
-    /// The signals that have come since the last call.
+    /// Returns the signals that have arrived since the last call.
     pub fn pending(&mut self) -> impl Iterator<Item = i32> {
         self.delivery.pending()
     }
@@ -71,7 +71,7 @@ impl Running {
         let mut jobs = process.jobs.lock();
         for signal in caught {
             if !jobs.caught.contains(signal) {
-                // Once caught, only this makes it end an idle process.
+                // Once a signal is caught, only this makes it end an idle process.
                 register_conditional_default(*signal, Arc::clone(&process.idle))?;
                 jobs.caught.push(*signal);
             }

@@ -1,21 +1,20 @@
-//! Measures for how long a process has been stopped (SIGSTOP).
+//! Measures the time for which a process has been stopped (SIGSTOP).
 
 use std::time::{Duration, Instant};
 
-/// The time for which a process has been stopped, added up between observations. A launcher that was stopped
-/// itself, by a job manager along with the whole job, has not observed meanwhile, and that time does not
-/// count.
+/// The time for which a process has been stopped, added up between observations. If a job manager stopped
+/// the launcher, too, it made no observations, and that time does not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoppedTime {
-    /// The last observation, if the process was stopped then, and for how long it had been.
+    /// The last observation, if the process was stopped then, and the total time so far.
     last: Option<(Instant, Duration)>,
 }
 
-/// The most that the time between two observations counts.
+/// Maximum time that counts between two observations.
 const MAX_INTERVAL: Duration = Duration::from_millis(500);
 
 impl StoppedTime {
-    /// Observes whether the process is stopped. Gives for how long it has been.
+    /// Records whether the process is stopped. Returns the time for which it has been.
     pub fn observe(&mut self, stopped: bool, now: Instant) -> Duration {
         self.last = stopped.then(|| match self.last {
             Some((last, total)) => (now, total + now.saturating_duration_since(last).min(MAX_INTERVAL)),

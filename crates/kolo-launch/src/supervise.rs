@@ -1,6 +1,6 @@
-//! Supervises the workers, and decides in which order a job ends.
+//! Supervises the workers, and decides the order of steps at the end of a job.
 //!
-//! The launcher sleeps until a worker ends, a signal comes, or a phase is over:
+//! The launcher sleeps until a worker ends, a signal arrives, or a phase ends:
 //!
 //! | phase | begins | ends |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
-//! With the default grace a job that is not elastic is over less than three seconds after its first failure
-//! if its workers ignore SIGTERM, and less than five if even the kernel does not let go of them.
+//! With the default grace, a job that is not elastic ends less than three seconds after its first failure if
+//! its workers ignore SIGTERM, and less than five if even the kernel does not release them.
 
 use std::time::{Duration, Instant};
 
@@ -27,19 +27,18 @@ use crate::job::{Job, Messages};
 use crate::signals::Signals;
 use crate::workers::Workers;
 
-/// How long the victims of a failure may take to notice and report it. Long enough for a busy machine, short
-/// enough not to be felt.
+/// Time for the victims of a failure to notice and report it: enough on a busy machine, barely noticeable.
 const FAILING: Duration = Duration::from_millis(750);
-/// How long killed workers may take to be gone. They take longer only while the kernel holds on to them.
+/// Time for killed workers to disappear. They take longer only if the kernel does not release them.
 const KILLING: Duration = Duration::from_secs(1);
-/// How long the launcher sleeps if nothing happens: members may hang, or be due to be replaced.
+/// Maximum sleep if nothing happens: members may hang, or a replacement may be due.
 const PERIOD: Duration = Duration::from_millis(100);
-/// How long workers that are asked to end may take, unless the job says it: as job managers usually wait, for
-/// a training finishes its step and writes a checkpoint.
+/// Default time for workers to end on request. Job managers usually wait as long, because a training run
+/// finishes its step and writes a checkpoint.
 const GRACE: Duration = Duration::from_secs(30);
-/// The same after a failure, where a program is not elastic: its workers wait for one that is gone.
+/// The same after a failure of a program that is not elastic, whose workers wait for a dead one.
 const GRACE_AFTER_FAILURE: Duration = Duration::from_secs(2);
-/// The longest grace: a year is as good as for ever, and still fits the clock.
+/// Maximum grace: a year is practically unlimited, and still fits the clock.
 const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Clone, Copy)]
@@ -59,11 +58,11 @@ impl Phase {
     }
 }
 
-/// Waits until all workers have ended, or nothing more can be done about those that have not. Gives the
-/// signal by which the launcher was asked to end, if it was.
+/// Waits until all workers have ended, or those that have not cannot be ended. Returns the signal that asked
+/// the launcher to end, if any.
 ///
-/// `recover` is called whenever something may have changed, with whether the job goes on: then it may take
-/// care of failures, and those that it leaves end the job.
+/// Calls `recover` whenever something may have changed, with true while the job continues. It may handle
+/// failures then; those that it does not handle end the job.
 pub(crate) fn supervise(
     job: &Job,
     workers: &mut Workers,
@@ -98,7 +97,7 @@ pub(crate) fn supervise(
                     terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
                 }
                 Phase::Terminating { .. } if request == StopRequest::Again => phase,
-                // A user who signals twice, or while a failed job ends, does not want to wait.
+                // A user who signals twice, or during the end of a failed job, does not want to wait.
                 Phase::Terminating { .. } => kill(workers),
                 Phase::Killing { .. } => phase,
             };
@@ -128,23 +127,23 @@ pub(crate) fn supervise(
     }
 }
 
-/// What the supervisor has to know of those who take care of failures.
+/// Result of the failure handling for the supervisor.
 pub(crate) struct Recovered {
-    /// Whether the launcher goes on even when no worker is left.
+    /// True if the launcher must stay even without workers.
     pub needs_launcher: bool,
-    /// Whether workers have formed a group of an elastic job.
+    /// True if workers have formed a generation of an elastic job.
     pub is_elastic: bool,
 }
 
-/// Ctrl-Z: the workers stop, then this process, and all go on together.
+/// Handles Ctrl-Z: the workers stop, then this process, and all continue together.
 fn stop(workers: &Workers) {
     workers.signal(Signal::TSTP);
-    // Returns when somebody has sent SIGCONT.
+    // Returns after a SIGCONT.
     let _ = emulate_default_handler(SIGTSTP);
     workers.signal(Signal::CONT);
 }
 
-/// Says what is lost with workers that have not ended in time.
+/// Prints the consequences of killing workers that have not ended in time.
 fn tell_killed(workers: &Workers, grace: Duration, messages: Messages) {
     let left = workers.list.iter().filter(|worker| worker.status().is_none()).count();
     messages.say(&format!(
@@ -164,7 +163,7 @@ fn kill(workers: &Workers) -> Phase {
     Phase::Killing { until: Instant::now() + KILLING }
 }
 
-/// Sleeps until a worker ends, a signal comes, or `until`.
+/// Sleeps until a worker ends, a signal arrives, or `until`.
 fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result<(), LaunchError> {
     let timeout = until.map(|until| {
         let left = until.saturating_duration_since(Instant::now());

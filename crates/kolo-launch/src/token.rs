@@ -1,7 +1,7 @@
-//! Where the workers of a job get its token from, by which they know each other (see `kolo_comm::Token`).
+//! Source of the token by which the workers of a job recognize each other (see `kolo_comm::Token`).
 //!
-//! The token reaches the workers by their environment, which only the same user can read, and by nothing
-//! else: never a command line, never the log.
+//! The token reaches the workers only through their environment, which only the same user can read. It never
+//! appears on a command line or in the log.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,28 +13,28 @@ use kolo_comm::{Token, env};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// Where the workers get the token from.
+/// Source of the workers' token.
 #[derive(Clone)]
 pub(crate) enum TokenSource {
-    /// It is among the variables that they inherit, or the job has none.
+    /// The workers inherit it in a variable, or the job has none.
     Inherited,
-    /// It was generated for this launch alone.
+    /// It was generated for this launch.
     Generated(String),
-    /// It is in this file.
+    /// This file contains it.
     File(PathBuf),
 }
 
-/// Decides where the workers get the token from. `inherited` tells whether the launcher's own environment has
-/// a variable.
+/// Selects the source of the workers' token. `inherited` returns true for variables of the launcher's own
+/// environment.
 ///
-/// A token is generated for workers of one node. Those of several nodes cannot be told of it: the user gives
+/// Generates a token for workers of one node. Several nodes cannot share a generated one: the user provides
 /// one, or the nodes are one machine.
 pub(crate) fn choose(job: &Job, inherited: impl Fn(&str) -> bool) -> Result<TokenSource, LaunchError> {
     let given = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
     if let Some(file) = &job.token_file {
         let invalid = |what: String| LaunchError::Invalid { what, remedy: "check --token-file".into() };
         Token::from_file(file).map_err(|error| invalid(error.to_string()))?;
-        // Workers may change their folder before they read it.
+        // Workers may change their working directory before they read it.
         let file = std::path::absolute(file).map_err(|error| invalid(error.to_string()))?;
         return Ok(TokenSource::File(file));
     }
@@ -64,14 +64,14 @@ pub(crate) fn choose(job: &Job, inherited: impl Fn(&str) -> bool) -> Result<Toke
     })
 }
 
-/// Whether only this machine can reach a host of that name.
+/// Returns true if only this machine can reach a host of that name.
 fn stays_here(host: &str) -> bool {
     let mut addresses = (host, 0).to_socket_addrs().into_iter().flatten().peekable();
     addresses.peek().is_some() && addresses.all(|address| address.ip().to_canonical().is_loopback())
 }
 
 impl TokenSource {
-    /// The variable to set for the workers, and the one that they must not inherit.
+    /// Returns the variable to set for the workers, and the one that they must not inherit.
     pub(crate) fn variables(&self) -> (Option<(String, OsString)>, Option<&'static str>) {
         match self {
             TokenSource::Inherited => (None, None),

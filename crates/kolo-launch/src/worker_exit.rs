@@ -1,4 +1,4 @@
-//! How one worker ended, as the launcher saw it, and the exit codes by which shells tell it.
+//! The exit of one worker as the launcher observed it, and the exit codes that shells use for it.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,46 +7,46 @@ use kolo_comm::Rank;
 
 use crate::error_file::WorkerError;
 
-/// Shells give a command that a signal killed the exit code 128 + signal.
+/// Shells report a command that a signal killed with exit code 128 + signal.
 pub(crate) const SHELL_SIGNAL_BASE: i32 = 128;
 
-/// How one worker ended.
+/// The exit of one worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerExit {
-    /// The worker's rank; in an elastic job that in its newest generation, and `None` for a worker that does
-    /// not belong to that.
+    /// Rank of the worker; in an elastic job its rank in the newest generation, or `None` if it is not a
+    /// member.
     pub rank: Option<Rank>,
-    /// The worker's name in its job, which no other worker has, before it or after.
+    /// Name of the worker, unique in the whole life of its job.
     pub member: String,
-    /// Its process.
+    /// Process id.
     pub pid: i32,
-    /// When its end was noticed, from the start of the job. Workers whose ends were noticed together have
-    /// the same time.
+    /// Time from the start of the job until the exit was noticed. Exits that were noticed together have the
+    /// same time.
     pub after: Duration,
-    /// How it ended.
+    /// Status of the exit.
     pub status: ExitStatus,
-    /// What it said before.
+    /// Error that it reported or printed before.
     pub error: Option<WorkerError>,
 }
 
-/// How a worker ended.
+/// Exit status of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// By itself, with this exit code.
+    /// It exited by itself with this code.
     Code(i32),
-    /// Killed by this signal, which the launcher did not send.
+    /// This signal killed it; the launcher did not send the signal.
     Signal(i32),
     /// The launcher ended it.
     ByLauncher {
-        /// It was stopped (SIGSTOP, a debugger) when the launcher ended it.
+        /// True if it was stopped (SIGSTOP, a debugger) when the launcher ended it.
         stopped: bool,
     },
-    /// The launcher killed it, but it has not ended: the kernel holds on to it.
+    /// The launcher killed it, but the kernel does not release it.
     Stuck,
 }
 
 impl ExitStatus {
-    /// Whether the worker failed by itself: not well, and not because the launcher ended it.
+    /// Returns true if the worker failed by itself: it did not end well, and the launcher did not end it.
     pub fn failed(self) -> bool {
         match self {
             ExitStatus::Code(code) => code != 0,
@@ -57,17 +57,17 @@ impl ExitStatus {
 }
 
 impl WorkerExit {
-    /// The other rank that this one's error blames.
+    /// Returns the other rank that this worker's error blames.
     pub(crate) fn blames(&self) -> Option<Rank> {
         self.error.as_ref()?.culprit.filter(|culprit| Some(*culprit) != self.rank)
     }
 
-    /// Whether it told its launcher an error of its own.
+    /// Returns true if the worker reported an error to its launcher.
     pub(crate) fn reported(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.reported)
     }
 
-    /// `rank 1`, or `worker node0/1.2` where it has no rank.
+    /// Returns `rank 1`, or `worker node0/1.2` if it has no rank.
     pub(crate) fn name(&self) -> String {
         worker_name(self.rank, &self.member)
     }
@@ -85,12 +85,12 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// `rank 1`, or `worker node0/1.2` where it has no rank.
+/// Returns `rank 1`, or `worker node0/1.2` without a rank.
 pub(crate) fn worker_name(rank: Option<Rank>, member: &str) -> String {
     rank.map_or_else(|| format!("worker {member}"), |rank| rank.to_string())
 }
 
-/// `SIGKILL` for 9; `signal 40` for one without a name.
+/// Returns `SIGKILL` for 9, and `signal 40` for a signal without a name.
 pub(crate) fn signal_name(signal: i32) -> String {
     match signal_hook::low_level::signal_name(signal) {
         Some(name) => name.into(),
@@ -98,7 +98,7 @@ pub(crate) fn signal_name(signal: i32) -> String {
     }
 }
 
-/// A code for a shell, which has eight bits: 1 in place of one that does not fit, or would say "all is well".
+/// Converts a code to a shell's eight bits: 1 for codes that do not fit, or that would mean success.
 pub(crate) fn shell_code(code: i32) -> u8 {
     u8::try_from(code).ok().filter(|code| *code != 0).unwrap_or(1)
 }

@@ -1,8 +1,8 @@
 //! The processes of a job on this node: started together, and never left behind.
 //!
-//! Every worker heads a process group, whose number is its own. A worker that has ended is not reaped before
-//! the job is over, or others have survived it and its group has been killed: as long as the kernel keeps its
-//! entry, the number belongs to nobody else, and its group can be signalled without hitting a stranger.
+//! Every worker heads a process group, whose number is its own process id. A dead worker is reaped only when
+//! the job is over, or when the job has survived it and its group has been killed. Until then the kernel
+//! does not reuse its number, so that a signal to its group cannot hit another process.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -31,51 +31,50 @@ use crate::reaper::Reaper;
 use crate::stopped_time::StoppedTime;
 use crate::worker_exit::{ExitStatus, WorkerExit, worker_name};
 
-/// How long to wait for killed groups to be gone. Only a kernel that holds on to a process, or an init that
-/// does not collect orphans, takes that long.
+/// Time limit of the wait for killed groups. It expires only if the kernel does not release a process, or
+/// init does not reap orphans.
 const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How many workers that others have survived are remembered. Where all have died the job's end tells of
-/// them.
+/// Number of survived workers to remember. If all workers have died, the job's error describes them.
 const REMEMBERED: usize = 32;
 
 /// The process of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
-    /// The rank with which it was started. In an elastic job it may have another one since.
+    /// Rank at the start of the worker. An elastic job may have changed it since.
     pub rank: Rank,
     pub child: Child,
     pid: Pid,
     pidfd: OwnedFd,
     error_file: PathBuf,
     exit: Option<(Duration, ExitStatus)>,
-    /// Its rank among the workers of this node.
+    /// Rank among the workers of this node.
     pub local_rank: usize,
-    /// Whether it is a summation server.
+    /// True if the worker is a summation server.
     pub is_server: bool,
-    /// Its name as a member of an elastic job.
+    /// Name as a member of an elastic job.
     pub member: String,
-    /// Whether the coordinator knows that it has ended.
+    /// True if the coordinator knows that the worker has ended.
     pub reported: bool,
-    /// Whether it failed, and the others have gone on.
+    /// True if the worker failed, and the others have continued.
     pub survived: bool,
-    /// Whether it was stopped when the launcher asked it to end.
+    /// True if the worker was stopped when the launcher asked it to end.
     stopped: bool,
     stopped_time: StoppedTime,
 }
 
-/// All workers of this node. Dropping it kills whatever is left of them.
+/// All workers of this node. Dropping it kills the remaining ones.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pub list: Vec<WorkerProcess>,
-    /// How those have ended that others have survived: the last ones.
+    /// Exits of the last workers that the job has survived.
     survived: VecDeque<WorkerExit>,
-    /// How often a worker of each local rank has been started.
+    /// Number of starts for each local rank.
     starts: Vec<usize>,
     started: Instant,
-    /// Whether the workers were asked to end: from now on the launcher has ended those that end.
+    /// True after the workers were asked to end: later exits count as caused by the launcher.
     terminating: bool,
-    /// Whether all were killed and collected: their process ids may belong to others now.
+    /// True if all were killed and reaped: other processes may have their ids now.
     over: bool,
     program: Program,
     reaper: Option<Reaper>,
@@ -84,7 +83,7 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts all workers, or leaves none. `ranks` tells those that they get in generations.
+    /// Starts all workers, or leaves none. `ranks` provides their ranks in generations.
     ///
     /// They live no longer than the calling thread.
     pub fn start(job: &Job, rendezvous: &Rendezvous, ranks: MemberRanks) -> Result<Workers, LaunchError> {
@@ -107,7 +106,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Starts the worker of a local rank, also in place of one that has ended.
+    /// Starts the worker of a local rank, or a replacement for it.
     ///
     /// It lives no longer than the calling thread.
     pub fn start_one(
@@ -168,7 +167,7 @@ impl Workers {
         self.list.iter().filter(hangs).for_each(|worker| signal_group(worker.pid, Signal::KILL));
     }
 
-    /// `rank 1 (node0/1.0)` by the last rank that the member has had, or `worker node0/1.0`.
+    /// Returns `rank 1 (node0/1.0)` with the last rank of the member, or `worker node0/1.0`.
     pub fn name(&self, member: &str) -> String {
         match self.ranks.last(member) {
             Some(rank) => format!("{rank} ({member})"),
@@ -176,8 +175,8 @@ impl Workers {
         }
     }
 
-    /// Kills those that have been stopped (SIGSTOP) for `limit`, and gives their names. Where all are stopped
-    /// somebody has stopped the job, who will let it go on: nobody waits for them, and none is killed.
+    /// Kills workers that have been stopped (SIGSTOP) for `limit`, and returns their names. Kills none if
+    /// all are stopped: somebody has stopped the job and will continue it, and no worker waits meanwhile.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());
@@ -192,7 +191,7 @@ impl Workers {
         names
     }
 
-    /// Notes who has ended since the last call. All that are found together get the same time.
+    /// Records the exits since the last call. All that are found together get the same time.
     pub fn collect(&mut self) -> Result<(), LaunchError> {
         let now = self.started.elapsed();
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
@@ -207,9 +206,8 @@ impl Workers {
         Ok(())
     }
 
-    /// Lets go of those that others have survived, so that a job keeps nothing of its dead but what its end
-    /// may tell of the last ones. What is left of their groups is killed. Gives the names of those of whom
-    /// nothing is known any more.
+    /// Releases the workers that the job has survived, so that memory stays bounded, except for the last
+    /// [`REMEMBERED`] exits. Kills the rest of their groups. Returns the names of workers that are dropped.
     pub fn bury_survived(&mut self) -> Vec<String> {
         let is_buried = |worker: &mut WorkerProcess| worker.survived;
         for mut worker in self.list.extract_if(.., is_buried).collect::<Vec<_>>() {
@@ -217,17 +215,17 @@ impl Workers {
             if let Some(reaper) = &self.reaper {
                 reaper.forget(worker.pid);
             }
-            // It has ended, so this takes no time; from here on its number may be another one's.
+            // The worker has ended, so this returns at once; afterwards its number may be reused.
             let _ = worker.child.wait();
             self.survived.push_back(self.exit(&worker));
-            // There is one only if it has said something.
+            // The file exists only if the worker has reported something.
             let _ = std::fs::remove_file(&worker.error_file);
         }
         let surplus = self.survived.len().saturating_sub(REMEMBERED);
         self.survived.drain(..surplus).map(|exit| exit.member).collect()
     }
 
-    /// How a worker has ended.
+    /// Returns the exit of a worker.
     fn exit(&self, worker: &WorkerProcess) -> WorkerExit {
         let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
         let ended = SystemTime::now() - self.started.elapsed().saturating_sub(after);
@@ -236,24 +234,24 @@ impl Workers {
         WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
     }
 
-    /// Whether one has failed by itself, and the others could not go on.
+    /// Returns true if a worker has failed by itself, and the others could not continue.
     pub fn any_failed(&self) -> bool {
         self.list
             .iter()
             .any(|worker| !worker.survived && worker.exit.is_some_and(|(_, status)| status.failed()))
     }
 
-    /// Whether all have ended.
+    /// Returns true if all workers have ended.
     pub fn all_ended(&self) -> bool {
         self.list.iter().all(|worker| worker.exit.is_some())
     }
 
-    /// What becomes readable when a worker ends, for those that have not.
+    /// Returns descriptors of the running workers that become readable when one ends.
     pub fn pidfds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.list.iter().filter(|worker| worker.exit.is_none()).map(|worker| worker.pidfd.as_fd())
     }
 
-    /// Asks all that are left to end, children of workers that have ended included.
+    /// Asks all remaining processes to end, including the children of workers that have ended.
     pub fn terminate(&mut self, signal: Signal) -> Result<(), LaunchError> {
         self.collect()?;
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
@@ -261,23 +259,23 @@ impl Workers {
         }
         self.terminating = true;
         self.signal(signal);
-        // A stopped process takes the signal once it goes on.
+        // A stopped process receives the signal once it continues.
         self.signal(Signal::CONT);
         Ok(())
     }
 
-    /// Kills all that are left, children of workers that have ended included.
+    /// Kills all remaining processes, including the children of workers that have ended.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Signals all groups.
+    /// Sends a signal to all groups.
     pub fn signal(&self, signal: Signal) {
         self.list.iter().for_each(|worker| signal_group(worker.pid, signal));
     }
 
-    /// Kills what is left, waits until it is gone, and gives how each worker ended. Workers that others have
-    /// survived are left out, unless there are no others.
+    /// Kills the remaining processes, waits until they are gone, and returns the workers' exits. Leaves out
+    /// workers that the job has survived, unless there are no others.
     pub fn finish(mut self) -> Vec<WorkerExit> {
         self.end_all();
         let survived: Vec<&WorkerProcess> = self.list.iter().filter(|worker| worker.survived).collect();
@@ -293,8 +291,8 @@ impl Workers {
         exits
     }
 
-    /// Kills all groups, reaps their heads, and waits until nothing of them is left. A process that the
-    /// kernel holds on to is left to it.
+    /// Kills all groups, reaps their heads, and waits until nothing of them is left, except for processes
+    /// that the kernel does not release.
     fn end_all(&mut self) {
         self.over = true;
         self.kill();
@@ -318,19 +316,19 @@ impl Drop for Workers {
 }
 
 impl WorkerProcess {
-    /// How it ended, as far as is known.
+    /// Returns the exit status, if known.
     pub fn status(&self) -> Option<ExitStatus> {
         self.exit.map(|(_, status)| status)
     }
 
-    /// The message of its error file, fit for a line that has begun.
+    /// Returns the message of its error file, formatted for the rest of a line.
     pub fn error_message(&self) -> Option<String> {
         let pid = self.pid.as_raw_nonzero().get();
         error_file::read(&self.error_file, pid, SystemTime::now())
             .map(|error| error.message.replace('\n', "\n    "))
     }
 
-    /// Asks the kernel how it ended, if it has. Its entry in the kernel's table stays.
+    /// Polls the kernel for the exit status, and leaves the process's entry in the kernel's table.
     fn poll(&self) -> io::Result<Option<ExitStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid), options)?;
@@ -340,20 +338,20 @@ impl WorkerProcess {
         }))
     }
 
-    /// Whether a signal or a debugger has stopped it.
+    /// Returns true if a signal or a debugger has stopped the worker.
     fn is_stopped(&self) -> bool {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(status)) if status.stopped())
     }
 }
 
-/// Sends a signal to a group. One without members cannot be signalled, and need not be.
+/// Sends a signal to a group. A group without members cannot receive one, and need not.
 fn signal_group(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// A folder for what workers report: where temporary files go, or, where that is away or full, where the
-/// system has such folders.
+/// Creates a folder for the workers' reports: in the usual place for temporary files or, if that is missing
+/// or full, in one of the system's.
 fn temporary_folder() -> Result<TempDir, LaunchError> {
     let usual = std::env::temp_dir();
     let make = |folder: &Path| tempfile::Builder::new().prefix("kolo-launch-").tempdir_in(folder);
@@ -370,7 +368,7 @@ fn temporary_folder() -> Result<TempDir, LaunchError> {
     })
 }
 
-/// Why a program cannot be started, and the remedy.
+/// Explains why a program cannot be started, with the remedy.
 fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
     let path = Path::new(program);
     let hint = match cause.kind() {

@@ -1,4 +1,4 @@
-//! One case a way in which jobs end.
+//! One test for each way in which jobs end.
 
 use signal_hook::consts::signal::{SIGKILL, SIGSEGV, SIGTERM};
 
@@ -25,14 +25,14 @@ impl WorkerExit {
         self
     }
 
-    /// Like `says` and `blaming`, of a worker that has reported nothing.
+    /// Marks the error of `says` or `blaming` as printed, not reported.
     fn only_printed(mut self) -> WorkerExit {
         self.error.iter_mut().for_each(|error| error.reported = false);
         self
     }
 }
 
-/// The report must not depend on the order in which the exits are listed.
+/// Diagnoses the exits and checks that the report does not depend on their order.
 fn judge(exits: &[WorkerExit]) -> FailureReport {
     let reports: Vec<FailureReport> = (0..exits.len())
         .map(|turn| {
@@ -90,14 +90,14 @@ fn victims_seen_before_the_killed_one() {
     // In the same poll, or shortly after.
     assert_eq!(root(&[blames.clone(), killed(10)]), (1, Reason::Clearest));
     assert_eq!(root(&[dumb.clone(), killed(60)]), (1, Reason::Clearest));
-    // Much later only blame leads there.
+    // Much later, only blame leads there.
     assert_eq!(root(&[blames, killed(500)]), (1, Reason::Blamed { by: Some(Rank(0)) }));
     assert_eq!(root(&[dumb, killed(500)]), (0, Reason::First));
 }
 
 #[test]
 fn blame_is_followed_to_its_end() {
-    // 3 lost 2, 2 lost 1, 1 had an error of its own.
+    // 3 lost 2, 2 lost 1, and 1 had its own error.
     let own = |millis| exit(1, millis, ExitStatus::Code(1)).says("loss is not a number");
     let chain = |millis| {
         [
@@ -125,7 +125,7 @@ fn consequences_by_signal_are_no_causes() {
     for consequence in [SIGPIPE, SIGABRT] {
         assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(consequence)), own.clone()]).0, 1);
     }
-    // An abort is as good as an exit without a word; a broken pipe is less.
+    // An abort counts as much as an exit without a message; a broken pipe counts less.
     assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(SIGABRT)), exit(1, 10, ExitStatus::Code(1))]).0, 0);
     assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(SIGPIPE)), exit(1, 10, ExitStatus::Code(1))]).0, 1);
 }
@@ -142,7 +142,7 @@ fn blames_one_one_who_is_stopped() {
         judge(&[exit(0, 10, ExitStatus::Code(1)).blaming(1), exit(1, 900, STOPPED), exit(2, 900, ENDED)]);
     assert_eq!(report.root.rank, Some(Rank(1)));
     assert!(matches!(&report.reason, Reason::Stopped { noticed } if noticed.rank == Some(Rank(0))));
-    // The code is that of the worker that failed: the one that stood still has none.
+    // The exit code is the failed worker's, since the stopped one has none.
     assert_eq!((numbers(&report.consequences), report.exit_code), (vec![0, 2], 1));
 }
 
@@ -160,7 +160,7 @@ fn one_that_others_wait_for_in_vain_is_the_cause() {
         assert!(matches!(&report.reason, Reason::Running { noticed } if noticed.rank == Some(Rank(0))));
         assert_eq!(numbers(&report.consequences), [0, 2, 3]);
     }
-    // Its own report leads on, also where it was ended before it could exit.
+    // The worker's own report counts, even if it was ended before it could exit.
     let said = exit(1, 900, ENDED).says("no space");
     assert_eq!(root(&[accuser(0, 10), said]), (1, Reason::Blamed { by: Some(Rank(0)) }));
     let waits = exit(1, 900, ENDED).blaming(2);
@@ -200,7 +200,7 @@ fn blames_one_who_did_not_fail() {
 fn blame_among_themselves() {
     let (a, b) = (exit(0, 30, ExitStatus::Code(1)).blaming(1), exit(1, 20, ExitStatus::Code(2)).blaming(0));
     assert_eq!(root(&[a.clone(), b.clone()]), (1, Reason::Mutual));
-    // One outside the circle leads into it, and is not in it.
+    // A worker outside the circle leads into it, but is not in it.
     let c = exit(2, 10, ExitStatus::Code(3)).blaming(0);
     let report = judge(&[a, b, c]);
     assert_eq!((report.root.rank, report.exit_code), (Some(Rank(1)), 2));
@@ -219,7 +219,7 @@ fn the_same_for_all() {
     assert_eq!((report.root.rank, numbers(&report.alike)), (Some(Rank(0)), vec![1, 2]));
     assert_eq!(numbers(&report.consequences), [3]);
 
-    // Without a word: at the same time alike, later perhaps a victim.
+    // Exits without a message are alike at the same time; a later one may be a victim.
     let report = judge(&[
         exit(0, 10, ExitStatus::Code(2)),
         exit(1, 15, ExitStatus::Code(2)),

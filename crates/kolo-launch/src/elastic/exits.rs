@@ -1,10 +1,11 @@
-//! Workers that have ended: whether the job goes on without them, who is replaced, when the work is done.
+//! Workers that have ended: decides if the job continues, which workers are replaced, and when the work is
+//! done.
 //!
-//! That the work is done is seen in three ways, because each is known when the others are not yet.
-//! [`workers_are_done`]: all of this node's have ended well, and no launcher may join any more.
-//! [`Coordinator::is_finished`](kolo_elastic::Coordinator::is_finished): all of the last generation have, on
-//! all nodes, and who still fails is not replaced. [`Elastic::is_done_without`]: one has been killed in the
-//! same moment, and what the job comes to has been written all the same.
+//! Three tests find the end of the work, since each may succeed first. [`workers_are_done`]: all workers of
+//! this node have ended well, and no launcher may join any more.
+//! [`Coordinator::is_finished`](kolo_elastic::Coordinator::is_finished): so has the last generation on all
+//! nodes, and later failures are not replaced. [`Elastic::is_done_without`]: a worker was killed at the last
+//! moment, but the job's result has been written.
 
 use std::time::{Duration, Instant};
 
@@ -17,19 +18,17 @@ use crate::error::LaunchError;
 use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
 use crate::workers::{WorkerProcess, Workers};
 
-/// A worker is replaced so long after its death. Where a mistake of the program ends all workers at once,
-/// none is replaced.
+/// Delay of a replacement after a worker's death. If a bug ends all workers at once, none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
-/// A worker that could not be started is tried again so long after that: what was missing (descriptors,
-/// processes, memory) may be there again.
+/// Delay of a retry after a failed start: missing descriptors, processes or memory may be free again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-/// A worker that ends with this code, as a shell tells of a program that SIGTERM has ended, says that all
-/// were asked to end: it is not replaced.
+/// A worker that ends with this code, a shell's for a program that SIGTERM ended, was asked to end with all
+/// others: it is not replaced.
 const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 impl Elastic {
-    /// Tells the coordinator who has ended, and decides whether the job goes on without them. `alive` workers
-    /// are left on all nodes.
+    /// Reports exits to the coordinator, and decides if the job continues without those workers. `alive` is
+    /// the number of remaining workers on all nodes.
     pub(super) fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
         let formed = self.coordinator.generation() > 0;
         let mut too_few = false;
@@ -49,7 +48,7 @@ impl Elastic {
             if !status.failed() || !formed {
                 continue;
             }
-            // A replacement that comes when the work is done is not needed, however it ends.
+            // A replacement that arrives when the work is done is not needed, however it ends.
             let finished = self.coordinator.is_finished();
             if done {
                 worker.survived = true;
@@ -70,9 +69,9 @@ impl Elastic {
         }
     }
 
-    /// Whether nothing is lost with a worker that has failed: it was killed when rank 0, which writes what a
-    /// job comes to, had ended well; or it was to take somebody's place, and the others here have ended, some
-    /// of them well.
+    /// Returns true if the failure of a worker loses nothing. Either it was killed after rank 0, which
+    /// writes the job's result, had ended well. Or it was a replacement without a rank, and the other
+    /// workers of this node have ended, some of them well.
     fn is_done_without(&self, worker: &WorkerProcess, workers: &Workers) -> bool {
         let ranks = self.ranks();
         let rank_of = |worker: &WorkerProcess| ranks.current(&worker.member);
@@ -82,8 +81,8 @@ impl Elastic {
             || rank_of(worker).is_none() && workers.all_ended() && workers.list.iter().any(has_ended_well)
     }
 
-    /// A worker could not be started in place of another one: the job goes on with the others, if they are
-    /// enough. As long as there are restarts another try is one.
+    /// Handles a failure to start a replacement: the job continues if the other workers are enough. While
+    /// there are restarts left, a retry uses up one.
     pub fn not_replaced(&mut self, local_rank: usize, error: &LaunchError, workers: &Workers) {
         let tries_again = self.restarts_left > 0;
         let then = if tries_again { "it is tried again" } else { "the job goes on without" };
@@ -96,9 +95,9 @@ impl Elastic {
         }
     }
 
-    /// Workers of all nodes that go on.
+    /// Returns the number of running workers on all nodes.
     pub(super) fn alive(&self, workers: &Workers) -> usize {
-        // Servers do not go on without workers.
+        // Servers do not continue without workers.
         let trains = |worker: &&WorkerProcess| !worker.is_server && worker.status().is_none();
         workers.list.iter().filter(trains).count() + self.coordinator.remote_members()
     }
@@ -116,8 +115,7 @@ impl Elastic {
     }
 }
 
-/// Whether some worker has ended well and all others have as well, or are dead workers that the others have
-/// survived.
+/// Returns true if some worker has ended well, and all others have, too, or are dead and replaceable.
 pub(super) fn workers_are_done(workers: &Workers) -> bool {
     workers.list.iter().any(has_ended_well)
         && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))

@@ -1,4 +1,4 @@
-//! Nothing is left, however the job ends.
+//! Tests that no process or file is left, however the job ends.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::harness::{Running, Trial, alive, ignored, wait_for_state};
 
-/// A worker with a child and a grandchild; all note themselves.
+/// A worker with a child and a grandchild; each writes down its process id.
 const FAMILY: &str = r#"
     sh -c 'sleep 600 & echo $! > "$DIR/.g.$RANK"; mv "$DIR/.g.$RANK" "$DIR/grandchild.$RANK"; wait' &
     note child.$RANK $!
@@ -115,8 +115,8 @@ fn a_second_signal_skips_the_grace() {
     let pids = running.pids(2);
     running.signal(Signal::TERM);
     running.noted("got.0");
-    // Within a second it is the same request once more. One signal and not several: the launcher gives signals
-    // their old meaning back when the job is over, and would die of the next one.
+    // Within a second, it counts as the same request. Only one signal is sent: the launcher restores the
+    // default actions when the job is over, so another one would kill it.
     std::thread::sleep(Duration::from_millis(1_100));
     running.signal(Signal::TERM);
     let ended = running.end();
@@ -131,7 +131,7 @@ fn the_same_request_twice_skips_no_grace() {
     let running = Trial::new(2, script).start();
     let pids = running.pids(2);
     running.signal(Signal::TERM);
-    // As job managers do it, which signal all of a job and then each process.
+    // Job managers signal all processes of a job together, and then each one.
     running.signal(Signal::TERM);
     running.noted("got.0");
     running.noted("got.1");
@@ -142,7 +142,7 @@ fn the_same_request_twice_skips_no_grace() {
     ended.left_nothing(&pids);
 }
 
-/// Ctrl-Z and `fg`.
+/// Simulates Ctrl-Z and `fg`.
 #[test]
 fn workers_stop_and_go_on_with_their_launcher() {
     let running = Trial::new(2, "note pid.$RANK $$; exec sleep 600").start();

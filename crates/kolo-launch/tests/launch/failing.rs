@@ -1,4 +1,4 @@
-//! Which failure is reported, and how soon.
+//! Tests which failure is reported, and how soon.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::harness::{CULPRIT, PROMISED, Trial, kill};
 
-/// Notes its process and goes on until it is ended.
+/// Writes down its process id and runs until it is ended.
 const GOES_ON: &str = "note pid.$RANK $$; while :; do sleep 0.05; done";
 
 #[test]
@@ -129,7 +129,7 @@ fn one_who_stands_still_is_named_and_ended() {
 
 #[test]
 fn one_that_only_hangs_is_named_by_what_others_print() {
-    // None of them reports anything: the others' errors go to standard error, as those of `main` do.
+    // No worker reports anything: their errors go to standard error, as those of `main` do.
     for error in [
         r#"Error: Comm(Timeout { rank: Rank(1), during: "all-reduce", waited: 5s })"#,
         "error: rank 1 did not take part in all-reduce within 5s; raise --timeout",

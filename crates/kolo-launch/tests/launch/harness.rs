@@ -1,4 +1,4 @@
-//! Starts a job in a process of its own and looks at it from outside.
+//! Starts a job in its own process and observes it from outside.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,17 +12,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Longer than any test takes on the busiest machine; only a hang takes as long.
 const HANG: Duration = Duration::from_secs(120);
-/// What the issue of leaving nothing behind promises: from the death of a worker to the end of the job.
+/// Promised time from the death of a worker to the end of the job, with nothing left behind.
 pub const PROMISED: Duration = Duration::from_secs(5);
 
 const JOB: &str = "KOLO_TEST_JOB";
 pub const CULPRIT: &str = "KOLO_TEST_CULPRIT";
-/// The test program prints lines of its own before this one.
+/// The test program prints its own lines before this one.
 const BEGIN: &str = "@begin@\n";
 
-/// `note NAME TEXT` leaves a file that appears at once and whole; `wait_for NAME` waits for one.
+/// Shell functions: `note NAME TEXT` creates a file atomically; `wait_for NAME` waits for one.
 const PRELUDE: &str = r#"
 note() { echo "$2" > "$DIR/.$1" && mv "$DIR/.$1" "$DIR/$1"; }
 wait_for() { while [ ! -e "$DIR/$1" ]; do sleep 0.02; done; }
@@ -35,15 +35,15 @@ pub struct Trial {
     shell: Option<String>,
 }
 
-/// A job that runs.
+/// A running job.
 pub struct Running {
     trial: Trial,
     launcher: Child,
 }
 
-/// A job that is over, and what can be seen of it.
+/// A job that is over, with its results.
 pub struct Ended {
-    /// The launcher's exit code, or −signal.
+    /// Exit code of the launcher, or −signal.
     pub code: i32,
     pub out: String,
     pub err: String,
@@ -51,12 +51,12 @@ pub struct Ended {
 }
 
 impl Trial {
-    /// `nproc` workers that run a shell script.
+    /// Creates a job of `nproc` workers that run a shell script.
     pub fn new(nproc: usize, script: &str) -> Trial {
         Trial::of(nproc, &["sh", "-c", &format!("{PRELUDE}\n{script}")])
     }
 
-    /// `nproc` workers that run a command.
+    /// Creates a job of `nproc` workers that run a command.
     pub fn of(nproc: usize, command: &[&str]) -> Trial {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("tmp")).unwrap();
@@ -68,7 +68,7 @@ impl Trial {
         self
     }
 
-    /// Starts the launcher from a shell, which does this first.
+    /// Starts the launcher from a shell that first runs these commands.
     pub fn after(mut self, shell: &str) -> Trial {
         self.shell = Some(shell.into());
         self
@@ -116,7 +116,7 @@ impl Running {
         until(&format!("no worker noted {name}"), || file.exists());
     }
 
-    /// The process id that a worker noted under this name, as soon as it is in the file.
+    /// Waits for the process id that a worker writes to the file of this name.
     pub fn noted_pid(&self, name: &str) -> i32 {
         let file = self.trial.path(name);
         let mut pid = None;
@@ -127,7 +127,7 @@ impl Running {
         pid.unwrap()
     }
 
-    /// The process ids that all of `nproc` workers noted as `pid.RANK`.
+    /// Waits for the process ids that all `nproc` workers write to `pid.RANK`.
     pub fn pids(&self, nproc: usize) -> Vec<i32> {
         (0..nproc).map(|rank| self.noted_pid(&format!("pid.{rank}"))).collect()
     }
@@ -140,18 +140,18 @@ impl Running {
         kill(self.pid(), signal);
     }
 
-    /// Waits until the launcher has said something.
+    /// Waits until the launcher has printed a text.
     pub fn said(&self, words: &str) {
         let file = self.trial.path("err");
         until(&format!("it does not say `{words}`"), || fs::read_to_string(&file).unwrap().contains(words));
     }
 
-    /// The launcher's process.
+    /// Returns the launcher's process id.
     pub fn pid(&self) -> i32 {
         self.launcher.id() as i32
     }
 
-    /// Whether the launcher has not ended.
+    /// Returns true if the launcher has not ended.
     pub fn is_running(&self) -> bool {
         alive(self.pid())
     }
@@ -185,12 +185,12 @@ impl Ended {
         self.folder.path().join(name)
     }
 
-    /// The first line of the launcher's own error.
+    /// Returns the first line of the launcher's own error.
     pub fn error(&self) -> &str {
         self.err.lines().find_map(|line| line.strip_prefix("error: ")).unwrap_or("")
     }
 
-    /// No process and no file is left: none of these, and no other that inherited this trial's environment.
+    /// Checks that none of these processes is left, none with this trial's environment, and no file.
     pub fn left_nothing(&self, pids: &[i32]) {
         for pid in pids {
             until(&format!("process {pid} is left; the launcher said {}", self.err), || !alive(*pid));
@@ -206,7 +206,7 @@ pub fn kill(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Waits until a process is in this state, as `/proc` has it.
+/// Waits until a process is in this state of `/proc`.
 pub fn wait_for_state(pid: i32, state: char) {
     let is_there = || {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -215,7 +215,7 @@ pub fn wait_for_state(pid: i32, state: char) {
     until(&format!("process {pid} does not come to state {state}"), is_there);
 }
 
-/// Whether the process runs: one that is only waiting to be collected does not.
+/// Returns true if the process runs; a zombie does not.
 pub fn alive(pid: i32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
@@ -223,7 +223,7 @@ pub fn alive(pid: i32) -> bool {
     }
 }
 
-/// Whether any process has these bytes in its environment.
+/// Returns true if any process has these bytes in its environment.
 fn inherited_by_any(mark: &[u8]) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut environments = processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
@@ -238,15 +238,14 @@ pub fn until(otherwise: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether this process, and so every launcher it starts, ignores a signal, as background jobs of a script
-/// do.
+/// Returns true if this process, and thus its launchers, ignores a signal, as a script's background jobs do.
 pub fn ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// The launcher's side.
+/// Runs the launcher if the environment describes a job.
 pub fn launch_if_asked() {
     let Ok(text) = std::env::var(JOB) else { return };
     let spec: Value = serde_json::from_str(&text).unwrap();
@@ -271,7 +270,7 @@ pub fn launch_if_asked() {
         job.output = Output::RankZero;
     }
     print!("{BEGIN}");
-    // As the command line does.
+    // The command line sets the master in the same way.
     let master = spec["master"].as_str().map_or(Ok(()), |master| job.set_master(Some(master), None, None));
     let code = match master.and_then(|()| run(&job)) {
         Ok(()) => 0,
@@ -287,7 +286,7 @@ pub fn launch_if_asked() {
     std::process::exit(code);
 }
 
-/// Makes a file, for what is to be started.
+/// Creates a file for a job and returns its path.
 pub fn file(folder: &Path, name: &str, content: &str, executable: bool) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join(name);

@@ -1,5 +1,5 @@
-//! Jobs of real processes. Workers are shell scripts; the launcher is this test program itself, started again
-//! with a job in its environment, so that it can be signalled and killed.
+//! Tests with jobs of real processes. Workers are shell scripts. The launcher is this test program itself,
+//! started again with a job in its environment, so that the tests can signal and kill it.
 
 mod ending;
 mod failing;
@@ -12,25 +12,25 @@ mod refusing;
 
 use kolo_comm::Rank;
 
-/// Not a test: the launcher's process, when the environment says so.
+/// Not a test: runs the launcher, if the environment says so.
 #[test]
 fn role_launcher() {
     harness::launch_if_asked();
 }
 
-/// Not a test: a worker of a group over several nodes.
+/// Not a test: runs a worker of a group over several nodes.
 #[test]
 fn role_member() {
     nodes::join_if_asked();
 }
 
-/// Not a test: a worker of an elastic job.
+/// Not a test: runs a worker of an elastic job.
 #[test]
 fn role_elastic() {
     recovery::work_if_asked();
 }
 
-/// Not a test: a worker that fails the way Kolo's do.
+/// Not a test: runs a worker that fails like Kolo's workers.
 #[test]
 fn role_failing_worker() {
     if let Ok(culprit) = std::env::var(harness::CULPRIT) {

@@ -1,4 +1,4 @@
-//! Several nodes by hand: a launcher on each, here all on loopback, and one group over all of their workers.
+//! Tests of several nodes: one launcher per node, all on loopback, and one group over all of their workers.
 
 use std::net::{TcpListener, ToSocketAddrs};
 
@@ -6,10 +6,10 @@ use kolo_comm::{Group, Op};
 
 use crate::harness::{Running, Trial, file};
 
-/// Says to the test program that it is a worker here.
+/// Variable that makes the test program a worker here.
 const MEMBER: &str = "KOLO_TEST_MEMBER";
 
-/// A worker of the tests below: sums the ranks of its group.
+/// Runs a worker of the tests below, which sums the ranks of its group.
 pub fn join_if_asked() {
     if std::env::var_os(MEMBER).is_none() {
         return;
@@ -20,7 +20,7 @@ pub fn join_if_asked() {
     println!("@{} of {}: {}", group.rank(), group.world_size(), sum[0]);
 }
 
-/// Node `rank` of two, with `nproc` workers.
+/// Starts node `rank` of two, with `nproc` workers.
 fn start(rank: usize, nproc: usize, master: &str, transport: &str) -> Running {
     let program = std::env::current_exe().unwrap();
     let command = [program.to_str().unwrap(), "--exact", "role_member", "--nocapture", "--test-threads=1"];
@@ -43,7 +43,7 @@ fn two_nodes_form_one_group() {
         [("127.0.0.1", "127.0.0.1", "shm"), ("localhost", "localhost", "tcp"), ("::1", "[::1]", "tcp")]
     {
         let master = format!("{written}:{}", free_port(host));
-        // The later node first: it has to wait for the one that serves.
+        // The later node starts first: it has to wait for the one that serves.
         let nodes = [1, 0].map(|rank| start(rank, 2, &master, transport));
         let mut seen = Vec::new();
         for node in nodes {
@@ -65,7 +65,7 @@ fn a_master_that_cannot_be_understood_starts_nothing() {
     assert!(!ended.path("started").exists());
 }
 
-/// The first node waits for the second for eight seconds, and the second has another arbiter.
+/// The first node waits eight seconds for the second, which has another arbiter.
 #[test]
 fn a_node_with_another_arbiter_is_told_at_once_and_the_first_one_says_whom_it_waits_for() {
     let program = std::env::current_exe().unwrap();
@@ -88,7 +88,7 @@ fn a_node_with_another_arbiter_is_told_at_once_and_the_first_one_says_whom_it_wa
     [first, second].iter().for_each(|node| node.left_nothing(&[]));
 }
 
-/// Two nodes with different tokens, each with one worker, which wait for each other three seconds at most.
+/// Runs two nodes with different tokens and one worker each, which wait three seconds for each other.
 fn with_two_tokens(role: &str, more: &str) -> [crate::harness::Ended; 2] {
     let folder = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
@@ -123,7 +123,7 @@ fn nodes_with_different_tokens_say_so_and_none_begins_alone() {
 fn a_program_that_is_not_elastic_says_it_as_well() {
     let [first, second] = with_two_tokens("role_member", &format!("{MEMBER}=1"));
     assert!(first.code != 0 && second.code != 0, "{} {}", first.err, second.err);
-    // Its worker may be ended before it comes to rank 0, whose own words then do not name the token.
+    // The worker may be ended before it reaches rank 0, whose own error then does not name the token.
     assert!(first.err.contains("a node at 127.0.0.1 was refused, because its token"), "{}", first.err);
     assert!(second.err.contains("this node's token differs"), "{}", second.err);
 }

@@ -1,4 +1,4 @@
-//! Where the workers' output goes.
+//! Tests of the workers' output and its destinations.
 
 use rustix::process::Signal;
 

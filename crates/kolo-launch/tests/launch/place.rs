@@ -1,4 +1,4 @@
-//! What a worker learns of its place.
+//! Tests of the settings that a worker receives.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! An elastic job after a death: who speaks, and who failed, by the ranks that workers have then.
+//! Tests of an elastic job after a death: output and culprits carry the ranks that workers have then.
 
 use kolo_comm::{JobMembership, Op};
 use kolo_elastic::Member;
@@ -6,13 +6,13 @@ use rustix::process::Signal;
 
 use crate::harness::{Running, Trial, alive, kill, until};
 
-/// Says to the test program that it is a worker here.
+/// Variable that makes the test program a worker here.
 const MEMBER: &str = "KOLO_TEST_ELASTIC";
 
-/// A worker of the tests below: works until another one has been replaced, and tells its rank in each
-/// generation. With `blame` the last rank then stands still, and the first one fails by its absence; with
-/// `wait` it waits for a note, `go`, in place of that; with `stay` nobody is replaced, and the last rank stands still when the others have ended; with `late` the
-/// worker that is to replace another one never arrives, and fails when the others have ended.
+/// Runs a worker of the tests below: it works until another one has been replaced, and prints its rank in
+/// each generation. With `blame`, the last rank then stands still, and the first one fails because of it.
+/// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
+/// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -22,7 +22,7 @@ pub fn work_if_asked() {
         std::process::exit(3);
     }
     let mut member = Member::from_env().unwrap().unwrap();
-    // As training does first.
+    // Training does this first, too.
     if let Err(error) = member.job_id() {
         eprintln!("Error: {error}");
         std::process::exit(1);
@@ -45,7 +45,7 @@ pub fn work_if_asked() {
             _ => {}
         }
         let reason = loop {
-            // All of them see it in the same round, or hear it from one that does.
+            // All ranks see the file in the same round, or learn of it from a rank that does.
             let mut go =
                 [f32::from(u8::from(task == "wait" && std::fs::exists(format!("{folder}/go")).unwrap()))];
             if group.all_reduce(&mut go, Op::Sum).is_ok() && go[0] > 0.0 {
@@ -62,7 +62,7 @@ pub fn work_if_asked() {
     }
 }
 
-/// Rank 2 stands still, and each of the others blames it.
+/// Makes rank 2 stand still, and the others blame it.
 fn blame(rank: usize) -> ! {
     if rank == 2 {
         std::thread::park();
@@ -82,7 +82,7 @@ fn start(task: &str) -> Running {
 fn start_program(task: &str, program: &str) -> Running {
     let command = [&[program][..], &ROLE].concat();
     let trial = Trial::of(3, &command).after(&format!("export {MEMBER}={task}"));
-    // One of them is replaced; without the next one the job ends.
+    // One worker is replaced; if the next one is missing, the job ends.
     let min = if task == "blame" { 3 } else { 1 };
     trial.set("min", min).set("restarts", 1).start()
 }
@@ -95,7 +95,7 @@ fn lines_carry_the_rank_that_their_worker_has_now() {
     let ended = running.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
     let told: Vec<(&str, &str)> = ended.out.lines().filter_map(|line| line.split_once("] @")).collect();
-    // On a busy machine the one that replaces it may come before the others are together again.
+    // On a busy machine, the replacement may arrive before the others have regrouped.
     assert!(told.len() >= 3 + 3, "{}", ended.out);
     for (prefix, said) in &told {
         let (rank, _) = said.split_once(" in ").unwrap();
@@ -115,14 +115,14 @@ fn a_culprit_is_named_by_its_rank_of_now() {
     kill(pids[0], Signal::KILL);
     let ended = running.end();
     assert_eq!(ended.code, 1, "{}", ended.err);
-    // Rank 2 is the newcomer, whose process none of the first three is.
+    // Rank 2 is the replacement, whose process is none of the first three.
     let error = ended.error();
     assert!(error.starts_with("rank 2 (pid ") && error.contains("is blamed by rank "), "{}", ended.err);
     assert!(pids.iter().all(|pid| !error.starts_with(&format!("rank 2 (pid {pid})"))), "{}", ended.err);
     ended.left_nothing(&pids);
 }
 
-/// What the job has come to is written by then.
+/// The job's result has been written by then.
 #[test]
 fn who_is_killed_when_rank_0_has_ended_well_is_survived() {
     let running = start("stay");
@@ -130,7 +130,7 @@ fn who_is_killed_when_rank_0_has_ended_well_is_survived() {
     for pid in &pids[..2] {
         until("rank 0 and rank 1 end", || !alive(*pid));
     }
-    // The launcher has seen it by then, or sees both at once.
+    // The launcher has noticed the exits by then, or notices all at once.
     kill(pids[2], Signal::KILL);
     let ended = running.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
@@ -180,7 +180,7 @@ wait_for "here.0.$TORCHELASTIC_RESTART_COUNT"; wait_for "here.1.$TORCHELASTIC_RE
     assert!(ended.code == 3 && !ended.err.contains("started again"), "{}", ended.err);
 }
 
-/// Built anew, or removed: whoever takes a dead worker's place runs what the others run.
+/// The file is rebuilt or removed: a replacement runs the same program as the others.
 #[test]
 fn a_replacement_runs_the_program_that_the_job_began_with() {
     for replaced in [true, false] {
@@ -202,7 +202,7 @@ fn a_replacement_runs_the_program_that_the_job_began_with() {
     }
 }
 
-/// A script that is away: its interpreter would open it by its name.
+/// The script is missing: its interpreter would open it by name.
 #[test]
 fn a_replacement_that_cannot_be_started_ends_no_job() {
     let folder = tempfile::tempdir().unwrap();

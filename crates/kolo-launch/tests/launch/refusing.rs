@@ -1,4 +1,4 @@
-//! What cannot be started is refused, and nothing is.
+//! Tests of jobs that cannot be started: they are refused, and start nothing.
 
 use std::net::TcpListener;
 
@@ -61,7 +61,7 @@ fn no_workers() {
     assert!(ended.error().contains("--nproc"), "{}", ended.err);
 }
 
-/// The launcher needs 88 files for two workers, of which it may have 60 unless it raises the limit.
+/// The launcher needs 88 files for two workers, and may have only 60 unless it raises the limit.
 #[test]
 fn the_launcher_raises_its_limit_of_files_and_workers_get_theirs_back() {
     let script =
