@@ -22,8 +22,8 @@ use crate::workers::{WorkerProcess, Workers};
 const RESTART_DELAY: Duration = Duration::from_millis(500);
 /// Delay of a retry after a failed start: missing descriptors, processes or memory may be free again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-/// A worker that ends with this code, a shell's for a program that SIGTERM ended, was asked to end with all
-/// others: it is not replaced.
+/// Exit status of a worker that was asked to end with all others, as a shell reports SIGTERM. Such a worker
+/// is not replaced.
 const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 impl Elastic {
@@ -115,7 +115,7 @@ impl Elastic {
     }
 }
 
-/// Returns true if some worker has ended well, and all others have, too, or are dead and replaceable.
+/// Returns true if some worker has ended well, and all others have, too, or died and were survived.
 pub(super) fn workers_are_done(workers: &Workers) -> bool {
     workers.list.iter().any(has_ended_well)
         && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))
