@@ -26,7 +26,7 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     let at_once = failed.iter().take_while(|exit| exit.after <= first.after + AT_ONCE);
     // Picks the first of equals, unlike `max_by_key`, which picks the last.
     let start = *at_once.min_by_key(|exit| Reverse(clarity(exit))).unwrap_or(&first);
-    let (root, reason, speaker) = follow(start, first, exits);
+    let (root, reason, last_failed) = follow(start, first, exits);
     let other = |exit: &WorkerExit| exit.member != root.member;
     let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed();
     let well = |exit: &WorkerExit| matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
@@ -38,7 +38,7 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
         apart: apart.map(|exit| (*exit).clone()).collect(),
         consequences: ranks(exits, |exit| other(exit) && !well(exit) && victim(exit)),
         stuck: ranks(exits, |exit| exit.status == ExitStatus::Stuck),
-        exit_code: shell_code(match speaker.status {
+        exit_code: shell_code(match last_failed.status {
             ExitStatus::Code(code) => code,
             ExitStatus::Signal(signal) => SHELL_SIGNAL_BASE + signal,
             ExitStatus::ByLauncher { .. } | ExitStatus::Stuck => 1,

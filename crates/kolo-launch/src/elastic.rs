@@ -84,8 +84,8 @@ impl Elastic {
                     CoordinatorEvent::Detached { reason, .. } => {
                         return Err(LaunchError::Launchers { why: reason });
                     }
-                    CoordinatorEvent::LauncherRefused { host } => self.tell_refused(host),
-                    CoordinatorEvent::Warning { text } => self.messages.say(&text),
+                    CoordinatorEvent::LauncherRefused { host } => self.report_refused(host),
+                    CoordinatorEvent::Warning { text } => self.messages.print(&text),
                     _ => {}
                 }
             }
@@ -150,7 +150,7 @@ impl Elastic {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
                 let name = workers.name(&member);
                 self.messages
-                    .say(&format!("{name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs()));
+                    .print(&format!("{name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs()));
             }
         }
         let alive = self.alive(workers);
@@ -167,16 +167,17 @@ impl Elastic {
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
         match event {
             CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
-                self.messages.say(&format!("generation {generation} of {} workers: {reason}", members.len()));
+                self.messages
+                    .print(&format!("generation {generation} of {} workers: {reason}", members.len()));
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
             CoordinatorEvent::MemberHung { member } => {
-                self.messages.say(&format!("{} hangs and is ended", workers.name(&member)));
+                self.messages.print(&format!("{} hangs and is ended", workers.name(&member)));
                 workers.evict(&member);
             }
             CoordinatorEvent::TooFewMembers { present } => {
                 self.messages
-                    .say(&format!("{present} workers are left, and no others have come: the job ends"));
+                    .print(&format!("{present} workers are left, and no others have come: the job ends"));
                 self.close();
             }
             CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),
@@ -188,18 +189,18 @@ impl Elastic {
             // Members receive the reason when they request their job. A program that is not elastic does not
             // need the other launchers.
             CoordinatorEvent::Detached { reason, .. } if !self.closed => {
-                self.messages.say(&format!("this node's launcher takes no part in the job: {reason}"));
+                self.messages.print(&format!("this node's launcher takes no part in the job: {reason}"));
             }
             CoordinatorEvent::Detached { .. } => {}
-            CoordinatorEvent::LauncherRefused { host } => self.tell_refused(host),
-            CoordinatorEvent::Warning { text } => self.messages.say(&text),
+            CoordinatorEvent::LauncherRefused { host } => self.report_refused(host),
+            CoordinatorEvent::Warning { text } => self.messages.print(&text),
         }
         Ok(())
     }
 
-    fn tell_refused(&self, host: IpAddr) {
-        let words = "because its token differs from this node's";
-        self.messages.say(&format!("a node at {host} was refused, {words}"));
+    fn report_refused(&self, host: IpAddr) {
+        let reason = "because its token differs from this node's";
+        self.messages.print(&format!("a node at {host} was refused, {reason}"));
     }
 }
 

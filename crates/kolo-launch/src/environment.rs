@@ -44,7 +44,7 @@ pub(crate) fn variables(
 ) -> Vec<(String, OsString)> {
     let rank = job.rank(local).0.to_string();
     let world_size = job.world_size().to_string();
-    let wished = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
+    let is_chosen = |name: &str| inherited(name) || job.env.iter().any(|(n, _)| n == name);
     let defaults = [
         // One thread per worker, as torchrun sets it: N workers with a thread for each core slow each other
         // down, and results could depend on the machine.
@@ -75,7 +75,8 @@ pub(crate) fn variables(
         // Rank 0 serves the store, not the launcher.
         ("TORCHELASTIC_USE_AGENT_STORE", "False".into()),
     ];
-    let defaults = defaults.into_iter().filter(|(name, _)| !wished(name)).map(|(n, v)| (n.into(), v.into()));
+    let defaults =
+        defaults.into_iter().filter(|(name, _)| !is_chosen(name)).map(|(n, v)| (n.into(), v.into()));
     let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     let error_file = (env::ERROR_FILE.into(), error_file.into());
     let stop_on = job.stop_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");

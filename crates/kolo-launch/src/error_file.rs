@@ -75,7 +75,7 @@ pub fn launcher_shows_errors() -> bool {
 fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) -> io::Result<()> {
     let outlived = if message.starts_with(PANIC) { None } else { own_panic(file) };
     let message = match &outlived {
-        Some(panic) if !message.contains(words_of(panic)) => format!("{message}\nbefore it: {panic}"),
+        Some(panic) if !message.contains(message_of(panic)) => format!("{message}\nbefore it: {panic}"),
         _ => message.into(),
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -110,8 +110,8 @@ fn own_panic(file: &Path) -> Option<String> {
 }
 
 /// Returns a panic's message without the location: `panic: panicked at a.rs:1:2:\nits message`.
-fn words_of(panic: &str) -> &str {
-    panic.split_once('\n').map_or(panic, |(_, words)| words).trim()
+fn message_of(panic: &str) -> &str {
+    panic.split_once('\n').map_or(panic, |(_, text)| text).trim()
 }
 
 /// Reads the error file of an ended worker. `None` if there is none, it has no readable text, or another
@@ -135,9 +135,9 @@ fn parse(bytes: &[u8]) -> Option<WorkerError> {
         Ok(report) => {
             let message = &report["message"];
             // torch nests the message of an exception: {"message": {"message": "ValueError: …", …}}
-            let words = message.as_str().or_else(|| message["message"].as_str())?;
+            let text = message.as_str().or_else(|| message["message"].as_str())?;
             let culprit = report["culprit"].as_u64().and_then(|rank| usize::try_from(rank).ok());
-            (words.to_owned(), culprit.map(Rank))
+            (text.to_owned(), culprit.map(Rank))
         }
         // A script may also run `echo why > $TORCHELASTIC_ERROR_FILE`.
         Err(_) => {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn reports_are_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
         write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1))).unwrap();
@@ -201,19 +201,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
         let own = std::process::id().cast_signed();
-        let said = || read(&file, own, SystemTime::now()).unwrap().message;
+        let message = || read(&file, own, SystemTime::now()).unwrap().message;
         let panic = "panic: panicked at a.rs:1:2:\nthis file is cut off";
         write(&file, panic, None, None).unwrap();
         write(&file, "panic: panicked at b.rs:3:4:\nas well", None, None).unwrap();
-        assert_eq!(said(), panic, "the first of them");
+        assert_eq!(message(), panic, "the first of them");
         write(&file, "a thread has ended", None, None).unwrap();
-        assert_eq!(said(), format!("a thread has ended\nbefore it: {panic}"));
+        assert_eq!(message(), format!("a thread has ended\nbefore it: {panic}"));
         write(&file, "what followed", None, None).unwrap();
-        assert!(said().starts_with("a thread has ended"), "{}", said());
+        assert!(message().starts_with("a thread has ended"), "{}", message());
         std::fs::remove_file(&file).unwrap();
         write(&file, panic, None, None).unwrap();
         write(&file, "samples 3, 4: this file is cut off", None, None).unwrap();
-        assert_eq!(said(), "samples 3, 4: this file is cut off");
+        assert_eq!(message(), "samples 3, 4: this file is cut off");
         // The panic of a program that the worker ran is not its own.
         let other = format!("{{\"message\": \"panic: x\", \"pid\": {}}}", own + 1);
         std::fs::write(&file, &other).unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_of_others_are_understood() {
+    fn formats_of_torch_and_scripts_are_read() {
         let torch = br#"{"message": {"message": "ValueError: bad", "extraInfo": {"timestamp": "1"}}}"#;
         assert_eq!(parse(torch), error("ValueError: bad", None));
         assert_eq!(parse(br#"{"message": "flat", "culprit": 2}"#), error("flat", Some(2)));

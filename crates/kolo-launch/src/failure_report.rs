@@ -81,7 +81,7 @@ impl fmt::Display for FailureReport {
                 write!(
                     f,
                     "{name} (pid {pid}) stood still (SIGSTOP, Ctrl-Z or a debugger); {}",
-                    Told(noticed)
+                    ExitLine(noticed)
                 )?;
             }
             Reason::Running { noticed } => {
@@ -89,11 +89,11 @@ impl fmt::Display for FailureReport {
                 write!(
                     f,
                     "{name} (pid {pid}) is blamed by {by}, and was running until it was ended; {}",
-                    Told(noticed)
+                    ExitLine(noticed)
                 )?;
             }
-            _ if self.alike.is_empty() => write!(f, "{}", Told(&self.root))?,
-            _ => self.together(f)?,
+            _ if self.alike.is_empty() => write!(f, "{}", ExitLine(&self.root))?,
+            _ => self.write_alike(f)?,
         }
         match &self.reason {
             Reason::Blames { culprit, state } => match state {
@@ -110,7 +110,7 @@ impl fmt::Display for FailureReport {
             _ => {}
         }
         for exit in self.apart.iter().take(SHOWN) {
-            write!(f, "\n  failed as well, whether because of it is not known: {}", Told(exit))?;
+            write!(f, "\n  failed as well, whether because of it is not known: {}", ExitLine(exit))?;
         }
         if let Some(more) = self.apart.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             write!(f, "\n  and {more} more failed as well")?;
@@ -129,7 +129,7 @@ impl fmt::Display for FailureReport {
 
 impl FailureReport {
     /// Writes the root and the workers that failed in the same way; the text calls none of them the first.
-    fn together(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_alike(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranks: Vec<Rank> = self.alike.iter().copied().chain(self.root.rank).collect();
         ranks.sort_unstable();
         let status = self.root.status.to_string();
@@ -139,9 +139,9 @@ impl FailureReport {
 }
 
 /// Displays `rank 1 (pid 4711) exited with code 3, 2.5 s after the start: its error`.
-struct Told<'a>(&'a WorkerExit);
+struct ExitLine<'a>(&'a WorkerExit);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ExitLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WorkerExit { pid, status, .. } = self.0;
         write!(f, "{} (pid {pid}) {status}, {}", self.0.name(), Circumstances(self.0))
@@ -159,8 +159,8 @@ impl fmt::Display for Circumstances<'_> {
             write!(f, " (by hand, or by the kernel because memory ran out: see `dmesg`)")?;
         }
         let Some(error) = error else { return Ok(()) };
-        let said = if error.reported { "" } else { "; its last words" };
-        write!(f, "{said}: {}", error.message.replace('\n', "\n    "))
+        let label = if error.reported { "" } else { "; its last words" };
+        write!(f, "{label}: {}", error.message.replace('\n', "\n    "))
     }
 }
 
@@ -207,9 +207,9 @@ mod tests {
         rank: usize,
         millis: u64,
         status: ExitStatus,
-        words: Option<(&str, Option<usize>)>,
+        error: Option<(&str, Option<usize>)>,
     ) -> WorkerExit {
-        let error = words.map(|(message, culprit)| WorkerError {
+        let error = error.map(|(message, culprit)| WorkerError {
             message: message.into(),
             culprit: culprit.map(Rank),
             reported: true,
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    fn say(exits: &[WorkerExit]) -> String {
+    fn report(exits: &[WorkerExit]) -> String {
         diagnose(exits).unwrap().to_string()
     }
 
@@ -233,18 +233,18 @@ mod tests {
         let victim = |rank| exit(rank, 3300, ExitStatus::Code(1), Some(("rank 1 died", Some(1))));
         let killed = exit(1, 3200, ExitStatus::Signal(SIGKILL), None);
         assert_eq!(
-            say(&[victim(0), killed, victim(2), victim(3)]),
+            report(&[victim(0), killed, victim(2), victim(3)]),
             "rank 1 (pid 101) was killed by SIGKILL, 3.2 s after the start (by hand, or by the kernel because \
              memory ran out: see `dmesg`)\n  ended because of it: ranks 0, 2, 3"
         );
     }
 
     #[test]
-    fn its_words_are_shown_and_equal_failures_named_together() {
+    fn errors_are_shown_and_equal_failures_named_together() {
         let missing =
             |rank| exit(rank, 10, ExitStatus::Code(2), Some(("no folder `data`\nsee --data", None)));
         assert_eq!(
-            say(&[missing(0), missing(1), exit(2, 2000, ExitStatus::ByLauncher { stopped: false }, None)]),
+            report(&[missing(0), missing(1), exit(2, 2000, ExitStatus::ByLauncher { stopped: false }, None)]),
             "ranks 0, 1 exited with code 2, 0.0 s after the start: no folder `data`\n    see --data\n  \
              ended because of it: rank 2"
         );
@@ -254,7 +254,7 @@ mod tests {
     fn a_stopped_one_comes_first() {
         let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
         assert_eq!(
-            say(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: true }, None)]),
+            report(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: true }, None)]),
             "rank 1 (pid 101) stood still (SIGSTOP, Ctrl-Z or a debugger); rank 0 (pid 100) exited with code 1, \
              9.0 s after the start: rank 1 did not answer\n  ended because of it: rank 0"
         );
@@ -264,7 +264,7 @@ mod tests {
     fn one_that_hangs_comes_first() {
         let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
         assert_eq!(
-            say(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: false }, None)]),
+            report(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: false }, None)]),
             "rank 1 (pid 101) is blamed by rank 0, and was running until it was ended; rank 0 (pid 100) exited \
              with code 1, 9.0 s after the start: rank 1 did not answer\n  ended because of it: rank 0"
         );
@@ -276,37 +276,39 @@ mod tests {
         let mut silent = exit(1, 400, ExitStatus::Code(1), None);
         let first = || exit(0, 10, ExitStatus::Code(1), Some(("bad label", None)));
         assert_eq!(
-            say(&[first(), silent.clone(), ended(2)]),
+            report(&[first(), silent.clone(), ended(2)]),
             "rank 0 (pid 100) exited with code 1, 0.0 s after the start: bad label\n  failed as well, whether because of \
              it is not known: rank 1 (pid 101) exited with code 1, 0.4 s after the start\n  ended because of it: rank 2"
         );
         silent.error = Some(WorkerError { message: "step 3".into(), culprit: None, reported: false });
-        let text = say(&[first(), silent.clone()]);
+        let text = report(&[first(), silent.clone()]);
         assert!(
             text.ends_with(
                 "rank 1 (pid 101) exited with code 1, 0.4 s after the start; its last words: step 3"
             )
         );
         silent.rank = None;
-        assert!(say(&[first(), silent]).contains("not known: worker node0/1.0 (pid 101)"));
+        assert!(report(&[first(), silent]).contains("not known: worker node0/1.0 (pid 101)"));
     }
 
     #[test]
     fn several_killed_at_once_are_named_together() {
         let killed = |rank| exit(rank, 3200, ExitStatus::Signal(SIGKILL), None);
-        assert!(say(&[killed(2), killed(1)]).starts_with("ranks 1, 2 were killed by SIGKILL, 3.2 s after"));
+        assert!(
+            report(&[killed(2), killed(1)]).starts_with("ranks 1, 2 were killed by SIGKILL, 3.2 s after")
+        );
     }
 
     #[test]
     fn doubtful_blame_says_so() {
         let blames_1 = || exit(0, 10, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
-        for (other, said) in [
+        for (other, expected) in [
             (exit(1, 5, ExitStatus::Code(0), None), "had ended without an error"),
             (exit(2, 900, ExitStatus::ByLauncher { stopped: false }, None), "runs on another node"),
             (exit(1, 900, ExitStatus::Stuck, None), "could not be ended"),
         ] {
-            let text = say(&[blames_1(), other]);
-            assert!(text.contains(said), "{text}");
+            let text = report(&[blames_1(), other]);
+            assert!(text.contains(expected), "{text}");
         }
     }
 }

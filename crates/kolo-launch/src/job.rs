@@ -93,7 +93,7 @@ pub enum Messages {
 
 impl Messages {
     /// Prints a message.
-    pub(crate) fn say(self, message: &str) {
+    pub(crate) fn print(self, message: &str) {
         let line = match self {
             Messages::Text => format!("kolo: {message}\n"),
             Messages::Json => format!("{}\n", object(SystemTime::now(), message)),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_named() {
+    fn jobs_that_cannot_start_are_refused() {
         let good = || Job::new(["true"], 2);
         let cases: [(Job, &str); 13] = [
             (Job::new(Vec::<OsString>::new(), 2), "program"),

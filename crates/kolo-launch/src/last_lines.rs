@@ -58,15 +58,15 @@ impl LastLines {
 
     /// Returns the last message of a failed worker: the lines from its last error or, if there is none, from
     /// its last line without indentation. `None` if it printed nothing.
-    pub fn words(&mut self) -> Option<WorkerError> {
+    pub fn error(&mut self) -> Option<WorkerError> {
         if !self.partial.is_empty() {
             self.end_line();
         }
         let begins = |line: &String| line.starts_with("Error:") || line.starts_with("error:");
         let panics = |line: &String| line.starts_with("thread ") && line.contains("panicked at");
-        let told = self.lines.iter().rposition(|line| begins(line) || panics(line));
+        let error_at = self.lines.iter().rposition(|line| begins(line) || panics(line));
         let last = self.lines.iter().rposition(|line| !line.starts_with(char::is_whitespace));
-        let from = told.or(last).unwrap_or(0);
+        let from = error_at.or(last).unwrap_or(0);
         let all = self.lines.iter().skip(from).map(String::as_str).collect::<Vec<_>>();
         let culprit = named_rank(&all.join("\n"));
         let message = printable(all[..all.len().min(SHOWN)].join("\n").trim());
@@ -80,13 +80,13 @@ mod tests {
 
     use super::*;
 
-    fn words(text: &str) -> (String, Option<usize>) {
-        let told = |text: &[u8], piece| {
+    fn last_error(text: &str) -> (String, Option<usize>) {
+        let read = |text: &[u8], piece| {
             let mut lines = LastLines::default();
             text.chunks(piece).for_each(|piece| lines.push(piece));
-            lines.words()
+            lines.error()
         };
-        let (whole, pieces) = (told(text.as_bytes(), text.len().max(1)), told(text.as_bytes(), 3));
+        let (whole, pieces) = (read(text.as_bytes(), text.len().max(1)), read(text.as_bytes(), 3));
         assert_eq!(whole, pieces, "{text}");
         whole.map_or((String::new(), None), |error| {
             assert!(!error.reported);
@@ -95,31 +95,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_last_counts() {
-        assert_eq!(words(""), (String::new(), None));
-        assert_eq!(words("\n \n"), (String::new(), None));
-        assert_eq!(words("one\ntwo"), ("two".into(), None));
-        assert_eq!(words("Traceback\n  File \"a\"\nValueError: bad\n"), ("ValueError: bad".into(), None));
-        assert_eq!(words("rank 3 died, but others went on\nno space\n"), ("no space".into(), None));
+    fn the_last_message_counts() {
+        assert_eq!(last_error(""), (String::new(), None));
+        assert_eq!(last_error("\n \n"), (String::new(), None));
+        assert_eq!(last_error("one\ntwo"), ("two".into(), None));
+        assert_eq!(
+            last_error("Traceback\n  File \"a\"\nValueError: bad\n"),
+            ("ValueError: bad".into(), None)
+        );
+        assert_eq!(last_error("rank 3 died, but others went on\nno space\n"), ("no space".into(), None));
     }
 
     #[test]
-    fn an_error_is_told_with_its_causes() {
+    fn an_error_is_kept_with_its_causes() {
         let text = "step 3\nError: epoch 2\n\nCaused by:\n    rank 3 died\n";
-        assert_eq!(words(text), ("Error: epoch 2\nCaused by:\n    rank 3 died".into(), Some(3)));
+        assert_eq!(last_error(text), ("Error: epoch 2\nCaused by:\n    rank 3 died".into(), Some(3)));
         let debug = "Error: Comm(Timeout { rank: Rank(1), during: \"all-reduce\", waited: 5s })\n";
-        assert_eq!(words(debug), (debug.trim().into(), Some(1)));
+        assert_eq!(last_error(debug), (debug.trim().into(), Some(1)));
     }
 
     #[test]
-    fn a_panic_is_told_without_its_backtrace() {
+    fn a_panic_is_kept_without_its_backtrace() {
         let frames: String = (0..60).map(|n| format!("  {n:2}: frame\n          at file.rs:{n}\n")).collect();
         let head = "thread 'main' (7) panicked at src/main.rs:3:5:\nDied { rank: Rank(2) }";
         for tail in [
             "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n".into(),
             format!("stack backtrace:\n{frames}note: Some details are omitted\n"),
         ] {
-            assert_eq!(words(&format!("starts\n{head}\n{tail}")), (head.to_string(), Some(2)));
+            assert_eq!(last_error(&format!("starts\n{head}\n{tail}")), (head.to_string(), Some(2)));
         }
     }
 

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn other_words_name_nobody() {
+    fn other_texts_name_no_rank() {
         let mismatch = Error::UnknownRank { rank: Rank(3), world_size: 2 };
         for text in
             [mismatch.to_string().as_str(), "rank 3", "rank", "ranks died", "frank 3 diet", "no rank 3 ", ""]

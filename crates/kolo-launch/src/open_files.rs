@@ -76,7 +76,7 @@ pub(crate) fn raise(job: &Job) -> Result<(), LaunchError> {
     let raise_to = match judge(limit, job) {
         Verdict::Enough { raise_to } => raise_to,
         Verdict::Warn(text) => {
-            job.messages.say(&format!(
+            job.messages.print(&format!(
                 "{text} where they are members of an elastic job: raise the limit, or start fewer on each node"
             ));
             Some(limit.maximum)
@@ -90,7 +90,7 @@ pub(crate) fn raise(job: &Job) -> Result<(), LaunchError> {
         ORIGINAL.get_or_init(|| limit);
         if let Err(cause) = setrlimit(Resource::Nofile, Rlimit { current, ..limit }) {
             job.messages
-                .say(&format!("the launcher's limit of open files stays at {:?}: {cause}", limit.current));
+                .print(&format!("the launcher's limit of open files stays at {:?}: {cause}", limit.current));
         }
     }
     Ok(())
@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(judge(1024, 4096, 64, 1), Verdict::Enough { raise_to: None }, "832 are needed");
         assert_eq!(judge(1024, 4096, 128, 1), Verdict::Enough { raise_to: Some(Some(4096)) });
         let Verdict::Warn(text) = judge(1024, 1024, 128, 2) else { panic!("too few for an elastic job") };
-        for words in ["may have 1024", "some 2240", "128 workers here of 256"] {
-            assert!(text.contains(words), "{text}");
+        for part in ["may have 1024", "some 2240", "128 workers here of 256"] {
+            assert!(text.contains(part), "{text}");
         }
         let Verdict::Refuse(text) = judge(100, 100, 128, 2) else { panic!("too few for pipes") };
         assert!(text.contains("some 448"), "{text}");

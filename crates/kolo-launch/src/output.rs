@@ -49,18 +49,18 @@ pub(crate) struct OutputForwarder {
     done: Receiver<Infallible>,
     ranks: MemberRanks,
     messages: Messages,
-    last_words: LastWords,
+    last_lines: MemberLines,
 }
 
 /// Last lines of the workers' standard error, by worker name.
 #[derive(Default)]
-pub(crate) struct LastWords(Vec<(String, Arc<Mutex<LastLines>>)>);
+pub(crate) struct MemberLines(Vec<(String, Arc<Mutex<LastLines>>)>);
 
-impl LastWords {
+impl MemberLines {
     /// Returns the last message of a failed worker.
     pub fn of(&self, member: &str) -> Option<WorkerError> {
         let (_, lines) = self.0.iter().find(|(name, _)| name == member)?;
-        lines.lock().words()
+        lines.lock().error()
     }
 }
 
@@ -92,7 +92,7 @@ impl OutputForwarder {
 
     /// Drops the last lines of these members, which are no longer needed.
     pub fn forget(&mut self, members: &[String]) {
-        self.last_words.0.retain(|(member, _)| !members.contains(member));
+        self.last_lines.0.retain(|(member, _)| !members.contains(member));
     }
 
     fn pass_on(ranks: MemberRanks, messages: Messages) -> io::Result<OutputForwarder> {
@@ -107,8 +107,8 @@ impl OutputForwarder {
             let _working = working;
             forward(&arriving, ended, out, err)
         })?;
-        let last_words = LastWords::default();
-        Ok(OutputForwarder { thread, running, new, done, ranks, messages, last_words })
+        let last_lines = MemberLines::default();
+        Ok(OutputForwarder { thread, running, new, done, ranks, messages, last_lines })
     }
 
     /// Forwards the rest of the pipes after the workers' end. Waits for a slow reader without limit.
@@ -121,10 +121,10 @@ impl OutputForwarder {
 
     /// Like [`finish`](Self::finish), for a job that has failed: a slow reader must not delay the error
     /// report. Returns the last lines of the workers.
-    pub fn abandon(self) -> LastWords {
+    pub fn abandon(self) -> MemberLines {
         drop(self.running);
         let _ = self.done.recv_timeout(LAST_LINES);
-        self.last_words
+        self.last_lines
     }
 
     fn sources(&mut self, worker: &mut WorkerProcess) -> io::Result<Vec<Source>> {
@@ -134,7 +134,7 @@ impl OutputForwarder {
         }
         if let Some(pipe) = worker.child.stderr.take() {
             let last_lines = Arc::new(Mutex::new(LastLines::default()));
-            self.last_words.0.push((worker.member.clone(), last_lines.clone()));
+            self.last_lines.0.push((worker.member.clone(), last_lines.clone()));
             let source = self.source(pipe.into(), worker, Stream::Err)?;
             sources.push(Source { last_lines: Some(last_lines), ..source });
         }
@@ -234,7 +234,7 @@ impl Destination {
         let is_known = std::mem::replace(&mut self.has_failed, true);
         // A reader that closes a pipe has read enough.
         if !is_known && error.kind() != ErrorKind::BrokenPipe {
-            self.messages.say(&format!(
+            self.messages.print(&format!(
                 "{} cannot be written: {error}; what workers print there is lost, and the job goes on",
                 self.name
             ));

@@ -81,15 +81,15 @@ impl ReaperSocket {
     ///
     /// Safe between fork and exec: it neither allocates nor takes a lock.
     pub fn register(&self, group: Pid) {
-        self.say("", group);
+        self.write_line("", group);
     }
 
     /// Unregisters a group that has ended, because its number may be reused.
     pub fn forget(&self, group: Pid) {
-        self.say("-", group);
+        self.write_line("-", group);
     }
 
-    fn say(&self, sign: &str, group: Pid) {
+    fn write_line(&self, sign: &str, group: Pid) {
         let mut text = [0; 16];
         let mut rest = &mut text[..];
         // The longest number, its sign and its line end take 12 of the 16 bytes.

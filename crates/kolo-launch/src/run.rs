@@ -47,7 +47,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
             return ended;
         }
         if job.nnodes > 1 {
-            job.messages.say(
+            job.messages.print(
                 "workers that are no members of an elastic job are not started again where there are several nodes",
             );
             return ended;
@@ -58,7 +58,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         group_restarts += 1;
         let of = job.group_restarts;
         job.messages
-            .say(&format!("{report}\nall workers are started again (restart {group_restarts} of {of})"));
+            .print(&format!("{report}\nall workers are started again (restart {group_restarts} of {of})"));
     }
 }
 
@@ -96,7 +96,7 @@ fn run_once(
             elastic.close();
         }
         let due = elastic.update(workers)?;
-        streams.forget(&workers.bury_survived());
+        streams.forget(&workers.release_survived());
         for local_rank in due {
             match workers.start_one(job, &rendezvous, local_rank) {
                 Ok(worker) => {
@@ -117,9 +117,9 @@ fn run_once(
         streams.finish();
         return Ok(());
     }
-    let last_words = streams.abandon();
+    let last_lines = streams.abandon();
     for exit in exits.iter_mut().filter(|exit| exit.status.failed() && exit.error.is_none()) {
-        exit.error = last_words.of(&exit.member);
+        exit.error = last_lines.of(&exit.member);
     }
     outcome(interrupted, &exits)
 }
@@ -140,11 +140,11 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
 /// Returns the distinct errors of workers that were asked to end. Skips workers that blame another one,
 /// because they only missed it.
 fn reports(exits: &[WorkerExit]) -> Vec<String> {
-    let mut said: Vec<&WorkerError> = Vec::new();
+    let mut seen: Vec<&WorkerError> = Vec::new();
     let mut reports = Vec::new();
     for exit in exits.iter().filter(|exit| exit.reported() && exit.blames().is_none()) {
-        let Some(error) = exit.error.as_ref().filter(|error| !said.contains(error)) else { continue };
-        said.push(error);
+        let Some(error) = exit.error.as_ref().filter(|error| !seen.contains(error)) else { continue };
+        seen.push(error);
         reports.push(format!("{}: {}", exit.name(), error.message));
     }
     reports

@@ -110,7 +110,7 @@ pub(crate) fn supervise(
             }
             Phase::Terminating { until } if now >= until => {
                 if interrupted.is_some() {
-                    tell_killed(workers, grace, job.messages);
+                    report_killed(workers, grace, job.messages);
                 }
                 kill(workers)
             }
@@ -144,9 +144,9 @@ fn stop(workers: &Workers) {
 }
 
 /// Prints the consequences of killing workers that have not ended in time.
-fn tell_killed(workers: &Workers, grace: Duration, messages: Messages) {
+fn report_killed(workers: &Workers, grace: Duration, messages: Messages) {
     let left = workers.list.iter().filter(|worker| worker.status().is_none()).count();
-    messages.say(&format!(
+    messages.print(&format!(
         "{left} workers have not ended within {} s and are killed: what they have done since their last checkpoint is \
          lost; --grace gives them longer",
         grace.as_secs_f64()

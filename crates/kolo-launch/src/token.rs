@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_gets_one_of_its_own() {
+    fn one_node_gets_its_own_token() {
         let made = || match choose(&Job::new(["true"], 2), |_| false).unwrap() {
             TokenSource::Generated(text) => text,
             other => panic!("{other:?}"),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_taken() {
+    fn given_tokens_are_taken() {
         for name in [env::TOKEN, env::TOKEN_FILE] {
             for job in [Job::new(["true"], 2), several("192.0.2.1")] {
                 assert!(matches!(choose(&job, |n| n == name).unwrap(), TokenSource::Inherited));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_looked_at_before_anything_starts() {
+    fn a_token_file_is_checked_before_anything_starts() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let job = Job { token_file: Some(file.clone()), ..several("192.0.2.1") };

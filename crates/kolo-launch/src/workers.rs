@@ -208,9 +208,9 @@ impl Workers {
 
     /// Releases the workers that the job has survived, so that memory stays bounded, except for the last
     /// [`REMEMBERED`] exits. Kills the rest of their groups. Returns the names of workers that are dropped.
-    pub fn bury_survived(&mut self) -> Vec<String> {
-        let is_buried = |worker: &mut WorkerProcess| worker.survived;
-        for mut worker in self.list.extract_if(.., is_buried).collect::<Vec<_>>() {
+    pub fn release_survived(&mut self) -> Vec<String> {
+        let is_survived = |worker: &mut WorkerProcess| worker.survived;
+        for mut worker in self.list.extract_if(.., is_survived).collect::<Vec<_>>() {
             signal_group(worker.pid, Signal::KILL);
             if let Some(reaper) = &self.reaper {
                 reaper.forget(worker.pid);

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_named_with_those_there_are() {
+    fn an_unknown_interface_is_reported_with_the_existing_ones() {
         let loopback = AdvertisedAddress::choose(None, LOCAL, &endpoint()).name;
         let error = Interface::named("nonesuch0").unwrap_err().to_string();
         assert!(["KOLO_IFACE", "nonesuch0", &loopback].iter().all(|part| error.contains(part)), "{error}");

@@ -47,11 +47,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_of_five_minutes_is_told_of_soon_and_a_few_times() {
+    fn a_wait_of_five_minutes_gives_a_few_notices() {
         let mut notice = WaitNotice::new();
-        let told: Vec<u64> = (0..=300_u64)
+        let notices: Vec<u64> = (0..=300_u64)
             .filter_map(|second| Some(notice.due_after(Duration::from_secs(second))?.as_secs()))
             .collect();
-        assert_eq!(told, [5, 15, 35, 75, 135, 195, 255]);
+        assert_eq!(notices, [5, 15, 35, 75, 135, 195, 255]);
     }
 }

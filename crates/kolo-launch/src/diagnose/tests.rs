@@ -14,7 +14,7 @@ fn exit(rank: usize, millis: u64, status: ExitStatus) -> WorkerExit {
 }
 
 impl WorkerExit {
-    fn says(mut self, message: &str) -> WorkerExit {
+    fn reporting(mut self, message: &str) -> WorkerExit {
         self.error = Some(WorkerError { message: message.into(), culprit: None, reported: true });
         self
     }
@@ -25,7 +25,7 @@ impl WorkerExit {
         self
     }
 
-    /// Marks the error of `says` or `blaming` as printed, not reported.
+    /// Marks the error of `reporting` or `blaming` as printed, not reported.
     fn only_printed(mut self) -> WorkerExit {
         self.error.iter_mut().for_each(|error| error.reported = false);
         self
@@ -55,7 +55,7 @@ fn numbers(ranks: &[Rank]) -> Vec<usize> {
 }
 
 #[test]
-fn nobody_failed() {
+fn none_failed() {
     assert_eq!(diagnose(&[]), None);
     assert_eq!(diagnose(&[exit(0, 10, ExitStatus::Code(0)), exit(1, 20, ExitStatus::Code(0))]), None);
     assert_eq!(
@@ -86,19 +86,19 @@ fn killed_and_its_victims_blame_it() {
 fn victims_seen_before_the_killed_one() {
     let killed = |millis| exit(1, millis, ExitStatus::Signal(SIGKILL));
     let blames = exit(0, 10, ExitStatus::Code(1)).blaming(1);
-    let dumb = exit(0, 10, ExitStatus::Code(1));
+    let silent = exit(0, 10, ExitStatus::Code(1));
     // In the same poll, or shortly after.
     assert_eq!(root(&[blames.clone(), killed(10)]), (1, Reason::Clearest));
-    assert_eq!(root(&[dumb.clone(), killed(60)]), (1, Reason::Clearest));
+    assert_eq!(root(&[silent.clone(), killed(60)]), (1, Reason::Clearest));
     // Much later, only blame leads there.
     assert_eq!(root(&[blames, killed(500)]), (1, Reason::Blamed { by: Some(Rank(0)) }));
-    assert_eq!(root(&[dumb, killed(500)]), (0, Reason::First));
+    assert_eq!(root(&[silent, killed(500)]), (0, Reason::First));
 }
 
 #[test]
 fn blame_is_followed_to_its_end() {
     // 3 lost 2, 2 lost 1, and 1 had its own error.
-    let own = |millis| exit(1, millis, ExitStatus::Code(1)).says("loss is not a number");
+    let own = |millis| exit(1, millis, ExitStatus::Code(1)).reporting("loss is not a number");
     let chain = |millis| {
         [
             exit(3, 10, ExitStatus::Code(1)).blaming(2),
@@ -114,14 +114,14 @@ fn blame_is_followed_to_its_end() {
 fn two_fail_in_the_same_poll() {
     let (a, b) = (exit(0, 10, ExitStatus::Code(3)), exit(1, 10, ExitStatus::Code(4)));
     assert_eq!(root(&[a.clone(), b.clone()]), (0, Reason::First));
-    assert_eq!(root(&[a.clone(), b.clone().says("no space left")]), (1, Reason::Clearest));
-    let (said, crashed) = (a.says("odd"), exit(1, 10, ExitStatus::Signal(SIGSEGV)));
-    assert_eq!(root(&[said, crashed]), (1, Reason::Clearest));
+    assert_eq!(root(&[a.clone(), b.clone().reporting("no space left")]), (1, Reason::Clearest));
+    let (reported, crashed) = (a.reporting("odd"), exit(1, 10, ExitStatus::Signal(SIGSEGV)));
+    assert_eq!(root(&[reported, crashed]), (1, Reason::Clearest));
 }
 
 #[test]
 fn consequences_by_signal_are_no_causes() {
-    let own = exit(1, 20, ExitStatus::Code(1)).says("bad label");
+    let own = exit(1, 20, ExitStatus::Code(1)).reporting("bad label");
     for consequence in [SIGPIPE, SIGABRT] {
         assert_eq!(root(&[exit(0, 10, ExitStatus::Signal(consequence)), own.clone()]).0, 1);
     }
@@ -132,12 +132,12 @@ fn consequences_by_signal_are_no_causes() {
 
 #[test]
 fn time_decides_when_ends_are_apart() {
-    let own = exit(0, 10, ExitStatus::Code(1)).says("bad label");
+    let own = exit(0, 10, ExitStatus::Code(1)).reporting("bad label");
     assert_eq!(root(&[own, exit(1, 10 + 101, ExitStatus::Signal(SIGSEGV))]), (0, Reason::First));
 }
 
 #[test]
-fn blames_one_one_who_is_stopped() {
+fn blames_one_that_is_stopped() {
     let report =
         judge(&[exit(0, 10, ExitStatus::Code(1)).blaming(1), exit(1, 900, STOPPED), exit(2, 900, ENDED)]);
     assert_eq!(report.root.rank, Some(Rank(1)));
@@ -147,7 +147,7 @@ fn blames_one_one_who_is_stopped() {
 }
 
 #[test]
-fn being_stopped_without_blame_is_nobodys_fault() {
+fn a_stopped_worker_without_blame_is_not_the_cause() {
     assert_eq!(root(&[exit(0, 10, ExitStatus::Code(5)), exit(1, 900, STOPPED)]), (0, Reason::First));
 }
 
@@ -161,23 +161,26 @@ fn one_that_others_wait_for_in_vain_is_the_cause() {
         assert_eq!(numbers(&report.consequences), [0, 2, 3]);
     }
     // The worker's own report counts, even if it was ended before it could exit.
-    let said = exit(1, 900, ENDED).says("no space");
-    assert_eq!(root(&[accuser(0, 10), said]), (1, Reason::Blamed { by: Some(Rank(0)) }));
+    let reported = exit(1, 900, ENDED).reporting("no space");
+    assert_eq!(root(&[accuser(0, 10), reported]), (1, Reason::Blamed { by: Some(Rank(0)) }));
     let waits = exit(1, 900, ENDED).blaming(2);
     let report = judge(&[accuser(0, 10), waits, exit(2, 900, ENDED)]);
     assert_eq!((report.root.rank, report.exit_code), (Some(Rank(2)), 3));
 }
 
 #[test]
-fn words_that_were_only_printed_lead_as_well_but_speak_less_clearly() {
+fn printed_errors_count_but_less_than_reported_ones() {
     let printed = exit(0, 10, ExitStatus::Code(1)).blaming(1).only_printed();
     assert_eq!(judge(&[printed.clone(), exit(1, 900, ENDED)]).root.rank, Some(Rank(1)));
     assert_eq!(
         root(&[printed, exit(1, 600, ExitStatus::Code(1))]),
         (1, Reason::Blamed { by: Some(Rank(0)) })
     );
-    let words = exit(0, 10, ExitStatus::Code(1)).says("step 3").only_printed();
-    assert_eq!(root(&[words, exit(1, 10, ExitStatus::Code(1)).says("no space")]), (1, Reason::Clearest));
+    let progress = exit(0, 10, ExitStatus::Code(1)).reporting("step 3").only_printed();
+    assert_eq!(
+        root(&[progress, exit(1, 10, ExitStatus::Code(1)).reporting("no space")]),
+        (1, Reason::Clearest)
+    );
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn a_worker_without_a_rank_is_blamed_by_nobody() {
 }
 
 #[test]
-fn blames_one_who_did_not_fail() {
+fn blames_one_that_did_not_fail() {
     let accuser = exit(0, 10, ExitStatus::Code(1)).blaming(1);
     let blames = |state| (0, Reason::Blames { culprit: Rank(1), state });
     assert_eq!(root(&[accuser.clone(), exit(1, 5, ExitStatus::Code(0))]), blames(BlamedState::EndedWell));
@@ -208,13 +211,13 @@ fn blame_among_themselves() {
 }
 
 #[test]
-fn who_blames_itself_blames_nobody() {
+fn a_worker_that_blames_itself_blames_nobody() {
     assert_eq!(root(&[exit(0, 10, ExitStatus::Code(1)).blaming(0)]), (0, Reason::First));
 }
 
 #[test]
-fn the_same_for_all() {
-    let missing = |rank, millis| exit(rank, millis, ExitStatus::Code(2)).says("no such folder");
+fn the_same_error_on_all() {
+    let missing = |rank, millis| exit(rank, millis, ExitStatus::Code(2)).reporting("no such folder");
     let report = judge(&[missing(0, 10), missing(1, 10), missing(2, 700), exit(3, 900, ENDED)]);
     assert_eq!((report.root.rank, numbers(&report.alike)), (Some(Rank(0)), vec![1, 2]));
     assert_eq!(numbers(&report.consequences), [3]);

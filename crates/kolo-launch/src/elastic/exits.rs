@@ -52,11 +52,11 @@ impl Elastic {
             let finished = self.coordinator.is_finished();
             if done {
                 worker.survived = true;
-                self.messages.say(&format!("{name} {status} when the work was done"));
+                self.messages.print(&format!("{name} {status} when the work was done"));
             } else if (enough || finished) && !self.closed {
                 worker.survived = true;
                 if let Some(message) = worker.error_message() {
-                    self.messages.say(&format!("{name} {status}: {message}"));
+                    self.messages.print(&format!("{name} {status}: {message}"));
                 }
                 if self.restarts_left > 0 && !finished {
                     self.restarts_left -= 1;
@@ -86,7 +86,7 @@ impl Elastic {
     pub fn not_replaced(&mut self, local_rank: usize, error: &LaunchError, workers: &Workers) {
         let tries_again = self.restarts_left > 0;
         let then = if tries_again { "it is tried again" } else { "the job goes on without" };
-        self.messages.say(&format!("no worker could be started in place of a dead one: {error}; {then}"));
+        self.messages.print(&format!("no worker could be started in place of a dead one: {error}; {then}"));
         if tries_again {
             self.restarts_left -= 1;
             self.due_restarts.push((Instant::now() + RETRY_DELAY, local_rank));

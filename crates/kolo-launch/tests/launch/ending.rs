@@ -94,7 +94,7 @@ fn signals_are_passed_on_and_end_the_job() {
 }
 
 #[test]
-fn what_workers_report_at_a_signal_is_shown_once() {
+fn reports_at_a_signal_are_shown_once() {
     let script = r#"
         say() { echo "{\"message\": \"$1\", \"culprit\": $2}" > "$TORCHELASTIC_ERROR_FILE"; exit 143; }
         [ $RANK = 2 ] && trap 'say "rank 0 died" 0' TERM || trap 'say "a checkpoint holds all of it" null' TERM
@@ -157,14 +157,14 @@ fn workers_stop_and_go_on_with_their_launcher() {
 }
 
 #[test]
-fn what_is_lost_with_killed_workers_is_said() {
+fn the_loss_with_killed_workers_is_reported() {
     let script = "trap 'note got.$RANK' TERM; note pid.$RANK $$; while :; do sleep 0.05; done";
     let running = Trial::new(2, script).set("grace_ms", 100).start();
     running.pids(2);
     running.signal(Signal::TERM);
     let ended = running.end();
-    let words = "2 workers have not ended within 0.1 s and are killed: what they have done since";
-    assert!(ended.code == 143 && ended.err.contains(words), "{}", ended.err);
+    let message = "2 workers have not ended within 0.1 s and are killed: what they have done since";
+    assert!(ended.code == 143 && ended.err.contains(message), "{}", ended.err);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn the_failing_rank_is_named_and_its_code_passed_on() {
 }
 
 #[test]
-fn who_ends_well_early_is_no_failure() {
+fn a_worker_that_ends_well_early_is_no_failure() {
     let ended = Trial::new(2, "[ $RANK = 1 ] && { note early; exit 0; }; wait_for early; sleep 0.2").run();
     assert_eq!((ended.code, ended.err.as_str()), (0, ""));
 }
@@ -108,7 +108,7 @@ fn a_report_of_torch_is_shown_and_garbage_is_not() {
 }
 
 #[test]
-fn one_who_stands_still_is_named_and_ended() {
+fn one_that_stands_still_is_named_and_ended() {
     let script = format!(
         r#"
         [ $RANK = 0 ] || {{ {GOES_ON}; }}

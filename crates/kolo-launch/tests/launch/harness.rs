@@ -141,9 +141,9 @@ impl Running {
     }
 
     /// Waits until the launcher has printed a text.
-    pub fn said(&self, words: &str) {
+    pub fn wait_for_output(&self, text: &str) {
         let file = self.trial.path("err");
-        until(&format!("it does not say `{words}`"), || fs::read_to_string(&file).unwrap().contains(words));
+        until(&format!("it does not say `{text}`"), || fs::read_to_string(&file).unwrap().contains(text));
     }
 
     /// Returns the launcher's process id.

@@ -49,7 +49,7 @@ fn two_nodes_form_one_group() {
         for node in nodes {
             let ended = node.end();
             assert_eq!(ended.code, 0, "{master}: {}", ended.err);
-            seen.extend(ended.out.split('@').skip(1).map(|said| said.lines().next().unwrap().to_owned()));
+            seen.extend(ended.out.split('@').skip(1).map(|output| output.lines().next().unwrap().to_owned()));
             ended.left_nothing(&[]);
         }
         seen.sort_unstable();
@@ -67,7 +67,7 @@ fn a_master_that_cannot_be_understood_starts_nothing() {
 
 /// The first node waits eight seconds for the second, which has another arbiter.
 #[test]
-fn a_node_with_another_arbiter_is_told_at_once_and_the_first_one_says_whom_it_waits_for() {
+fn a_node_with_another_arbiter_is_refused_at_once_and_the_first_one_names_the_missing_node() {
     let program = std::env::current_exe().unwrap();
     let command = [program.to_str().unwrap(), "--exact", "role_elastic", "--nocapture", "--test-threads=1"];
     let master = format!("127.0.0.1:{}", free_port("127.0.0.1"));
@@ -78,8 +78,8 @@ fn a_node_with_another_arbiter_is_told_at_once_and_the_first_one_says_whom_it_wa
     };
     let (first, second) = (start(0, "majority", 8), start(1, "folder:/nowhere", 300));
     let second = second.end();
-    for words in ["`--arbiter majority`", "`folder:/nowhere`", "give all nodes the same"] {
-        assert!(second.error().contains(words), "{}", second.err);
+    for part in ["`--arbiter majority`", "`folder:/nowhere`", "give all nodes the same"] {
+        assert!(second.error().contains(part), "{}", second.err);
     }
     assert!(second.err.contains("kolo: this node's launcher takes no part in the job: "), "{}", second.err);
     let first = first.end();
@@ -105,14 +105,14 @@ fn with_two_tokens(role: &str, more: &str) -> [crate::harness::Ended; 2] {
 }
 
 #[test]
-fn nodes_with_different_tokens_say_so_and_none_begins_alone() {
+fn nodes_with_different_tokens_report_it_and_none_begins_alone() {
     let [first, second] = with_two_tokens("role_elastic", "KOLO_TEST_ELASTIC=finish");
-    for (node, words) in [
+    for (node, parts) in [
         (&first, ["it needs 2 nodes", "1 has come within 3s", "127.0.0.1 was refused", "--token-file"]),
         (&second, ["this node's token differs", "127.0.0.1:", "--token-file", "KOLO_TOKEN"]),
     ] {
         assert_eq!(node.code, 1, "{}", node.err);
-        assert!(words.iter().all(|word| node.error().contains(word)), "{}", node.err);
+        assert!(parts.iter().all(|part| node.error().contains(part)), "{}", node.err);
         assert!(!node.out.contains("in generation"), "{}", node.out);
         node.left_nothing(&[]);
     }
@@ -120,7 +120,7 @@ fn nodes_with_different_tokens_say_so_and_none_begins_alone() {
 }
 
 #[test]
-fn a_program_that_is_not_elastic_says_it_as_well() {
+fn a_program_that_is_not_elastic_reports_it_as_well() {
     let [first, second] = with_two_tokens("role_member", &format!("{MEMBER}=1"));
     assert!(first.code != 0 && second.code != 0, "{} {}", first.err, second.err);
     // The worker may be ended before it reaches rank 0, whose own error then does not name the token.

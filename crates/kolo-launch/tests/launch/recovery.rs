@@ -94,11 +94,11 @@ fn lines_carry_the_rank_that_their_worker_has_now() {
     kill(pids[0], Signal::KILL);
     let ended = running.end();
     assert_eq!(ended.code, 0, "{}", ended.err);
-    let told: Vec<(&str, &str)> = ended.out.lines().filter_map(|line| line.split_once("] @")).collect();
+    let outputs: Vec<(&str, &str)> = ended.out.lines().filter_map(|line| line.split_once("] @")).collect();
     // On a busy machine, the replacement may arrive before the others have regrouped.
-    assert!(told.len() >= 3 + 3, "{}", ended.out);
-    for (prefix, said) in &told {
-        let (rank, _) = said.split_once(" in ").unwrap();
+    assert!(outputs.len() >= 3 + 3, "{}", ended.out);
+    for (prefix, text) in &outputs {
+        let (rank, _) = text.split_once(" in ").unwrap();
         assert_eq!(prefix.strip_prefix('['), Some(rank), "{}", ended.out);
     }
     // The worker in the dead one's place is not rank 0.
@@ -214,7 +214,7 @@ fn a_replacement_that_cannot_be_started_ends_no_job() {
     let pids = running.pids(3);
     std::fs::remove_file(&script).unwrap();
     kill(pids[1], Signal::KILL);
-    running.said("no worker could be started in place of a dead one: cannot start");
+    running.wait_for_output("no worker could be started in place of a dead one: cannot start");
     running.note("go");
     let ended = running.end();
     assert_eq!(ended.code, 0, "{}", ended.err);

@@ -72,7 +72,7 @@ fn the_launcher_raises_its_limit_of_files_and_workers_get_theirs_back() {
 }
 
 #[test]
-fn too_few_files_are_told_with_their_number() {
+fn too_few_files_are_reported_with_their_number() {
     let trial = || Trial::new(2, "echo started");
     let ended = trial().after("ulimit -n 66").run();
     assert_eq!(ended.code, 2, "{}", ended.err);

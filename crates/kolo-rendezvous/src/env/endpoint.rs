@@ -116,15 +116,15 @@ pub(super) fn read(
     if world_size == 1 {
         return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into());
     }
-    let asked = variables.get(MASTER_ADDR);
-    let host = asked.clone().map_or_else(|| host(variables, launcher, one_host), Ok)?;
+    let given = variables.get(MASTER_ADDR);
+    let host = given.clone().map_or_else(|| host(variables, launcher, one_host), Ok)?;
     let port = port(variables)?.filter(|_| !launcher.occupies_master_port(variables));
     let (ports, job) = match (port, launcher.job_name(variables, one_host)) {
         (Some(port), _) => (vec![port], None),
         (None, Some(job)) => (ports::of_job(&job), Some(job)),
         (None, None) => return Err(missing(MASTER_PORT, "is not set", launcher)),
     };
-    Endpoint::resolve(&host, &ports, job).map_err(|problem| match asked {
+    Endpoint::resolve(&host, &ports, job).map_err(|problem| match given {
         Some(_) => Error::environment(MASTER_ADDR, format!("is {problem}; set it to rank 0's host")),
         None => {
             missing(MASTER_ADDR, &format!("is not set, and {} gives {problem}", launcher.name()), launcher)

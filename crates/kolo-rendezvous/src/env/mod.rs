@@ -88,7 +88,7 @@ pub struct WorkerEnv {
 /// Returns true if some launcher started this process as a worker. [`WorkerEnv::from_env`] then returns its
 /// rank, or an error if the launcher's variables are wrong or Kolo does not know the launcher.
 pub fn is_worker() -> bool {
-    !matches!(detect(&Variables(&process_variable)), Origin::Nobody)
+    !matches!(detect(&Variables(&process_variable)), Origin::NoLauncher)
 }
 
 fn process_variable(name: &str) -> Option<String> {
@@ -106,7 +106,7 @@ pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
     let variables = Variables(&process_variable);
     match detect(&variables) {
         Origin::Launcher(launcher) => read_ranks(launcher, &variables).map(Some),
-        Origin::Unknown { .. } | Origin::Nobody => Ok(None),
+        Origin::Unknown { .. } | Origin::NoLauncher => Ok(None),
     }
 }
 
@@ -136,7 +136,7 @@ impl WorkerEnv {
         let launcher = match detect(variables) {
             Origin::Launcher(launcher) => launcher,
             Origin::Unknown { variable, problem } => return Err(Error::environment(variable, problem)),
-            Origin::Nobody => return Ok(None),
+            Origin::NoLauncher => return Ok(None),
         };
         let names = launcher.numbers();
         let (rank, world_size) = read_ranks(launcher, variables)?;

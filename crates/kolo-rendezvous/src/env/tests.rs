@@ -22,7 +22,7 @@ fn launcher(vars: &[(&str, &str)]) -> &'static str {
     with(vars, |variables| match detect(variables) {
         Origin::Launcher(launcher) => launcher.name(),
         Origin::Unknown { .. } => "unknown",
-        Origin::Nobody => "none",
+        Origin::NoLauncher => "none",
     })
 }
 
@@ -162,7 +162,7 @@ fn endpoints_are_derived_where_none_is_given() {
 }
 
 #[test]
-fn all_ranks_derive_the_same_and_other_jobs_another() {
+fn all_ranks_derive_one_endpoint_and_other_jobs_another() {
     for launcher in LAUNCHERS {
         let Example { variables, job, .. } = launcher.example();
         let endpoint = |name, value| worker_env(&changed(variables, &[(name, value)])).endpoint;
@@ -176,7 +176,7 @@ fn all_ranks_derive_the_same_and_other_jobs_another() {
 }
 
 #[test]
-fn a_group_of_one_meets_nobody() {
+fn a_group_of_one_needs_no_endpoint() {
     let alone = worker_env(&changed(
         torchrun(),
         &[("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "no such host")],

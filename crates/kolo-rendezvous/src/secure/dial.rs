@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_that_is_down_is_told_from_a_network_that_may_come() {
+    fn loopback_that_is_down_differs_from_an_unreachable_network() {
         let (here, there): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [192, 0, 2, 1].into());
         let cause = |errno: rustix::io::Errno| io::Error::from(errno);
         assert!(is_loopback_down(here, &cause(rustix::io::Errno::NETUNREACH)));

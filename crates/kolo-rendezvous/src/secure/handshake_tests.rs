@@ -20,8 +20,8 @@ fn shake_hands(
     responder: (&Access, Protocol),
 ) -> (Initiated, Responded, Vec<u8>) {
     let (theirs, ours) = UnixStream::pair().unwrap();
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let recorder = Recorder { stream: theirs, said: said.clone() };
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Recorder { stream: theirs, sent: sent.clone() };
     let (called, answered) = std::thread::scope(|scope| {
         let calling = scope.spawn(move || {
             let mut stream = recorder;
@@ -35,13 +35,13 @@ fn shake_hands(
         drop(stream);
         (calling.join().unwrap(), answered)
     });
-    let said = said.lock().clone();
-    (called, answered, said)
+    let sent = sent.lock().clone();
+    (called, answered, sent)
 }
 
 struct Recorder {
     stream: UnixStream,
-    said: Arc<Mutex<Vec<u8>>>,
+    sent: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Read for Recorder {
@@ -52,7 +52,7 @@ impl Read for Recorder {
 
 impl Write for Recorder {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.said.lock().extend(bytes);
+        self.sent.lock().extend(bytes);
         self.stream.write(bytes)
     }
 
@@ -86,7 +86,7 @@ fn the_initiator_is_known_and_the_connection_sealed_where_it_should_be() {
 }
 
 #[test]
-fn both_sides_learn_why_not() {
+fn both_sides_learn_the_reason_of_a_rejection() {
     let (open, proved, sealed) = (Access::default(), access(TEXT, false), access(TEXT, true));
     let other = access("another token than that", false);
     use Protocol::{Data, Store};
@@ -103,18 +103,18 @@ fn both_sides_learn_why_not() {
         assert_eq!(answered.err(), Some(reason));
         // Unread bytes can make the kernel drop the answer; a responder reads on before it closes.
         let error = called.err().unwrap();
-        let told = matches!(error, HandshakeError::Rejected(told) if told == reason);
-        assert!(told || matches!(error, HandshakeError::Broken(_)), "{error}");
+        let rejected = matches!(error, HandshakeError::Rejected(code) if code == reason);
+        assert!(rejected || matches!(error, HandshakeError::Broken(_)), "{error}");
     }
 }
 
 #[test]
 fn a_replayed_handshake_is_rejected() {
     let access = access(TEXT, true);
-    let (called, answered, said) = shake_hands((&access, Protocol::Store), (&access, Protocol::Store));
+    let (called, answered, sent) = shake_hands((&access, Protocol::Store), (&access, Protocol::Store));
     assert!(called.is_ok() && answered.is_ok());
     let (mut theirs, mut ours) = UnixStream::pair().unwrap();
-    theirs.write_all(&said).unwrap();
+    theirs.write_all(&sent).unwrap();
     assert_eq!(respond(&mut ours, &access, Protocol::Store).err(), Some(RejectReason::TokenWrong));
 }
 

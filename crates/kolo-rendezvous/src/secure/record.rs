@@ -80,7 +80,7 @@ mod tests {
     use crate::secure::handshake::tests::sessions;
 
     #[test]
-    fn what_is_sealed_opens_in_order_and_only_there() {
+    fn records_open_only_in_order() {
         let (mut left, mut right) = sessions();
         let (mut frame, mut into) = (Vec::new(), vec![0; MAX_RECORD]);
         for len in [0, 1, 1000, MAX_PLAINTEXT, 3, 4, 5, 6, 7] {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn no_changed_bit_opens() {
+    fn a_record_with_a_changed_bit_does_not_open() {
         let (mut left, mut right) = sessions();
         let (mut frame, mut into) = (Vec::new(), vec![0; MAX_RECORD]);
         left.seal(b"gradient", &mut frame).unwrap();

@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn white_space_around_does_not_count() {
+    fn surrounding_white_space_is_ignored() {
         let token = Token::new(GOOD).unwrap();
         assert_eq!(Token::new(&format!(" {GOOD}\n")).unwrap().key, token.key);
         assert_ne!(Token::new(&format!("{GOOD}0")).unwrap().key, token.key);
     }
 
     #[test]
-    fn it_is_never_printed() {
+    fn tokens_are_never_printed() {
         assert_eq!(format!("{:?}", Token::new(GOOD).unwrap()), "Token(…)");
         let error = lookup(&[("KOLO_TOKEN", "hush")]).unwrap_err();
         assert!(!format!("{error} {error:?}").contains("hush"));
@@ -177,14 +177,14 @@ mod tests {
         std::fs::write(&folder, "short\n").unwrap();
         std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o600)).unwrap();
         let file = folder.to_str().unwrap();
-        for (vars, words) in [
+        for (vars, parts) in [
             (&[("KOLO_TOKEN", "short")][..], &["KOLO_TOKEN", "5 characters", "16"][..]),
             (&[("KOLO_TOKEN_FILE", file)], &["KOLO_TOKEN_FILE", file, "5 characters"]),
             (&[("KOLO_TOKEN_FILE", "/no/such/file")], &["KOLO_TOKEN_FILE", "/no/such/file", "read"]),
             (&[("KOLO_TOKEN_FILE", file), ("KOLO_TOKEN", GOOD)], &["KOLO_TOKEN_FILE", "both"]),
         ] {
             let error = lookup(vars).unwrap_err().to_string();
-            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
         }
         std::fs::remove_file(&folder).unwrap();
         assert!(lookup(&[]).unwrap().is_none());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn generated_ones_differ_and_are_long_enough() {
+    fn generated_tokens_differ_and_are_long_enough() {
         let (one, other) = (Token::generate().unwrap(), Token::generate().unwrap());
         assert!(one != other && one.len() == 64);
         Token::new(&one).unwrap();

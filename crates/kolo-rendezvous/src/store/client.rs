@@ -62,7 +62,7 @@ impl Store {
     /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the store is full or the key too
     /// long.
     pub fn set(&mut self, key: &str, value: String) -> Result<(), Error> {
-        self.have_kept(&Request::Set { key: key.into(), value })
+        self.expect_kept(&Request::Set { key: key.into(), value })
     }
 
     /// Sets a value when this connection ends, for whatever reason: a last will, in MQTT's terms.
@@ -71,10 +71,10 @@ impl Store {
     ///
     /// The errors of [`Store::set`].
     pub fn will(&mut self, key: &str, value: String) -> Result<(), Error> {
-        self.have_kept(&Request::Will { key: key.into(), value })
+        self.expect_kept(&Request::Will { key: key.into(), value })
     }
 
-    fn have_kept(&mut self, request: &Request) -> Result<(), Error> {
+    fn expect_kept(&mut self, request: &Request) -> Result<(), Error> {
         match self.request(request)? {
             Reply::Kept => Ok(()),
             other => Err(self.refusal(other)),

@@ -151,8 +151,8 @@ mod tests {
         let mut store = Store::connect(address, &access, wait).unwrap();
         store.set_timeout(wait).unwrap();
         for error in [started.err(), store.get("key", Duration::ZERO).err()] {
-            let told = error.unwrap().to_string();
-            assert!(told.contains("does not answer; it may be stopped"), "{told}");
+            let message = error.unwrap().to_string();
+            assert!(message.contains("does not answer; it may be stopped"), "{message}");
         }
     }
 }

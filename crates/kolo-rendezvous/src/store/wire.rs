@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_carried_is_read_and_nothing_else_is_written() {
+    fn only_values_that_fit_into_a_message_are_written() {
         for (value, fits) in
             [("v".repeat(1_000_000), true), ("v".repeat(1 << 20), false), ("\u{1}".repeat(200_000), false)]
         {

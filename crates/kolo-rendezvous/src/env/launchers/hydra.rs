@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_above_are_found() {
+    fn ancestor_processes_are_found() {
         let parent = std::os::unix::process::parent_id();
         let name = fs::read_to_string(format!("/proc/{parent}/comm")).unwrap();
         let found = ancestor(name.trim_end()).unwrap();

@@ -91,7 +91,7 @@ pub(super) enum Origin {
         problem: String,
     },
     /// No launcher started the process: it is a job by itself.
-    Nobody,
+    NoLauncher,
 }
 
 /// Determines from the variables what started the process.
@@ -106,6 +106,6 @@ pub(super) fn detect(variables: &Variables) -> Origin {
     }
     match unknown::detect(variables) {
         Some((variable, problem)) => Origin::Unknown { variable, problem },
-        None => Origin::Nobody,
+        None => Origin::NoLauncher,
     }
 }

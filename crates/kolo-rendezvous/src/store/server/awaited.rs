@@ -81,7 +81,7 @@ impl Waits {
     }
 
     /// Records the first value of a key.
-    pub(super) fn came(&mut self, key: &str) {
+    pub(super) fn record(&mut self, key: &str) {
         if let Some(wait) = self.keys.get_mut(key) {
             wait.complete.notify_all();
         }
@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_waits_that_have_ended() {
+    fn ended_waits_leave_nothing() {
         let mut waits = Waits::default();
         let wanted = [Wanted::Key("a"), Wanted::Topic("a", 2), Wanted::Topic("a", 3), Wanted::Topic("a", 3)];
         wanted.iter().for_each(|wanted| drop(waits.begin(*wanted, 2)));
-        waits.came("a");
-        waits.came("a/1");
+        waits.record("a");
+        waits.record("a/1");
         assert_eq!((waits.topics[&("a".into(), 2)].missing, waits.topics[&("a".into(), 3)].missing), (1, 1));
-        waits.came("a/2");
+        waits.record("a/2");
         assert_eq!((waits.topics[&("a".into(), 2)].missing, waits.topics[&("a".into(), 3)].missing), (1, 0));
         wanted.iter().for_each(|wanted| waits.end(*wanted));
         assert!(waits.keys.is_empty() && waits.topics.is_empty() && waits.counts.is_empty());

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::wire::{self, Reply, Request};
 use crate::error::Error;
 use crate::secure::{Accepted, Access, Protocol, SecureListener, SecureStream};
-use monitor::{monitor, tell_all};
+use monitor::{monitor, send_to_all};
 use state::{Shared, State, Will};
 
 /// Maximum number of concurrent connections, besides [`CONNECTIONS_PER_RANK`].
@@ -112,7 +112,7 @@ impl Server {
         let mut state = self.shared.state.lock();
         if state.failed.is_none() {
             state.failed = Some(error.clone());
-            tell_all(&mut state, &Reply::Failed { error });
+            send_to_all(&mut state, &Reply::Failed { error });
             self.shared.changed.notify_all();
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_kept_no_longer() {
+    fn taken_values_are_removed() {
         let (server, mut store) = served();
         server.set("to/1", "words".into()).unwrap();
         assert_eq!(store.get("to/1", Duration::ZERO).unwrap().as_deref(), Some("words"));
@@ -248,7 +248,7 @@ mod tests {
 
     /// N values must not wake N ranks each.
     #[test]
-    fn a_value_wakes_those_only_whom_it_completes() {
+    fn a_value_wakes_only_the_waits_that_it_completes() {
         let (server, _store) = served();
         let shared = server.shared.clone();
         let looked = std::sync::atomic::AtomicUsize::new(0);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_a_value_that_a_full_store_could_not_keep_is_told() {
+    fn a_wait_for_a_value_that_a_full_store_refused_ends_with_an_error() {
         let (server, mut store) = served();
         store.will("will", "v".repeat(1000)).unwrap();
         let value = || "v".repeat(1 << 19);

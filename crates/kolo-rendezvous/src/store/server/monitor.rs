@@ -32,7 +32,7 @@ pub(super) fn monitor(shared: &Shared, rank: Rank, mut stream: SecureStream) {
     };
     let mut state = shared.state.lock();
     state.monitored.remove(&rank);
-    let news = match end {
+    let event = match end {
         None => {
             state.left.insert(rank);
             Reply::Left { rank }
@@ -45,8 +45,8 @@ pub(super) fn monitor(shared: &Shared, rank: Rank, mut stream: SecureStream) {
         }
     };
     // The rank that reported a failure may still be there and wait for the verdict.
-    let _ = wire::write(&mut stream, &news);
-    tell_all(&mut state, &news);
+    let _ = wire::write(&mut stream, &event);
+    send_to_all(&mut state, &event);
     shared.changed.notify_all();
 }
 
@@ -78,10 +78,10 @@ fn admit(shared: &Shared, rank: Rank, mut stream: SecureStream) -> bool {
 }
 
 /// Sends a reply to all ranks.
-pub(super) fn tell_all(state: &mut State, news: &Reply) {
+pub(super) fn send_to_all(state: &mut State, event: &Reply) {
     for other in state.monitored.values_mut() {
         // If this fails, the other rank is gone, too, and its own thread notices.
-        let _ = wire::write(other, news);
+        let _ = wire::write(other, event);
     }
 }
 
@@ -98,7 +98,7 @@ fn investigate(shared: &Shared, reporter: Rank, error: Error) -> Error {
     state.investigations += 1;
     state.waiting.insert(reporter, Some(blamed));
     shared.changed.notify_all();
-    tell_all(&mut state, &Reply::Probe);
+    send_to_all(&mut state, &Reply::Probe);
     while state.failed.is_none() && state.monitored.keys().any(|rank| !state.waiting.contains_key(rank)) {
         if shared.changed.wait_until(&mut state, until).timed_out() {
             break;

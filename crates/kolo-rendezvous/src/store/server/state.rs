@@ -76,7 +76,7 @@ impl State {
 
     fn insert(&mut self, key: String, value: String) {
         if !self.values.contains_key(&key) {
-            self.waits.came(&key);
+            self.waits.record(&key);
         }
         self.values.insert(key, value);
     }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn storage_is_bounded() {
         let mut state = State::default();
         state.keep("key".into(), "value".into()).unwrap();
         let once = state.kept;
