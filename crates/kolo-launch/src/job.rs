@@ -26,7 +26,7 @@ pub struct Job {
     pub servers: usize,
     /// Number of nodes, at least 1; the maximum if nodes may come and go.
     pub nnodes: usize,
-    /// Number of nodes with which a job begins whose nodes may come and go. Nodes are numbered as they
+    /// Number of nodes with which the job begins if nodes may come and go. Nodes are numbered as they
     /// arrive, and workers start when this many are present. `None` means `nnodes`, with the given ranks.
     pub nnodes_min: Option<usize>,
     /// Number of this node, `0 ≤ node_rank < nnodes`; ignored if nodes may come and go.

@@ -26,7 +26,7 @@ use super::token::Token;
 /// The Noise suite: `ring` runs AES-256-GCM at several gigabytes a second with AES instructions.
 const SUITE: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
 
-/// Maximum length of a handshake message; a record's authentication takes part of an identity's share.
+/// Maximum length of a handshake message. A record's authentication leaves 240 bytes for an identity.
 const LONGEST: usize = 256;
 
 /// Byte that means "accepted". After a length of 0 comes one byte: this one, or the reason of a rejection.
