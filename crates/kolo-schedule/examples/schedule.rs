@@ -1,4 +1,4 @@
-//! The schedule of an algorithm and what it costs, as tables:
+//! Prints the schedule of an algorithm and its cost, as tables:
 //!
 //! ```text
 //! cargo run -p kolo-schedule --example schedule -- [ALGORITHM] [OPERATION] [RANKS] [ELEMENTS]
@@ -47,7 +47,7 @@ fn fail(why: &str) -> ! {
     std::process::exit(2)
 }
 
-/// Prints what each rank does, step by step, and what it costs in all.
+/// Prints each rank's steps and the total cost.
 fn print(algorithm: &Algorithm, operation: &Operation, ranks: usize, elements: usize) {
     let len =
         if operation.kind().properties().in_chunks { elements.next_multiple_of(ranks) } else { elements };

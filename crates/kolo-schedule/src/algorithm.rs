@@ -3,24 +3,24 @@
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 
-/// Builds the schedule of one rank; where there is none, the reason.
+/// Builds the schedule of one rank, or returns the reason why there is none.
 pub(crate) type Build = fn(&Problem<'_>) -> Result<Schedule, &'static str>;
 
-/// A way to do some of the operations.
+/// An algorithm that builds schedules for some of the operations.
 #[derive(Debug)]
 pub struct Algorithm {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it costs and when to take it, in one line.
+    /// Cost and best use, in one line.
     pub about: &'static str,
-    /// Whether it adds in the order of the tree, so that the result does not depend on the number of ranks.
+    /// True if the algorithm adds in tree order, so that the result does not depend on the number of ranks.
     pub keeps_tree: bool,
-    /// Whether it adds all contributions at once, so that 16-bit floats are rounded once.
+    /// True if the algorithm adds all contributions at once; 16-bit floats are then rounded only once.
     pub adds_at_once: bool,
-    /// The schedule of one rank; where there is none, the reason. The answer to whether there is one must not
-    /// depend on the rank: all ranks must choose alike.
+    /// Builds the schedule of one rank, or returns the reason why there is none. Whether there is one must
+    /// not depend on the rank, because all ranks must choose the same algorithm.
     pub build: fn(&Problem<'_>) -> Result<Schedule, &'static str>,
 }
 
-/// Why there is no schedule for an operation that an algorithm has nothing to say about.
+/// Reason for having no schedule: the algorithm does not support the operation.
 pub(crate) const ANOTHER_OPERATION: Result<Schedule, &str> = Err("it does not do this operation");

@@ -1,4 +1,4 @@
-//! The choice falls on the algorithm that solves a problem soonest.
+//! Chooses the algorithm that is predicted to solve a problem fastest.
 
 use crate::algorithm::Algorithm;
 use crate::algorithms::ALGORITHMS;
@@ -7,27 +7,27 @@ use crate::dtype::DType;
 use crate::network::Network;
 use crate::problem::Problem;
 
-/// A decision, with its reason.
+/// Chosen algorithm, with the reason.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The algorithm picked.
+    /// The chosen algorithm.
     pub algorithm: &'static Algorithm,
-    /// Seconds predicted for every algorithm that may be picked, the picked one first.
+    /// Predicted seconds of every candidate, the fastest first.
     pub predicted: Vec<(&'static str, f64)>,
-    /// Seconds predicted for those that can do it, but are used only on request.
+    /// Predicted seconds of algorithms that support the operation but run only on request.
     pub others: Vec<(&'static str, f64)>,
-    /// Those that are not picked, and why not.
+    /// Algorithms that were not candidates, with the reasons.
     pub excluded: Vec<(&'static str, &'static str)>,
 }
 
 impl Choice {
-    /// What an algorithm is predicted to take, if it can do it at all.
+    /// Returns the predicted seconds of an algorithm, if it supports the operation.
     pub fn seconds(&self, algorithm: &str) -> Option<f64> {
         let found = self.predicted.iter().chain(&self.others).find(|(name, _)| *name == algorithm);
         found.map(|(_, seconds)| *seconds)
     }
 
-    /// Why the picked one was picked, in one line.
+    /// Returns the reason for the choice, in one line.
     pub fn reason(&self) -> String {
         let microseconds = |&(name, seconds): &(&str, f64)| format!("{name} {:.1} µs", seconds * 1e6);
         match self.predicted.as_slice() {
@@ -38,15 +38,15 @@ impl Choice {
     }
 }
 
-/// Predictions that differ by less are the same: of these the one with the fewest messages between nodes is
-/// taken, for which a rank wakes up least often; and of those the first one of the table, which goes on with
-/// one segment while the next is on its way.
+/// Predictions whose ratio is below this count as equal. Among them the algorithm with the fewest messages
+/// between nodes wins, because a rank then wakes up least often; then the first in the table, which
+/// processes one segment while the next is in transit.
 const SAME: f64 = 1.01;
 
-/// Picks the algorithm that the network's costs predict to be the fastest, among those that keep the tree.
+/// Chooses the algorithm with the lowest predicted time among those that keep the tree.
 ///
-/// 16-bit floats are rounded in every message, so only algorithms that add all contributions at once leave
-/// the result independent of the choice.
+/// 16-bit floats are rounded in every message, so for them only algorithms that add all contributions at
+/// once are candidates: the result then does not depend on the choice.
 pub fn choose(problem: &Problem<'_>, dtype: DType, network: &Network) -> Choice {
     let (mut predicted, mut others, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
     let adds = problem.operation.adds();

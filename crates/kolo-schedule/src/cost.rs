@@ -1,8 +1,9 @@
 //! The cost of a collective is counted on its schedules: no algorithm states its own.
 //!
-//! Counts are those of the critical path, as in the literature: messages that wait for each other, elements
-//! that pass one link one after another, additions. They are what the [simulation](crate::simulate()) takes
-//! where nothing else takes time. In large worlds some ranks may stand for all.
+//! As in the literature, counts are those of the critical path: messages that wait for each other, elements
+//! that pass one link one after another, and additions. Each count is the duration of a
+//! [simulation](crate::simulate()) in which nothing else takes time. In large worlds a sample represents all
+//! ranks.
 
 use crate::algorithm::Algorithm;
 use crate::algorithms::LINE;
@@ -13,53 +14,52 @@ use crate::sample::Sample;
 use crate::simulate::{LinkTimes, Simulation, Times, Usage};
 use crate::topology::Topology;
 
-/// A long collective is a pipeline of segments: it takes the first one through all stages, and every further
-/// one through the slowest stage. The cost of an element is therefore a + b/m for m segments, and a and b
-/// follow from two schedules of so many segments. Longer schedules need not be built.
+/// Numbers of segments for which schedules are built. A long collective is a pipeline of segments: it takes
+/// the first segment through all stages, and every further segment through the slowest stage. The cost of
+/// an element is therefore a + b/m for m segments. Two schedules, of `FEW` and of `MANY` segments,
+/// determine a and b; longer schedules need not be built.
 const FEW: usize = 6;
 const MANY: usize = 12;
 
 /// Messages and elements over one kind of link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
-    /// Messages that wait for each other. A long range counts as one message, in however many segments it
-    /// travels.
+    /// Number of messages that wait for each other. A range counts as one message, however it is segmented.
     pub messages: f64,
-    /// Messages that the busiest rank sends and receives, counted in the same way.
+    /// Number of messages that the busiest rank sends and receives, counted in the same way.
     pub handled: f64,
-    /// Elements that pass the busiest link both ways at once, as many in each direction: a rank's link within
-    /// a node, a node's between nodes.
+    /// Number of elements that pass the busiest link in both directions at once, per direction. A link is a
+    /// rank's within a node, and a node's between nodes.
     pub exchanged: f64,
-    /// Elements that pass links one way, one after another.
+    /// Number of elements that pass links in one direction, one after another.
     pub one_way: f64,
-    /// The share of the links that are busy while elements go one way, on average.
+    /// Average share of the links that are busy while elements go one way.
     pub busy: f64,
-    /// Those of all of them that are added where they lie, if memory is shared: reading them is part of
-    /// adding.
+    /// Number of these elements that are added in place in shared memory: reading is part of the addition.
     pub read_in_place: f64,
 }
 
 impl Default for Traffic {
-    /// Nothing is sent.
+    /// No traffic.
     fn default() -> Self {
         Traffic { messages: 0.0, handled: 0.0, exchanged: 0.0, one_way: 0.0, busy: 1.0, read_in_place: 0.0 }
     }
 }
 
-/// What an algorithm costs on a problem.
+/// Cost of an algorithm on a problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Between ranks that share memory.
+    /// Traffic between ranks that share memory.
     pub near: Traffic,
-    /// Between nodes; the ranks of a node share one link.
+    /// Traffic between nodes; the ranks of a node share one link.
     pub far: Traffic,
-    /// Elements added to others one after another.
+    /// Number of elements added to others, one after another.
     pub added: f64,
 }
 
 impl Cost {
-    /// The cost of an algorithm on a problem. All ranks get the same, unless only the rank itself knows what
-    /// it sends (see [`Problem::seen_by`]).
+    /// Returns the cost of an algorithm on a problem. The result is the same on all ranks, unless only the
+    /// rank itself knows its messages (see [`Problem::seen_by`]).
     ///
     /// # Errors
     ///
@@ -72,15 +72,15 @@ impl Cost {
         if whole.participants.len() == world || !problem.operation.adds() || problem.len >= lines {
             return Self::of_sample(algorithm, problem, &sample, &whole);
         }
-        // Of so short a buffer most ranks own nothing, and those that do cannot stand for them: a longer one
-        // says what each element costs.
+        // In a buffer this short most ranks own nothing, and the few owners do not represent the rest. A
+        // longer buffer gives the cost per element.
         let longer = &Problem { len: lines, segment: lines, ..problem.clone() };
         let (sample, whole) = Sample::of(algorithm, longer)?;
         let cost = Self::of_sample(algorithm, longer, &sample, &whole)?;
         Ok(cost.of_elements(problem.len as f64 / lines as f64))
     }
 
-    /// The same messages with so many times the elements.
+    /// Returns the cost of the same messages with `times` as many elements.
     fn of_elements(self, times: f64) -> Self {
         let traffic = |traffic: Traffic| Traffic {
             exchanged: traffic.exchanged * times,
@@ -91,7 +91,7 @@ impl Cost {
         Cost { near: traffic(self.near), far: traffic(self.far), added: self.added * times }
     }
 
-    /// The cost as the ranks of a sample show it; `whole` are their messages if none is cut into segments.
+    /// Returns the cost that the ranks of a sample have; `whole` holds their messages without segmentation.
     pub(crate) fn of_sample(
         algorithm: &Algorithm,
         problem: &Problem<'_>,
@@ -120,16 +120,16 @@ impl Cost {
     }
 }
 
-/// What passes one kind of link, in elements.
+/// Elements that pass one kind of link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Passed {
-    /// One after another in all.
+    /// Number of all elements, one after another.
     total: f64,
-    /// What remains of it when nothing counts that is added where it lies.
+    /// The same without the elements that are added in place.
     copied: f64,
-    /// Of all, while the busiest link is used both ways.
+    /// Number of all elements that pass while the busiest link is used in both directions.
     both: f64,
-    /// While a link is used one way, on average.
+    /// Number of elements that pass while a link is used in one direction, on average.
     one_way: f64,
 }
 
@@ -162,7 +162,7 @@ impl Volume {
         Volume { near: passed(false), far, added }
     }
 
-    /// What grows evenly from one volume at 0 to another one at 1, at `position`.
+    /// Interpolates linearly between the volumes `from` at 0 and `to` at 1, at `position`.
     fn between(from: Self, to: Self, position: f64) -> Self {
         let at = |from: f64, to: f64| from + (to - from) * position;
         let passed = |from: Passed, to: Passed| Passed {
@@ -179,10 +179,10 @@ impl Volume {
     }
 }
 
-/// The messages on the path with the most messages between nodes, and among such paths with the most within
-/// nodes: (near, far).
+/// Returns the messages (near, far) on the path with the most messages between nodes, and among such paths
+/// with the most within nodes.
 fn messages_on_path(whole: &Messages, topology: &Topology) -> (f64, f64) {
-    // So little that no number of messages within nodes counts as one between nodes.
+    // Small enough that no number of messages within nodes counts as much as one between nodes.
     const LITTLE: f64 = 1.0 / (1u64 << 24) as f64;
     let latency = |latency| LinkTimes { latency, per_element: 0.0 };
     let times = Times { near: latency(LITTLE), far: latency(1.0), add_per_element: 0.0 };

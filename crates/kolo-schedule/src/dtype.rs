@@ -1,9 +1,9 @@
-//! Collectives carry elements of these types.
+//! Element types that collectives carry.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr};
 
-/// The type of a buffer's elements, as it travels in a message's header.
+/// Type of a buffer's elements. Message headers carry its code.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
 )]
@@ -27,16 +27,16 @@ pub enum DType {
 }
 
 impl DType {
-    /// Every type, in the order of its code in headers.
+    /// All types, in the order of their codes in headers.
     pub const ALL: [DType; 7] =
         [DType::F32, DType::F64, DType::I32, DType::I64, DType::U8, DType::F16, DType::Bf16];
 
-    /// Its name, as in Rust.
+    /// Returns the type's name in Rust.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// Bytes of one element.
+    /// Returns the size of one element, in bytes.
     pub fn size(self) -> usize {
         match self {
             DType::F64 | DType::I64 => 8,
@@ -46,8 +46,7 @@ impl DType {
         }
     }
 
-    /// Whether sums are made in the type itself, so that adding in several messages rounds no more often than
-    /// adding at once.
+    /// Returns true if sums are computed in the type itself: several additions round no more than one.
     pub fn sums_in_itself(self) -> bool {
         !matches!(self, DType::F16 | DType::Bf16)
     }

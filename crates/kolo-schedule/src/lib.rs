@@ -1,16 +1,15 @@
 //! Collectives as data: what each rank sends, adds and receives, in which order, and what that costs.
 //!
 //! A [`Schedule`] is a pure function of the operation, the rank, the group and the lengths ([`Problem`]);
-//! [`ALGORITHMS`] lists the ways to build one. The same value is executed (kolo-comm),
-//! [simulated](simulate()) to count what it [costs](Cost), and proved correct by the tests of this crate, so
-//! what holds for one holds for all. Sums are added in the order of a [`tree`] over the shards of a batch,
-//! which does not depend on who holds them.
+//! [`ALGORITHMS`] lists the ways to build one. kolo-comm executes the same value that this crate
+//! [simulates](simulate()) to count its [cost](Cost) and that its tests prove correct. Sums are added in the
+//! order of a [`tree`] over the shards of a batch. It does not depend on the shards' ranks.
 //!
 //! ```
 //! use kolo_schedule::tree::Contributions;
 //! use kolo_schedule::{DType, Network, Operation, Problem, Rank, Topology, choose};
 //!
-//! // What 8 ranks of one node do to add 1000 numbers each.
+//! // 8 ranks of one node add 1000 numbers each; this is the schedule of rank 3.
 //! let (contributions, topology) = (Contributions::one_each(8), Topology::single(8));
 //! let problem = Problem {
 //!     operation: &Operation::AllReduce,
@@ -26,8 +25,7 @@
 //! # Ok::<(), &str>(())
 //! ```
 //!
-//! This crate never sees a thread, a socket or a number to be added. Nothing of Kolo stands below it;
-//! kolo-rendezvous and kolo-comm stand above.
+//! This crate handles no threads, sockets or values. It depends on no other crate of Kolo.
 
 mod algorithm;
 mod algorithms;

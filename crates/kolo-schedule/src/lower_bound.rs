@@ -1,5 +1,5 @@
-//! A lower bound of what an algorithm costs is found on the schedules of one node, because to count the cost
-//! takes seconds and hundreds of megabytes where a rank of a large world has a message for each other one.
+//! Computes a lower bound of an algorithm's cost from the schedules of one node. An exact count takes seconds
+//! and hundreds of megabytes in a large world where every rank has a message for each other.
 
 use crate::algorithm::Algorithm;
 use crate::cost::{Cost, Traffic};
@@ -10,8 +10,8 @@ use crate::schedule::{Source, Step};
 use crate::topology::Topology;
 
 impl Cost {
-    /// What the node of the root, or of rank 0, sends to others or receives. On any network [`Cost::of`] takes
-    /// at least as long.
+    /// Returns the cost of what the node of the root, or of rank 0, sends to or receives from other nodes.
+    /// On any network [`Cost::of`] takes at least as long.
     ///
     /// # Errors
     ///
@@ -20,9 +20,9 @@ impl Cost {
         let (topology, root) = (problem.topology, problem.operation.root().unwrap_or(Rank(0)));
         let (mut sent, mut received, mut handled) = (0.0, 0.0, 0);
         for (rank, stands_for) in some_of_node(&topology.nodes()[topology.node_of(root)]) {
-            // What only the rank itself knows of its messages bounds nothing.
+            // A rank whose messages only the rank itself knows contributes nothing to the bound.
             let Some(seen) = problem.seen_by(rank) else { continue };
-            // A range counts as one message, in however many segments it travels.
+            // A range counts as one message, regardless of the number of its segments.
             let schedule = (algorithm.build)(&Problem { segment: problem.len.max(1), ..seen })?;
             let mut messages = 0;
             for step in &schedule.steps {
@@ -39,7 +39,7 @@ impl Cost {
     }
 }
 
-/// Elements that a step sends to other nodes, and that it receives from there.
+/// Returns the elements that a step sends to other nodes, and those that it receives from other nodes.
 fn far_elements(rank: Rank, step: &Step, topology: &Topology) -> (usize, usize) {
     let is_far = |peer: &Rank| !topology.together(rank, *peer);
     match step {

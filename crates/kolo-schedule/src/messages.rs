@@ -1,68 +1,67 @@
-//! Every message of a collective gets a number here: a send of one rank meets a receive of another.
+//! Numbers the messages of a collective: pairs each rank's sends with the receives of other ranks.
 //!
-//! Schedules name a message by its peer only, because messages between two ranks are taken in the order in
-//! which they were sent. Here each gets a number, so that the simulation need not look for it.
+//! Schedules identify a message only by its peer, because messages between two ranks are taken in the order
+//! in which they were sent. The numbers save the simulation from searching for messages.
 
 use crate::rank::Rank;
 use crate::schedule::{Schedule, Source, Step};
 use crate::topology::Topology;
 
-/// One message.
+/// Message of a collective.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: Rank,
     pub(crate) to: Rank,
-    /// Elements.
+    /// Number of elements.
     pub(crate) len: usize,
-    /// Of these, what somebody copies: the sender, once however many peers get the range, or a receiver that
-    /// does not add what it reads where it lies.
+    /// Elements of these that are copied: by the sender, once for any number of peers that get the range,
+    /// or by a receiver that does not add them in place.
     pub(crate) copied: usize,
-    /// Whether it goes from one node to another.
+    /// True if the message goes from one node to another.
     pub(crate) far: bool,
-    /// Whether the sender's schedule is not known.
+    /// True if the sender's schedule is not known.
     pub(crate) from_outside: bool,
-    /// The participant that takes it; none if the receiver's schedule is not known.
+    /// Participant that takes the message; `None` if the receiver's schedule is not known.
     pub(crate) receiver: Option<usize>,
 }
 
-/// What a rank does, as far as other ranks and its own time are concerned.
+/// Action of a rank that affects other ranks or the rank's own time.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Offers a message, by its number.
     Send(usize),
-    /// Waits for messages, by their numbers, and adds so many elements to others.
+    /// Waits for messages, by their numbers, and adds this many elements to others.
     Take { messages: std::ops::Range<usize>, added: usize },
 }
 
-/// One rank whose schedule is known.
+/// Rank whose schedule is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Participant {
     pub(crate) rank: Rank,
-    /// The number of ranks like this one on its node for which it stands, itself included.
+    /// Number of similar ranks on its node that this rank represents, itself included.
     pub(crate) stands_for: f64,
     pub(crate) actions: Vec<Action>,
 }
 
-/// All messages of some ranks, those included that they exchange with ranks whose schedules are not known.
+/// All messages of some ranks, including those exchanged with ranks whose schedules are not known.
 #[derive(Clone, Debug)]
 pub(crate) struct Messages {
     pub(crate) participants: Vec<Participant>,
     pub(crate) sent: Vec<Sent>,
-    /// For each [`Action::Take`] the numbers of what it waits for.
+    /// Message numbers that each [`Action::Take`] waits for.
     pub(crate) taken: Vec<usize>,
 }
 
-/// The schedule of one rank, and the number of ranks for which it stands.
+/// A rank, the number of ranks that it represents, and its schedule.
 pub(crate) type Known = (Rank, f64, Schedule);
 
 impl Messages {
-    /// Pairs the sends and receives of some ranks. Messages to and from other ranks stay without a pair.
+    /// Pairs the sends and receives of some ranks. Messages to and from other ranks stay unpaired.
     pub(crate) fn of(known: &[Known], topology: &Topology) -> Self {
         let mut listing = Listing::new(known, topology);
         let participants: Vec<Participant> = known.iter().map(|known| listing.participant(known)).collect();
         let Listing { mut sent, mut taken, mut waits, is_known, .. } = listing;
-        // Both sorts are stable: the messages between two ranks stay in their order, which is that of taking
-        // them.
+        // Both sorts are stable: the messages between two ranks keep the order in which they are taken.
         let ends = |message: &Sent| (message.to, message.from);
         let mut offered: Vec<usize> = (0..sent.len()).collect();
         offered.sort_by_key(|&number| ends(&sent[number]));
@@ -85,7 +84,7 @@ impl Messages {
         Messages { participants, sent, taken }
     }
 
-    /// Messages over one kind of link that the busiest rank sends and receives.
+    /// Returns the number of messages over one kind of link that the busiest rank sends and receives.
     pub(crate) fn handled(&self, far: bool) -> usize {
         let of = |participant: &Participant| -> usize {
             let count = |action: &Action| match action {
@@ -101,13 +100,13 @@ impl Messages {
     }
 }
 
-/// A place in [`Messages::taken`] that still lacks its message.
+/// Place in [`Messages::taken`] that still lacks its message.
 struct Wait {
     place: usize,
     message: Sent,
 }
 
-/// The messages of the participants before they are paired.
+/// Messages of the participants before they are paired.
 struct Listing<'a> {
     topology: &'a Topology,
     is_known: Vec<bool>,
@@ -155,7 +154,7 @@ impl<'a> Listing<'a> {
                     let added = range.len * sources.len().saturating_sub(1);
                     actions.push(self.take(rank, from, range.len, 0, added));
                 }
-                // Copies inside a buffer are what an all-to-all keeps for itself: cheap beside the rest.
+                // Only all-to-all copies, a rank's own chunk; that is cheap compared with the rest.
                 Step::Copy { .. } => {}
             }
         }

@@ -1,33 +1,32 @@
-//! A network turns a cost into seconds.
+//! A network converts a cost into seconds.
 //!
-//! T = messages·α + handled·h + bytes·β + added·γ: that is Thakur, Rabenseifner & Gropp 2005, section 2, with
-//! the overhead of a message (o in Culler et al. 1993, "LogP") apart from its latency, because on sockets it
-//! is what counts.
+//! T = messages·α + handled·h + bytes·β + added·γ. This is Thakur, Rabenseifner & Gropp 2005, section 2, with
+//! the overhead of a message (o in Culler et al. 1993, "LogP") separate from its latency, because it
+//! dominates on sockets.
 
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{Cost, Traffic};
 use crate::topology::Topology;
 
-/// Bytes of the longest message between ranks that share memory: small enough that results are fetched from
-/// the cache they were written to, large enough that a message's handling does not count.
+/// Maximum message length between ranks that share memory, in bytes. Small enough that receivers fetch
+/// results from the cache, large enough that a message's handling does not matter.
 const LONGEST_NEAR: usize = 512 * 1024;
-/// Bytes of the longest message over sockets, at least and at most. Twice the least takes up to twice as
-/// long where the kernel's copies and the addition then miss the second cache.
+/// Lower and upper bound of the maximum message length over sockets, in bytes. Twice the lower bound takes
+/// up to twice as long where the kernel's copies and the addition then miss the second-level cache.
 const LONGEST_FAR: (usize, usize) = (128 * 1024, 512 * 1024);
-/// Seconds that the longest message over sockets takes on its way, between these two: what is added while
-/// nothing is on the link takes a small part of it, and so does the handling of a message.
+/// Transfer time of the longest message over sockets, in seconds, within these bounds. Additions while the
+/// link is idle take a small part of this time, and so does the handling of a message.
 const LONGEST_SECONDS: f64 = 1e-4;
 
-/// Bytes and seconds, ascending in bytes, at least one: no straight line, because caches serve short
-/// messages.
+/// Points (bytes, seconds), at least one, ascending in bytes. No straight line: caches serve short messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve(pub Vec<(f64, f64)>);
 
 impl Curve {
-    /// What was measured, at least one length. Whatever else a machine does only ever makes it slower, so a
-    /// length takes no longer than the longer ones did: the first to be measured finds ranks that still
-    /// start.
+    /// Builds a curve from measurements, at least one. Other load on a machine only ever slows it down, so
+    /// a length is assumed to take no longer than any longer one. The first measurement is often too slow
+    /// because some ranks are still starting.
     pub fn measured(mut points: Vec<(f64, f64)>) -> Self {
         for shorter in (1..points.len()).rev() {
             points[shorter - 1].1 = points[shorter - 1].1.min(points[shorter].1);
@@ -35,7 +34,7 @@ impl Curve {
         Curve(points)
     }
 
-    /// Seconds for so many bytes: on straight lines between what was measured, and beyond the last two.
+    /// Returns the seconds for this many bytes, by linear interpolation, beyond the last point extrapolation.
     pub fn seconds(&self, bytes: f64) -> f64 {
         let points = &self.0;
         let above = points.iter().position(|(length, _)| *length >= bytes).unwrap_or(points.len() - 1);
@@ -47,36 +46,36 @@ impl Curve {
         y0 + (bytes - x0) * (y1 - y0) / (x1 - x0)
     }
 
-    /// Seconds that the bytes themselves take.
+    /// Returns the seconds that the bytes take, without the time of the shortest message.
     fn beyond_first(&self, bytes: f64) -> f64 {
         self.seconds(bytes) - self.0[0].1
     }
 }
 
-/// What one kind of link costs when all ranks use it at once.
+/// Costs of one kind of link when all ranks use it at once.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Link {
-    /// Seconds that a collective takes to get going: ranks do not begin at one moment.
+    /// Seconds until a collective is under way: ranks do not begin at the same moment.
     pub start: f64,
-    /// Seconds from the start of the shortest message to its arrival, but for its handling at both ends: α.
+    /// Seconds from the start of the shortest message to its arrival, without its handling at both ends: α.
     pub latency: f64,
     /// Seconds of a rank's time for each message that it sends or receives: h.
     pub per_message: f64,
-    /// Every rank sends and receives so many bytes.
+    /// Time by bytes when every rank both sends and receives that many.
     pub exchange: Curve,
-    /// Half of the ranks send, the others receive.
+    /// Time by bytes when half of the ranks send and the other half receive.
     pub one_way: Curve,
 }
 
 impl Link {
-    /// A link of a latency in seconds (α) and a time for each byte (β).
+    /// Creates a link from a latency in seconds (α) and seconds per byte (β).
     pub fn new(latency: f64, per_byte: f64) -> Self {
         const FAR: f64 = 1e6;
         let curve = Curve(vec![(0.0, latency), (FAR, latency + FAR * per_byte)]);
         Link { start: 0.0, latency, per_message: 0.0, exchange: curve.clone(), one_way: curve }
     }
 
-    /// Seconds for some traffic whose elements count as so many bytes.
+    /// Returns the seconds for some traffic; `bytes` converts its elements.
     fn seconds(&self, traffic: &Traffic, crowding: f64, bytes: impl Fn(f64) -> f64) -> f64 {
         if traffic.handled == 0.0 {
             return 0.0;
@@ -88,24 +87,24 @@ impl Link {
     }
 }
 
-/// What a group measured when it formed.
+/// Measurements of a group when it formed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Network {
-    /// Between ranks that share memory.
+    /// Link between ranks that share memory.
     pub near: Link,
-    /// Between nodes.
+    /// Link between nodes.
     pub far: Link,
-    /// Ranks that sent at once over one link between nodes when `far` was measured.
+    /// Number of ranks that shared one link between nodes when `far` was measured.
     pub sharing: f64,
-    /// So many bytes are added to others, one rank for itself.
+    /// Time for one rank to add this many bytes to others.
     pub add: Curve,
-    /// Ranks for each core of a host, at least 1: where it is more, idle ranks leave their core to others.
+    /// Ranks per core of a host, at least 1. Above 1, idle ranks leave their core to others.
     pub crowding: f64,
 }
 
 impl Network {
-    /// Bytes of the longest message of a collective. All ranks must cut alike, also where some have no
-    /// neighbours to share memory with.
+    /// Returns the maximum message length of a collective, in bytes. All ranks must cut alike, including
+    /// ranks that share memory with no other.
     pub fn longest_message(&self, topology: &Topology) -> usize {
         if topology.nodes().len() == 1 {
             return LONGEST_NEAR;
@@ -117,7 +116,7 @@ impl Network {
         longer.find(|bytes| seconds(*bytes) <= LONGEST_SECONDS).unwrap_or(least)
     }
 
-    /// Seconds that `cost` takes when an element has `size` bytes.
+    /// Returns the seconds that `cost` takes when an element has `size` bytes.
     pub fn seconds(&self, cost: &Cost, size: usize) -> f64 {
         let size = size as f64;
         let moved = cost.near.exchanged + cost.near.one_way;
@@ -129,7 +128,7 @@ impl Network {
 }
 
 impl Default for Network {
-    /// Shared memory, and 10 Gbit/s between nodes: until something has been measured.
+    /// Shared memory, and 10 Gbit/s between nodes. Used until the links have been measured.
     fn default() -> Self {
         let (near, far) = (Link::new(5e-7, 5e-11), Link::new(3e-5, 8e-10));
         let add = Curve(vec![(0.0, 0.0), (1e6, 1e6 * 5e-11)]);
@@ -167,7 +166,7 @@ mod tests {
         assert_eq!(on(0.1, &one), 512);
     }
 
-    /// 2α + nβ for an exchange of n bytes in two rounds: the textbook's formula.
+    /// 2α + nβ for an exchange of n bytes in two rounds: the textbook formula.
     #[test]
     fn a_simple_link_costs_what_the_textbook_says() {
         let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };

@@ -1,5 +1,4 @@
-//! An operation says what a collective does, as far as its messages are concerned; a table says what is to be
-//! known about each.
+//! The operations: the messages that each collective needs, and a table of their properties.
 
 use std::sync::Arc;
 
@@ -8,17 +7,17 @@ use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantArray};
 use crate::rank::Rank;
 use crate::schedule::Range;
 
-/// How a buffer divides into one chunk a rank.
+/// Division of a buffer into one chunk per rank.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Chunks {
     /// Equal chunks: the length is a multiple of the number of ranks.
     Equal,
-    /// These many elements for each rank, the same list on all ranks.
+    /// Number of elements for each rank; the list is the same on all ranks.
     Varied(Arc<[usize]>),
 }
 
 impl Chunks {
-    /// The chunks of `len` elements on `world` ranks.
+    /// Returns the chunks of `len` elements on `world` ranks.
     pub fn ranges(&self, len: usize, world: usize) -> Vec<Range> {
         let mut start = 0;
         (0..world)
@@ -34,16 +33,16 @@ impl Chunks {
     }
 }
 
-/// A message between two ranks, as one of them names it.
+/// Message between two ranks, as one of them describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The other rank.
     pub peer: Rank,
-    /// Where in this rank's buffer.
+    /// Elements of this rank's buffer.
     pub range: Range,
 }
 
-/// What a collective does. Buffers are used in place, except by all-to-all.
+/// Collective operation. Buffers are used in place, except by all-to-all.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EnumDiscriminants)]
 #[strum_discriminants(
     name(OperationKind),
@@ -54,44 +53,43 @@ pub struct Message {
 pub enum Operation {
     /// Every rank ends with the sum of all contributions.
     AllReduce,
-    /// Rank r ends with the sum of everybody's chunk r, in its own chunk r; the rest is unspecified.
+    /// Rank r ends with the sum over all ranks of chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Chunks),
     /// Every rank ends with chunk r of rank r, for all r.
     AllGather(Chunks),
     /// Every rank ends with the root's buffer.
     Broadcast(Rank),
-    /// The root ends with the sum; the others' buffers are unspecified.
+    /// The root ends with the sum; the buffers of the other ranks are unspecified.
     Reduce(Rank),
-    /// The root ends with chunk r of rank r; the others hold their chunk alone, at the start of their
-    /// buffers.
+    /// The root ends with chunk r of rank r. Each other buffer holds its rank's chunk at the start.
     Gather(Rank),
-    /// Rank r ends with the root's chunk r, at the start of its buffer; the root leaves it where it is.
+    /// Rank r ends with the root's chunk r, at the start of its buffer; the root's own stays in place.
     Scatter(Rank),
-    /// Rank r gets everybody's chunk r. A buffer holds first what is received, in rank order, then what is
-    /// sent.
+    /// Rank r receives chunk r of every rank. A buffer holds first the received elements in rank order, then
+    /// those to send.
     AllToAll {
-        /// Elements sent to each rank.
+        /// Number of elements sent to each rank.
         send: Arc<[usize]>,
-        /// Elements received from each rank.
+        /// Number of elements received from each rank.
         receive: Arc<[usize]>,
     },
-    /// Messages between some ranks, sent and received at once.
+    /// Some ranks send and receive messages at the same time.
     #[strum_discriminants(strum(serialize = "send-receive"))]
     Exchange {
-        /// What this rank sends.
+        /// Messages that this rank sends.
         send: Arc<[Message]>,
-        /// What it receives; two messages from one rank are taken in the order in which it lists them.
+        /// Messages that this rank receives; those from one rank are taken in the order of this list.
         receive: Arc<[Message]>,
     },
 }
 
 impl Operation {
-    /// The operation without its arguments.
+    /// Returns the operation without its arguments.
     pub fn kind(&self) -> OperationKind {
         self.into()
     }
 
-    /// The one rank that gives or gets all, where there is one.
+    /// Returns the rank that sends or receives all data, if there is one.
     pub fn root(&self) -> Option<Rank> {
         match self {
             Operation::Broadcast(root)
@@ -102,41 +100,41 @@ impl Operation {
         }
     }
 
-    /// Whether it adds, so that the order of additions matters.
+    /// Returns true if the operation adds, so that the order of additions matters.
     pub fn adds(&self) -> bool {
         self.kind().properties().adds
     }
 }
 
-/// What is to be known about an operation, whatever its arguments.
+/// Properties of an operation that do not depend on its arguments.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Properties {
-    /// What the ranks end with, in one line.
+    /// Result on each rank, in one line.
     pub about: &'static str,
-    /// Whether contributions are added, so that the order of additions matters.
+    /// True if contributions are added, so that the order of additions matters.
     pub adds: bool,
-    /// Whether one rank gives or gets all.
+    /// True if one rank sends or receives all data.
     pub has_root: bool,
-    /// Whether a buffer is divided into one chunk for each rank.
+    /// True if a buffer is divided into one chunk per rank.
     pub in_chunks: bool,
-    /// Bytes that a rank's link carries for each byte of the buffer, as nccl-tests defines the bus bandwidth.
+    /// Bytes on a rank's link per byte of the buffer, as nccl-tests defines the bus bandwidth.
     pub bus: BusShare,
 }
 
-/// The bytes that pass a rank's link, by those of the buffer, when N ranks do an operation as well as it can
-/// be done (nccl-tests, doc/PERFORMANCE.md).
+/// Bytes that pass a rank's link per byte of the buffer when N ranks perform an operation optimally
+/// (nccl-tests, doc/PERFORMANCE.md).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum BusShare {
     /// All of them.
     Whole,
-    /// (N−1)/N: all but a rank's own.
+    /// (N−1)/N: all but the rank's own chunk.
     Others,
-    /// 2(N−1)/N: all but a rank's own, there and back.
+    /// 2(N−1)/N: all but the rank's own chunk, in two passes.
     OthersTwice,
 }
 
 impl BusShare {
-    /// Bus bandwidth by algorithm bandwidth on so many ranks.
+    /// Returns the ratio of bus bandwidth to algorithm bandwidth on `world` ranks.
     pub fn factor(self, world: usize) -> f64 {
         let others = (world as f64 - 1.0) / world as f64;
         match self {
@@ -148,15 +146,15 @@ impl BusShare {
 }
 
 impl OperationKind {
-    /// Every operation.
+    /// All operations.
     pub const ALL: &[OperationKind] = OperationKind::VARIANTS;
 
-    /// Its name on the command line: `all-reduce`.
+    /// Returns the name on the command line: `all-reduce`.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The table of operations.
+    /// Returns the operation's row in the table of operations.
     pub fn properties(self) -> Properties {
         use BusShare::{Others, OthersTwice, Whole};
         let row =
@@ -208,7 +206,7 @@ mod tests {
         assert!("all_reduce".parse::<OperationKind>().is_err());
     }
 
-    /// The table says of an operation what its arguments say.
+    /// The table agrees with [`Operation::root`].
     #[test]
     fn an_operation_has_a_root_if_the_table_says_so() {
         let (rank, none) = (Rank(1), || -> Arc<[Message]> { [].into() });

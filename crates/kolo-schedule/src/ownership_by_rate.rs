@@ -1,25 +1,25 @@
-//! How much of a sum each rank should add where their links differ, so that the slowest link is busy for as
-//! short as it can be.
+//! Computes the ranks' shares of a sum for unequal links, so that the slowest is busy as briefly as possible.
 //!
-//! In *direct* an all-reduce of n bytes on N ranks of which rank r owns the share x carries 1 + (N−2)x of n
-//! through its link, in either direction: its contribution to what others own, and the sum of what it owns
-//! to N−1 others. With equal shares that is 2(N−1)/N for everybody, and a link that is slower than the
-//! others holds up all of them. It is least, n itself, where the rank owns nothing. Links of the rates b are
-//! busy for T·n at most if each owns x = (T·b − 1)/(N−2), or nothing; T is where these shares sum up to 1.
+//! In *direct*, an all-reduce of n bytes on N ranks where rank r owns the share x carries (1 + (N−2)x)·n
+//! bytes through its link in either direction: its contribution to what others own, and the sum of what it
+//! owns to N−1 others. With equal shares that is 2(N−1)/N·n for every rank, and a slower link delays all
+//! ranks. The minimum is n, where the rank owns nothing. Links of the rates b are busy for at most T·n if
+//! each rank owns x = (T·b − 1)/(N−2), or nothing if that is negative. T is the time at which these shares
+//! sum to 1.
 
-/// The sum of what [`ownership_by_rate`] returns, up to roundings: shares are thousandths.
+/// Sum of the shares that [`ownership_by_rate`] returns, up to rounding: shares are thousandths.
 const WHOLE: f64 = 1000.0;
 
-/// How much each rank should own of a sum, in thousandths, if its link carries `rates` bytes a second in
-/// either direction: for [`Contributions::with_ownership`](crate::tree::Contributions::with_ownership).
-/// Equal numbers for two ranks, whose links carry the same however a sum is divided, and where some rate is
-/// none.
+/// Returns the share of a sum that each rank should own, in thousandths, for
+/// [`Contributions::with_ownership`](crate::tree::Contributions::with_ownership). `rates` are the bytes per
+/// second that each rank's link carries in either direction. Shares are equal for two ranks, whose links
+/// carry the same for any division, and if a rate is not a positive finite number.
 pub fn ownership_by_rate(rates: &[f64]) -> Vec<u32> {
     let world = rates.len();
     match seconds_a_byte(rates) {
         Some(time) => {
-            // Where the slowest link carries its own contribution and no more, the others have room for
-            // more than all of the sum.
+            // If the slowest link carries only its contribution, the others have room for more than the whole
+            // sum.
             let room = |rate: &f64| (time * rate - 1.0).max(0.0);
             let all: f64 = rates.iter().map(room).sum();
             rates.iter().map(|rate| (WHOLE * room(rate) / all).round() as u32).collect()
@@ -28,15 +28,15 @@ pub fn ownership_by_rate(rates: &[f64]) -> Vec<u32> {
     }
 }
 
-/// For how long links of these rates are busy with an all-reduce whose parts are owned by
-/// [`ownership_by_rate`], beside equal shares: 1 where that saves nothing.
+/// Returns the ratio of the slowest link's busy time in an all-reduce owned by [`ownership_by_rate`] to its
+/// busy time with equal shares; 1 if the ownership saves nothing.
 pub fn slowest_share(rates: &[f64]) -> f64 {
     let (Some(time), world) = (seconds_a_byte(rates), rates.len() as f64) else { return 1.0 };
     let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
     time * slowest / (2.0 * (world - 1.0) / world)
 }
 
-/// T: the least time for which all links are busy, for each byte of the sum.
+/// T: minimum time for which all links are busy, per byte of the sum.
 fn seconds_a_byte(rates: &[f64]) -> Option<f64> {
     let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
     if rates.len() < 3 || !rates.iter().all(is_rate) {
@@ -44,8 +44,8 @@ fn seconds_a_byte(rates: &[f64]) -> Option<f64> {
     }
     let mut fastest = rates.to_vec();
     fastest.sort_by(|a, b| b.total_cmp(a));
-    // If the k fastest own something: Σ(T·b − 1) = N − 2. Those who do have T·b > 1; and every link carries
-    // its own contribution, the slowest one, too.
+    // If the k fastest ranks own something, Σ(T·b − 1) = N − 2 over them, and each has T·b > 1. Every link
+    // carries its own contribution, including the slowest.
     let (mut sum, spare) = (0.0, rates.len() as f64 - 2.0);
     let mut time = f64::INFINITY;
     for (index, rate) in fastest.iter().enumerate() {
@@ -62,7 +62,7 @@ fn seconds_a_byte(rates: &[f64]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// The time of the busiest link, for each byte of the sum.
+    /// Returns the time of the busiest link per byte of the sum.
     fn busiest(rates: &[f64], ownership: &[u32]) -> f64 {
         let sum: u32 = ownership.iter().sum();
         let of = |(rate, own): (&f64, &u32)| {
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!((slowest_share(&[3.0; 4]), slowest_share(&[1.0, 9.0])), (1.0, 1.0));
     }
 
-    /// No other division of a hundred between three ranks is better.
+    /// No other division between three ranks, in hundredths, is better.
     #[test]
     fn it_is_the_best_division() {
         for rates in [[1.0, 2.0, 4.0], [1.0, 10.0, 10.0], [9.0, 10.0, 1.0], [5.0, 4.0, 3.0]] {

@@ -1,4 +1,4 @@
-//! A problem is what an algorithm is asked: an operation, on these ranks, on so many elements.
+//! A problem is the input of an algorithm: an operation, the ranks, and the number of elements.
 
 use crate::operation::Operation;
 use crate::rank::Rank;
@@ -6,34 +6,34 @@ use crate::schedule::{Range, Source, Step};
 use crate::topology::Topology;
 use crate::tree::Contributions;
 
-/// What an algorithm needs to know to build one rank's schedule.
+/// Input from which an algorithm builds one rank's schedule.
 #[derive(Clone, Debug)]
 pub struct Problem<'a> {
-    /// What is to be done.
+    /// Operation to perform.
     pub operation: &'a Operation,
-    /// The rank whose schedule is wanted.
+    /// Rank whose schedule is built.
     pub rank: Rank,
-    /// Elements in one part; for all operations but reductions, of this rank's whole buffer.
+    /// Number of elements in one part; for operations that do not reduce, in this rank's whole buffer.
     pub len: usize,
-    /// The parts that each rank contributes to a reduction.
+    /// Parts that each rank contributes to a reduction.
     pub contributions: &'a Contributions,
-    /// The ranks that share memory.
+    /// Node of every rank; the ranks of a node share memory.
     pub topology: &'a Topology,
-    /// Largest message, in elements ([`Network::longest_message`](crate::Network::longest_message)).
+    /// Maximum message length, in elements ([`Network::longest_message`](crate::Network::longest_message)).
     pub segment: usize,
 }
 
 impl Problem<'_> {
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn world(&self) -> usize {
         self.contributions.world()
     }
 
-    /// The same problem as another rank sees it. None if this rank cannot know: in an all-to-all and in an
-    /// exchange each rank names its own messages only.
+    /// Returns the same problem from the view of another rank. Returns `None` if this rank cannot know it:
+    /// in an all-to-all or an exchange each rank knows only its own messages.
     pub fn seen_by(&self, rank: Rank) -> Option<Self> {
         let len = match self.operation {
-            // The root's buffer has a chunk for each rank, the others' are one chunk.
+            // The root's buffer has one chunk per rank; each other rank's buffer is one chunk.
             Operation::Gather(root) | Operation::Scatter(root) => {
                 let each = if self.rank == *root { self.len / self.world() } else { self.len };
                 if rank == *root { each * self.world() } else { each }
@@ -44,14 +44,14 @@ impl Problem<'_> {
         Some(Problem { rank, len, ..self.clone() })
     }
 
-    /// Refuses unless each rank contributes one subtree and all are of one size: then pairwise additions of
-    /// neighbours are those of the tree, at any number of ranks.
+    /// Returns an error unless each rank contributes one subtree and all subtrees have the same size.
+    /// Pairwise additions of neighbors are then those of the tree, for any number of ranks.
     pub(crate) fn one_subtree_each(&self) -> Result<(), &'static str> {
         let size = self.contributions.one_subtree_each();
         size.map(|_| ()).ok_or("it needs an equal, power-of-two number of shards on every rank")
     }
 
-    /// Refuses unless each rank contributes something.
+    /// Returns an error unless each rank contributes at least one part.
     pub(crate) fn every_rank_contributes(&self) -> Result<(), &'static str> {
         match (0..self.world()).any(|rank| self.contributions.of(Rank(rank)).is_empty()) {
             true => Err("it needs at least one shard on every rank"),
@@ -59,8 +59,7 @@ impl Problem<'_> {
         }
     }
 
-    /// The step that adds a rank's own parts into part 0, for algorithms in which a rank's contribution
-    /// travels as one value.
+    /// Returns the step that adds a rank's parts into part 0, for algorithms that send them as one value.
     pub(crate) fn fold_own(&self) -> Option<Step> {
         let nodes = self.contributions.of(self.rank);
         (nodes.len() > 1).then(|| Step::Reduce {

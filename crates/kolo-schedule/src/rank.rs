@@ -1,8 +1,8 @@
-//! A rank is a worker's number in its group.
+//! Ranks: the numbers of the workers in a group.
 
 use serde::{Deserialize, Serialize};
 
-/// A worker's number in its group, `0 ≤ rank < world size`.
+/// Number of a worker in its group, `0 ≤ rank < world size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub usize);
 

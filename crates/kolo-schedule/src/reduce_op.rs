@@ -1,9 +1,9 @@
-//! A reduction combines contributions in one of these ways.
+//! Reduction operators.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr};
 
-/// How contributions are combined.
+/// Operator that combines contributions.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr,
 )]
@@ -14,19 +14,19 @@ pub enum Op {
     Sum,
     /// The sum divided by the number of ranks; integers round toward zero.
     Average,
-    /// The largest; a NaN anywhere gives NaN.
+    /// The maximum; any NaN gives NaN.
     Max,
-    /// The smallest; a NaN anywhere gives NaN.
+    /// The minimum; any NaN gives NaN.
     Min,
     /// The product; integers wrap around.
     Product,
 }
 
 impl Op {
-    /// Every operation, in the order of its code in headers.
+    /// All operators, in the order of their codes in headers.
     pub const ALL: [Op; 5] = [Op::Sum, Op::Average, Op::Max, Op::Min, Op::Product];
 
-    /// Its name on the command line and in errors: `sum`.
+    /// Returns the name on the command line and in errors: `sum`.
     pub fn name(self) -> &'static str {
         self.into()
     }

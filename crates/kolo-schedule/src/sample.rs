@@ -1,30 +1,28 @@
-//! The cost of a large world is counted on the schedules of some of its ranks.
+//! Selects the ranks on whose schedules the cost of a large world is counted.
 
 use crate::algorithm::Algorithm;
 use crate::messages::{Known, Messages};
 use crate::problem::Problem;
 use crate::rank::Rank;
 
-/// All ranks are looked at if they have no more steps than this between them,
+/// Maximum number of steps of all schedules together at which every rank is sampled.
 const STEPS: usize = 8192;
-/// or no more than this on average, whatever the number of ranks: in trees most ranks have little to do, and
-/// nobody does what another one does.
+/// The same limit per rank, if that is larger: in trees most ranks do little, and no two do the same.
 const STEPS_OF_RANK: usize = 10;
-/// Otherwise whole nodes are looked at until there are so many ranks.
+/// Number of ranks at which the sampling of whole nodes stops.
 const SAMPLE: usize = 4;
-/// Of a larger node, so many ranks are looked at.
+/// Number of ranks sampled from a larger node.
 const SAMPLE_OF_NODE: usize = 8;
 
-/// Ranks, and for each of them the number of ranks for which it stands.
+/// Ranks, each with the number of ranks that it represents.
 ///
-/// Where a rank has a message for each other rank there are as many steps as pairs of ranks: to build all
-/// schedules would take longer than the collective. In such algorithms, and in those whose rounds double,
-/// every rank does the same, but perhaps for the root.
+/// Where every rank has a message for each other rank, the number of steps grows with the square of the
+/// world size: building all schedules would take longer than the collective. In such algorithms, and in
+/// those whose rounds double, every rank does the same, except perhaps the root.
 pub(crate) struct Sample(Vec<(Rank, f64)>);
 
 impl Sample {
-    /// The ranks that are looked at, and their messages if none is cut into segments; the same whichever rank
-    /// asks.
+    /// Returns the sampled ranks and their messages without segmentation; the same on all ranks.
     ///
     /// # Errors
     ///
@@ -43,12 +41,12 @@ impl Sample {
         Ok((sample, messages))
     }
 
-    /// All ranks.
+    /// Returns all ranks.
     pub(crate) fn all(problem: &Problem<'_>) -> Self {
         Sample((0..problem.world()).map(|rank| (Rank(rank), 1.0)).collect())
     }
 
-    /// The node of the root, which is the problem's rank, and whole nodes from the first one on.
+    /// Returns the node of the root, which is the problem's rank, and further whole nodes in their order.
     pub(crate) fn some(problem: &Problem<'_>) -> Self {
         let (nodes, root) = (problem.topology.nodes(), problem.rank);
         let of_root = problem.topology.node_of(root);
@@ -66,7 +64,7 @@ impl Sample {
         Sample(ranks)
     }
 
-    /// The messages of these ranks when nothing longer than `segment` elements is sent at once.
+    /// Returns the messages of these ranks if none is longer than `segment` elements.
     pub(crate) fn messages(
         &self,
         algorithm: &Algorithm,
@@ -78,7 +76,7 @@ impl Sample {
     }
 }
 
-/// The schedules of some ranks, unless they have more steps than `most`.
+/// Builds the schedules of some ranks; returns `None` if they have more than `most` steps.
 fn build(
     ranks: &[(Rank, f64)],
     algorithm: &Algorithm,
@@ -99,8 +97,8 @@ fn build(
     Ok(Some(known))
 }
 
-/// The first and the last rank, which may be the only ones that talk to other nodes, and some between them,
-/// which stand for those left out.
+/// Returns the first and the last rank, which may be the only ones that communicate with other nodes, and
+/// some ranks between them, which represent those left out.
 pub(crate) fn some_of_node(node: &[Rank]) -> Vec<(Rank, f64)> {
     if node.len() <= SAMPLE_OF_NODE {
         return node.iter().map(|&rank| (rank, 1.0)).collect();

@@ -1,12 +1,12 @@
-//! A schedule says as data what one rank does in a collective, step by step.
+//! A schedule describes as data what one rank does in a collective, step by step.
 //!
-//! Words: a *range* is a run of elements of the buffer; a *segment* is the part of a range that travels in
+//! Terms: a *range* is a run of elements of the buffer; a *segment* is the part of a range that travels in
 //! one message; a *part* is one of the copies of the buffer that a rank contributes (see [`crate::tree`]).
 //!
-//! A message refers to the sender's memory: a shared-memory peer reads it where it lies, at any time until it
-//! has taken it. Every schedule must therefore leave a range alone from the moment it is sent until the data
-//! flow itself proves that it was taken; the proof checks that, too. A short message may be sent as a copy
-//! instead.
+//! A message refers to the sender's memory: a peer in shared memory reads it in place, at any time until it
+//! has taken the message. A schedule must therefore not write to a range between sending it and the point
+//! where the data flow implies that the peer has taken it; the proof checks this. A short message may be
+//! sent as a copy instead.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Range {
         self.start + self.len
     }
 
-    /// Segment number `index` when cut every `size` elements; empty past the end.
+    /// Returns segment number `index` of the range, cut every `size` elements; empty past the end.
     pub(crate) fn segment(self, index: usize, size: usize) -> Range {
         let start = self.start + (index * size).min(self.len);
         Range::between(start, self.end().min(start + size))
@@ -42,61 +42,61 @@ impl Range {
     }
 }
 
-/// One contribution to a [`Step::Reduce`].
+/// Contribution to a [`Step::Reduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This rank's own elements, that far behind the range that is written.
+    /// This rank's own elements, at this offset behind the range that is written.
     Own(usize),
-    /// The next message from that rank.
+    /// The next message from this rank.
     From(Rank),
 }
 
-/// One step of a schedule.
+/// Step of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Offer a range to a peer. Does not wait.
+    /// Offers a range to a peer. Does not wait.
     Send {
         /// The peer.
         to: Rank,
-        /// Which elements.
+        /// Elements to send.
         range: Range,
-        /// Whether a copy is sent, so that the range is free again at once.
+        /// True if a copy is sent; the range may then be overwritten at once.
         copied: bool,
     },
-    /// Write the sum of the sources, added by `program`, into a range.
+    /// Writes the sum of the sources, added by `program`, into a range.
     Reduce {
-        /// Where.
+        /// Destination.
         range: Range,
-        /// What is added.
+        /// Values to add.
         sources: Arc<[Source]>,
-        /// In which order.
+        /// Order of the additions.
         program: Arc<[Fold]>,
-        /// Whether this is the whole sum, so that an average is divided now.
+        /// True if this is the whole sum; an average is divided at this step.
         complete: bool,
     },
-    /// Overwrite a range with the next message from a peer.
+    /// Overwrites a range with the next message from a peer.
     Receive {
         /// The peer.
         from: Rank,
-        /// Where.
+        /// Destination.
         range: Range,
     },
-    /// Overwrite a range with own elements elsewhere in the buffer.
+    /// Overwrites a range with this rank's own elements from elsewhere in the buffer.
     Copy {
-        /// First element of those copied.
+        /// First element to copy.
         from: usize,
-        /// Where.
+        /// Destination.
         range: Range,
     },
 }
 
-/// What one rank does in one collective.
+/// Steps of one rank in one collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Its steps, done in this order.
+    /// Steps, executed in this order.
     pub steps: Vec<Step>,
 }
 
-/// How many untaken messages a transport holds between two ranks before a `Send` waits. No schedule may
-/// depend on more.
+/// Number of untaken messages that a transport holds between two ranks before a `Send` waits. No schedule
+/// may depend on more.
 pub const MAX_UNTAKEN: usize = 32;

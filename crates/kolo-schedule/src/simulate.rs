@@ -1,12 +1,11 @@
-//! The simulation of a collective tells when each rank is done, if messages and additions take so and so
-//! long.
+//! Simulates a collective: computes when each rank is done, from the times of messages and additions.
 //!
-//! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005: a message of n elements
-//! takes α + n·β, adding n elements to others takes n·γ. A rank sends one message at a time and receives one
-//! at a time, both at once; between nodes the same holds for a node, whose ranks share its link. Sending does
-//! not keep a rank from its next step: messages wait at the link, and where the receiver of the first one is
-//! busy another one overtakes, as connections to several peers do not wait for one another. Messages between
-//! two ranks stay in order.
+//! The model is that of Hockney 1994 with the γ of Thakur, Rabenseifner & Gropp 2005. A message of n
+//! elements takes α + n·β; adding n elements to others takes n·γ. A rank sends one message and receives one
+//! message at a time, both at once. Between nodes the same holds for a node, whose ranks share its link.
+//! Sending does not delay a rank's next step: messages wait at the link. Where the receiver of the first
+//! message is busy, another message overtakes it, because connections to several peers do not wait for one
+//! another. Messages between two ranks stay in order.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,108 +15,107 @@ use crate::rank::Rank;
 use crate::schedule::Schedule;
 use crate::topology::Topology;
 
-/// What messages over one kind of link take.
+/// Times of messages over one kind of link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinkTimes {
-    /// α: seconds that a message takes whatever its length.
+    /// α: seconds per message, independent of its length.
     pub latency: f64,
-    /// β: seconds that an element takes, in one direction.
+    /// β: seconds per element, in one direction.
     pub per_element: f64,
 }
 
-/// What everything takes that a schedule does.
+/// Times of all actions in a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     /// Messages between ranks that share memory.
     pub near: LinkTimes,
     /// Messages between nodes.
     pub far: LinkTimes,
-    /// γ: seconds that it takes to add an element to another.
+    /// γ: seconds to add one element to another.
     pub add_per_element: f64,
 }
 
-/// Seconds until the last rank is done, all ranks starting at 0. `schedules` has one entry for each rank.
+/// Returns the seconds until the last rank is done if all start at 0. `schedules` has one entry per rank.
 ///
 /// # Panics
 ///
-/// If a schedule waits for a message that no other one sends; every schedule that an
-/// [`Algorithm`](crate::Algorithm) builds is proved not to.
+/// If a schedule waits for a message that no other schedule sends. The schedules of an
+/// [`Algorithm`](crate::Algorithm) are proved not to.
 pub fn simulate(schedules: &[Schedule], topology: &Topology, times: &Times) -> f64 {
     let known = |(rank, schedule): (usize, &Schedule)| (Rank(rank), 1.0, schedule.clone());
     let known: Vec<Known> = schedules.iter().enumerate().map(known).collect();
     Simulation::run(&Messages::of(&known, topology), topology, times, |message| message.len).end
 }
 
-/// A point of a link at which messages leave or arrive one after another: a rank's within its node, a node's
-/// towards others.
+/// End of a link, where messages pass one after another: a rank's within its node, a node's to other nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Port {
-    /// When its last message has left, and when its last one has arrived.
+    /// End of the last transmission and of the last reception.
     sending_until: f64,
     receiving_until: f64,
-    /// How long it sends, receives, and does both at once.
+    /// Time spent sending, receiving, and doing both at once.
     sending: f64,
     receiving: f64,
     both: f64,
 }
 
-/// How the ports of one kind are used.
+/// Use of the ports of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
-    /// How long the one sends and receives at once that does so longest.
+    /// Longest time for which a port both sends and receives.
     pub(crate) both: f64,
-    /// How long a port sends or receives, but not both, on average.
+    /// Average time for which a port sends or receives, but not both.
     pub(crate) one_way: f64,
 }
 
-/// One run of the simulation.
+/// State of one run of the simulation.
 pub(crate) struct Simulation<'a> {
     messages: &'a Messages,
     topology: &'a Topology,
     times: Times,
-    /// The elements of a message that take time.
+    /// Returns the elements of a message that take time.
     counted: fn(&Sent) -> usize,
-    /// One for each participant, then one for each node.
+    /// One port per participant, then one per node.
     ports: Vec<Port>,
     clocks: Vec<Clock>,
-    /// When each message arrives; NaN before it is sent.
+    /// Arrival time of each message; NaN before it is sent.
     arrivals: Vec<f64>,
-    /// Who can go on, the earliest first.
+    /// Participants and ports that can proceed, the earliest first.
     ready: BinaryHeap<Reverse<(Moment, Turn)>>,
-    /// Whether all schedules are known. Where some are not, when others' messages arrive is told from this
-    /// rank's own last one, and messages leave in the order of its steps.
+    /// True if all schedules are known. Otherwise, messages from unknown ranks arrive with this rank's own
+    /// last message, and messages leave in the order of its steps.
     is_whole: bool,
-    /// At each port the messages that wait to leave, with the participants that offer them.
+    /// Messages that wait to leave each port, with the participants that offer them.
     waiting: Vec<VecDeque<(usize, usize)>>,
-    /// When each port looks at them again; infinite where nothing waits.
+    /// Next time at which each port checks its waiting messages; infinite if nothing waits.
     next_look: Vec<f64>,
-    /// When the last participant is done.
+    /// Time at which the last participant is done.
     pub(crate) end: f64,
 }
 
-/// Who can go on at some time.
+/// A participant or port that can proceed at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// A participant does its next action.
+    /// The participant performs its next action.
     Participant(usize),
-    /// A port lets the next message out.
+    /// The port sends its next message.
     Port(usize),
 }
 
-/// Where a participant is.
+/// Progress of a participant.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
     now: f64,
-    /// Actions done, and of the next one the messages taken.
+    /// Number of completed actions, and of messages taken in the next one.
     done: usize,
     taken: usize,
-    /// When the last message sent arrives.
+    /// Arrival time of the last message sent.
     last_arrival: f64,
-    /// The message without which it cannot go on.
+    /// Message that the participant waits for.
     awaits: Option<usize>,
 }
 
-/// A time that can be put in order.
+/// Time with a total order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Moment(f64);
 
@@ -136,7 +134,7 @@ impl Ord for Moment {
 }
 
 impl<'a> Simulation<'a> {
-    /// Runs until nobody can go on.
+    /// Runs until nothing can proceed.
     pub(crate) fn run(
         messages: &'a Messages,
         topology: &'a Topology,
@@ -159,7 +157,7 @@ impl<'a> Simulation<'a> {
             next_look: vec![f64::INFINITY; ports],
             end: 0.0,
         };
-        // Of all that can go on, the one that does so first: links are taken in the order of time.
+        // The earliest turn goes first, so that links are used in the order of time.
         while let Some(Reverse((Moment(time), turn))) = run.ready.pop() {
             match turn {
                 Turn::Participant(participant) => run.advance(participant, time),
@@ -173,7 +171,7 @@ impl<'a> Simulation<'a> {
         run
     }
 
-    /// How the ranks' own ports are used, or those of the nodes.
+    /// Returns the use of the nodes' ports if `far`, otherwise of the ranks' own ports.
     pub(crate) fn usage(&self, far: bool) -> Usage {
         let (ranks, nodes) = self.ports.split_at(self.clocks.len());
         let ports = if far { nodes } else { ranks };
@@ -182,7 +180,7 @@ impl<'a> Simulation<'a> {
         Usage { both, one_way: one_way / ports.len().max(1) as f64 }
     }
 
-    /// Does what a participant can do at this time.
+    /// Performs a participant's next action, if possible at this time.
     fn advance(&mut self, participant: usize, time: f64) {
         let done = self.clocks[participant].done;
         let Some(action) = self.messages.participants[participant].actions.get(done) else { return };
@@ -215,7 +213,7 @@ impl<'a> Simulation<'a> {
         self.ready.push(Reverse((Moment(next), Turn::Participant(participant))));
     }
 
-    /// Has a port look at what waits there, at this time or before.
+    /// Schedules a check of a port's waiting messages at this time, unless an earlier check is scheduled.
     fn look(&mut self, port: usize, time: f64) {
         if time < self.next_look[port] {
             self.next_look[port] = time;
@@ -223,7 +221,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// A port sends the first message whose receiver is free, if it is free itself.
+    /// Sends the first waiting message whose receiver is free, if the port is free itself.
     fn let_out(&mut self, port: usize, time: f64) {
         if time < self.next_look[port] {
             return;
@@ -247,7 +245,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Whether a message keeps a link busy.
+    /// Returns true if a message occupies a link.
     fn takes_time(&self, number: usize) -> bool {
         let message = &self.messages.sent[number];
         self.link(message).per_element > 0.0 && (self.counted)(message) > 0
@@ -257,13 +255,13 @@ impl<'a> Simulation<'a> {
         if message.far { self.times.far } else { self.times.near }
     }
 
-    /// The port that a participant's messages to and from a kind of link pass.
+    /// Returns the port that a participant's messages over a kind of link pass.
     fn port(&self, participant: usize, far: bool) -> usize {
         let node = self.topology.node_of(self.messages.participants[participant].rank);
         if far { self.clocks.len() + node } else { participant }
     }
 
-    /// When a message can leave: as soon as both ends are free, or at once if it keeps no link busy.
+    /// Returns when a message can leave: once both ends are free, or at once if it occupies no link.
     fn begin(&self, participant: usize, number: usize) -> f64 {
         if !self.takes_time(number) {
             return self.clocks[participant].now;
@@ -286,7 +284,7 @@ impl<'a> Simulation<'a> {
         let received = message.receiver.map_or(left, |receiver| begin + takes(receiver));
         let (out, into) =
             (self.port(participant, message.far), message.receiver.map(|at| self.port(at, message.far)));
-        // The links are busy while the elements pass; the latency is spent between them.
+        // The elements occupy the links only while they pass; the latency comes after.
         self.ports[out].occupy_out(begin, left);
         if let Some(into) = into {
             self.ports[into].occupy_in(begin, received);
@@ -302,7 +300,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// Waits for messages; false if one of them is not under way yet.
+    /// Waits for messages; returns false if one of them has not been sent yet.
     fn take(&mut self, participant: usize, numbers: &[usize]) -> bool {
         while let Some(&number) = numbers.get(self.clocks[participant].taken) {
             let message = &self.messages.sent[number];
@@ -321,10 +319,10 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// When a message arrives whose sender's schedule is not known: that rank is taken to be as far as the
-    /// receiver, so its message arrives with the receiver's own last one, as in all algorithms in which every
-    /// rank does the same. It cannot arrive before the receiver's link has carried all that came from
-    /// outside.
+    /// Returns the arrival time of a message whose sender's schedule is not known. That sender is assumed
+    /// to progress like the receiver, so its message arrives with the receiver's own last one, as in all
+    /// algorithms in which every rank does the same. It cannot arrive before the receiver's link has
+    /// carried everything from outside.
     fn arrival_from_outside(&mut self, participant: usize, message: &Sent) -> f64 {
         let link = self.link(message);
         let stands_for = if message.far { self.messages.participants[participant].stands_for } else { 1.0 };

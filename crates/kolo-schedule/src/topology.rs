@@ -1,8 +1,8 @@
-//! The topology says which ranks can see each other's memory.
+//! The topology describes which ranks share memory.
 
 use crate::rank::Rank;
 
-/// The node of every rank; ranks of one node share memory.
+/// Assignment of ranks to nodes; ranks of one node share memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Topology {
     nodes: Vec<Vec<Rank>>,
@@ -10,7 +10,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// From a name for each rank's node; nodes are numbered in the order of their first ranks.
+    /// Groups ranks by the name of each rank's node. Nodes are numbered in the order of their first ranks.
     pub fn of_names<N: PartialEq>(names: &[N]) -> Self {
         let mut first: Vec<&N> = Vec::new();
         let number = |name| {
@@ -25,37 +25,37 @@ impl Topology {
         Topology { nodes: (0..count).map(of_node).collect(), node_of }
     }
 
-    /// All ranks on one node.
+    /// Puts all ranks on one node.
     pub fn single(world: usize) -> Self {
         Self::of_names(&vec![(); world])
     }
 
-    /// Every rank on a node of its own.
+    /// Puts every rank on its own node.
     pub fn separate(world: usize) -> Self {
         Self::of_names(&(0..world).collect::<Vec<_>>())
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn world(&self) -> usize {
         self.node_of.len()
     }
 
-    /// The ranks of each node, ascending.
+    /// Returns the ranks of each node, ascending.
     pub fn nodes(&self) -> &[Vec<Rank>] {
         &self.nodes
     }
 
-    /// The number of a rank's node.
+    /// Returns the number of a rank's node.
     pub fn node_of(&self, rank: Rank) -> usize {
         self.node_of[rank.0]
     }
 
-    /// Whether two ranks share memory.
+    /// Returns true if two ranks share memory.
     pub fn together(&self, a: Rank, b: Rank) -> bool {
         self.node_of(a) == self.node_of(b)
     }
 
-    /// The size of all nodes, if they have one size and consist of consecutive ranks.
+    /// Returns the node size if all nodes have the same size and consist of consecutive ranks.
     pub fn regular(&self) -> Option<usize> {
         let size = self.nodes.first()?.len();
         let consecutive = (0..self.world()).all(|rank| self.node_of[rank] == rank / size);

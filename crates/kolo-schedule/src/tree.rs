@@ -1,15 +1,16 @@
-//! Sums are added in the order of one balanced binary tree over the shards of a batch, whoever holds them.
+//! Sums are added in the order of one balanced binary tree over the shards of a batch, on any number of
+//! ranks.
 //!
-//! Floating-point addition is not associative, so a sum is only defined together with its order. Kolo's
+//! Floating-point addition is not associative, so a sum is defined only together with its order. Kolo's
 //! order is a property of the job (its number of shards), not of the cluster: shards `2k` and `2k+1` are
-//! added first, then pairs of pairs, as a binary counter would. A rank may hold any run of consecutive
-//! shards; it adds what it can (whole subtrees) and contributes one [`Node`] for each of them.
+//! added first, then pairs of pairs, as in a binary counter. A rank may hold any run of consecutive shards;
+//! it adds the whole subtrees in that run and contributes one [`Node`] for each.
 
 use std::ops::Range;
 
 use crate::rank::Rank;
 
-/// The sum of a run of shards that is one node of the tree: `count` is a power of two that divides `first`.
+/// Sum of a run of shards that is one node of the tree: `count` is a power of two that divides `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// First shard.
@@ -19,12 +20,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// The leaf of one shard.
+    /// Returns the leaf of one shard.
     pub fn leaf(shard: usize) -> Self {
         Node { first: shard, count: 1 }
     }
 
-    /// The parent, if `self` and `right` are its two children.
+    /// Returns the parent if `self` and `right` are its two children.
     pub fn join(self, right: Node) -> Option<Node> {
         let siblings = self.count == right.count
             && self.first + self.count == right.first
@@ -33,7 +34,7 @@ impl Node {
     }
 }
 
-/// The fewest nodes that cover a run of shards.
+/// Returns the smallest set of nodes that covers a run of shards.
 pub fn cover(shards: Range<usize>) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::new();
     for shard in shards {
@@ -47,24 +48,24 @@ pub fn cover(shards: Range<usize>) -> Vec<Node> {
     nodes
 }
 
-/// The shards of one rank when `shards` are divided among `world` ranks: consecutive runs, in rank order,
-/// whose sizes differ by at most one.
+/// Returns the shards of one rank when `shards` are divided among `world` ranks: consecutive runs, in rank
+/// order, whose sizes differ by at most one.
 pub fn share(shards: usize, world: usize, rank: Rank) -> Range<usize> {
     rank.0 * shards / world..(rank.0 + 1) * shards / world
 }
 
-/// One instruction of a stack machine that adds in tree order.
+/// Instruction of a stack machine that adds in tree order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
-    /// Push contribution number `n`.
+    /// Pushes contribution number `n`.
     Push(usize),
-    /// Replace the two topmost values by their sum.
+    /// Replaces the two topmost values with their sum.
     Add,
 }
 
-/// The program that adds `nodes` (ascending, without gaps) in tree order.
+/// Returns the program that adds `nodes` (ascending, without gaps) in tree order.
 ///
-/// What is left at the end (the number of shards is no power of two) is added from the right.
+/// If the number of shards is not a power of two, the remaining subtrees are added from the right.
 pub fn fold(nodes: &[Node]) -> Vec<Fold> {
     let mut program = Vec::with_capacity(2 * nodes.len());
     let mut stack: Vec<Node> = Vec::new();
@@ -82,28 +83,27 @@ pub fn fold(nodes: &[Node]) -> Vec<Fold> {
     program
 }
 
-/// Who contributes which nodes: the nodes of every rank, in rank order.
+/// Nodes that each rank contributes, in rank order.
 ///
-/// A rank's buffer holds its nodes one after another as *parts* of equal length; part 0 takes the result.
+/// A rank's buffer holds its nodes in order as *parts* of equal length; part 0 receives the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contributions {
     nodes: Vec<Vec<Node>>,
-    /// The size of the one subtree that every rank contributes, if all contribute one and of one size.
+    /// Size of each rank's subtree, if every rank contributes one and all have the same size.
     subtree: Option<usize>,
-    /// Which ranks are servers; empty if none is.
+    /// True for each rank that is a server; empty if none is.
     servers: Vec<bool>,
-    /// How much of a sum each rank adds, beside the others; empty if all add equally much.
+    /// Relative share of a sum that each rank adds; empty if all shares are equal.
     ownership: Vec<u32>,
 }
 
 impl Contributions {
-    /// The contributions when `shards` are divided among `world` ranks by [`share`].
+    /// Divides `shards` among `world` ranks by [`share`].
     pub fn shared(shards: usize, world: usize) -> Self {
         Self::of_nodes((0..world).map(|rank| cover(share(shards, world, Rank(rank)))).collect())
     }
 
-    /// The contributions when each rank has so many shards: consecutive runs, in rank order. A rank may have
-    /// none.
+    /// Gives each rank this number of shards: consecutive runs, in rank order. A rank may have none.
     pub fn of_shares(shares: &[usize]) -> Self {
         let mut first = 0;
         let run = |&count: &usize| {
@@ -120,14 +120,14 @@ impl Contributions {
         Contributions { nodes, subtree, servers: Vec::new(), ownership: Vec::new() }
     }
 
-    /// One contribution for each rank, as in a plain all-reduce.
+    /// Gives each rank one contribution, as in a plain all-reduce.
     pub fn one_each(world: usize) -> Self {
         Self::shared(world, world)
     }
 
-    /// The same contributions where these ranks are *servers*, one flag a rank: they contribute nothing, own
-    /// parts of the sum while it is made, and what they end with is unspecified, because they need none of
-    /// it. A rank that has shards is no server.
+    /// Marks ranks as *servers*, one flag per rank. A server contributes nothing and owns parts of the sum
+    /// while it is computed. Its buffer is unspecified afterward, because a server needs no sum. Ranks with
+    /// shards are no servers.
     pub fn with_servers(mut self, servers: &[bool]) -> Self {
         let is_server = |(nodes, server): (&Vec<Node>, &bool)| *server && nodes.is_empty();
         self.servers = self.nodes.iter().zip(servers).map(is_server).collect();
@@ -137,11 +137,11 @@ impl Contributions {
         self
     }
 
-    /// The same contributions where each rank adds so much of a sum beside the others, a number for each, as
-    /// [`ownership_by_rate`](crate::ownership_by_rate) says it: for ranks whose links differ. Only *direct*
-    /// heeds it, and only where there are no servers. It decides who adds what, not in which order, and so
-    /// not the bits. All ranks must say the same. Numbers that are all equal, or not one for each rank, say
-    /// nothing.
+    /// Sets the relative share of a sum that each rank adds, as
+    /// [`ownership_by_rate`](crate::ownership_by_rate) returns it, for ranks whose links differ. Only
+    /// *direct* uses it, and only without servers. It decides which rank adds which elements, not the order
+    /// of additions, so it does not change the bits. All ranks must pass the same numbers. Numbers that are
+    /// all equal, or a list that does not have one number per rank, have no effect.
     pub fn with_ownership(mut self, ownership: &[u32]) -> Self {
         let is_uneven = ownership.windows(2).any(|pair| pair[0] != pair[1]);
         let says = is_uneven && ownership.len() == self.world() && !self.has_servers();
@@ -149,58 +149,58 @@ impl Contributions {
         self
     }
 
-    /// How much of a sum each rank adds beside the others, where that is not the same for all.
+    /// Returns the relative share of a sum that each rank adds, if the shares differ.
     pub fn ownership(&self) -> Option<&[u32]> {
         Some(&self.ownership[..]).filter(|ownership| !ownership.is_empty())
     }
 
-    /// Whether some rank is a server.
+    /// Returns true if some rank is a server.
     pub fn has_servers(&self) -> bool {
         self.servers.contains(&true)
     }
 
-    /// Whether a rank is a server.
+    /// Returns true if a rank is a server.
     pub fn is_server(&self, rank: Rank) -> bool {
         self.servers.get(rank.0) == Some(&true)
     }
 
-    /// The ranks that are no servers.
+    /// Returns the ranks that are not servers.
     pub fn workers(&self) -> impl Iterator<Item = Rank> {
         (0..self.world()).map(Rank).filter(|rank| !self.is_server(*rank))
     }
 
-    /// The contributions of those ranks, in their order.
+    /// Returns the contributions of the workers, in their order.
     pub(crate) fn of_workers(&self) -> Self {
         Self::of_nodes(self.workers().map(|worker| self.nodes[worker.0].clone()).collect())
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn world(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The nodes of one rank. Empty for a rank without shards.
+    /// Returns the nodes of one rank; empty for a rank without shards.
     pub fn of(&self, rank: Rank) -> &[Node] {
         &self.nodes[rank.0]
     }
 
-    /// The number of shards of every rank, if each contributes one subtree and all are of one size.
+    /// Returns the number of shards per rank if each contributes one subtree and all have the same size.
     pub fn one_subtree_each(&self) -> Option<usize> {
         self.subtree
     }
 
-    /// Number of parts in one rank's buffer: at least one, for the result.
+    /// Returns the number of parts in one rank's buffer: at least one, for the result.
     pub fn parts(&self, rank: Rank) -> usize {
         self.nodes[rank.0].len().max(1)
     }
 
-    /// All contributions in tree order, as (rank, part).
+    /// Returns all contributions in tree order, as (rank, part).
     pub fn sources(&self) -> Vec<(Rank, usize)> {
         let of = |(rank, nodes): (usize, &Vec<Node>)| (0..nodes.len()).map(move |part| (Rank(rank), part));
         self.nodes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// The program that adds all contributions in tree order.
+    /// Returns the program that adds all contributions in tree order.
     pub fn program(&self) -> Vec<Fold> {
         fold(&self.nodes.concat())
     }
@@ -210,7 +210,7 @@ impl Contributions {
 mod tests {
     use super::*;
 
-    /// Runs a program on strings, so that the result shows its own parentheses.
+    /// Runs a program on strings, so that the result shows its parentheses.
     fn show(program: &[Fold], leaves: &[String]) -> String {
         let mut stack: Vec<String> = Vec::new();
         for step in program {
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(tree(7), "(((0+1)+(2+3))+((4+5)+6))");
     }
 
-    /// Each rank adds its own nodes, then the nodes are added across ranks: always the same tree.
+    /// Each rank adds its own nodes, then the nodes are added across ranks. The tree is always the same.
     #[test]
     fn any_number_of_ranks_adds_in_the_same_order() {
         for shards in 1..=24 {
@@ -266,7 +266,7 @@ mod tests {
     fn any_shares_add_in_the_same_order() {
         let equal: Vec<usize> = (0..5).map(|rank| share(13, 5, Rank(rank)).len()).collect();
         assert_eq!(Contributions::of_shares(&equal), Contributions::shared(13, 5));
-        // Every way in which three ranks can divide up to 11 shards.
+        // All divisions of up to 11 shards among three ranks.
         for shards in 1..=11 {
             for first in 0..=shards {
                 for second in 0..=shards - first {

@@ -1,5 +1,5 @@
-//! Among workers: how an algorithm that knows nothing of servers does a sum where there are some. The workers
-//! do it as if there were no others, and servers do nothing.
+//! Runs a reduction among the workers, for algorithms that do not support servers. The workers proceed as
+//! if they were alone, and servers do nothing.
 
 use crate::algorithm::Build;
 use crate::problem::Problem;
@@ -7,7 +7,7 @@ use crate::rank::Rank;
 use crate::schedule::{Schedule, Source, Step};
 use crate::topology::Topology;
 
-/// The schedule of one rank: that of `build` among the workers, if some ranks are servers.
+/// Builds the schedule of one rank; if some ranks are servers, with `build` among the workers.
 pub(super) fn among_workers(problem: &Problem<'_>, build: Build) -> Result<Schedule, &'static str> {
     if !problem.contributions.has_servers() {
         return build(problem);
@@ -19,7 +19,7 @@ pub(super) fn among_workers(problem: &Problem<'_>, build: Build) -> Result<Sched
     );
     let topology = &Topology::of_names(&nodes);
     let place = workers.iter().position(|worker| *worker == problem.rank);
-    // A server asks the first worker, so that all ranks have a schedule or none has.
+    // A server builds the first worker's schedule, so that either all ranks have a schedule or none has.
     let rank = Rank(place.unwrap_or(0));
     let schedule = build(&Problem { rank, contributions, topology, ..problem.clone() })?;
     let named = |step: Step| renamed(step, &workers);
@@ -27,7 +27,7 @@ pub(super) fn among_workers(problem: &Problem<'_>, build: Build) -> Result<Sched
     Ok(Schedule { steps })
 }
 
-/// The same step with the ranks of the whole group.
+/// Converts the ranks in a step from worker numbers to ranks of the whole group.
 fn renamed(step: Step, workers: &[Rank]) -> Step {
     match step {
         Step::Send { to, range, copied } => Step::Send { to: workers[to.0], range, copied },

@@ -1,11 +1,11 @@
-//! Binomial tree: half of the ranks send to the other half, which then does the same among itself.
+//! Binomial tree: half of the ranks send to the other half, which then repeats this among itself.
 //!
-//! Cost of a broadcast or a reduce of n bytes on N ranks: ⌈log₂N⌉ messages and ⌈log₂N⌉·n bytes at the root;
-//! an all-reduce is both, one after the other. Any N. Neighbours are added first, so the tree is kept as long
-//! as each rank contributes one subtree of equal size; therefore sums are made at rank 0 and handed to the
-//! root.
+//! Cost of a broadcast or a reduce of n bytes on N ranks, for any N: ⌈log₂N⌉ messages and ⌈log₂N⌉·n bytes at
+//! the root. An all-reduce is a reduce followed by a broadcast. Neighbors are added first, so the tree is
+//! kept as long as each rank contributes one subtree of equal size. Rank 0 therefore computes sums and sends
+//! them to the root.
 //!
-//! Long buffers are cut into segments, of which several are on their way at once.
+//! Long buffers are cut into segments, and several segments are in transit at once.
 
 use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
@@ -24,10 +24,10 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     build: |problem| among_workers(problem, build),
 };
 
-/// Segments that may be on their way up while the first one comes down a level.
+/// Number of segments that may move up while the first one comes down a level.
 const AHEAD: usize = 4;
 
-/// ⌈log₂N⌉.
+/// Returns ⌈log₂N⌉.
 fn depth(world: usize) -> usize {
     world.next_power_of_two().ilog2() as usize
 }
@@ -50,8 +50,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
             });
             vec![(0, up), (depth(world), hand_over)]
         }
-        // What comes down is taken later than it was sent, so that the next ones are on their way up
-        // meanwhile.
+        // Results are taken later than they were sent, so that the next segments move up meanwhile.
         Operation::AllReduce => vec![(0, up), (AHEAD * rank.0.count_ones() as usize, down(Rank(0)))],
         _ => return ANOTHER_OPERATION,
     };
@@ -61,7 +60,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     Ok(Schedule { steps: pipeline(len.div_ceil(segment), &stages) })
 }
 
-/// Towards rank 0: takes the sums of the ranks at distance 1, 2, 4, … until it is this rank's turn to send.
+/// Toward rank 0: adds the sums of the ranks at distance 1, 2, 4, … until it is this rank's turn to send.
 fn reduce(rank: Rank, world: usize, range: Range) -> Vec<Step> {
     let mut steps = Vec::new();
     for bit in 0..depth(world) {
@@ -78,7 +77,7 @@ fn reduce(rank: Rank, world: usize, range: Range) -> Vec<Step> {
     steps
 }
 
-/// Away from the root: from the one at the lowest set bit of this rank's distance, to those at smaller bits.
+/// Away from the root: receives from its distance without the lowest set bit, sends to those at smaller bits.
 fn broadcast(rank: Rank, root: Rank, world: usize, range: Range) -> Vec<Step> {
     let away = (rank.0 + world - root.0) % world;
     let at = |distance: usize| Rank((root.0 + distance) % world);

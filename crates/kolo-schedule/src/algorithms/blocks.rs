@@ -1,17 +1,17 @@
-//! Any number of ranks divides into blocks of powers of two, the largest first: 7 = 4 + 2 + 1 (Rabenseifner &
-//! Träff 2004).
+//! Divides any number of ranks into blocks of powers of two, the largest first: 7 = 4 + 2 + 1 (Rabenseifner
+//! & Träff 2004).
 //!
-//! Inside a block neighbours are added first; then each block's sum is added to that of the block before it,
-//! the last ones first. That is the order of the tree: (((0+1)+(2+3))+((4+5)+6)).
+//! Inside a block neighbors are added first. Then each block's sum is added to that of the block before it,
+//! starting with the last block. That is the order of the tree: (((0+1)+(2+3))+((4+5)+6)).
 
-/// One block: ranks `first .. first + size`, `size` a power of two.
+/// Block of ranks `first .. first + size`; `size` is a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub first: usize,
     pub size: usize,
 }
 
-/// The blocks of `world` ranks.
+/// Returns the blocks of `world` ranks.
 pub(super) fn blocks(world: usize) -> Vec<Block> {
     let mut first = 0;
     let mut blocks = Vec::new();
@@ -22,7 +22,7 @@ pub(super) fn blocks(world: usize) -> Vec<Block> {
     blocks
 }
 
-/// The number of a rank's block and the rank's place in it.
+/// Returns the number of a rank's block and the rank's place in it.
 pub(super) fn place(blocks: &[Block], rank: usize) -> (usize, usize) {
     let number = blocks.iter().rposition(|block| block.first <= rank).expect("blocks start with rank 0");
     (number, rank - blocks[number].first)

@@ -1,16 +1,16 @@
-//! Direct: every rank sends the owner of a chunk its contribution; the owner adds all of them at once, in
-//! the order of the tree, and sends the result to everyone.
+//! Direct: every rank sends its contribution to the owner of each chunk. The owner adds all contributions
+//! at once, in the order of the tree, and sends the result to all ranks.
 //!
-//! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes a rank, the least
-//! possible. Any N, any number of parts, keeps the tree. In shared memory nothing is copied before the
-//! addition. All other operations: N−1 messages, (N−1)/N·n bytes; reduce adds n/N for each other rank at the
-//! root.
+//! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes per rank, the minimum.
+//! Supports any N and any number of parts, and keeps the tree. In shared memory nothing is copied before
+//! the addition. All other operations: N−1 messages, (N−1)/N·n bytes; reduce also sends n/N bytes from each
+//! other rank to the root.
 //!
-//! Long chunks are cut into segments and pipelined: while one segment is added, the next is on its way, and
+//! Long chunks are cut into segments and pipelined: while one segment is added, the next is in transit, and
 //! results are fetched while they are still in the cache.
 //!
-//! With k servers an all-reduce is that of BytePS: servers own more than workers, or all, and get no sums, so
-//! that it takes 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on ([`Ownership`]).
+//! With k servers an all-reduce is that of BytePS: servers own more than workers, or everything, and
+//! receive no sums. It then takes 2N(N−1)/(N²+kN−2k)·nβ, and nβ for k ≥ N ([`Ownership`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,16 +56,16 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     Ok(Schedule { steps })
 }
 
-/// Who gets the sum of a chunk, besides its owner.
+/// Ranks that receive the sum of a chunk, besides its owner.
 enum Readers {
-    /// All but servers.
+    /// All ranks but servers.
     All,
     One(Rank),
     None,
 }
 
-/// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2: between
-/// two ranks contributions and results alternate in the same order at both ends.
+/// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2.
+/// Between two ranks, contributions and results alternate in the same order at both ends.
 fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<Step> {
     let Problem { rank, len, contributions, .. } = *problem;
     let world = problem.world();
@@ -106,16 +106,16 @@ fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<St
     pipeline(owned.rounds(), &[(0, contribute), (1, add), (2, fetch)])
 }
 
-/// One message for each other rank.
+/// Returns one message for each other rank.
 fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> {
     others(problem.rank, problem.world()).map(|peer| Message { peer, range: range(peer) }).collect()
 }
 
-/// Sends and takes messages, segment by segment, so that few of them are under way at a time.
+/// Sends and takes messages, segment by segment, so that few of them are in transit at a time.
 ///
-/// Round i sends segment i to each peer, counted over all messages to it, and takes segment i from each. So a
-/// rank that is not behind the others never has more than one segment untaken by any of them, and nobody
-/// waits for room, however many messages there are.
+/// Round i sends segment i to each peer, counted over all messages to that peer, and takes segment i from
+/// each. A rank that is not behind the others therefore never has more than one segment untaken by any
+/// peer, and no rank waits for room, for any number of messages.
 fn exchange(problem: &Problem<'_>, sent: &[Message], taken: &[Message]) -> Vec<Step> {
     let (sent, taken) = (by_peer(sent, problem.segment), by_peer(taken, problem.segment));
     let rounds = sent.iter().chain(&taken).map(|(_, segments)| segments.len()).max().unwrap_or(0);
@@ -128,7 +128,7 @@ fn exchange(problem: &Problem<'_>, sent: &[Message], taken: &[Message]) -> Vec<S
     pipeline(rounds, &[(0, offer), (0, take)])
 }
 
-/// The segments of all messages of each peer, in their order; the peers in the order of their first messages.
+/// Returns the segments of each peer's messages, in order; the peers in the order of their first messages.
 fn by_peer(messages: &[Message], segment: usize) -> Vec<(Rank, Vec<Range>)> {
     let mut peers: Vec<(Rank, Vec<Range>)> = Vec::new();
     let mut index_of = HashMap::new();
@@ -143,7 +143,7 @@ fn by_peer(messages: &[Message], segment: usize) -> Vec<(Rank, Vec<Range>)> {
     peers
 }
 
-/// Gather and scatter: the root's buffer has a chunk for each rank, the others' are one chunk.
+/// In gather and scatter the root's buffer has one chunk per rank; each other rank's buffer is one chunk.
 fn through_root(problem: &Problem<'_>, root: Rank) -> Vec<Step> {
     let each = if problem.rank == root { problem.len / problem.world() } else { problem.len };
     let chunk = |peer: Rank| Range { start: peer.0 * each, len: each };

@@ -1,8 +1,8 @@
-//! Double binary tree (Sanders, Speck & Träff 2009): two trees, each for half of the buffer; who is inside
-//! one tree is a leaf of the other, so everybody's link is used in both directions.
+//! Double binary tree (Sanders, Speck & Träff 2009): two trees, each for half of the buffer. An inner rank
+//! of one tree is a leaf of the other, so every rank's link is used in both directions.
 //!
-//! Cost of an all-reduce of n bytes on N ranks: about 2·log₂N messages and 2n bytes, whatever N is, for long
-//! buffers in many segments. Sums are made along the trees, so the bits depend on N.
+//! Cost of an all-reduce of n bytes on N ranks: about 2·log₂N messages and, for long buffers in many
+//! segments, 2n bytes for any N. Sums are computed along the trees, so the bits depend on N.
 
 use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
@@ -22,28 +22,28 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     build: |problem| among_workers(problem, build),
 };
 
-/// One rank's place in a tree.
+/// Place of a rank in a tree.
 #[derive(Clone, Debug, PartialEq)]
 struct Position {
     parent: Option<Rank>,
     /// At most two, ascending by place.
     children: Vec<Rank>,
-    /// Steps to the root.
+    /// Number of steps to the root.
     depth: usize,
 }
 
-/// Rounds between sending and taking.
+/// Number of rounds between sending and taking.
 const AHEAD: usize = 2;
 
-/// The place above `place` (counted from 1) in the in-order binary tree over `1 ..= world`: every odd place
-/// is a leaf.
+/// Returns the parent of `place` (from 1) in the in-order binary tree over `1 ..= world`; odd places are
+/// leaves.
 fn parent(place: usize, world: usize) -> Option<usize> {
     let root = 1 << world.ilog2();
     let mut above = place;
     while above != root {
         let lowest = above & above.wrapping_neg();
         above = (above & !lowest) | (lowest << 1);
-        // Places past the end are passed over.
+        // Places past the end are skipped.
         if above <= world {
             return Some(above);
         }
@@ -51,10 +51,10 @@ fn parent(place: usize, world: usize) -> Option<usize> {
     None
 }
 
-/// The places below `place`, ascending.
+/// Returns the children of `place`, ascending.
 fn children(place: usize, world: usize) -> impl Iterator<Item = usize> {
     let half = (place & place.wrapping_neg()) / 2;
-    // Places past the end are passed over.
+    // Places past the end are skipped.
     let right =
         std::iter::successors(Some(half), |distance| Some(distance / 2)).take_while(|&distance| distance > 0);
     let right = right.map(move |distance| place + distance).find(|&right| right <= world);
@@ -62,7 +62,7 @@ fn children(place: usize, world: usize) -> impl Iterator<Item = usize> {
     left.into_iter().chain(right)
 }
 
-/// A rank's position in the tree in which rank r has place r + 1 + shift, round the end.
+/// Returns a rank's position in the tree in which rank r has place r + 1 + shift, modulo the world size.
 fn position(rank: Rank, world: usize, shift: usize) -> Position {
     let place = |rank: usize| (rank + shift) % world + 1;
     let rank_at = |place: usize| Rank((place - 1 + world - shift) % world);
@@ -82,8 +82,8 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         (position(rank, world, 0), Range { start: 0, len: middle }),
         (position(rank, world, 1 % world), Range::between(middle, len)),
     ];
-    // Everything is taken AHEAD rounds after it was sent, in the order in which it was sent: so several
-    // segments are on their way at once, in both trees and both directions.
+    // A rank takes every message `AHEAD` rounds after it was sent, in the order of sending. Several
+    // segments are thus in transit at once, in both trees and both directions.
     let deepest = world.ilog2() as usize + 1;
     let mut stages: Vec<(usize, Stage<'_>)> = Vec::new();
     for (position, half) in &trees {

@@ -1,10 +1,10 @@
-//! Halving-doubling, nearest neighbours first (Rabenseifner 2004, with the distances turned round).
+//! Halving-doubling, nearest neighbors first (Rabenseifner 2004, with the distances reversed).
 //!
-//! In round k ranks at distance 2ᵏ exchange halves of what they still hold and add; then the rounds run
-//! backwards and the sums spread. Cost on N = 2ᵏ ranks: 2·log₂N messages and 2(N−1)/N·n bytes a rank. Other
-//! N: blocks of powers of two, each one's sum is added to that of the larger block before it; that costs at
-//! most 2·log₂N messages and n bytes more. Because neighbours are added first, the additions are those of the
-//! tree, as long as each rank contributes one subtree of equal size.
+//! In round k, ranks at distance 2ᵏ exchange halves of what they still hold and add; then the rounds run
+//! backward and the sums spread. Cost on N = 2ᵏ ranks: 2·log₂N messages and 2(N−1)/N·n bytes per rank. For
+//! other N, the ranks form blocks of powers of two, and each block's sum is added to that of the larger
+//! block before it; that costs at most 2·log₂N messages and n bytes more. Because neighbors are added
+//! first, the additions are those of the tree, as long as each rank contributes one subtree of equal size.
 
 use super::among_workers::among_workers;
 use super::blocks::{Block, blocks, place};
@@ -23,7 +23,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     build: |problem| among_workers(problem, build),
 };
 
-/// What a member of a block holds after the halvings: bit k of its place chooses the half of round k.
+/// Returns a block member's range after the halvings: bit k of its place selects the half of round k.
 fn held(len: usize, size: usize, place: usize) -> Range {
     let mut range = Range { start: 0, len };
     for bit in 0..size.ilog2() {
@@ -54,7 +54,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let add = move |from: usize, range: Range, complete: bool| {
         segments(range, segment).map(move |range| add_in_order(rank, Rank(from), range, complete))
     };
-    // What this rank holds of its block's sum goes to those of the larger block that hold parts of it.
+    // This rank's range of its block's sum goes to the ranks of the larger block that hold parts of it.
     let above = number.checked_sub(1).map(|number| blocks[number]);
     let below = blocks.get(number + 1);
     let places_above = |larger: Block| (at..larger.size).step_by(own.size);

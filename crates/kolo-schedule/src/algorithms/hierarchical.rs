@@ -1,10 +1,10 @@
-//! Hierarchical: inside each node through shared memory, between nodes once for every byte.
+//! Hierarchical: uses shared memory inside each node, and sends every byte only once between nodes.
 //!
-//! The ranks of a node each own a chunk and add the node's contributions to it; then each talks to the ranks
-//! with the same place on the other nodes, which add the nodes' sums; then the results spread inside the
-//! nodes. For G nodes of ℓ ranks: 2(ℓ−1) messages and 2(ℓ−1)/ℓ·n bytes inside, 2(G−1) messages and 2(G−1)/G·n
-//! bytes through a node's link, spread over ℓ streams a pair of nodes, so that ℓ cores serve the network. The
-//! tree is kept, as long as each node holds one subtree of equal size.
+//! The ranks of a node each own a chunk and add the node's contributions to it. Then each rank exchanges
+//! its chunk with the ranks at the same place on the other nodes, which add the nodes' sums. Then the
+//! results spread inside the nodes. For G nodes of ℓ ranks: 2(ℓ−1) messages and 2(ℓ−1)/ℓ·n bytes inside,
+//! 2(G−1) messages and 2(G−1)/G·n bytes through a node's link. Each pair of nodes uses ℓ streams, so that ℓ
+//! cores serve the network. The tree is kept, as long as each node holds one subtree of equal size.
 
 use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
@@ -24,7 +24,7 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     build: |problem| among_workers(problem, build),
 };
 
-/// The size of a node, and the subtree that each node holds.
+/// Returns the size of a node, and the subtree that each node holds.
 fn nodes(problem: &Problem<'_>) -> Result<(usize, Vec<Node>), &'static str> {
     let size = problem.topology.regular();
     let size = size.ok_or("it needs nodes of one size, each with consecutive ranks")?;
@@ -35,7 +35,7 @@ fn nodes(problem: &Problem<'_>) -> Result<(usize, Vec<Node>), &'static str> {
     Ok((size, subtrees.ok_or("it needs an equal, power-of-two number of shards on every node")?))
 }
 
-/// The subtree that each node holds, if each holds one and all are of one size.
+/// Returns the subtree that each node holds, if each holds one and all have the same size.
 fn subtrees(problem: &Problem<'_>, size: usize) -> Option<Vec<Node>> {
     let of_node = |node: usize| {
         let nodes = (node * size..(node + 1) * size).flat_map(|rank| problem.contributions.of(Rank(rank)));
@@ -60,7 +60,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let neighbours = move || (1..size).map(move |distance| (place + distance) % size);
     let elsewhere = move || (1..nodes).map(move |distance| (node + distance) % nodes);
 
-    // Chunk p belongs to the ranks at place p; of each of its segments every node owns a part.
+    // Chunk p belongs to the ranks at place p; each node owns a part of each of its segments.
     let chunks = owned(Range { start: 0, len }, size);
     let count = longest(&chunks, segment);
     let chunk = move |place: usize, index: usize| chunks[place].segment(index, segment);
@@ -120,7 +120,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     Ok(Schedule { steps: pipeline(count, &stages) })
 }
 
-/// The sources of an addition: own parts where they lie, the others' from messages.
+/// Returns the sources of an addition: this rank's own parts in place, other ranks' parts from messages.
 fn reduction(
     contributions: impl Iterator<Item = (Rank, usize)>,
     rank: Rank,

@@ -1,5 +1,5 @@
-//! Each algorithm has a file and a line in their table. Of servers only direct knows; what adds otherwise is
-//! done [among the workers](among_workers).
+//! Each algorithm has a file and a line in their table. Only *direct* uses servers; all other reductions
+//! run [among the workers](among_workers).
 
 mod among_workers;
 mod binomial;
@@ -19,7 +19,7 @@ pub(crate) use steps::LINE;
 
 use crate::algorithm::Algorithm;
 
-/// Every algorithm there is. The command line, its help and the tests read this table.
+/// All algorithms. The command line, its help and the tests read this table.
 pub static ALGORITHMS: &[Algorithm] = &[
     direct::ALGORITHM,
     one_shot::ALGORITHM,

@@ -1,8 +1,8 @@
-//! One-shot: every rank sends its whole contribution to all others, and everybody adds everything.
+//! One-shot: every rank sends its whole contribution to all others, and every rank adds everything.
 //!
 //! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes
-//! and as many additions a rank. The lowest latency there is, for short messages; at N = 2 it moves no more
-//! bytes than others. Any N, any number of parts, keeps the tree.
+//! and as many additions per rank. It has the lowest latency, for short messages; at N = 2 it moves no more
+//! bytes than other algorithms. Supports any N and any number of parts, and keeps the tree.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
 
     let mut steps = Vec::new();
     for range in segments(Range { start: 0, len }, segment) {
-        // Copies, because the sum is written where the contribution was, whoever has read it.
+        // Sends copies, because the sum overwrites the contribution, perhaps before all peers have read it.
         for part in 0..parts {
             let range = range.shifted(part * len);
             steps.extend(others(rank, world).map(|to| Step::Send { to, range, copied: true }));

@@ -1,45 +1,46 @@
-//! Ownership: which elements of a buffer each rank adds, where the owner of an element gets all contributions
-//! to it and sends the sum to those who need it.
+//! Ownership assigns each element of a buffer to the rank that adds it. The owner of an element receives
+//! all contributions to it and sends the sum to the ranks that need it.
 //!
-//! Without servers every rank owns as much as any other. A server (see
-//! [`Contributions::with_servers`](crate::tree::Contributions::with_servers)) sends no contribution and needs
-//! no sum, so its link has room for more: with N workers that contribute and need the sum, and k servers, a
-//! worker owns x of the buffer and a server y, of which Nx + ky = 1. In either direction a worker's link
-//! carries 1 + (N−2)x of the buffer (its contribution to what others own, and the sum of what it owns to N−1
-//! others), a server's Ny. Both are least where they are equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN
-//! − 2k, and an all-reduce of n bytes takes 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). From k = N
-//! on workers own nothing, and it takes nβ: their own contribution leaves, and the sum comes.
+//! Without servers all ranks own equal amounts. A server (see
+//! [`Contributions::with_servers`](crate::tree::Contributions::with_servers)) sends no contribution and
+//! needs no sum, so its link has room for more. With N workers that contribute and need the sum, and k
+//! servers, let a worker own x of the buffer and a server y, where Nx + ky = 1. In either direction a
+//! worker's link carries 1 + (N−2)x of the buffer (its contribution to what others own, and the sum of what
+//! it owns to N−1 others), and a server's link carries Ny. The maximum of both is least where they are
+//! equal: x = (N−k)/D and y = 2(N−1)/D with D = N² + kN − 2k, and an all-reduce of n bytes takes
+//! 2N(N−1)/D·nβ (BytePS: Jiang et al. 2020, section 4.1). For k ≥ N workers own nothing, and it takes nβ: a
+//! worker's own contribution leaves, and the sum arrives.
 //!
-//! Without servers, where ranks have links of different rates
-//! ([`Contributions::with_ownership`](crate::tree::Contributions::with_ownership)), a rank owns as much as
-//! its link has room for ([`ownership_by_rate`](crate::ownership_by_rate)).
+//! Without servers, where the ranks' links have different rates
+//! ([`Contributions::with_ownership`](crate::tree::Contributions::with_ownership)), each rank owns as much
+//! as its link has room for ([`ownership_by_rate`](crate::ownership_by_rate)).
 
 use super::steps::LINE;
 use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::Range;
 
-/// Where not all ranks own equally much, a buffer of several messages passes in so many rounds at least, if
-/// it has as many messages: contributions of one round leave while sums of an earlier one come, and in the
-/// first two and the last two links carry one direction only.
+/// Minimum number of rounds for a buffer of at least as many messages, where the ranks' shares differ.
+/// Contributions of one round leave while sums of an earlier round arrive. In the first two and the last
+/// two rounds links carry only one direction.
 const ROUNDS: usize = 24;
 
-/// What each rank owns, and how that is cut into segments.
+/// Chunk that each rank owns, and its division into segments.
 pub(super) struct Ownership {
     chunks: Vec<Range>,
-    /// Elements in a segment of each rank's chunk.
+    /// Number of elements in a segment of each rank's chunk.
     segments: Vec<usize>,
 }
 
 impl Ownership {
-    /// These chunks, one a rank, in segments of one length.
+    /// Uses these chunks, one per rank, in segments of one length.
     pub(super) fn of_chunks(chunks: Vec<Range>, segment: usize) -> Self {
         let segments = vec![segment.max(1); chunks.len()];
         Ownership { chunks, segments }
     }
 
-    /// A buffer divided among all ranks: evenly, by the shares of workers and servers, or by their links. All
-    /// chunks have equally many segments then, so that nobody's link rests while another one's does not.
+    /// Divides a buffer among all ranks: evenly, by the shares of workers and servers, or by the rates of
+    /// links. In the latter two cases all chunks have equally many segments, so that links are busy together.
     pub(super) fn of_all(problem: &Problem<'_>) -> Self {
         let (whole, contributions) = (Range { start: 0, len: problem.len }, problem.contributions);
         let weights = match contributions.ownership() {
@@ -56,28 +57,28 @@ impl Ownership {
         Ownership { chunks, segments }
     }
 
-    /// A rank's segment of that number; empty past the last one.
+    /// Returns a rank's segment with this number; empty past the last one.
     pub(super) fn segment(&self, owner: Rank, index: usize) -> Range {
         self.chunks[owner.0].segment(index, self.segments[owner.0])
     }
 
-    /// The number of segments of the rank that has most.
+    /// Returns the maximum number of segments of a rank.
     pub(super) fn rounds(&self) -> usize {
         let of = |(chunk, segment): (&Range, &usize)| chunk.len.div_ceil(*segment);
         self.chunks.iter().zip(&self.segments).map(of).max().unwrap_or(0)
     }
 }
 
-/// How much of a buffer each rank owns, in whole numbers. The module's formula, where some workers may only
-/// need the sum: with N that contribute and R that need it a worker's link carries 1 + (R−2)x and a server's
-/// Ry, so x is to y as R−k to N+R−2.
+/// Returns each rank's share of a buffer, in whole numbers. This is the module's formula, extended to
+/// workers that only need the sum. With N workers that contribute and R that need the sum, a worker's link
+/// carries 1 + (R−2)x and a server's Ry, so x is to y as R−k to N+R−2.
 fn weights(problem: &Problem<'_>) -> Vec<usize> {
     let (world, contributions) = (problem.world(), problem.contributions);
     let is_server = |rank: &usize| contributions.is_server(Rank(*rank));
     let contributes = |rank: usize| !contributions.of(Rank(rank)).is_empty();
     let servers = (0..world).filter(is_server).count();
     let (readers, contributors) = (world - servers, (0..world).filter(|rank| contributes(*rank)).count());
-    // A worker that is alone has the sum already.
+    // A single worker already has the sum.
     let of_worker = if readers == 1 { 1 } else { readers.saturating_sub(servers) };
     let of_server = readers + contributors - 2;
     let of = |rank: usize| match is_server(&rank) {
@@ -88,7 +89,7 @@ fn weights(problem: &Problem<'_>) -> Vec<usize> {
     (0..world).map(of).collect()
 }
 
-/// Consecutive chunks of whole cache lines.
+/// Divides a buffer into consecutive chunks of whole cache lines.
 fn by_weight(len: usize, weights: &[usize]) -> Vec<Range> {
     let (sum, mut before) = (weights.iter().sum::<usize>().max(1), 0);
     let cut = |weight: usize| (len * weight / sum).next_multiple_of(LINE).min(len);
@@ -107,8 +108,8 @@ mod tests {
     use crate::topology::Topology;
     use crate::tree::Contributions;
 
-    /// The shares of workers and of servers, when ranks have so many shards each and the last `servers` of
-    /// them are servers.
+    /// Returns each rank's share of a buffer, for these shards per rank; the last `servers` ranks are
+    /// servers.
     fn shares(shards: &[usize], servers: usize) -> Vec<f64> {
         const LEN: usize = 1_000_000 * LINE;
         let world = shards.len();
@@ -151,7 +152,7 @@ mod tests {
     fn who_is_alone_needs_nobody_and_who_has_no_shard_owns_nothing() {
         assert_eq!(shares(&[3, 0, 0], 2), [1.0, 0.0, 0.0]);
         assert_eq!(shares(&[1, 1, 0, 0], 2), [0.0, 0.0, 0.5, 0.5]);
-        // Two workers, one that has only come to learn, one server: x : y = 2 : 3.
+        // Two workers with shards, one worker without, one server: x : y = 2 : 3.
         assert_eq!(
             shares(&[1, 1, 0, 0], 1).iter().map(|x| (x * 7.0).round()).collect::<Vec<_>>(),
             [2.0, 2.0, 0.0, 3.0]

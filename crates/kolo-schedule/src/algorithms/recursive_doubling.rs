@@ -1,9 +1,9 @@
 //! Recursive doubling: in round k ranks at distance 2ᵏ exchange everything they have.
 //!
-//! Cost of an all-reduce of n bytes on N = 2ᵏ ranks: log₂N messages, log₂N·n bytes and as many additions a
-//! rank: half the latency of halving-doubling, for short messages. Other N: blocks of powers of two, one
-//! after another, which costs up to log₂N messages more. Keeps the tree, as long as each rank contributes one
-//! subtree of equal size. All-gather, N = 2ᵏ: log₂N messages, (N−1)/N·n bytes.
+//! Cost of an all-reduce of n bytes on N = 2ᵏ ranks: log₂N messages, log₂N·n bytes and as many additions
+//! per rank. That is half the latency of halving-doubling, for short messages. Other N use blocks of powers
+//! of two, one after another, which costs up to log₂N messages more. Keeps the tree, as long as each rank
+//! contributes one subtree of equal size. All-gather, N = 2ᵏ: log₂N messages, (N−1)/N·n bytes.
 
 use super::among_workers::among_workers;
 use super::blocks::{blocks, place};
@@ -39,7 +39,7 @@ fn all_reduce(problem: &Problem<'_>) -> Schedule {
     let (number, at) = place(&blocks, rank.0);
     let (own, largest) = (blocks[number], blocks[0]);
     let whole = Range { start: 0, len };
-    // Copies, because the sum is written where the contribution was, whoever has read it.
+    // Sends copies, because the sum overwrites the contribution, perhaps before all peers have read it.
     let send = |to: usize, range: Range| Step::Send { to: Rank(to), range, copied: true };
 
     let mut steps = Vec::new();
@@ -56,7 +56,7 @@ fn all_reduce(problem: &Problem<'_>) -> Schedule {
             let peer = Rank(smaller.first + at % smaller.size);
             steps.push(add_in_order(rank, peer, range, number == 0));
         }
-        // Now the largest block has the whole sum; the others hand theirs up, and get the whole one.
+        // The largest block gets the whole sum; the other blocks send their sums up and receive the whole.
         if let Some(larger) = number.checked_sub(1).map(|number| blocks[number]) {
             let places = (at..larger.size).step_by(own.size);
             steps.extend(places.map(|place| send(larger.first + place, range)));

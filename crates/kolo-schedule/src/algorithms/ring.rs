@@ -1,10 +1,10 @@
 //! Ring (Patarasuk & Yuan 2009): every rank sends to its successor only.
 //!
-//! N−1 rounds in which a chunk travels once round the ring and grows, N−1 rounds in which the finished chunks
-//! travel round. Cost: 2(N−1) messages and 2(N−1)/N·n bytes a rank; half of that for reduce-scatter and
-//! all-gather. Broadcast: along the ring, segment by segment: N−2+m messages of n/m bytes for m segments.
-//! Each chunk is added in ring order starting behind its owner, so the bits depend on N: all ranks get the
-//! same bits, but not those of another world size.
+//! In N−1 rounds each chunk travels once around the ring while contributions are added to it; in N−1 more
+//! rounds the finished chunks travel around. Cost: 2(N−1) messages and 2(N−1)/N·n bytes per rank; half of
+//! that for reduce-scatter and all-gather. A broadcast passes along the ring, segment by segment: N−2+m
+//! messages of n/m bytes for m segments. Each chunk is added in ring order starting behind its owner. All
+//! ranks therefore get the same bits, but the bits depend on N.
 
 use super::among_workers::among_workers;
 use super::steps::{owned, pair, receive, segments, send};
@@ -55,13 +55,13 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     Ok(Schedule { steps })
 }
 
-/// The chunk that is `distance` places behind this rank on the ring.
+/// Returns the chunk that is `distance` places behind this rank on the ring.
 fn behind(problem: &Problem<'_>, chunks: &[Range], distance: usize) -> Range {
     let world = chunks.len();
     chunks[(problem.rank.0 + 2 * world - distance) % world]
 }
 
-/// What is added in one round is sent in the next, segment by segment.
+/// Sends in each round the sums of the previous round, segment by segment.
 fn reduce(problem: &Problem<'_>, chunks: &[Range], next: Rank, previous: Rank) -> Vec<Step> {
     let world = chunks.len();
     let cut = |distance: usize| segments(behind(problem, chunks, distance), problem.segment);
@@ -80,7 +80,7 @@ fn reduce(problem: &Problem<'_>, chunks: &[Range], next: Rank, previous: Rank) -
     steps
 }
 
-/// The finished chunk of each rank travels round.
+/// Passes each rank's finished chunk around the ring.
 fn gather(problem: &Problem<'_>, chunks: &[Range], next: Rank, previous: Rank) -> Vec<Step> {
     let world = chunks.len();
     let cut = |distance: usize| segments(behind(problem, chunks, distance), problem.segment);

@@ -1,4 +1,4 @@
-//! Several algorithms build their schedules of these parts: chunks, segments and single steps.
+//! Building blocks that several algorithms share: chunks, segments and single steps.
 
 use std::sync::Arc;
 
@@ -6,50 +6,51 @@ use crate::rank::Rank;
 use crate::schedule::{MAX_UNTAKEN, Range, Source, Step};
 use crate::tree::Fold;
 
-/// Elements of a cache line of 64 bytes at 4 bytes an element.
+/// Number of elements in a cache line of 64 bytes at 4 bytes per element.
 pub(crate) const LINE: usize = 16;
 
-/// The elements that each rank owns when a range is divided among `world`: whole cache lines, so that two
-/// ranks never write one line. Very short buffers belong to the first ranks alone.
+/// Divides a range among `world` owners in whole cache lines, so that no two ranks write to the same line.
+/// Very short buffers belong to the first ranks alone.
 pub(super) fn owned(whole: Range, world: usize) -> Vec<Range> {
     let each = whole.len.div_ceil(world).next_multiple_of(LINE);
     let cut = |rank: usize| whole.start + (rank * each).min(whole.len);
     (0..world).map(|rank| Range::between(cut(rank), cut(rank + 1))).collect()
 }
 
-/// The other ranks, each rank starting with its successor, so that not all call on rank 0 first.
+/// Returns the other ranks, starting with this rank's successor, so that not all send to rank 0 first.
 pub(super) fn others(rank: Rank, world: usize) -> impl Iterator<Item = Rank> {
     (1..world).map(move |distance| Rank((rank.0 + distance) % world))
 }
 
-/// Both ends cut a range at the same places. Where a rank sends all segments of a round before it takes the
-/// first one of the other, their number is bounded by what a transport holds: else both could wait for room.
+/// Cuts a range into segments, at the same places at both ends. A rank may send all segments of a round
+/// before it takes the peer's first one. The number of segments is therefore limited to what a transport
+/// holds; otherwise both ranks could wait for room.
 pub(super) fn segments(range: Range, segment: usize) -> impl Iterator<Item = Range> + Clone {
     let size = segment.max(range.len.div_ceil(MAX_UNTAKEN)).max(1);
     (0..range.len.div_ceil(size)).map(move |index| range.segment(index, size))
 }
 
-/// The number of segments of the longest range.
+/// Returns the number of segments of the longest range.
 pub(super) fn longest(ranges: &[Range], segment: usize) -> usize {
     ranges.iter().map(|range| range.len.div_ceil(segment)).max().unwrap_or(0)
 }
 
-/// Offer a range; nothing if it is empty.
+/// Returns the step that sends a range; `None` if it is empty.
 pub(super) fn send(to: Rank, range: Range) -> Option<Step> {
     (range.len > 0).then_some(Step::Send { to, range, copied: false })
 }
 
-/// Take a range; nothing if it is empty.
+/// Returns the step that receives a range; `None` if it is empty.
 pub(super) fn receive(from: Rank, range: Range) -> Option<Step> {
     (range.len > 0).then_some(Step::Receive { from, range })
 }
 
-/// The program that adds two values.
+/// Returns the program that adds two values.
 pub(super) fn pair() -> Arc<[Fold]> {
     [Fold::Push(0), Fold::Push(1), Fold::Add].into()
 }
 
-/// Adds a peer's message to own elements, the lower rank's contribution on the left.
+/// Adds a peer's message to this rank's elements, the lower rank's contribution on the left.
 pub(super) fn add_in_order(rank: Rank, peer: Rank, range: Range, complete: bool) -> Step {
     let sources =
         if rank < peer { [Source::Own(0), Source::From(peer)] } else { [Source::From(peer), Source::Own(0)] };

@@ -1,4 +1,4 @@
-//! The costs that are counted on the schedules, against what the literature says.
+//! Compares the costs counted on the schedules with the literature.
 
 use crate::sample::Sample;
 use crate::tree::Contributions;
@@ -8,12 +8,11 @@ fn algorithm(name: &str) -> &'static Algorithm {
     ALGORITHMS.iter().find(|algorithm| algorithm.name == name).unwrap()
 }
 
-/// What a collective is expected to cost: messages one after another, elements moved both ways and one way,
-/// and elements added.
+/// Expected cost: messages one after another, elements moved in both and in one direction, elements added.
 #[derive(Debug, PartialEq)]
 struct Textbook(f64, f64, f64, f64);
 
-/// The cost on one node, of a buffer of `len` elements cut into segments.
+/// Returns the cost on one node for a buffer of `len` elements cut into segments.
 fn counted(name: &str, operation: &Operation, world: usize, len: usize, segment: usize) -> Cost {
     let (contributions, topology) = (&Contributions::one_each(world), &Topology::single(world));
     let problem = Problem { operation, rank: Rank(0), len, contributions, topology, segment };
@@ -23,8 +22,8 @@ fn counted(name: &str, operation: &Operation, world: usize, len: usize, segment:
 /// Compares counted costs with a formula of N and n.
 fn agrees(name: &str, operation: &Operation, worlds: &[usize], formula: impl Fn(f64, f64) -> Textbook) {
     for &world in worlds {
-        // Lengths of which every rank owns the same number of whole cache lines; segments longer and shorter
-        // than chunks.
+        // In these lengths all ranks own equally many whole cache lines; segments are longer or shorter than
+        // chunks.
         for (len, segment) in [(16, 16), (16, 1 << 20), (1600, 1 << 20), (160_000, 1000)]
             .map(|(each, most)| (each * world, most))
         {
@@ -108,7 +107,7 @@ fn recursive_doubling() {
     });
 }
 
-/// log₂N·(α + nβ), and of a reduce as many additions; an all-reduce is both, one after the other.
+/// log₂N·(α + nβ), plus log₂N·nγ for a reduce; an all-reduce is a reduce and then a broadcast.
 #[test]
 fn binomial() {
     for root in [0, 1] {
@@ -126,18 +125,18 @@ fn binomial() {
             (short.near.messages, short.near.exchanged, short.near.one_way),
             (2.0 * rounds, 0.0, 2.0 * rounds * n)
         );
-        // All links are busy in the round between neighbours, half of them in the next one, …
+        // All links are busy in the round between neighbors, half of them in the next round, and so on.
         let busy = (2.0 - 2.0 / world as f64) / rounds;
         assert!((short.near.busy - busy).abs() < 1e-9);
-        // A long one goes up and down at once.
+        // A long buffer goes up and down at once.
         let long = counted("binomial", &Operation::AllReduce, world, 1_000_000, 1_000);
         let moved = long.near.exchanged + long.near.one_way;
         assert!(moved < 1.35 * rounds * n, "N={world}: {moved}");
     }
 }
 
-/// 2α + 2(N−1)/N·nβ + (N−1)/N·nγ, the least that any algorithm can do; what one rank gives to all, or gets of
-/// all, passes its link one after another.
+/// 2α + 2(N−1)/N·nβ + (N−1)/N·nγ, the minimum for any algorithm. Data from one rank to all, or from all to
+/// one, passes that rank's link one message after another.
 #[test]
 fn direct() {
     let share = |world: f64, n: f64| (world - 1.0) / world * n;
@@ -171,7 +170,7 @@ fn one_shot() {
     });
 }
 
-/// Additions read where the contributions lie, but for those that are sent as copies: one copy serves all.
+/// Additions read contributions in place, except those sent as copies: one copy serves all receivers.
 #[test]
 fn what_is_added_where_it_lies_is_not_copied() {
     for world in ANY {
@@ -212,7 +211,7 @@ fn hierarchical_sends_between_nodes_what_it_must() {
         );
         assert_eq!(cost.near.exchanged + cost.near.one_way, share(size));
         assert_eq!(cost.far.exchanged + cost.far.one_way, share(nodes));
-        // The ranks of a node share its link: whoever knows of no nodes sends more through it.
+        // The ranks of a node share its link, so an algorithm that ignores nodes sends more through it.
         let direct = Cost::of(algorithm("direct"), &problem).unwrap();
         assert!(direct.far.exchanged + direct.far.one_way > 1.5 * share(nodes));
     }
@@ -225,13 +224,13 @@ fn operations(world: usize) -> Vec<Operation> {
     [Operation::AllReduce].into_iter().chain(equal).chain(rooted).collect()
 }
 
-/// The shapes of worlds: one node, two, and many.
+/// Returns the shapes of worlds: one node, two nodes, and nodes of four ranks.
 fn topologies(world: usize) -> [Topology; 3] {
     let of_size = |size: usize| Topology::of_names(&(0..world).map(|rank| rank / size).collect::<Vec<_>>());
     [of_size(world), of_size(world.div_ceil(2)), of_size(4)]
 }
 
-/// Runs through algorithms, operations and topologies that fit together.
+/// Calls `look` for every fitting combination of algorithm, operation and topology.
 fn each(world: usize, len: usize, segment: usize, mut look: impl FnMut(&'static Algorithm, &Problem<'_>)) {
     let contributions = &Contributions::one_each(world);
     for topology in &topologies(world) {
@@ -245,13 +244,13 @@ fn each(world: usize, len: usize, segment: usize, mut look: impl FnMut(&'static 
     }
 }
 
-/// Seconds on a network where bytes and additions count alike.
+/// Returns the seconds on a network where each element moved or added takes one second.
 fn volume(cost: &Cost) -> f64 {
     let moved = |traffic: &Traffic| traffic.exchanged + traffic.one_way;
     moved(&cost.near) + moved(&cost.far) + cost.added
 }
 
-/// The cost of many segments, told from schedules of few, is that of the schedule that runs.
+/// The cost of many segments, extrapolated from schedules of few, is that of the schedule that runs.
 #[test]
 fn long_pipelines_cost_what_their_first_segments_say() {
     for world in [2, 3, 4, 6, 8] {
@@ -271,14 +270,14 @@ fn long_pipelines_cost_what_their_first_segments_say() {
     }
 }
 
-/// Where some ranks stand for all, the cost is that of all.
+/// Where a sample represents all ranks, its cost is the cost of all ranks.
 #[test]
 fn a_sample_costs_what_all_ranks_cost() {
     let mut sampled = std::collections::BTreeSet::new();
     for world in [96, 128, 512] {
         let len = 160 * world;
         each(world, len, len, |algorithm, problem| {
-            // To look at more takes long and says the same.
+            // Larger schedules would take long and add no information.
             if (algorithm.build)(problem).unwrap().steps.len() * world > 60_000 {
                 return;
             }
@@ -307,7 +306,7 @@ fn a_sample_costs_what_all_ranks_cost() {
     assert!(sampled.contains("direct") && sampled.contains("halving-doubling"), "{sampled:?}");
 }
 
-/// However large the world, a choice looks at a bounded number of steps for each rank.
+/// A choice looks at a bounded number of steps per rank, for any world size.
 #[test]
 fn a_choice_takes_no_longer_than_it_must() {
     for world in [8, 64, 1024] {
@@ -319,7 +318,7 @@ fn a_choice_takes_no_longer_than_it_must() {
     }
 }
 
-/// What only a rank itself knows is no ground for a choice: all ranks must choose alike.
+/// A choice must not depend on information that only one rank has, because all ranks must choose alike.
 #[test]
 fn only_one_algorithm_does_what_ranks_do_not_know_of_each_other() {
     let message = |peer| [Message { peer: Rank(peer), range: Range { start: 0, len: 1 } }];

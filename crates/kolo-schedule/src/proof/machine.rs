@@ -1,8 +1,8 @@
-//! The machine on which schedules are proved: as unkind as it may be.
+//! The machine that proves schedules, under the worst conditions that a transport allows.
 //!
-//! A buffer cell holds an expression that says which contributions were added and in which order. Messages
-//! are references, read only when they are taken (unless a copy is sent), and ranks advance in many different
-//! orders, so a range that is overwritten too early shows up as a wrong expression, and a cycle of waits as a
+//! A buffer cell holds an expression that records the contributions added and their order. Messages are
+//! references that are read only when they are taken (unless a copy is sent), and ranks advance in many
+//! different orders. Overwriting a range too early thus yields a wrong expression, and a cycle of waits a
 //! deadlock.
 
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use std::collections::VecDeque;
 use crate::tree::Fold;
 use crate::*;
 
-/// A message under way.
+/// Message in transit.
 enum Item {
-    /// A reference to the sender's memory.
+    /// Reference to the sender's memory.
     Lent(Range),
     Copied(Vec<String>),
 }
 
-/// The machine's lanes hold as many untaken messages as a transport guarantees.
+/// Machine whose lanes hold as many untaken messages as a transport guarantees.
 struct Machine<'a> {
     schedules: &'a [Schedule],
     /// rank → cell → expression
@@ -28,7 +28,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Does the next step of a rank, unless it has to wait.
+    /// Performs the next step of a rank; returns false if it has to wait.
     fn advance(&mut self, rank: usize) -> bool {
         let Some(step) = self.schedules[rank].steps.get(self.position[rank]) else { return false };
         let possible = match step {
@@ -94,7 +94,7 @@ impl Machine<'_> {
         self.memory[rank][range.start..range.end()].clone_from_slice(&values);
     }
 
-    /// Runs until nothing moves; `pick` decides whose turn it is.
+    /// Runs until no rank can advance; `pick` chooses the rank that goes first.
     fn run(&mut self, mut pick: impl FnMut(usize) -> usize) {
         let world = self.schedules.len();
         loop {
@@ -111,7 +111,7 @@ impl Machine<'_> {
     }
 }
 
-/// What a program makes of named values.
+/// Runs a program on named values.
 pub(super) fn run(program: &[Fold], value: impl Fn(usize) -> String) -> String {
     let mut stack = Vec::new();
     for step in program {
@@ -126,7 +126,7 @@ pub(super) fn run(program: &[Fold], value: impl Fn(usize) -> String) -> String {
     stack.pop().unwrap()
 }
 
-/// Whose turn it is: always the lowest rank that can move, always the highest, or at random.
+/// Orders in which ranks advance: the lowest rank that can move, the highest, or a random one.
 fn orders() -> Vec<Box<dyn FnMut(usize) -> usize>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let random = move |world: usize| {
@@ -136,7 +136,7 @@ fn orders() -> Vec<Box<dyn FnMut(usize) -> usize>> {
     vec![Box::new(|_| 0), Box::new(|world| world - 1), Box::new(random)]
 }
 
-/// Runs the schedules in every order and hands the memory of all ranks to `check`.
+/// Runs the schedules in every order and passes the memory of all ranks to `check`.
 pub(super) fn prove(schedules: &[Schedule], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
     let world = schedules.len();
     for pick in orders() {

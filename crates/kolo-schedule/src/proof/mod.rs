@@ -1,4 +1,4 @@
-//! The proof: every schedule of every operation, run on sets of contributions by the [`machine`].
+//! The proof: the [`machine`] runs every schedule of every operation on symbolic contributions.
 
 mod costs;
 mod machine;
@@ -12,7 +12,7 @@ use machine::{prove, run};
 use crate::tree::Contributions;
 use crate::*;
 
-/// Every cell of a rank's part p holds the name of the node it contributes.
+/// Returns memory in which every cell of a rank's part p holds the name of the rank's node p.
 fn contributed(contributions: &Contributions, len: usize) -> Vec<Vec<String>> {
     (0..contributions.world())
         .map(|rank| {
@@ -31,7 +31,7 @@ fn tree(contributions: &Contributions) -> String {
     run(&contributions.program(), |n| names[n].clone())
 }
 
-/// The contributions in a sum, whatever its parentheses.
+/// Returns the contributions in a sum, without its parentheses.
 fn set(expression: &str) -> Vec<String> {
     let mut names: Vec<String> =
         expression.split(['(', ')', '+']).filter(|name| !name.is_empty()).map(String::from).collect();
@@ -39,7 +39,7 @@ fn set(expression: &str) -> Vec<String> {
     names
 }
 
-/// [`prove_contributions`] when ranks have equal shares.
+/// Calls [`prove_contributions`] with equal shares.
 fn prove_all(
     world: usize,
     shards: usize,
@@ -52,8 +52,8 @@ fn prove_all(
     prove_contributions(&Contributions::shared(shards, world), topology, operation, each, memory, check)
 }
 
-/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and what the
-/// sum must be. Returns the names of those that could do it at all.
+/// Proves every algorithm on an operation, at many sizes; `check` gets the memory, the length and a test
+/// for a correct sum. Returns the names of the algorithms that support the problem.
 fn prove_contributions(
     contributions: &Contributions,
     topology: &Topology,
@@ -72,7 +72,7 @@ fn prove_contributions(
             let problem = |rank: usize| Problem {
                 operation,
                 rank: Rank(rank),
-                // Gather and scatter: the others' buffers are shorter than the root's.
+                // In gather and scatter the other ranks' buffers are shorter than the root's.
                 len: if matches!(operation, Operation::Gather(_) | Operation::Scatter(_)) {
                     cells[rank].len()
                 } else {
@@ -86,7 +86,7 @@ fn prove_contributions(
             if schedules.iter().all(Result::is_err) {
                 continue;
             }
-            // Either all ranks have a schedule or none has: they choose alike.
+            // Either all ranks have a schedule or none has, because all must choose the same algorithm.
             let schedules: Vec<Schedule> = schedules.into_iter().map(Result::unwrap).collect();
             proved.push(algorithm.name);
             let cost = Cost::of(algorithm, &problem(0)).unwrap();
@@ -140,7 +140,7 @@ fn all_equal(memory: &[Vec<String>], len: usize, right: &dyn Fn(&str) -> bool, a
     memory[0][..len].iter().for_each(|cell| assert!(right(cell), "{at}: {cell}"));
 }
 
-/// Ranks of unequal speed, also such that have nothing to do, first, last and in the middle.
+/// Ranks of unequal speed; some have no shards: the first, the last, or one in the middle.
 #[test]
 fn unequal_shares_are_added_once_in_tree_order() {
     let mut proved = BTreeMap::new();
@@ -168,8 +168,7 @@ fn unequal_shares_are_added_once_in_tree_order() {
     assert!(proved.contains_key("hierarchical"), "{proved:?}");
 }
 
-/// Who adds how much does not decide the order: ranks with links of any rates, some of which own nothing,
-/// and with any shares.
+/// Ownership does not change the order, for any link rates and any shares; some ranks own nothing.
 #[test]
 fn uneven_ownership_keeps_the_tree() {
     for (shares, ownership) in [
@@ -191,8 +190,8 @@ fn uneven_ownership_keeps_the_tree() {
     assert_eq!(Contributions::one_each(3).with_ownership(&[1, 2]), Contributions::one_each(3));
 }
 
-/// Servers own parts of the sum, and every worker ends with all of it, in tree order: workers with equal and
-/// unequal shares, one of them perhaps without any; servers behind the workers and between them.
+/// Servers own parts of the sum, and every worker ends with all of it, in tree order. Workers have equal or
+/// unequal shares, and one may have none; servers stand after the workers or between them.
 #[test]
 fn servers_add_for_workers() {
     let mut proved = BTreeMap::new();
@@ -244,7 +243,7 @@ fn servers_add_for_workers() {
             }
         }
     }
-    // All others do it among the workers.
+    // All other algorithms run among the workers.
     assert_eq!(proved.len(), ALGORITHMS.len(), "{proved:?}");
     assert!(proved.values().all(|count| *count > 2), "{proved:?}");
 }
@@ -263,7 +262,7 @@ fn a_reduce_gives_the_root_everything() {
     }
 }
 
-/// Different numbers of elements for each rank, some of them none.
+/// Returns a different number of elements for each rank, zero for some.
 fn varied(world: usize) -> Chunks {
     Chunks::Varied((0..world).map(|rank| rank * 7 % 5 * 3).collect())
 }

@@ -1,11 +1,11 @@
-//! Operations that move what was there and add nothing.
+//! Operations that move data and add nothing.
 
 use super::machine::prove;
 use super::{prove_all, varied};
 use crate::tree::Contributions;
 use crate::*;
 
-/// Every cell of every rank has a name of its own.
+/// Returns memory in which every cell of every rank has its own name.
 fn named(lens: &[usize]) -> Vec<Vec<String>> {
     let of = |(rank, &len): (usize, &usize)| (0..len).map(|cell| format!("{rank}.{cell}")).collect();
     lens.iter().enumerate().map(of).collect()
@@ -72,7 +72,7 @@ fn gather_and_scatter_go_through_the_root() {
     }
 }
 
-/// Operations whose description differs from rank to rank, proved with direct.
+/// Proves *direct* for operations whose arguments differ between ranks.
 fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl Fn(&[Vec<String>])) {
     let world = operations.len();
     let (contributions, topology) = (Contributions::one_each(world), Topology::single(world));
@@ -149,7 +149,7 @@ fn more_messages_each_way_than_a_transport_holds_are_exchanged() {
             let starts = lens.iter().scan(start, |next, len| Some(std::mem::replace(next, *next + len)));
             starts.zip(&lens).map(|(start, len)| message(peer, start, *len)).collect()
         };
-        // Every rank sends its first elements to both others, and takes theirs behind them.
+        // Every rank sends its first elements to both others and stores the received ones behind them.
         let operation = |rank: usize| {
             let (next, last) = ((rank + 1) % 3, (rank + 2) % 3);
             let send: Vec<Message> = [next, last].into_iter().flat_map(|peer| lay(peer, 0)).collect();

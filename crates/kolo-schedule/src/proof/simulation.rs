@@ -1,4 +1,4 @@
-//! The simulation, against the published formulas, and the cost of a schedule against its simulation.
+//! Compares the simulation with the published formulas, and the choice of an algorithm with its simulation.
 
 use crate::tree::Contributions;
 use crate::*;
@@ -43,8 +43,7 @@ fn halving_doubling_takes_what_its_formula_says() {
     takes("halving-doubling", &[2, 4, 8, 16], |world| 2.0 * world.log2());
 }
 
-/// The links carry at least 2(N−1)/N·n in any algorithm; short messages pay for latency, which grows with the
-/// rounds.
+/// Links carry at least 2(N−1)/N·n in any algorithm; short messages pay for the latency of rounds.
 #[test]
 fn direct_moves_the_least_and_halving_doubling_beats_ring_on_short_messages() {
     for world in [2usize, 4, 8] {
@@ -56,7 +55,7 @@ fn direct_moves_the_least_and_halving_doubling_beats_ring_on_short_messages() {
     assert!(all_reduce("halving-doubling", 16, 1024) < 0.4 * all_reduce("ring", 16, 1024));
 }
 
-/// Seconds of an all-reduce of `len` elements by direct, of so many workers and servers.
+/// Returns the seconds of an all-reduce of `len` elements with *direct*.
 fn with_servers(workers: usize, servers: usize, len: usize, segment: usize) -> f64 {
     let world = workers + servers;
     let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct").unwrap();
@@ -75,8 +74,8 @@ fn with_servers(workers: usize, servers: usize, len: usize, segment: usize) -> f
     simulate(&schedules, topology, &Times { near: link, far: link, add_per_element: 0.0 })
 }
 
-/// Jiang et al. 2020 (BytePS), section 4.1: 2N(N−1)/(N²+kN−2k)·nβ, and nβ from k = N on. With fewer servers
-/// than workers messages are of two lengths, between which links rest now and then.
+/// Jiang et al. 2020 (BytePS), section 4.1: 2N(N−1)/(N²+kN−2k)·nβ, and nβ for k ≥ N. With fewer servers
+/// than workers, messages have two lengths, so links are idle now and then.
 #[test]
 fn servers_take_what_the_formula_says() {
     for workers in [2usize, 3, 4, 6, 8] {
@@ -94,8 +93,8 @@ fn servers_take_what_the_formula_says() {
     }
 }
 
-/// The choice falls on direct, which alone makes use of servers, where that is quickest; else on what the
-/// workers would do alone.
+/// The choice is *direct*, the only algorithm that uses servers, where that is fastest; otherwise the
+/// choice is the algorithm that the workers would use alone.
 #[test]
 fn long_sums_go_through_servers() {
     for (size, workers, servers, expected) in [
@@ -104,7 +103,7 @@ fn long_sums_go_through_servers() {
         (1, 4, 4, "direct"),
         (1, 8, 4, "direct"),
         (1, 8, 16, "direct"),
-        // Four workers a node: each would send its own gradient through the one link of its node.
+        // Four workers per node: *direct* would send each gradient through the node's single link.
         (4, 8, 8, "halving-doubling"),
     ] {
         let world = workers + servers;
