@@ -1,4 +1,4 @@
-//! What an all-reduce would take, by algorithm, over links of 1, 10 and 100 Gbit/s:
+//! Predicts the time of an all-reduce, by algorithm, over links of 1, 10 and 100 Gbit/s:
 //!
 //! ```text
 //! cargo run -p kolo-plan --example forecast -- [MEGABYTES] [RANKS] [RANKS PER NODE]

@@ -1,4 +1,4 @@
-//! A cluster as its users write it down.
+//! Cluster descriptions as users write them.
 
 use kolo_schedule::{Curve, Link, Network, Topology};
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::cores::Cores;
 use crate::links::{LINKS, SOCKET, SOCKET_BYTE};
 
-/// A cluster of equal nodes, in TOML:
+/// Cluster of equal nodes, in TOML:
 ///
 /// ```toml
 /// workers_per_node = 8
@@ -15,87 +15,85 @@ use crate::links::{LINKS, SOCKET, SOCKET_BYTE};
 /// between = { gigabits = 400, latency_us = 5 }
 /// links_per_node = 8
 /// oversubscription = 2
-/// servers = 0                # summation servers, each on a node of its own
-/// cores = 64                 # of each node, which workers and their sockets share; left out: they do not
-/// socket_ns = 0.2            # ns of a core for each byte that a worker sends and gets over `between`
-/// full_slowdown = 1.1        # how many times as long a worker computes when all cores compute
+/// servers = 0                # summation servers, each on its own node
+/// cores = 64                 # per node, shared by workers and their sockets; if left out, not shared
+/// socket_ns = 0.2            # ns of a core per byte that a worker sends and receives over `between`
+/// full_slowdown = 1.1        # computing time when all cores compute / when only this worker computes
 /// sum_gbytes = 20            # GB/s at which a worker adds to others
-/// one_host = false           # whether all nodes are namespaces of one host, and share its cores
+/// one_host = false           # true if all nodes are namespaces of one host and share its cores
 /// ```
 ///
-/// Only `between` must be there.
+/// Only `between` is required.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
-    /// Workers of each node.
+    /// Number of workers per node.
     #[serde(default = "one_worker")]
     pub workers_per_node: usize,
-    /// The link of each worker to the others of its node; nothing: memory.
+    /// Link between the workers of a node; `None` for shared memory.
     pub inside: Option<LinkChoice>,
-    /// The link of each node to the others.
+    /// Link between nodes.
     pub between: LinkChoice,
-    /// Such links of each node, which share the traffic.
+    /// Number of such links per node, which share the traffic.
     #[serde(default = "one")]
     pub links_per_node: f64,
-    /// How many times as much as the switches carry the nodes' links could send.
+    /// Ratio of what the nodes' links can send to what the switches carry.
     #[serde(default = "one")]
     pub oversubscription: f64,
-    /// Summation servers, each on a node of its own.
+    /// Number of summation servers, each on its own node.
     #[serde(default)]
     pub servers: usize,
-    /// Cores of each node that its workers share, one for each of them; nothing where communication takes no
-    /// time from computation, as with GPUs.
+    /// Cores per node, one for each worker; `None` if communication takes no computing time, as with GPUs.
     pub cores: Option<f64>,
-    /// Nanoseconds of a core for each byte that a worker sends and receives over `between`; nothing: what
-    /// sockets cost over loopback, and nothing over links without sockets.
+    /// Nanoseconds of a core per byte that a worker sends and receives over `between`. `None` means the cost
+    /// of sockets over loopback, or zero for links without sockets.
     pub socket_ns: Option<f64>,
-    /// How many times as long a worker computes when all cores compute as when it is alone.
+    /// Ratio of a worker's computing time when all cores compute to its time alone.
     #[serde(default = "one")]
     pub full_slowdown: f64,
-    /// GB/s at which a worker adds to others: some 20 of a core, a thousand of an accelerator.
+    /// GB/s at which a worker adds to others: about 20 for a core, 1000 for an accelerator.
     #[serde(default = "of_a_core")]
     pub sum_gbytes: f64,
-    /// Whether all nodes are namespaces of one host, and share its cores.
+    /// True if all nodes are namespaces of one host and share its cores.
     #[serde(default)]
     pub one_host: bool,
 }
 
-/// A link by the name of its kind, or by figures.
+/// Link, named by its kind or described by figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LinkChoice {
     /// One of [`LINKS`].
     Named(String),
-    /// A link that is known by figures.
+    /// Link described by figures.
     Figures {
         /// Gbit/s of payload in each direction.
         gigabits: f64,
-        /// Microseconds from the start of a short message to its arrival, but for its handling at both ends.
+        /// Microseconds from the start of a short message to its arrival, without its handling at both ends.
         latency_us: f64,
-        /// Microseconds of a worker's time for each message that it sends or receives; as through a socket
-        /// where it is left out.
+        /// Microseconds of a worker's time per message that it sends or receives; defaults to a socket's.
         #[serde(default = "socket")]
         per_message_us: f64,
     },
 }
 
-/// Why a cluster cannot be one.
+/// Error in the description of a cluster.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// There is no such kind of link.
+    /// The kind of link does not exist.
     #[error(
         "there is no link `{name}`; known are {}, or a file gives {{ gigabits = …, latency_us = … }}",
         known()
     )]
     UnknownLink {
-        /// The name that was given.
+        /// Name in the file.
         name: String,
     },
-    /// A figure is not above 0.
+    /// A figure is not positive.
     #[error("{field} must be a number above 0")]
     NotPositive {
-        /// Which one.
+        /// Name of the field.
         field: &'static str,
     },
 }
@@ -128,7 +126,7 @@ fn one_worker() -> usize {
 }
 
 impl ClusterFile {
-    /// Nodes of one worker each, with a link of that name between them.
+    /// Returns nodes of one worker each, connected by the named link.
     pub fn of_link(between: &str) -> Self {
         ClusterFile {
             workers_per_node: 1,
@@ -145,11 +143,11 @@ impl ClusterFile {
         }
     }
 
-    /// The cluster with so many workers, the last node with what remains of them, and its servers behind.
+    /// Returns the cluster for this number of workers. The last node has the remaining ones; servers follow.
     ///
     /// # Errors
     ///
-    /// A link is unknown, or a figure not above 0.
+    /// If a link is unknown or a figure is not positive.
     pub fn of(&self, workers: usize) -> Result<Cluster, ClusterError> {
         positive("workers_per_node", self.workers_per_node as f64)?;
         let shared = positive("links_per_node", self.links_per_node)?
@@ -183,8 +181,8 @@ impl ClusterFile {
 }
 
 impl LinkChoice {
-    /// Seconds of a core for each byte: of a link that is known by figures, a socket's if its messages take as
-    /// long as a socket's.
+    /// Returns the seconds of a core per byte. A link described by figures costs as much as a socket if its
+    /// messages take as long as a socket's.
     fn cpu_per_byte(&self) -> f64 {
         match self {
             LinkChoice::Named(name) => {

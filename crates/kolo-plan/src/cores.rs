@@ -1,46 +1,43 @@
-//! Workers of one host share its cores: for their computation, and for what sockets cost.
+//! Models how the workers of one host share its cores, for computation and for sockets.
 
 use serde::{Deserialize, Serialize};
 
-/// Seconds that each further worker on the fullest core costs in a step: four of Linux's time slices, which
-/// are of 1.4 ms on two cores. Set on 3 to 8 workers there, whose steps alone take 5 to 6 ms
-/// (docs/foresight.md).
+/// Seconds per step that each further worker on the fullest core costs: four of Linux's time slices, which
+/// last 1.4 ms on two cores. Fitted to 3 to 8 workers therewith steps of 5 to 6 ms (docs/foresight.md).
 const TURN_SECONDS: f64 = 5.6e-3;
 
-/// The cores of a host, and the workers on it.
+/// Cores of a host, and the workers on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cores {
-    /// Cores that workers compute on, one each.
+    /// Number of cores that workers compute on, one each.
     pub count: f64,
-    /// Workers of the fullest host.
+    /// Number of workers on the fullest host.
     pub workers: f64,
-    /// How many times as long a worker computes when all cores compute as when it is alone: they share memory
-    /// and caches.
+    /// Ratio of a worker's time when all cores compute to its time alone: workers share memory and caches.
     pub full_slowdown: f64,
 }
 
 impl Cores {
-    /// How many times as long a worker computes as alone on the host: with more workers than cores they take
-    /// turns, with fewer the slowdown of a full host grows with each of them.
+    /// Returns the ratio of a worker's computing time to its time alone on the host. With more workers than
+    /// cores they take turns; with fewer, the slowdown grows linearly with their number.
     pub fn slowdown(&self) -> f64 {
         let others = (self.workers.min(self.count) - 1.0).max(0.0);
         let full = if self.count > 1.0 { others / (self.count - 1.0) } else { 0.0 };
         self.crowding() * (1.0 + (self.full_slowdown - 1.0) * full)
     }
 
-    /// Seconds of a step in which workers that take turns on a core wait for theirs because of each other:
-    /// who gets a message has its turn after those that compute. With 3 on 2 cores, one has 2.
+    /// Returns the seconds per step that workers sharing a core wait for each other: a worker that receives a
+    /// message gets its turn after those that compute. With 3 workers on 2 cores, one core has 2.
     pub fn waiting(&self) -> f64 {
         TURN_SECONDS * (self.crowding().ceil() - 1.0)
     }
 
-    /// Workers for each core, at least 1.
+    /// Returns the number of workers per core, at least 1.
     pub fn crowding(&self) -> f64 {
         (self.workers / self.count).max(1.0)
     }
 
-    /// The share of a worker's communication that takes time from computation, because no core is free for
-    /// it.
+    /// Returns the share of a worker's communication that delays computation for lack of a free core.
     pub fn contended(&self) -> f64 {
         let free = (self.count - self.workers).max(0.0) / self.workers.max(1.0);
         1.0 - free.min(1.0)

@@ -1,36 +1,35 @@
-//! What failures cost a job of many workers.
+//! Models the cost of failures for a job of many workers.
 
-/// How a job fails and recovers.
+/// Failure rate of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Failures {
     /// Mean time between the failures of one worker, in seconds.
     pub worker_mtbf: f64,
-    /// Workers.
+    /// Number of workers.
     pub workers: f64,
 }
 
-/// Checkpoints, and the restart from one.
+/// Costs of writing checkpoints and of restarting from one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Checkpoints {
-    /// Seconds for which writing one stops training.
+    /// Seconds for which training stops to write a checkpoint.
     pub write: f64,
     /// Seconds from a failure until all workers train again.
     pub restart: f64,
 }
 
 impl Failures {
-    /// Mean time between the failures of the job: workers fail independently.
+    /// Returns the job's mean time between failures, in seconds; workers fail independently.
     pub fn job_mtbf(&self) -> f64 {
         self.worker_mtbf / self.workers
     }
 
-    /// The probability that the job outlives so many seconds without a failure, if failures come at a
-    /// constant rate.
+    /// Returns the probability that the job runs for `seconds` without a failure, at a constant failure rate.
     pub fn survival(&self, seconds: f64) -> f64 {
         (-seconds / self.job_mtbf()).exp()
     }
 
-    /// The share of time that goes into training if a job restarts from a checkpoint that is taken every
+    /// Returns the share of time spent on training if a job restarts from a checkpoint that is taken every
     /// `interval` seconds: 1 − C/τ − τ/2M − R/M (Young 1974, equation 1; R is the restart).
     pub fn goodput_with_restarts(&self, checkpoints: &Checkpoints, interval: f64) -> f64 {
         let mtbf = self.job_mtbf();
@@ -38,16 +37,16 @@ impl Failures {
         (1.0 - lost).max(0.0)
     }
 
-    /// The share of time that goes into training if the job goes on without the dead, whose step is done
-    /// again: each failure costs half a step and the `recovery` seconds until the next one.
+    /// Returns the share of time spent on training if the job continues without failed workers and repeats
+    /// their step. Each failure costs half a step and the `recovery` seconds until the next one.
     pub fn goodput_elastic(&self, step: f64, recovery: f64) -> f64 {
         (1.0 - (step / 2.0 + recovery) / self.job_mtbf()).max(0.0)
     }
 }
 
 impl Checkpoints {
-    /// The interval that loses the least: √(2CM) for a mean time between failures M (Young 1974). Daly 2006
-    /// has more terms, which matter where C is no small part of M.
+    /// Returns the interval that loses the least time: √(2CM) for a mean time between failures M (Young
+    /// 1974). Daly 2006 adds terms that matter where C is not small compared with M.
     pub fn best_interval(&self, mtbf: f64) -> f64 {
         (2.0 * self.write * mtbf).sqrt()
     }
@@ -57,8 +56,8 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    /// Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs are one in 3.1 hours (Dubey et
-    /// al. 2024, section 3.3.4).
+    /// Llama 3 405B: 419 interruptions in 54 days on 16,384 GPUs, one in 3.1 hours (Dubey et al. 2024,
+    /// section 3.3.4).
     #[test]
     fn sixteen_thousand_workers_fail_every_three_hours() {
         let failures = Failures { worker_mtbf: 54.0 * 86_400.0 * 16_384.0 / 419.0, workers: 16_384.0 };

@@ -1,25 +1,25 @@
-//! What every algorithm would take.
+//! Forecasts the time of every algorithm.
 
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{ALGORITHMS, Algorithm, Cost, DType, Operation, Problem, Rank};
 
 use crate::cluster::Cluster;
 
-/// What one algorithm would take.
+/// Forecast for one algorithm.
 #[derive(Clone, Debug)]
 pub struct Forecast {
     /// The algorithm.
     pub algorithm: &'static Algorithm,
-    /// Its messages, elements and additions on the critical path.
+    /// Messages, elements and additions on the critical path.
     pub cost: Cost,
-    /// Seconds that this takes on the cluster.
+    /// Predicted seconds on the cluster.
     pub seconds: f64,
 }
 
-/// What an operation on `len` elements takes with each algorithm that can do it on the cluster, the fastest
-/// first. Each rank contributes one part to a sum. Also those are listed that are used on request only,
-/// because their sums depend on the number of ranks (see [`Algorithm::keeps_tree`]). Servers contribute
-/// nothing.
+/// Returns the forecast for an operation on `len` elements with each algorithm that supports it on the
+/// cluster, the fastest first. Each rank contributes one part to a sum; servers contribute nothing. The
+/// result includes algorithms that run only on request because their sums depend on the number of ranks (see
+/// [`Algorithm::keeps_tree`]).
 pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Cluster) -> Vec<Forecast> {
     let contributions = &cluster.contributions();
     let problem = problem(operation, len, dtype, cluster, contributions);
@@ -29,8 +29,8 @@ pub fn forecast(operation: &Operation, len: usize, dtype: DType, cluster: &Clust
     forecasts
 }
 
-/// The first one of those that are `allowed`. To count what another one costs takes seconds and hundreds of
-/// megabytes in large worlds, so this is not done where what one node sends already takes longer.
+/// Returns the fastest algorithm among the `allowed`. Counting a cost takes seconds and hundreds of megabytes
+/// in large worlds, so the function skips algorithms whose lower bound is already slower.
 pub(crate) fn quickest(
     operation: &Operation,
     len: usize,
@@ -143,14 +143,14 @@ mod tests {
             let found = ranked.iter().find(|forecast| forecast.algorithm.name == name);
             found.map(|forecast| forecast.seconds)
         };
-        // Who sends from every rank to every other one fills the link that eight ranks share.
+        // An algorithm with a message for each pair of ranks fills the link that eight ranks share.
         assert!(seconds("direct", 8) > seconds("direct", 1).map(|alone| 4.0 * alone));
         assert!(seconds("hierarchical", 8) < seconds("direct", 8).map(|direct| direct / 4.0));
         assert_eq!(seconds("hierarchical", 1), None, "there is no hierarchy without nodes");
     }
 
     /// NCCL 2.30, tuning.cc, has base + (2(P−1) − 2(N−1))·3.4 µs + 2(N−1)·14 µs for a ring of P ranks on N
-    /// nodes, Simple over NVLink and a network. On the longest way of ours a message crosses 2N times.
+    /// nodes, Simple over NVLink and a network. On Kolo's critical path messages cross nodes 2N times.
     #[test]
     fn latencies_of_rings_are_those_that_are_published() {
         let micros = |nodes: usize, ranks_per_node: usize| {

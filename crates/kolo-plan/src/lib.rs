@@ -1,27 +1,27 @@
-//! What collectives, steps and whole trainings take on a given cluster, before anyone rents it.
+//! Predicts the time of collectives, steps and whole trainings on a given cluster, before anyone rents it.
 //!
 //! ```
 //! use kolo_plan::{Cluster, forecast};
 //! use kolo_schedule::{DType, Operation};
 //!
-//! // 64 GPUs, eight to a node, 10 Gbit/s between nodes; the gradient of 25 million parameters.
+//! // 64 GPUs, eight per node, 10 Gbit/s between nodes; the gradient of 25 million parameters.
 //! let cluster = Cluster::over_ethernet(64, 8, 10.0);
 //! let ranked = forecast(&Operation::AllReduce, 25_000_000, DType::F32, &cluster);
 //! println!("{} takes {:.3} s", ranked[0].algorithm.name, ranked[0].seconds);
 //! assert!(ranked[0].seconds < 0.2);
 //! ```
 //!
-//! Costs are counted on the very schedules that are executed and proved (kolo-schedule): no second
-//! description of an algorithm exists that could be wrong in its own way.
+//! Costs are counted on the schedules that kolo-schedule proves and kolo-comm executes: there is no second
+//! description of an algorithm that could differ from the first.
 //!
-//! | module | idea |
+//! | module | content |
 //! |---|---|
-//! | `cluster`, `cluster_file`, `links`, `cores` | ranks, nodes, what lies between them, and the cores they share |
-//! | `forecast` | what each algorithm takes for one collective |
+//! | `cluster`, `cluster_file`, `links`, `cores` | ranks, nodes, their links, and the cores that workers share |
+//! | `forecast` | time of one collective with each algorithm |
 //! | [`step`] | a profiled step on more workers |
-//! | [`stragglers`], `failures` | what the slowest and the dead cost the others |
-//! | [`memory`] | what each worker holds |
-//! | [`training`] | a whole training: time, energy, money, and what binds |
+//! | [`stragglers`], `failures` | cost of the slowest worker and of failures |
+//! | [`memory`] | memory of each worker |
+//! | [`training`] | a whole training: time, energy, price, and what limits it |
 
 mod cluster;
 mod cluster_file;

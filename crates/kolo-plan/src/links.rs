@@ -2,32 +2,31 @@
 
 use kolo_schedule::Link;
 
-/// A kind of link, as a worker or a node has it.
+/// Kind of link of a worker or a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkKind {
-    /// The name that users choose it by.
+    /// Name by which users select it.
     pub name: &'static str,
-    /// Gbit/s in each direction, as it is sold.
+    /// Nominal Gbit/s in each direction.
     pub gigabits: f64,
-    /// The share of it that long messages get.
+    /// Share of the nominal rate that long messages reach.
     pub payload: f64,
-    /// Seconds from the start of a short message to its arrival, but for its handling at both ends.
+    /// Seconds from the start of a short message to its arrival, without its handling at both ends.
     pub latency: f64,
-    /// Seconds of a worker's time for each message that it sends or receives.
+    /// Seconds of a worker's time per message that it sends or receives.
     pub per_message: f64,
-    /// Seconds of a core for each byte that a worker sends and receives.
+    /// Seconds of a core per byte that a worker sends and receives.
     pub cpu_per_byte: f64,
-    /// Where these figures are from.
+    /// Source of these figures.
     pub source: &'static str,
 }
 
-/// A message of few bytes through a socket at either end: half of Kolo's 5.3 µs over loopback
-/// (docs/benchmarks.md).
+/// Seconds to handle a short message at a socket's end: half of 5.3 µs over loopback (docs/benchmarks.md).
 pub(crate) const SOCKET: f64 = 2.6e-6;
-/// A byte that passes sockets both ways: all of Kolo's time over loopback, 9.85 ms for an all-reduce of 46.8
-/// MB between two ranks (docs/benchmarks.md), is that of cores.
+/// Seconds per byte that passes sockets in both directions. Over loopback all of Kolo's time is time of
+/// cores: 9.85 ms for an all-reduce of 46.8 MB between two ranks (docs/benchmarks.md).
 pub(crate) const SOCKET_BYTE: f64 = 9.85e-3 / 46.8e6;
-/// A message that a card takes from a queue and puts into another one: an estimate.
+/// Seconds for a card to take a message from a queue and put it into another; an estimate.
 const QUEUE: f64 = 0.5e-6;
 
 const LOOPBACK: &str = "46.8 MB in 9.85 ms between two ranks, 5.3 µs for a few bytes (docs/benchmarks.md); all of it is time of cores";
@@ -36,7 +35,7 @@ const ETHERNET: &str =
 const INFINIBAND: &str =
     "96 of 100 GB/s over four HDR links at best (nccl-tests); latency: NCCL 2.30, tuning.cc, net, Simple";
 
-/// The known kinds.
+/// All known kinds.
 pub static LINKS: &[LinkKind] = &[
     LinkKind {
         name: "loopback",
@@ -151,7 +150,7 @@ pub static LINKS: &[LinkKind] = &[
 ];
 
 impl LinkKind {
-    /// What so many of them side by side cost.
+    /// Returns the costs of `count` such links side by side.
     pub fn link(&self, count: f64) -> Link {
         let per_byte = 8.0 / (self.gigabits * 1e9 * self.payload * count);
         Link { per_message: self.per_message, ..Link::new(self.latency, per_byte) }

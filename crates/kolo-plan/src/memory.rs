@@ -1,19 +1,19 @@
-//! What a worker holds in memory.
+//! Computes the memory that a worker needs.
 
 use serde::Serialize;
 
-/// Bytes that a kind of training keeps for each parameter.
+/// Bytes per parameter that a kind of training keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Footprint {
-    /// The name that users choose it by.
+    /// Name by which users select it.
     pub name: &'static str,
-    /// One line of help.
+    /// Help text of one line.
     pub about: &'static str,
-    /// Bytes of a parameter as it is computed with.
+    /// Bytes of a parameter, in the type used for computation.
     pub parameter: f64,
     /// Bytes of its gradient.
     pub gradient: f64,
-    /// Bytes of what the optimizer keeps of it, exact values included where others are computed with.
+    /// Bytes of its optimizer state, including exact values if the computation uses others.
     pub optimizer: f64,
 }
 
@@ -27,7 +27,7 @@ pub const MIXED_ADAM: Footprint = Footprint {
     optimizer: 12.0,
 };
 
-/// The kinds of training whose memory is known by the parameter.
+/// Kinds of training whose memory per parameter is known.
 pub static FOOTPRINTS: &[Footprint] = &[
     Footprint {
         name: "f32-sgd",
@@ -53,32 +53,32 @@ pub static FOOTPRINTS: &[Footprint] = &[
     MIXED_ADAM,
 ];
 
-/// What workers share out instead of each holding all of it (Rajbhandari et al. 2020, figure 1).
+/// State that workers divide among them instead of each holding all (Rajbhandari et al. 2020, figure 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharding {
     /// Nothing: plain data parallelism.
     None,
     /// The optimizer's state (stage 1).
     Optimizer,
-    /// And gradients (stage 2).
+    /// Also gradients (stage 2).
     Gradients,
-    /// And parameters (stage 3).
+    /// Also parameters (stage 3).
     Parameters,
 }
 
-/// All stages, from the one that shares nothing.
+/// All stages, starting with no sharding.
 pub static SHARDINGS: &[Sharding] =
     &[Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters];
 
 impl Sharding {
-    /// The elements that a rank sends and receives in a step, in numbers of parameters, for many workers: a
-    /// reduce-scatter and an all-gather, and where parameters are shared out a second all-gather for the
+    /// Returns the elements that a rank sends and receives in a step, per parameter, for many workers. A step
+    /// has a reduce-scatter and an all-gather, and with sharded parameters a second all-gather for the
     /// backward pass (Rajbhandari et al. 2020, section 7).
     pub fn volume(self) -> f64 {
         if self == Sharding::Parameters { 3.0 } else { 2.0 }
     }
 
-    /// What is shared out, in a word.
+    /// Returns a short name of the sharded state.
     pub fn name(self) -> &'static str {
         match self {
             Sharding::None => "nothing",
@@ -93,27 +93,27 @@ impl Sharding {
     }
 }
 
-/// Bytes of one worker.
+/// Memory of one worker, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkerMemory {
-    /// Of values.
+    /// Bytes of parameters.
     pub parameters: f64,
-    /// Of gradients.
+    /// Bytes of gradients.
     pub gradients: f64,
-    /// Of the optimizer's state.
+    /// Bytes of the optimizer's state.
     pub optimizer: f64,
 }
 
 impl WorkerMemory {
-    /// All of it, in bytes.
+    /// Returns the total, in bytes.
     pub fn total(&self) -> f64 {
         self.parameters + self.gradients + self.optimizer
     }
 }
 
 impl Footprint {
-    /// The memory of one of so many workers that train so many parameters. Activations come on top, and
-    /// buckets where they are not the gradients themselves.
+    /// Returns the memory of one of `workers` that train `parameters`. It does not include activations, nor
+    /// buckets that are separate from the gradients.
     pub fn per_worker(&self, parameters: f64, workers: f64, sharding: Sharding) -> WorkerMemory {
         let part = |from| parameters * sharding.part(from, workers);
         WorkerMemory {
@@ -128,7 +128,7 @@ impl Footprint {
 mod tests {
     use super::*;
 
-    /// The figures of the ZeRO paper: 7.5 billion parameters on 64 GPUs.
+    /// Figures from the ZeRO paper: 7.5 billion parameters on 64 GPUs.
     #[test]
     fn seven_and_a_half_billion_parameters_on_64_workers() {
         let gigabytes =
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88"]);
     }
 
-    /// It is often said that seven billion parameters fit into 80 GB.
+    /// Contradicts a common claim that seven billion parameters fit into 80 GB.
     #[test]
     fn seven_billion_parameters_do_not_fit_one_gpu() {
         assert_eq!(MIXED_ADAM.per_worker(7e9, 1.0, Sharding::None).total(), 112e9);

@@ -1,12 +1,12 @@
-//! Many workers wait for the slowest of them in every step.
+//! Models the wait of many workers for the slowest in every step.
 
-/// Points of a numeric integral.
+/// Number of points of the numeric integral.
 const POINTS: usize = 4000;
-/// Standard deviations that it reaches out to.
+/// Range of the integral, in standard deviations.
 const REACH: f64 = 9.0;
 
-/// How many standard deviations the slowest of so many independent normal times lies above their mean, on
-/// average: ∫ x dΦ(x)^n.
+/// Returns how many standard deviations the slowest of `workers` independent normal times lies above their
+/// mean, on average: ∫ x dΦ(x)^n.
 pub fn slowest_of_normals(workers: u64) -> f64 {
     let (n, width) = (workers as f64, 2.0 * REACH / POINTS as f64);
     let term = |point: usize| {
@@ -16,20 +16,19 @@ pub fn slowest_of_normals(workers: u64) -> f64 {
     width * (0..POINTS).map(term).sum::<f64>()
 }
 
-/// How many times its mean the slowest of so many independent exponential times takes, on average: the
-/// harmonic number.
+/// Returns the expected slowest of `workers` independent exponential times of mean 1: the harmonic number.
 pub fn slowest_of_exponentials(workers: u64) -> f64 {
     (1..=workers).rev().map(|n| 1.0 / n as f64).sum()
 }
 
-/// Seconds that a step waits, on average, where each of so many workers stalls for `seconds` with a
+/// Returns the average seconds per step lost to stalls, where each worker stalls for `seconds` with a
 /// `probability`: d·(1 − (1 − p)^N).
 pub fn waited_for_stalls(workers: u64, probability: f64, seconds: f64) -> f64 {
     seconds * (1.0 - (1.0 - probability).powf(workers as f64))
 }
 
-/// What the slowest of so many draws takes, on average, of times that were measured: Σ x·(F(x)^n −
-/// F(x⁻)^n) over the sorted times.
+/// Returns the expected slowest of `workers` draws from measured times: Σ x·(F(x)^n − F(x⁻)^n) over the
+/// sorted times.
 pub fn slowest_of_measured(times: &[f64], workers: u64) -> f64 {
     let mut times = times.to_vec();
     times.sort_by(f64::total_cmp);
@@ -42,7 +41,7 @@ fn density(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// The normal distribution function.
+/// Returns the normal distribution function.
 fn normal(x: f64) -> f64 {
     libm::erfc(-x / std::f64::consts::SQRT_2) / 2.0
 }
@@ -72,7 +71,7 @@ mod tests {
     fn measured_times_are_drawn_as_they_are() {
         let times = [3.0, 1.0, 2.0];
         assert!((slowest_of_measured(&times, 1) - 2.0).abs() < 1e-12);
-        // Of two draws the slower one is 1 in 1 of 9 cases, 2 in 3, 3 in 5.
+        // The slower of two draws is 1 in 1 of 9 cases, 2 in 3, 3 in 5.
         assert!((slowest_of_measured(&times, 2) - 22.0 / 9.0).abs() < 1e-12);
         assert!((slowest_of_measured(&times, 10_000) - 3.0).abs() < 1e-9);
     }

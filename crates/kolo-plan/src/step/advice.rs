@@ -1,4 +1,4 @@
-//! What a job may change, one thing at a time or several: which change makes samples pass faster.
+//! Compares changes of a job, single or combined, by the samples per second that they bring.
 
 use serde::Serialize;
 
@@ -7,56 +7,56 @@ use crate::step::load_table::LoadTable;
 use crate::step::predict::{Prediction, predict};
 use crate::step::profile::StepProfile;
 
-/// What less than this share is gained by is not worth a change.
+/// Minimum relative gain that makes a change worthwhile.
 pub const WORTH: f64 = 0.05;
 
-/// What a change leaves as it was.
+/// Guarantees that a change preserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keeps {
-    /// Weights end in the same bits.
+    /// Weights end with the same bits.
     Bits,
-    /// Every gradient is exact, but the global batch is another one.
+    /// Every gradient is exact, but the global batch differs.
     Gradients,
-    /// Neither: accuracy has to be tried.
+    /// Neither: accuracy has to be tested.
     Nothing,
 }
 
-/// A job that is like another one but for some options.
+/// Job that differs from another in some options.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// The options, as on the command line.
+    /// Options, as on the command line.
     pub options: String,
-    /// Its choices.
+    /// Choices of the changed job.
     pub choices: Choices,
-    /// One worker's step with them.
+    /// One worker's step with these choices.
     pub profile: StepProfile,
-    /// Samples of a shard, by those of the job that it is compared with.
+    /// Samples per shard, relative to the original job.
     pub samples: f64,
-    /// What it keeps of that job.
+    /// Guarantees of the original job that the variant preserves.
     pub keeps: Keeps,
 }
 
 impl Variant {
-    /// Whether it can be: what is said less of has to be said in every step.
+    /// Returns true if the variant is possible: a lossy reduction requires synchronization in every step.
     pub fn is_possible(&self) -> bool {
         !(matches!(self.choices.sync, Sync::Rounds(_)) && self.choices.reduction.is_lossy)
     }
 }
 
-/// What a variant would bring.
+/// Predicted effect of a variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// The options.
+    /// Options, as on the command line.
     pub options: String,
-    /// Its step.
+    /// Predicted step.
     #[serde(flatten)]
     pub prediction: Prediction,
-    /// Samples in a second, by those of the job as it is.
+    /// Samples per second, relative to the original job.
     pub gain: f64,
-    /// What it keeps.
+    /// Guarantees that the variant preserves.
     pub keeps: Keeps,
-    /// Whether it gains enough to be worth a change.
+    /// True if the gain makes the change worthwhile.
     pub is_worth_it: bool,
 }
 
@@ -74,7 +74,7 @@ pub fn advise(now: &Prediction, variant: &Variant, table: &LoadTable) -> Advice 
     }
 }
 
-/// The one that gains most among those that keep at least so much; nothing where none is worth it.
+/// Returns the worthwhile variant with the largest gain among those that preserve at least `keeps`, if any.
 pub fn best(advice: &[Advice], keeps: Keeps) -> Option<&Advice> {
     let allowed = advice.iter().filter(|told| told.keeps <= keeps && told.is_worth_it);
     allowed.max_by(|a, b| a.gain.total_cmp(&b.gain))
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(best(&slow, Keeps::Nothing).map(|told| told.options.as_str()), Some("four"));
         assert_eq!(best(&slow, Keeps::Bits), None);
         let fast = told("ndr");
-        // Fewer updates are gained in any case.
+        // Accumulation saves updates in any case.
         assert!(!fast[0].is_worth_it && fast[1].gain < 1.2, "{fast:?}");
     }
 

@@ -1,9 +1,9 @@
-//! What a job may choose that changes its step, but neither its model nor its cluster.
+//! Choices of a job that affect its step, but neither its model nor its cluster.
 
 use crate::step::cut::Caps;
 use crate::step::reduction::{Pick, ReductionKind};
 
-/// How often workers synchronise.
+/// Frequency of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sync {
     /// In every step.
@@ -11,32 +11,31 @@ pub enum Sync {
     EveryStep,
     /// In every step, with updates that are one step late (`delayed:1`).
     Delayed,
-    /// Once in so many steps, each worker an island (`local`, `diloco`).
+    /// Once in this many steps; each worker is an island (`local`, `diloco`).
     Rounds(u64),
 }
 
-/// The choices of a job.
+/// Choices of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choices {
-    /// Sizes of buckets; nothing for those of the profile.
+    /// Maximum sizes of buckets; `None` for those of the profile.
     pub caps: Option<Caps>,
-    /// Which all-reduces may be used.
+    /// All-reduces that may be used.
     pub pick: Pick,
-    /// How what is said of a gradient travels, and what it costs to hear it. The profile is one with this
-    /// reduction ([`ReductionKind::applied`], or measured).
+    /// Reduction of gradients. The profile includes it ([`ReductionKind::applied`], or measured).
     pub reduction: &'static ReductionKind,
-    /// How often workers synchronise.
+    /// Frequency of synchronization.
     pub sync: Sync,
-    /// Shards of a worker in each step.
+    /// Number of shards per worker in each step.
     pub accumulate: usize,
-    /// Whether the next forward pass begins while buckets are on their way.
+    /// True if the next forward pass begins while buckets are in transit.
     pub overlap_forward: bool,
-    /// Whether workers tell each other the loss and agree on the step, as Kolo's do.
+    /// True if workers share the loss and agree on the step, as in Kolo.
     pub agree: bool,
 }
 
 impl Default for Choices {
-    /// Kolo's own.
+    /// Kolo's defaults.
     fn default() -> Self {
         Choices {
             caps: None,

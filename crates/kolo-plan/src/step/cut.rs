@@ -1,38 +1,38 @@
-//! The profile of a step, cut into other buckets.
+//! Divides a profile into other buckets.
 
 use crate::step::profile::{Bucket, StepProfile};
 
-/// How large buckets may be, in bytes.
+/// Maximum sizes of buckets, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Caps {
-    /// The first and the last bucket.
+    /// Maximum size of the first and of the last bucket.
     pub first: f64,
-    /// All others.
+    /// Maximum size of all other buckets.
     pub other: f64,
 }
 
 impl Caps {
-    /// As Kolo has them: the first and the last bucket have 1 MiB at most, because they start and end what
-    /// can be hidden.
+    /// Kolo's sizes: the first and the last bucket have at most 1 MiB, because communication that starts late
+    /// or ends late cannot be hidden.
     pub fn of_mib(mib: f64) -> Self {
         const MIB: f64 = (1 << 20) as f64;
         Caps { first: mib.min(1.0) * MIB, other: mib * MIB }
     }
 
-    /// All buckets alike.
+    /// The same size for all buckets.
     pub fn even(bytes: f64) -> Self {
         Caps { first: bytes, other: bytes }
     }
 }
 
 impl StepProfile {
-    /// The same step with buckets of other sizes, which are filled from the profile's in the order of
-    /// readiness by Kolo's rule: a small first one, a small last one, and what is larger than a bucket is cut
-    /// into slices. All of a slice is there when all of the profile's bucket was, so the smaller the profile's
-    /// buckets are the nearer this is to what a job would do.
+    /// Returns the same step with buckets of other sizes. They are filled from the profile's buckets in the
+    /// order of readiness by Kolo's rule: a small first and a small last bucket, and slices of larger pieces.
+    /// A slice is ready when the whole bucket of the profile was, so smaller buckets in the profile give a
+    /// more accurate result.
     pub fn cut(&self, caps: Caps) -> StepProfile {
         let pieces = &self.buckets;
-        // The last bucket takes from the end what fits.
+        // The last bucket takes pieces from the end while they fit.
         let (mut tail, mut size) = (pieces.len(), 0.0);
         while tail > 1 && size + pieces[tail - 1].bytes <= caps.first {
             tail -= 1;
@@ -60,7 +60,7 @@ impl Bucket {
     }
 }
 
-/// A piece in slices of at most so many bytes.
+/// Divides a piece into slices of at most `longest` bytes.
 fn slices(piece: &Bucket, longest: f64) -> impl Iterator<Item = Bucket> {
     let count = (piece.bytes / longest).ceil().max(1.0);
     let (bytes, wire_bytes) = (piece.bytes, piece.wire_bytes);
@@ -90,7 +90,7 @@ mod tests {
         StepProfile { forward: 9.0, backward: 9.0, optimizer: 1.0, buckets }
     }
 
-    /// The example of kolo-ddp's own rule (`buckets.rs`), from the end of the model to its beginning.
+    /// Example of kolo-ddp's rule (`buckets.rs`), from the end of the model to its beginning.
     #[test]
     fn buckets_are_those_of_a_job() {
         let cut = profile(&[20.0, 10.0, 40.0, 200.0, 25.0, 30.0, 10.0, 5.0]);

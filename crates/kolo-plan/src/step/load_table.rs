@@ -1,4 +1,4 @@
-//! What collectives take on one cluster, each looked up once.
+//! Caches the costs of collectives on one cluster.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -6,12 +6,11 @@ use std::collections::HashMap;
 use crate::cluster::Cluster;
 use crate::step::reduction::{Load, Pick, Travel, load};
 
-/// Worlds of more ranks than this have costs counted for powers of four of bytes only: there a schedule
-/// takes up to seconds to build.
+/// Maximum number of ranks for which every length is counted. In larger worlds a schedule takes up to seconds
+/// to build, so costs are counted only for powers of four of bytes.
 const EVERY_LENGTH: usize = 64;
 
-/// The costs of a cluster's collectives. Between two powers of four a large cluster's are taken to grow
-/// evenly with the bytes.
+/// Costs of a cluster's collectives. Large clusters interpolate linearly between powers of four of bytes.
 #[derive(Debug)]
 pub struct LoadTable {
     cluster: Cluster,
@@ -21,17 +20,17 @@ pub struct LoadTable {
 type Key = (u64, Travel, Pick);
 
 impl LoadTable {
-    /// A table of which nothing is known yet.
+    /// Creates an empty table.
     pub fn new(cluster: Cluster) -> Self {
         LoadTable { cluster, known: RefCell::default() }
     }
 
-    /// The cluster whose costs these are.
+    /// Returns the cluster of this table.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// What so many bytes take that a shard says of a bucket.
+    /// Returns the load of a bucket that takes this many wire bytes per shard.
     pub fn load(&self, bytes: f64, travel: Travel, pick: Pick) -> Load {
         let whole = bytes.ceil().max(0.0) as u64;
         if self.cluster.topology.world() <= EVERY_LENGTH {

@@ -1,5 +1,4 @@
-//! The step of a job on so many workers: the computation of one, beside the communication of all; and what
-//! the slowest and the dead make of it.
+//! Predicts a job's step on many workers from the step of one, the communication, stragglers and failures.
 
 mod advice;
 mod choices;

@@ -1,4 +1,4 @@
-//! What becomes of a predicted step where workers differ from step to step, and fail.
+//! Adds stragglers and failures to a predicted step.
 
 use serde::Serialize;
 
@@ -7,47 +7,46 @@ use crate::step::predict::Prediction;
 use crate::step::profile::StepProfile;
 use crate::stragglers::slowest_of_normals;
 
-/// What is not the same in all steps and on all workers.
+/// Differences between steps and between workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbances {
-    /// The standard deviation of what a worker computes in a step, as a share of its mean; from one worker to
-    /// the next and from step to step independent.
+    /// Standard deviation of the computing time, as a share of its mean; independent over workers and steps.
     pub spread: f64,
-    /// Failures, where they are to be counted.
+    /// Failures, if they are modeled.
     pub failures: Option<FailureCosts>,
 }
 
-/// How often workers fail, and what each failure costs.
+/// Frequency and cost of failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FailureCosts {
     /// Mean time between the failures of one worker, in seconds.
     pub worker_mtbf: f64,
-    /// Seconds from a failure until the others train on, in an elastic job.
+    /// Seconds from a failure until the other workers continue, in an elastic job.
     pub recovery: f64,
-    /// What a job costs that restarts from checkpoints.
+    /// Costs of a job that restarts from checkpoints.
     pub checkpoints: Checkpoints,
 }
 
-/// What a job gets done on so many workers.
+/// Predicted progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outlook {
-    /// The step without disturbances.
+    /// Step without disturbances.
     #[serde(flatten)]
     pub prediction: Prediction,
-    /// Seconds of a step in which workers wait for the slowest of them, on average.
+    /// Average seconds per step in which workers wait for the slowest.
     pub straggling: f64,
-    /// The share of time that goes into steps that count, in an elastic job; 1 without failures.
+    /// Share of time spent on steps that count, in an elastic job; 1 without failures.
     pub goodput: f64,
-    /// The same where each failure restarts the job from its last checkpoint.
+    /// Share of time spent on steps that count if each failure restarts the job from its last checkpoint.
     pub goodput_with_restarts: Option<f64>,
-    /// The seconds between checkpoints that lose the least then.
+    /// Seconds between checkpoints that minimize the loss in that case.
     pub checkpoint_interval: Option<f64>,
-    /// Samples in a second, by those of one worker alone that has one shard a step.
+    /// Samples per second, relative to one worker with one shard per step.
     pub speedup: f64,
 }
 
-/// Adds disturbances to a prediction. In every step all wait for the slowest: as long as the largest of their
-/// normal times lies above the mean, on average. Nothing of that hides communication.
+/// Adds disturbances to a prediction. In every step all workers wait for the slowest, by the expected
+/// distance of the largest of their normal times from the mean. This time hides no communication.
 pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Disturbances) -> Outlook {
     let workers = prediction.workers;
     let shards = prediction.shards as f64;
@@ -73,8 +72,8 @@ pub fn outlook(prediction: Prediction, profile: &StepProfile, disturbances: &Dis
     outlook
 }
 
-/// The first number of workers from which on another one brings less than half of what a worker alone does;
-/// of those that were predicted, in growing numbers.
+/// Returns the first of the predicted numbers of workers, in ascending order, beyond which a further worker
+/// brings less than half of what a single worker does.
 pub fn not_worth_from(outlooks: &[Outlook]) -> Option<usize> {
     let brings = |pair: &[Outlook]| {
         let more = (pair[1].prediction.workers - pair[0].prediction.workers) as f64;
@@ -92,7 +91,7 @@ mod tests {
         StepProfile::even(0.3, 0.6, 0.1, 4e6, 1e6)
     }
 
-    /// A step that communication does not prolong.
+    /// Returns a step that communication does not prolong.
     fn hidden(workers: usize) -> Prediction {
         Prediction {
             workers,
@@ -116,7 +115,7 @@ mod tests {
     fn many_wait_for_their_slowest() {
         let spread = Disturbances { spread: 0.1, ..Disturbances::default() };
         let told = outlook(hidden(64), &profile(), &spread);
-        // The slowest of 64 lies 2.344 standard deviations out.
+        // The slowest of 64 lies 2.344 standard deviations above the mean.
         assert!((told.straggling - 0.2344).abs() < 1e-3, "{told:?}");
         assert!((told.speedup - 64.0 / 1.2344).abs() < 0.1, "{told:?}");
         assert!(outlook(hidden(1), &profile(), &spread).straggling.abs() < 1e-9, "one waits for nobody");
@@ -138,7 +137,7 @@ mod tests {
         let of = |workers: usize, seconds: f64| {
             outlook(Prediction { seconds, ..hidden(workers) }, &profile(), &Disturbances::default())
         };
-        // Speedups 1, 1.8, 3, 4: the last four workers bring one.
+        // Speedups 1, 1.8, 3, 4: the last four workers add one.
         let outlooks = [of(1, 1.0), of(2, 2.0 / 1.8), of(4, 4.0 / 3.0), of(8, 2.0)];
         assert_eq!(not_worth_from(&outlooks), Some(4));
         assert_eq!(not_worth_from(&outlooks[..3]), None);

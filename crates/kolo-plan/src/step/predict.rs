@@ -1,4 +1,4 @@
-//! A profiled step on more workers.
+//! Predicts a profiled step on more workers.
 
 use serde::Serialize;
 
@@ -9,30 +9,30 @@ use crate::step::profile::StepProfile;
 use crate::step::reduction::{Load, Pick, Travel};
 use crate::step::timeline::{Overlap, Timeline, timeline};
 
-/// Bytes in which workers tell each other the loss, and agree on a step.
+/// Bytes of the messages in which workers share the loss and agree on a step.
 const AGREEMENT: f64 = 16.0;
 
-/// What a step takes on a cluster.
+/// Predicted step on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Seconds of a step.
+    /// Seconds per step.
     pub seconds: f64,
-    /// Those in which workers wait for communication.
+    /// Seconds per step in which workers wait for communication.
     pub exposed: f64,
-    /// Those in which the wire is busy.
+    /// Seconds per step in which the wire is busy.
     pub wire: f64,
-    /// What is left of each worker's speed: what one alone computes in a step, by the step.
+    /// Efficiency of each worker: computing time of a single worker divided by the step time.
     pub efficiency: f64,
-    /// Shards of a worker in a step.
+    /// Number of shards per worker in a step.
     pub shards: usize,
-    /// The algorithm that reduces the largest bucket; nothing where there is one worker.
+    /// Algorithm that reduces the largest bucket; empty for one worker.
     pub algorithm: &'static str,
 }
 
-/// Follows a profiled step on all workers of a cluster, each of which computes what the one did that was
-/// profiled. Where workers share cores they compute longer, and communication takes time from computation.
+/// Predicts a step on all workers of a cluster, each of which computes like the profiled worker. Workers that
+/// share cores compute longer, and communication takes time from computation.
 pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> Prediction {
     let cluster = table.cluster();
     let workers = cluster.workers();
@@ -74,8 +74,8 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     }
 }
 
-/// Whether gradients are added where the optimizer reads them: those of two workers that read each other's
-/// memory, with a shard each, where exact sums are wanted by no algorithm in particular.
+/// Returns true if the optimizer adds gradients while it reads them. This applies to two workers that read
+/// each other's memory and have one shard each, if an exact sum by no particular algorithm is wanted.
 fn defers(cluster: &Cluster, choices: &Choices) -> bool {
     let is_exact = choices.reduction.name == "sum" && choices.pick == Pick::Exact;
     let is_plain = choices.sync == Sync::EveryStep && choices.accumulate <= 1;
@@ -86,13 +86,14 @@ fn nothing_travels(profile: &StepProfile) -> Vec<Load> {
     vec![Load { seconds: 0.0, cpu: 0.0, algorithm: "deferred" }; profile.buckets.len()]
 }
 
-/// What each bucket takes on the wire.
+/// Returns each bucket's load on the wire.
 fn loads(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> Vec<Load> {
     let of = |bytes: f64| table.load(bytes, choices.reduction.travel, choices.pick);
     profile.buckets.iter().map(|bucket| of(bucket.wire_bytes)).collect()
 }
 
-/// In large worlds the quickest for so few bytes is known, and to count the others takes a minute.
+/// Returns the load of an agreement. In large worlds the fastest algorithm for so few bytes is known, and
+/// counting the others takes a minute.
 fn agreement(table: &LoadTable, choices: &Choices) -> Load {
     let is_large = table.cluster().topology.world() > 1024;
     let pick = if is_large { Pick::Named("recursive-doubling") } else { choices.pick };
@@ -103,7 +104,7 @@ fn longest(loads: &[Load]) -> &'static str {
     loads.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map_or("", |load| load.algorithm)
 }
 
-/// Workers that are islands compute alone, and wait for all of an outer step once in so many steps.
+/// Returns the timeline of islands, which compute alone and wait for a whole outer step once in `steps`.
 fn in_rounds(profile: &StepProfile, loads: &[Load], steps: u64) -> (Timeline, &'static str) {
     let outer: f64 = loads.iter().map(|load| load.seconds).sum();
     let exposed = outer / steps.max(1) as f64;

@@ -1,50 +1,49 @@
-//! What one worker does in a step by itself.
+//! Profile of one worker's step.
 
 use serde::{Deserialize, Serialize};
 
-/// A part of the gradient that is reduced at once.
+/// Part of the gradient that is reduced at once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: f64,
-    /// Bytes in which a shard's part of it travels.
+    /// Bytes on the wire for one shard's part of it.
     pub wire_bytes: f64,
-    /// Seconds from the beginning of the backward pass until all of it is computed.
+    /// Seconds from the beginning of the backward pass until the whole bucket is computed.
     pub ready: f64,
     /// Seconds from the beginning of the forward pass until its parameters are used.
     pub needed: f64,
 }
 
-/// What a worker has measured of a bucket.
+/// Measurements of a bucket by a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredBucket {
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: f64,
-    /// Bytes in which a shard's part of it travels.
+    /// Bytes on the wire for one shard's part of it.
     pub wire_bytes: f64,
-    /// Seconds from the beginning of the last backward pass until all of it was computed.
+    /// Seconds from the beginning of the last backward pass until the whole bucket was computed.
     pub ready: f64,
-    /// Seconds of computation from the end of a step until the next one needed its values; nothing where it is
-    /// not known.
+    /// Seconds of computation from the end of a step until the next one needed its values; `None` if unknown.
     pub needed: Option<f64>,
 }
 
-/// The step of one worker without any communication.
+/// Step of one worker without any communication.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepProfile {
-    /// Seconds of the forward pass, with what comes before it: the data, and bookkeeping.
+    /// Seconds of the forward pass and what precedes it: loading data, and bookkeeping.
     pub forward: f64,
     /// Seconds of the backward pass.
     pub backward: f64,
     /// Seconds in which the optimizer updates all parameters.
     pub optimizer: f64,
-    /// The buckets, in the order in which the backward pass fills them.
+    /// Buckets, in the order in which the backward pass fills them.
     pub buckets: Vec<Bucket>,
 }
 
 impl StepProfile {
-    /// A step of which only the whole is known: buckets of at most `cap` bytes share `bytes` of gradients,
-    /// are ready one after another in the backward pass at even distances, and needed in the opposite order.
+    /// Returns a profile from the totals of a step. Buckets of at most `cap` bytes share `bytes` of
+    /// gradients. They become ready at even intervals in the backward pass and are needed in reverse order.
     pub fn even(forward: f64, backward: f64, optimizer: f64, bytes: f64, cap: f64) -> Self {
         let count = (bytes / cap).ceil().max(1.0) as usize;
         let share = |part: usize| part as f64 / count as f64;
@@ -57,12 +56,11 @@ impl StepProfile {
         StepProfile { forward, backward, optimizer, buckets: (0..count).map(bucket).collect() }
     }
 
-    /// A step as a worker has measured it: its `own` seconds, without waiting, of which `backward` and
-    /// `optimizer` are known; in `passes` backward passes, in the last of which buckets became ready. Each
-    /// bucket is ready after so many seconds from the beginning of that pass.
+    /// Returns a profile from measurements. `own` are the seconds of the step without waiting, of which
+    /// `backward` and `optimizer` are known. The step has `passes` backward passes, and buckets become ready
+    /// in the last one, after the measured seconds from its beginning.
     ///
-    /// Where it is not known when buckets are needed the forward pass is taken for the mirror of the backward
-    /// pass.
+    /// Where it is unknown when buckets are needed, the forward pass is assumed to mirror the backward pass.
     pub fn measured(
         own: f64,
         backward: f64,
@@ -85,8 +83,8 @@ impl StepProfile {
         StepProfile { forward, backward, optimizer, buckets: buckets.iter().map(bucket).collect() }
     }
 
-    /// A step whose shards are so many times as many, one after another: only the last backward pass makes
-    /// buckets ready, and only the first forward pass waits for them.
+    /// Returns a step with `passes` times as many shards, one after another. Only the last backward pass
+    /// makes buckets ready, and only the first forward pass waits for them.
     pub fn accumulating(&self, passes: usize) -> Self {
         let before = (passes.max(1) - 1) as f64 * (self.forward + self.backward);
         let later = |bucket: &Bucket| Bucket { ready: bucket.ready + before, ..*bucket };
@@ -94,7 +92,7 @@ impl StepProfile {
         StepProfile { backward: self.backward + before, buckets, ..self.clone() }
     }
 
-    /// The step of a worker that computes so many times as long.
+    /// Returns the step of a worker whose computation takes `times` as long.
     pub fn slowed(&self, times: f64) -> Self {
         let slowed = |bucket: &Bucket| Bucket {
             ready: bucket.ready * times,
@@ -109,23 +107,23 @@ impl StepProfile {
         }
     }
 
-    /// The step with so many seconds more, which are spread evenly over it.
+    /// Returns the step prolonged by `seconds`, evenly over its parts.
     pub fn longer_by(&self, seconds: f64) -> Self {
         let alone = self.alone();
         if alone > 0.0 { self.slowed(1.0 + seconds / alone) } else { self.clone() }
     }
 
-    /// Bytes in which a shard's gradient travels.
+    /// Returns the bytes on the wire for one shard's gradient.
     pub fn wire_bytes(&self) -> f64 {
         self.buckets.iter().map(|bucket| bucket.wire_bytes).sum()
     }
 
-    /// Seconds of the step of one worker alone.
+    /// Returns the seconds of one worker's step.
     pub fn alone(&self) -> f64 {
         self.forward + self.backward + self.optimizer
     }
 
-    /// Bytes of all gradients.
+    /// Returns the bytes of all gradients.
     pub fn bytes(&self) -> f64 {
         self.buckets.iter().map(|bucket| bucket.bytes).sum()
     }
@@ -142,7 +140,7 @@ mod tests {
         let profile = StepProfile::measured(10.0, 6.0, 1.0, 2, &buckets);
         assert_eq!(profile.wire_bytes(), 2.5e6 + 4.0);
         assert_eq!((profile.forward, profile.alone(), profile.bytes()), (3.0, 10.0, 5e6 + 8.0));
-        // The last of two passes begins after 3 s; what is measured after its end became ready at its end.
+        // The last of two passes begins after 3 s; measurements past its end count as its end.
         let ready: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.ready).collect();
         assert_eq!(ready, [4.5, 6.0, 6.0]);
         let needed: Vec<f64> = profile.buckets.iter().map(|bucket| bucket.needed).collect();

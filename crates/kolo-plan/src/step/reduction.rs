@@ -1,4 +1,4 @@
-//! What a reduction costs: bytes on the wire, how these travel, and passes over the gradient.
+//! Costs of reductions: bytes on the wire, the collectives that carry them, and passes over the gradient.
 
 use kolo_schedule::{Algorithm, Chunks, DType, Operation};
 
@@ -6,44 +6,41 @@ use crate::cluster::Cluster;
 use crate::forecast::quickest;
 use crate::step::profile::StepProfile;
 
-/// How what the shards say comes to all workers.
+/// Path of the shards' messages to all workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Travel {
-    /// It is added on its way: all-reduces, of which there are so many one after another.
+    /// All-reduces add the messages in transit; this many run one after another.
     Summed {
-        /// All-reduces of about equal length.
+        /// Number of all-reduces, of about equal length.
         rounds: u32,
     },
     /// To the owner of each part, and back: as many bytes as in an all-reduce by `direct`.
     ToOwners,
-    /// Every worker gets what each of them says, and adds it.
+    /// Every worker receives each shard's message and adds it.
     Gathered,
 }
 
-/// Bytes that say an element, from the value of each setting by name.
+/// Bytes on the wire per element, from the value of each setting by name.
 pub type BytesPerElement = fn(&dyn Fn(&str) -> f64) -> f64;
 
-/// A reduction of `kolo train --reduction`, as far as time is concerned.
+/// Costs of a reduction of `kolo train --reduction`.
 #[derive(Clone, Copy, Debug)]
 pub struct ReductionKind {
-    /// Its name.
+    /// Name of the reduction.
     pub name: &'static str,
-    /// How what is said travels.
+    /// Path of its messages.
     pub travel: Travel,
-    /// Bytes that say an element, with the value of each of its settings by name; nothing where they depend on
-    /// the shapes of tensors.
+    /// Bytes on the wire per element, from the settings by name; `None` if they depend on tensor shapes.
     pub wire: Option<BytesPerElement>,
-    /// Nanoseconds of a core for each element that is said.
+    /// Nanoseconds of a core to encode an element.
     pub say: f64,
-    /// Nanoseconds of a core for each element and each shard that is heard; of those that are summed on their
-    /// way for each element alone.
+    /// Nanoseconds of a core to decode an element of one shard; with [`Travel::Summed`], of all together.
     pub hear: f64,
-    /// Whether weights end in other bits than by exact sums, and accuracy may differ.
+    /// True if weights end with other bits than with exact sums, so that accuracy may differ.
     pub is_lossy: bool,
 }
 
-/// Every reduction whose bytes are known. What it computes is nothing here: a profile that was measured with
-/// it has that.
+/// Known reductions. Their computing time is zero because a profile measured with a reduction includes it.
 pub static REDUCTIONS: &[ReductionKind] = &[
     ReductionKind {
         name: "sum",
@@ -89,10 +86,10 @@ pub static REDUCTIONS: &[ReductionKind] = &[
     },
 ];
 
-/// Elements that are said together.
+/// Number of elements that are encoded together.
 const BLOCK: f64 = 16_384.0;
 
-/// Above which the entries say what is their own.
+/// Default entry, on which the table's entries build.
 const COSTLESS: ReductionKind = ReductionKind {
     name: "",
     travel: Travel::Summed { rounds: 1 },
@@ -102,7 +99,7 @@ const COSTLESS: ReductionKind = ReductionKind {
     is_lossy: true,
 };
 
-/// Names are unique.
+/// Compares names, which are unique.
 impl PartialEq for ReductionKind {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -110,19 +107,19 @@ impl PartialEq for ReductionKind {
 }
 
 impl ReductionKind {
-    /// The kind of that name.
+    /// Returns the kind with this name.
     pub fn named(name: &str) -> Option<&'static ReductionKind> {
         REDUCTIONS.iter().find(|kind| kind.name == name)
     }
 
-    /// The kind with which a profile was measured that names it so, settings and all; a sum where its bytes
-    /// are not known, because the profile has them.
+    /// Returns the kind with which a profile was measured, from its name with settings. Returns the sum for
+    /// an unknown name, because the profile has the bytes.
     pub fn measured_with(text: &str) -> &'static ReductionKind {
         ReductionKind::named(text.split(':').next().unwrap_or(text)).unwrap_or(&REDUCTIONS[0])
     }
 
-    /// A step whose gradients travel like this, with the settings that `of` knows. One shard is heard in the
-    /// profile; nothing where the bytes depend on the shapes of tensors.
+    /// Returns a step whose gradients use this reduction, with the settings that `of` returns. The profile
+    /// includes decoding one shard. Returns `None` if the bytes depend on tensor shapes.
     pub fn applied(&self, profile: &StepProfile, of: &dyn Fn(&str) -> f64) -> Option<StepProfile> {
         let per_element = self.wire?(of);
         let mut profile = profile.clone();
@@ -138,7 +135,7 @@ impl ReductionKind {
         Some(profile)
     }
 
-    /// Seconds in which a worker hears what the other shards of a job say, beyond its own.
+    /// Returns the seconds in which a worker decodes the messages of the other workers.
     pub(crate) fn hearing_others(&self, bytes: f64, workers: usize) -> f64 {
         match self.travel {
             Travel::Gathered => self.hear * 1e-9 * bytes / 4.0 * (workers - 1) as f64,
@@ -147,18 +144,18 @@ impl ReductionKind {
     }
 }
 
-/// What one collective takes.
+/// Cost of one collective.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Seconds, if nothing else is done.
+    /// Seconds, if nothing else runs.
     pub seconds: f64,
-    /// Those of them in which a worker's core is busy with it.
+    /// Seconds of these in which it occupies a worker's core.
     pub cpu: f64,
-    /// The algorithm.
+    /// Algorithm that runs.
     pub algorithm: &'static str,
 }
 
-/// Which all-reduces may be used.
+/// All-reduces that may be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Pick {
     /// The fastest that keeps the bits for any number of workers.
@@ -166,11 +163,11 @@ pub enum Pick {
     Exact,
     /// The fastest of all.
     Any,
-    /// This one, where it can do the operation.
+    /// This algorithm, if it supports the operation.
     Named(&'static str),
 }
 
-/// What so many bytes take that a shard says of a bucket.
+/// Returns the load of a bucket that takes this many wire bytes per shard.
 pub(crate) fn load(bytes: f64, travel: Travel, cluster: &Cluster, pick: Pick) -> Load {
     if cluster.workers() < 2 {
         return Load::default();
@@ -228,7 +225,7 @@ mod tests {
     #[test]
     fn what_is_gathered_grows_with_the_workers() {
         let seconds = |workers| load(1e6, Travel::Gathered, &cluster(workers), Pick::Exact).seconds;
-        // Each of 4 workers gets 3 MB, each of 8 gets 7.
+        // Each of 4 workers receives 3 MB, each of 8 receives 7.
         let [four, eight] = [seconds(4), seconds(8)].map(|seconds| seconds * 0.941e9 / 8.0 / 1e6);
         assert!((four - 3.0).abs() < 0.15 && (eight - 7.0).abs() < 0.35, "{four} {eight}");
         let summed = load(1e6, Travel::Summed { rounds: 1 }, &cluster(8), Pick::Exact).seconds;

@@ -1,49 +1,49 @@
-//! Steps beside the wire: what a step takes when buckets are reduced while the backward pass goes on.
+//! Timeline of a step in which buckets are reduced while the backward pass continues.
 
 use crate::step::profile::StepProfile;
 use crate::step::reduction::Load;
 
-/// Steps after which one is like the one before.
+/// Number of steps after which steps no longer change.
 const STEPS: usize = 6;
 
-/// What is less than this is rounding, in seconds.
+/// Durations below this are rounding errors, in seconds.
 const NOTHING: f64 = 1e-12;
 
-/// What one of many equal steps takes.
+/// Timeline of one of many equal steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timeline {
     /// Seconds from the beginning of one step to that of the next.
     pub step: f64,
-    /// Those of them in which the worker waits for communication.
+    /// Seconds of these in which the worker waits for communication.
     pub exposed: f64,
-    /// Those of them in which a bucket is being reduced, if nothing else is done.
+    /// Seconds of these in which a bucket is being reduced, if nothing else runs.
     pub wire: f64,
 }
 
-/// How computation and communication meet.
+/// Overlap of computation and communication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overlap {
-    /// Whether the next forward pass begins while buckets are on their way.
+    /// True if the next forward pass begins while buckets are in transit.
     pub forward: bool,
-    /// Whether updates are one step late.
+    /// True if updates are one step late.
     pub delayed: bool,
-    /// The share of a core's time for communication that is taken from computation.
+    /// Share of a core's communication time that is taken from computation.
     pub contended: f64,
-    /// What the workers say to each other at the beginning and the end of each backward pass, before all
-    /// buckets: Kolo's loss, and its agreement on the step, which is waited for.
+    /// Messages of the workers at the beginning and the end of each backward pass, ahead of all buckets:
+    /// Kolo's loss, and its agreement on the step. The worker waits for the agreement.
     pub agreement: Option<Load>,
 }
 
 impl Default for Overlap {
-    /// As other frameworks have it: the forward pass waits, and nobody agrees on anything.
+    /// Overlap of other frameworks: the forward pass waits, and there is no agreement.
     fn default() -> Self {
         Overlap { forward: false, delayed: false, contended: 0.0, agreement: None }
     }
 }
 
-/// Follows some steps whose buckets take these `loads`, one after another: of those that are ready the one
-/// that the next forward pass needs first. A bucket's parameters are updated when it is back and a forward
-/// pass needs them, or all of them before it begins.
+/// Simulates some steps whose buckets take these `loads`, one after another. Of the ready buckets, the one
+/// that the next forward pass needs first goes first. A bucket's parameters are updated once it is back and a
+/// forward pass needs them; without overlap all of them are updated before the forward pass begins.
 pub fn timeline(profile: &StepProfile, loads: &[Load], overlap: Overlap) -> Timeline {
     let buckets = &profile.buckets;
     let mut by_need: Vec<usize> = (0..buckets.len()).collect();
@@ -92,11 +92,11 @@ pub fn timeline(profile: &StepProfile, loads: &[Load], overlap: Overlap) -> Time
     last
 }
 
-/// A collective that was started.
+/// Collective that was started.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     step: usize,
-    /// Which of its step is needed first.
+    /// Order in which the collectives of a step are needed.
     place: usize,
     load: Load,
 }
@@ -104,7 +104,7 @@ struct Job {
 /// Collectives, one after another.
 #[derive(Default)]
 struct Wire {
-    /// The one that is under way, and what is left of its seconds.
+    /// Collective in transit, and its remaining seconds.
     current: Option<(Job, f64)>,
     waiting: Vec<Job>,
 }
@@ -115,7 +115,7 @@ impl Wire {
         self.go_on();
     }
 
-    /// Starts what is needed first where nothing is under way.
+    /// Starts the collective that is needed first, if none is in transit.
     fn go_on(&mut self) {
         if self.current.is_some() {
             return;
@@ -132,7 +132,7 @@ impl Wire {
         self.current.iter().map(|(job, _)| job).any(is) || self.waiting.iter().any(is)
     }
 
-    /// So many seconds of the collective under way are over.
+    /// Advances the collective in transit by `seconds`.
     fn pass(&mut self, seconds: f64) {
         if let Some((_, left)) = &mut self.current {
             *left -= seconds;
@@ -144,7 +144,7 @@ impl Wire {
     }
 }
 
-/// A worker's time, beside its wire.
+/// Time of a worker, and its wire.
 struct Worker {
     now: f64,
     wire: Wire,
@@ -156,8 +156,8 @@ impl Worker {
         self.wire.add(job);
     }
 
-    /// Computes for so many seconds of a core. What a collective takes of the core slows both down: each gets
-    /// half of it at least, if it wants that much.
+    /// Computes for `work` seconds of a core. A collective that needs the core slows both down; each gets at
+    /// least half of the core, if it needs that much.
     fn compute(&mut self, mut work: f64) {
         while work > 0.0 {
             let Some((job, left)) = self.wire.current else {
@@ -175,7 +175,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a collective is over; tells for how long.
+    /// Waits until a collective is over; returns the seconds waited.
     fn wait(&mut self, step: usize, place: usize) -> f64 {
         let began = self.now;
         while self.wire.has(step, place) {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// end e = max over j of (r_j + the costs from j on); T = max(T_f + T_b, e) + T_opt, for equal buckets
-    /// whose forward pass waits for all.
+    /// and a forward pass that waits for all.
     #[test]
     fn what_is_exposed_is_what_the_textbook_says() {
         for (cost, count) in [(0.1, 4), (0.5, 4), (0.9, 4), (0.3, 1), (2.0, 7)] {
@@ -228,7 +228,7 @@ mod tests {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
         for cost in [0.1, 0.6, 0.8, 3.0] {
             let (with, without) = (step(&profile, cost, true), step(&profile, cost, false));
-            // What is needed first is back last: of short buckets that one alone is waited for in any case.
+            // The bucket that is needed first comes back last; among short buckets it is the only one waited for.
             let gain = without.step - with.step;
             assert!(if cost > 0.7 { gain > 1e-3 } else { gain > -1e-9 }, "{cost}: {with:?} {without:?}");
             assert!(
@@ -243,7 +243,7 @@ mod tests {
         let buckets = vec![Bucket { bytes: 1.0, wire_bytes: 1.0, ready: 0.0, needed: 1.0 }];
         let profile = StepProfile { forward: 1.0, backward: 1.0, optimizer: 0.0, buckets };
         let told = step(&profile, 10.0, true);
-        // It is ready when the backward pass begins, and needed when the next forward pass is over.
+        // The bucket is ready when the backward pass begins and needed when the next forward pass is over.
         assert!((told.step - 10.0).abs() < 1e-9 && (told.exposed - 8.0).abs() < 1e-9, "{told:?}");
     }
 
@@ -256,9 +256,9 @@ mod tests {
         };
         let free = told(0.0, 0.2);
         assert!((told(1.0, 0.0) - free).abs() < 1e-9);
-        // All of the four collectives is computation, wherever it happens.
+        // All of the four collectives is computation, whenever it runs.
         assert!((told(1.0, 0.2) - (3.5 + 0.8)).abs() < 1e-9, "{}", told(1.0, 0.2));
-        // The last one finds no computation beside it but that which it delays.
+        // The last collective overlaps only the computation that it delays.
         let tenth = told(1.0, 0.02);
         assert!(tenth > free && tenth < free + 0.08 + 1e-9, "{tenth} {free}");
     }
@@ -280,8 +280,8 @@ mod tests {
         let profile = StepProfile::even(1.0, 2.0, 0.0, 2.0, 1.0);
         let agreement = Some(Load { seconds: 0.1, cpu: 0.0, algorithm: "" });
         let overlap = Overlap { forward: true, agreement, ..Overlap::default() };
-        // The first bucket sets out after 1 of 2 s of the backward pass and takes 1.5: the agreement begins
-        // 0.5 s after the pass, and the second bucket 0.1 s later. The forward pass needs that one at once.
+        // The first bucket starts after 1 of 2 s of the backward pass and takes 1.5 s. The agreement begins
+        // 0.5 s after the pass, and the second bucket 0.1 s later. The forward pass needs it at once.
         let told = timeline(&profile, &loads(&profile, 1.5, 0.0), overlap);
         assert!((told.step - (3.0 + 0.5 + 0.1 + 1.5)).abs() < 1e-9, "{told:?}");
     }

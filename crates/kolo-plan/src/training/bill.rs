@@ -1,33 +1,33 @@
-//! What a training costs.
+//! Computes the price of a training.
 
 use serde::Serialize;
 
-/// Prices of what a training uses.
+/// Prices of workers and their energy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prices {
     /// Watts that a worker draws.
     pub watts: f64,
-    /// Watts of the whole building for each of them (power usage effectiveness).
+    /// Watts of the whole building per watt of a worker (power usage effectiveness).
     pub building: f64,
     /// Price of a kilowatt-hour.
     pub kilowatt_hour: f64,
-    /// Price of a worker's hour.
+    /// Price of a worker per hour.
     pub worker_hour: f64,
 }
 
-/// What a training costs, in the unit of its [`Prices`].
+/// Costs of a training, in the unit of its [`Prices`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bill {
-    /// Kilowatt-hours.
+    /// Energy, in kilowatt-hours.
     pub energy: f64,
-    /// Their price.
+    /// Price of the energy.
     pub energy_price: f64,
-    /// The price of the workers.
+    /// Price of the workers.
     pub workers_price: f64,
 }
 
 impl Bill {
-    /// For so many workers over so many seconds.
+    /// Returns the bill for `workers` over `seconds`.
     pub fn of(workers: u64, seconds: f64, prices: &Prices) -> Bill {
         let hours = workers as f64 * seconds / 3600.0;
         let energy = hours * prices.watts * prices.building / 1000.0;

@@ -1,34 +1,34 @@
-//! The arithmetic of training a transformer.
+//! Arithmetic of training a transformer.
 
-/// Floating-point operations of training a dense transformer of so many parameters on so many tokens: C =
-/// 6PD, two for each parameter and token in the forward pass and four in the backward pass (Kaplan et al.
-/// 2020, "Scaling Laws for Neural Language Models", section 2.1). Attention over the sequence is left out.
+/// Returns the floating-point operations of training a dense transformer: C = 6PD, two per parameter and
+/// token in the forward pass and four in the backward pass (Kaplan et al. 2020, "Scaling Laws for Neural
+/// Language Models", section 2.1). Attention over the sequence is left out.
 pub fn training_flops(parameters: f64, tokens: f64) -> f64 {
     6.0 * parameters * tokens
 }
 
-/// What the arithmetic of a transformer depends on, attention included.
+/// Dimensions that determine the arithmetic of a transformer, including attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transformer {
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: f64,
-    /// Layers.
+    /// Number of layers.
     pub layers: f64,
-    /// Elements of a token's vector in each layer.
+    /// Number of elements of a token's vector in each layer.
     pub width: f64,
-    /// Tokens that attend to one another.
+    /// Number of tokens that attend to one another.
     pub sequence: f64,
 }
 
 impl Transformer {
-    /// Floating-point operations of training by one token: 6P + 12·layers·width·sequence (Chowdhery et al.
-    /// 2022, "PaLM", appendix B).
+    /// Returns the floating-point operations of training on one token: 6P + 12·layers·width·sequence
+    /// (Chowdhery et al. 2022, "PaLM", appendix B).
     pub fn flops_per_token(&self) -> f64 {
         6.0 * self.parameters + 12.0 * self.layers * self.width * self.sequence
     }
 
-    /// The model's share of the floating-point operations that a worker could do (MFU; the same appendix):
-    /// `tokens_per_second` that one worker trains by, and the `peak` of that worker in FLOP/s.
+    /// Returns the share of a worker's peak that the model uses (MFU; the same appendix), from one worker's
+    /// `tokens_per_second` and its `peak` in FLOP/s.
     pub fn utilisation(&self, tokens_per_second: f64, peak: f64) -> f64 {
         tokens_per_second * self.flops_per_token() / peak
     }
@@ -43,7 +43,7 @@ mod tests {
         assert_eq!(training_flops(7e9, 1e12), 4.2e22);
     }
 
-    /// Llama 3 405B: 430 TFLOP/s of 989 on 8,192 GPUs are 43 % (Dubey et al. 2024, table 4).
+    /// Llama 3 405B: 430 of 989 TFLOP/s on 8,192 GPUs are 43 % (Dubey et al. 2024, table 4).
     #[test]
     fn utilisation_is_the_models_share_of_the_peak() {
         let model = Transformer { parameters: 405e9, layers: 126.0, width: 16384.0, sequence: 8192.0 };

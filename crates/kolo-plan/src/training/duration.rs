@@ -1,31 +1,30 @@
-//! How long a training takes.
+//! Computes the duration of a training.
 
 use serde::Serialize;
 
 use crate::training::efficiency::Efficiency;
 
-/// The time of a training on so many workers.
+/// Duration of a training on a number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Duration {
-    /// Workers.
+    /// Number of workers.
     pub workers: u64,
-    /// Seconds if each did its part at the speed of one alone.
+    /// Seconds if each worker ran at the speed of a single one.
     pub ideal: f64,
-    /// The share of that speed that they keep together.
+    /// Share of that speed that the workers reach together.
     pub efficiency: f64,
     /// Seconds at that share.
     pub seconds: f64,
 }
 
 impl Duration {
-    /// How many times as fast as one worker.
+    /// Returns the speed relative to one worker.
     pub fn speedup(&self) -> f64 {
         self.workers as f64 * self.efficiency
     }
 }
 
-/// The time of `flops` floating-point operations for each number of workers, of which one alone does
-/// `flops_per_second`.
+/// Returns the duration of `flops` operations for each number of workers; one worker does `flops_per_second`.
 pub fn durations(
     flops: f64,
     flops_per_second: f64,
@@ -47,8 +46,8 @@ mod tests {
 
     const DAY: f64 = 86_400.0;
 
-    /// The table of code 15.1.1 of "Data-Parallel Deep Learning": seven billion parameters, a trillion
-    /// tokens, 40 % of 10^15 FLOP/s.
+    /// Code 15.1.1 of "Data-Parallel Deep Learning": seven billion parameters, a trillion tokens, 40 % of
+    /// 10^15 FLOP/s.
     #[test]
     fn seven_billion_parameters_on_a_trillion_tokens() {
         let (flops, rate) = (training_flops(7e9, 1e12), 0.4 * 1e15);
@@ -82,7 +81,7 @@ mod tests {
             rows.iter().map(|row| format!("{:.1}", row.seconds / DAY)).collect::<Vec<_>>()
         };
         assert_eq!(days(Efficiency::SquareRoot { factor: 0.04 }), ["155.7", "54.1", "21.1"]);
-        // With communication that does not shrink, 4,096 workers are hardly faster than 1,024.
+        // With constant communication, 4,096 workers are hardly faster than 1,024.
         assert_eq!(days(Efficiency::through(256.0, 0.6)), ["158.2", "87.0", "69.2"]);
     }
 }

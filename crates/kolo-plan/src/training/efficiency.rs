@@ -1,32 +1,31 @@
-//! How much of a worker's speed is left beside others.
+//! Models the share of a worker's speed that remains among others.
 
 use std::str::FromStr;
 
-/// The share of a worker's speed that is left when so many work together.
+/// Model of the share of a worker's speed that remains among a number of workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Efficiency {
-    /// Always the same share, as where it has been measured or predicted for that number.
+    /// Constant share, for example one that was measured or predicted for that number.
     Constant(f64),
     /// 1 / (1 + c·√K) for K workers: a rule of thumb without a model behind it.
     SquareRoot {
         /// c.
         factor: f64,
     },
-    /// 1 / (1 + c·K): each worker computes 1/K of a step, and communication takes the same time for any
-    /// number.
+    /// 1 / (1 + c·K): each worker computes 1/K of a step; communication takes the same time for any number.
     ConstantCommunication {
-        /// c: the communication of a step by the computation of one worker that does all of it.
+        /// c: communication time of a step divided by the time in which one worker computes all of it.
         ratio: f64,
     },
 }
 
 impl Efficiency {
-    /// Constant communication that leaves this share of the speed with so many workers.
+    /// Returns constant communication with this `efficiency` at this number of workers.
     pub fn through(workers: f64, efficiency: f64) -> Self {
         Efficiency::ConstantCommunication { ratio: (1.0 / efficiency - 1.0) / workers }
     }
 
-    /// The share that is left with so many workers.
+    /// Returns the share that remains with this number of workers.
     pub fn of(&self, workers: f64) -> f64 {
         match self {
             Efficiency::Constant(share) => *share,
@@ -36,7 +35,7 @@ impl Efficiency {
     }
 }
 
-/// A text that is no efficiency.
+/// Text that is not an efficiency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no efficiency; give a share (0.9), a share of some workers with communication that takes \
@@ -46,7 +45,7 @@ pub struct EfficiencyError {
     text: String,
 }
 
-/// `0.9`, `0.6@256` or `sqrt:0.04`: each of the kinds.
+/// Parses `0.9`, `0.6@256` or `sqrt:0.04`, one form per kind.
 impl FromStr for Efficiency {
     type Err = EfficiencyError;
 

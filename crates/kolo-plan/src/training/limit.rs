@@ -1,54 +1,53 @@
-//! What keeps a training from being shorter or from beginning at all: which of three pressures binds decides
-//! what helps.
+//! Determines what limits a training. Which of three limits binds decides what helps.
 
 use serde::Serialize;
 
-/// Where a training's data comes from.
+/// Source of a training's data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DataSource {
-    /// Bytes that are read in the whole training, epochs counted.
+    /// Bytes read in the whole training, over all epochs.
     pub bytes: f64,
-    /// Bytes a second that one worker reads.
+    /// Bytes per second that one worker reads.
     pub per_worker: f64,
-    /// Bytes a second that all workers read together at most; infinite where each has a disk of its own.
+    /// Maximum bytes per second that all workers read together; infinite if each has its own disk.
     pub together: f64,
 }
 
-/// A training beside what it runs on.
+/// Demands of a training and the resources it has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes that a worker needs.
     pub memory_needed: f64,
     /// Bytes that a worker has.
     pub memory: f64,
-    /// Seconds that computation and communication take.
+    /// Seconds of computation and communication.
     pub seconds: f64,
-    /// Workers.
+    /// Number of workers.
     pub workers: f64,
-    /// The data.
+    /// Source of the data.
     pub data: DataSource,
 }
 
-/// The pressure that binds.
+/// Limit that binds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
-    /// The model does not fit: no number of workers that each hold all of it helps, sharding it does.
+    /// The model does not fit. Sharding helps; no number of workers that each hold all of it does.
     Memory {
-        /// Bytes that are missing.
+        /// Number of missing bytes.
         missing: f64,
     },
-    /// The workers wait for data: more of them help only if each reads by itself.
+    /// The workers wait for data. More workers help only if each reads independently.
     Data {
-        /// Seconds that reading takes.
+        /// Seconds of reading.
         seconds: f64,
     },
-    /// The workers compute all the time: more of them help.
+    /// The workers compute all the time. More workers help.
     Compute,
 }
 
 impl Limits {
-    /// The pressure that binds.
+    /// Returns the limit that binds.
     pub fn binding(&self) -> Limit {
         if self.memory_needed > self.memory {
             return Limit::Memory { missing: self.memory_needed - self.memory };
@@ -75,9 +74,9 @@ mod tests {
         Limits { memory_needed, memory: 80.0 * GB, seconds, workers: 1.0, data }.binding()
     }
 
-    /// Exercise 15.1.1 of "Data-Parallel Deep Learning". (a) A small model that is wanted by tomorrow and
-    /// (c) many epochs over 20 TB of images (100 kB and 196 patches each) are a matter of arithmetic: more
-    /// workers help, unless the disk is slow; (b) 175 billion parameters do not fit.
+    /// Exercise 15.1.1 of "Data-Parallel Deep Learning". Arithmetic limits (a) a small model that is due
+    /// tomorrow and (c) many epochs over 20 TB of images (100 kB and 196 patches each): more workers help,
+    /// unless the disk is slow. (b) 175 billion parameters do not fit.
     #[test]
     fn each_of_the_three_pressures_binds_somewhere() {
         let disk = 0.5 * GB;

@@ -1,5 +1,4 @@
-//! A whole training before it is begun: its arithmetic, how long it takes on so many workers, what that
-//! costs, and what keeps it from being shorter.
+//! Predictions for a whole training: its arithmetic, its duration, its price, and what limits it.
 
 mod bill;
 mod compute;

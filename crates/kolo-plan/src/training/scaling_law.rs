@@ -1,4 +1,4 @@
-//! How large a model should be for so much arithmetic.
+//! Computes the best model size for an amount of arithmetic.
 
 use serde::Serialize;
 
@@ -6,11 +6,11 @@ use serde::Serialize;
 /// Compute-Optimal Large Language Models", equation 2).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScalingLaw {
-    /// Whose fit it is.
+    /// Name of the fit's authors.
     pub name: &'static str,
-    /// Where it was published.
+    /// Publication.
     pub source: &'static str,
-    /// E: what no model gets below.
+    /// E: lower bound of the loss of any model.
     pub entropy: f64,
     /// A.
     pub parameter_factor: f64,
@@ -22,7 +22,7 @@ pub struct ScalingLaw {
     pub token_exponent: f64,
 }
 
-/// The published fits.
+/// Published fits.
 pub static SCALING_LAWS: &[ScalingLaw] = &[
     ScalingLaw {
         name: "hoffmann",
@@ -44,26 +44,26 @@ pub static SCALING_LAWS: &[ScalingLaw] = &[
     },
 ];
 
-/// The model with the least loss for so much arithmetic.
+/// Model with the lowest loss for an amount of arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Optimum {
-    /// Parameters.
+    /// Number of parameters.
     pub parameters: f64,
-    /// Training tokens.
+    /// Number of training tokens.
     pub tokens: f64,
-    /// The loss that the law promises, in nats a token.
+    /// Predicted loss, in nats per token.
     pub loss: f64,
 }
 
 impl ScalingLaw {
-    /// The loss of a model of so many parameters after so many tokens, in nats a token.
+    /// Returns the loss of a model with `parameters` after `tokens`, in nats per token.
     pub fn loss(&self, parameters: f64, tokens: f64) -> f64 {
         self.entropy
             + self.parameter_factor / parameters.powf(self.parameter_exponent)
             + self.token_factor / tokens.powf(self.token_exponent)
     }
 
-    /// The model of the least loss with C = 6ND: N = G·(C/6)^a, D = (C/6)^b/G, a = β/(α+β), b =
+    /// Returns the model with the lowest loss for C = 6ND: N = G·(C/6)^a, D = (C/6)^b/G, a = β/(α+β), b =
     /// α/(α+β), G = (αA/βB)^(1/(α+β)) (Hoffmann et al. 2022, equation 4).
     pub fn optimum(&self, flops: f64) -> Optimum {
         let (alpha, beta) = (self.parameter_exponent, self.token_exponent);
@@ -93,8 +93,8 @@ mod tests {
         }
     }
 
-    /// Chinchilla's arithmetic: 70 billion parameters and 1.4 trillion tokens are what the corrected fit
-    /// says, 20 tokens a parameter; the published one says a smaller model on more tokens.
+    /// Chinchilla's arithmetic. The corrected fit gives its 70 billion parameters and 1.4 trillion tokens, 20
+    /// tokens per parameter; the published fit gives a smaller model and more tokens.
     #[test]
     fn the_corrected_fit_agrees_with_twenty_tokens_a_parameter() {
         let [hoffmann, besiroglu] = [0, 1].map(|law: usize| SCALING_LAWS[law].optimum(5.88e23));
