@@ -1,17 +1,17 @@
-//! A run in the terminal while it goes on: loss, throughput, where the time of a step goes, ranks, buckets.
+//! Shows a running job in the terminal: loss, throughput, the time within a step, ranks, buckets.
 //!
 //! Two processes share the terminal. The launcher holds it: a [`Screen`] switches to the alternate screen,
-//! keeps back what the job prints meanwhile, and puts everything in order when it is dropped, however the
-//! job ends. Rank 0, whichever process that is, paints: a [`Painter`] draws a [`RunState`] some times a
-//! second, on a thread of its own, so that a terminal that takes no bytes holds no step up.
+//! keeps back the job's output, and restores everything when it is dropped, however the job ends. Rank 0, on
+//! any process, paints: a [`Painter`] draws a [`RunState`] several times a second on its own thread, so that
+//! a blocked terminal delays no step.
 //!
-//! | module | idea |
+//! | module | content |
 //! |---|---|
-//! | `state` | what is known of the run: pure |
+//! | `state` | the state of the run: pure |
 //! | `series` | a curve of any length in bounded memory |
-//! | `view` | from the state to cells: pure, a file a part |
+//! | `view` | drawing of the state into cells: pure, one file per part |
 //! | `painter` | the thread that draws |
-//! | `screen` | the terminal, held and given back |
+//! | `screen` | holds and restores the terminal |
 
 mod painter;
 mod screen;

@@ -1,5 +1,5 @@
-//! The thread that draws. The training thread only changes the state: a terminal that takes no bytes, as one
-//! that is stopped by Ctrl-S, delays no step, and not the end of the run either.
+//! The thread that draws. The training thread only changes the state: a blocked terminal, for example one
+//! stopped by Ctrl-S, delays neither a step nor the end of the run.
 
 use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
@@ -17,38 +17,38 @@ use ratatui::{Terminal, TerminalOptions, Viewport};
 use crate::state::RunState;
 use crate::view;
 
-/// Between two pictures.
+/// Interval between two pictures.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// How long the last picture may take at the end of the run.
+/// Maximum time for the last picture at the end of the run.
 const LAST: Duration = Duration::from_millis(500);
 
-/// Usual attributes, and an empty screen.
+/// Resets attributes and clears the screen.
 const CLEAR: &[u8] = b"\x1b[0m\x1b[2J";
 
-/// The size where the terminal does not say one.
+/// Size to use if the terminal does not report one.
 const USUAL: (u16, u16) = (80, 24);
 
 /// Draws a run on a terminal until it is dropped.
 pub struct Painter {
     shared: Arc<Shared>,
-    /// Hangs up when the thread has ended.
+    /// Disconnects when the thread has ended.
     ended: Receiver<Infallible>,
 }
 
 struct Shared {
     run: Mutex<RunState>,
-    /// Whether the run is over.
+    /// True when the run is over.
     over: Mutex<bool>,
     told: Condvar,
 }
 
 impl Painter {
-    /// Begins to draw `run` on the terminal `tty`, whose [`Screen`](crate::Screen) somebody holds.
+    /// Starts to draw `run` on the terminal `tty`, which a [`Screen`](crate::Screen) must hold.
     ///
     /// # Errors
     ///
-    /// The terminal cannot be opened, or there is no thread.
+    /// If the terminal cannot be opened or the thread cannot be started.
     pub fn start(tty: &Path, run: RunState) -> io::Result<Painter> {
         let tty = OpenOptions::new().read(true).write(true).open(tty)?;
         let shared = Arc::new(Shared { run: Mutex::new(run), over: Mutex::new(false), told: Condvar::new() });
@@ -56,13 +56,13 @@ impl Painter {
         let of_thread = shared.clone();
         std::thread::Builder::new().name("kolo-dashboard".into()).spawn(move || {
             let _working: Sender<Infallible> = working;
-            // A terminal that is gone has nobody before it.
+            // An error means that the terminal is gone; nobody would see a report.
             let _ = draw(&of_thread, tty);
         })?;
         Ok(Painter { shared, ended })
     }
 
-    /// Changes what will be drawn.
+    /// Changes the state to draw.
     pub fn update(&self, change: impl FnOnce(&mut RunState)) {
         change(&mut self.shared.run.lock());
     }
@@ -72,7 +72,7 @@ impl Drop for Painter {
     fn drop(&mut self) {
         *self.shared.over.lock() = true;
         self.shared.told.notify_all();
-        // Nothing is ever sent: it hangs up, or the time is over.
+        // Nothing is ever sent: the thread disconnects, or the time is over.
         let _ = self.ended.recv_timeout(LAST);
     }
 }
@@ -85,7 +85,7 @@ fn draw(shared: &Shared, tty: File) -> io::Result<()> {
         if now != area {
             (area, terminal) = (now, cleared(&tty, now)?);
         }
-        // Copied, so that the training thread waits for no picture.
+        // A copy, so that the training thread does not wait for a picture.
         let run = shared.run.lock().clone();
         terminal.draw(|frame| view::draw(frame, &run, Instant::now()))?;
         let mut over = shared.over.lock();
@@ -96,9 +96,9 @@ fn draw(shared: &Shared, tty: File) -> io::Result<()> {
     }
 }
 
-/// An empty terminal of a size. Ratatui's own clearing would ask the terminal where its cursor is, and wait
-/// for an answer that a process in the background must not read; and backends ask standard output for the
-/// size, which may be a file.
+/// Returns a cleared terminal of this size. Ratatui's own clearing would query the terminal for its cursor
+/// and wait for an answer, which a background process must not read. Its backends also query standard output
+/// for the size, and that may be a file.
 fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWriter<File>>>> {
     let mut writer = BufWriter::with_capacity(64 << 10, tty.try_clone()?);
     writer.write_all(CLEAR)?;
@@ -107,7 +107,7 @@ fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWrit
     Terminal::with_options(TermionBackend::new(writer), options)
 }
 
-/// All of the terminal.
+/// Returns the whole area of the terminal.
 fn area(tty: &File) -> Rect {
     let size = rustix::termios::tcgetwinsize(tty).ok().map(|size| (size.ws_col, size.ws_row));
     let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(USUAL);

@@ -1,4 +1,4 @@
-//! The terminal of a job: held while it runs, and given back in order.
+//! Holds the terminal while a job runs and restores it afterward.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Seek, Write};
@@ -10,16 +10,16 @@ use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr, ttyname,
 };
 
-/// The environment variable by which workers know the terminal that their launcher holds for them.
+/// Environment variable that gives workers the terminal that their launcher holds for them.
 pub const SCREEN: &str = "KOLO_DASHBOARD_TTY";
 
-/// To the alternate screen, without a cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
 
-/// Attributes as usual, the cursor, and back to the usual screen.
+/// Resets attributes, shows the cursor, and switches back to the main screen.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 
-/// Why there is no dashboard.
+/// Reason why there is no dashboard.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoTerminal {
@@ -28,35 +28,35 @@ pub enum NoTerminal {
         "standard error is no terminal to show it on; leave --dashboard out, or start the job in a terminal"
     )]
     NotTerminal,
-    /// It is a terminal that draws nothing.
+    /// The terminal cannot draw.
     #[error("a terminal with TERM={term} cannot show it; leave --dashboard out, or use another terminal")]
     Dumb {
-        /// What `TERM` says.
+        /// Value of `TERM`.
         term: String,
     },
-    /// The system refuses what is needed of it.
+    /// The system refuses a required operation.
     #[error("the terminal cannot be used: {0}; leave --dashboard out")]
     System(#[from] io::Error),
 }
 
-/// Holds the terminal. What this process and its children print meanwhile is kept back, and comes when the
-/// terminal is given back: when this is dropped, by an error or a panic as well.
+/// Holds the terminal. The output of this process and its children is kept back and printed when the terminal
+/// is restored: when this value is dropped, also by an error or a panic.
 pub struct Screen {
     tty: File,
     path: PathBuf,
     before: Termios,
-    /// The streams that were terminals, as they were, and where they lead meanwhile.
+    /// The streams that were terminals, in their original state, and the file to which they are redirected.
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     kept: File,
 }
 
 impl Screen {
-    /// Whether there is a terminal to hold.
+    /// Checks that there is a terminal to hold.
     ///
     /// # Errors
     ///
-    /// Standard error is none, or one that cannot draw.
+    /// If standard error is not a terminal, or is one that cannot draw.
     pub fn check() -> Result<(), NoTerminal> {
         if !io::stderr().is_terminal() {
             return Err(NoTerminal::NotTerminal);
@@ -65,11 +65,11 @@ impl Screen {
         if term.is_empty() || term == "dumb" { Err(NoTerminal::Dumb { term }) } else { Ok(()) }
     }
 
-    /// Takes the terminal that standard error is.
+    /// Takes the terminal of standard error.
     ///
     /// # Errors
     ///
-    /// As [`Screen::check`], or the system refuses what is needed of the terminal.
+    /// As [`Screen::check`], or if the system refuses a required operation on the terminal.
     pub fn hold() -> Result<Screen, NoTerminal> {
         Screen::check()?;
         let stderr = io::stderr();
@@ -80,14 +80,14 @@ impl Screen {
         let (kept, mine) = kept()?;
         let stdout = keep_back(&io::stdout(), &mine, |file| dup2_stdout(file))?;
         let stderr = keep_back(&stderr, &mine, |file| dup2_stderr(file))?;
-        // From here on dropping it puts everything in order.
+        // From here on, dropping `screen` restores everything.
         let screen = Screen { tty: tty.try_clone()?, path, before, stdout, stderr, kept };
         tcsetattr(&tty, OptionalActions::Now, &quiet(&screen.before)).map_err(io::Error::from)?;
         tty.write_all(ENTER)?;
         Ok(screen)
     }
 
-    /// The terminal, for those who paint on it.
+    /// Returns the path of the terminal, for the [`Painter`](crate::Painter).
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -95,7 +95,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is nobody to whom it could be told that the terminal is gone.
+        // Errors are ignored: if the terminal is gone, nobody would see a report.
         let _ = io::stdout().flush();
         let _ = self.tty.write_all(LEAVE);
         let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.before);
@@ -110,15 +110,15 @@ impl Drop for Screen {
     }
 }
 
-/// A file without a name, to be read and to be written.
+/// Returns an unnamed file, as a handle to read and one to write.
 fn kept() -> io::Result<(File, File)> {
     let file = tempfile::NamedTempFile::new()?;
-    // Both streams, of several processes, add to its end.
+    // Both streams of several processes append to it.
     let mine = OpenOptions::new().append(true).open(file.path())?;
     Ok((file.into_file(), mine))
 }
 
-/// Leads a stream to the file if it is a terminal, and gives what it was.
+/// Redirects a stream to the file if it is a terminal, and returns the original.
 fn keep_back(
     stream: &(impl IsTerminal + AsFd),
     file: &File,
@@ -132,13 +132,12 @@ fn keep_back(
     Ok(Some(before))
 }
 
-/// Nothing that is typed is shown, and neither Ctrl-S nor Ctrl-Z leave a picture that stands still. Ctrl-C
-/// is as ever.
+/// Turns off the echo of input, and Ctrl-S and Ctrl-Z, which would freeze the picture. Ctrl-C works as usual.
 fn quiet(before: &Termios) -> Termios {
     let mut modes = before.clone();
     modes.local_modes.remove(LocalModes::ECHO);
     modes.input_modes.remove(InputModes::IXON);
-    // The value that turns a special character off.
+    // This value disables a special character.
     modes.special_codes[SpecialCodeIndex::VSUSP] = 0;
     modes
 }

@@ -1,16 +1,16 @@
 //! A curve of any length in bounded memory.
 
-/// Points that are kept at most: more than a terminal has columns for.
+/// Maximum number of points: more than a terminal has columns.
 const MOST: usize = 512;
 
-/// Values of consecutive steps. When there are too many, neighbours become their mean.
+/// Values of consecutive steps. When there are too many, pairs of neighbors are replaced by their means.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
     /// Means, each with the first of its steps.
     points: Vec<(f64, f64)>,
-    /// Steps in a point.
+    /// Number of steps per point.
     stride: usize,
-    /// Sum and number of the values of the point that is not full yet, and the first of their steps.
+    /// Sum and number of values of the incomplete point, and the first of its steps.
     open: (f64, usize, f64),
 }
 
@@ -21,7 +21,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Adds a value; what is no number is left out.
+    /// Adds a value; NaN and infinite values are ignored.
     pub(crate) fn push(&mut self, step: u64, value: f64) {
         if !value.is_finite() {
             return;
@@ -41,18 +41,18 @@ impl Series {
         }
     }
 
-    /// Drops the values from a step on.
+    /// Drops the values from `step` on.
     pub(crate) fn rewind(&mut self, step: u64) {
         self.points.retain(|(first, _)| *first < step as f64);
         self.open = (0.0, 0, 0.0);
     }
 
-    /// The means, each with the first of its steps.
+    /// Returns the means, each with the first of its steps.
     pub(crate) fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// The least and the largest mean.
+    /// Returns the minimum and the maximum mean.
     pub(crate) fn range(&self) -> Option<(f64, f64)> {
         let values = || self.points.iter().map(|(_, value)| *value);
         Some((values().reduce(f64::min)?, values().reduce(f64::max)?))

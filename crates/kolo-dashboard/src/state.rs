@@ -1,4 +1,4 @@
-//! What is known of the run, and how it changes. Pure.
+//! State of the run, and its changes. Pure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,30 +7,30 @@ use kolo_run_folder::{RanksRow, StepRow, median};
 
 use crate::series::Series;
 
-/// Steps by whose median it is told where the time goes.
+/// Number of last steps whose median shows where the time goes.
 const RECENT: usize = 20;
 
-/// Messages that are kept.
+/// Maximum number of messages kept.
 const MESSAGES: usize = 100;
 
-/// What a run has told so far.
+/// State of a run as reported so far.
 #[derive(Clone, Debug)]
 pub struct RunState {
-    /// What is trained on what, and where it is written.
+    /// Model, data set and run folder.
     pub title: String,
-    /// What the loss counts, as `images`.
+    /// Unit of the samples, for example `images`.
     pub unit: String,
     /// Epochs of the whole run.
     pub epochs: usize,
     /// Steps of the whole run.
     pub total_steps: u64,
-    /// Workers, where it is known.
+    /// Number of workers, if known.
     pub world_size: Option<usize>,
-    /// The generation of an elastic job; 0 where it is none.
+    /// Generation of an elastic job, otherwise 0.
     pub generation: u64,
-    /// The last comparison of the ranks' times.
+    /// Last comparison of the ranks' times.
     pub ranks: Option<RanksRow>,
-    /// The buckets of the last step.
+    /// Buckets of the last step.
     pub buckets: Vec<Bucket>,
     started: Instant,
     first_step: u64,
@@ -41,18 +41,18 @@ pub struct RunState {
     messages: VecDeque<String>,
 }
 
-/// A bucket in its last reduction.
+/// Last reduction of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bucket {
-    /// Bytes of gradient.
+    /// Bytes of the gradient.
     pub bytes: usize,
-    /// Seconds from its first message until it was back.
+    /// Seconds from the first message until the result was complete.
     pub seconds: f64,
     /// Seconds for which the training thread waited for it.
     pub exposed: f64,
 }
 
-/// Where the time of the median of the last steps goes, in seconds.
+/// Medians of the times within the last steps, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) forward: f64,
@@ -62,7 +62,7 @@ pub(crate) struct Parts {
 }
 
 impl RunState {
-    /// Of a run that goes on from `first_step` until `total_steps`.
+    /// Creates the state of a run that continues from `first_step` until `total_steps`.
     pub fn new(title: String, unit: String, epochs: usize, first_step: u64, total_steps: u64) -> Self {
         RunState {
             title,
@@ -83,7 +83,7 @@ impl RunState {
         }
     }
 
-    /// A step is done.
+    /// Adds a completed step.
     pub fn step(&mut self, row: StepRow) {
         self.done = row.step + 1;
         if let Some(loss) = row.loss {
@@ -96,7 +96,7 @@ impl RunState {
         }
     }
 
-    /// The run goes on from a step that it has passed, as after a death: what came later is done again.
+    /// Returns to an earlier step, for example after a worker's death; later steps are repeated.
     pub fn go_on_from(&mut self, step: u64) {
         self.done = step;
         self.loss.rewind(step);
@@ -104,7 +104,7 @@ impl RunState {
         self.recent.retain(|row| row.step < step);
     }
 
-    /// Something that the user should know.
+    /// Adds a message for the user.
     pub fn say(&mut self, message: impl Into<String>) {
         self.messages.push_back(message.into());
         if self.messages.len() > MESSAGES {
@@ -112,12 +112,12 @@ impl RunState {
         }
     }
 
-    /// Another generation has begun: ranks have other numbers.
+    /// Begins another generation, in which ranks have other numbers.
     pub fn begin_generation(&mut self, number: u64, world_size: usize) {
         (self.generation, self.world_size, self.ranks) = (number, Some(world_size), None);
     }
 
-    /// The last message first.
+    /// Returns the messages, the last one first.
     pub(crate) fn messages(&self) -> impl Iterator<Item = &str> {
         self.messages.iter().rev().map(String::as_str)
     }
@@ -126,12 +126,12 @@ impl RunState {
         self.recent.back()
     }
 
-    /// Seconds of the median of the last steps.
+    /// Returns the median seconds of the last steps.
     pub(crate) fn step_seconds(&self) -> Option<f64> {
         median(self.recent.iter().map(|row| row.seconds))
     }
 
-    /// Samples a second in the last steps.
+    /// Returns the samples per second in the last steps.
     pub(crate) fn samples_per_second(&self) -> Option<f64> {
         let of = |value: fn(&StepRow) -> f64| self.recent.iter().map(value).sum::<f64>();
         let seconds = of(|row| row.seconds);
@@ -145,12 +145,12 @@ impl RunState {
         Some(Parts { forward, backward, optimizer, waiting: of(|row| row.exposed_seconds)? })
     }
 
-    /// How long this process has trained.
+    /// Returns the time for which this process has trained.
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
 
-    /// How long the rest takes at the pace so far.
+    /// Returns the remaining time at the average pace so far.
     pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
         let done = self.done.saturating_sub(self.first_step);
         let left = self.total_steps.saturating_sub(self.done) as f64;
@@ -164,7 +164,7 @@ pub(crate) mod tests {
     use super::*;
     use kolo_run_folder::RankTimes;
 
-    /// A step of 50 ms, of which 10 ms are waited for.
+    /// A step of 50 ms with 10 ms of waiting.
     pub(crate) fn step(number: u64) -> StepRow {
         StepRow {
             step: number,
@@ -184,7 +184,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A run of four ranks in the middle, in which the others wait for rank 2.
+    /// A half-completed run of four ranks, three of which wait for rank 2.
     pub(crate) fn run() -> RunState {
         let mut run =
             RunState::new("small on fashion-mnist-small · runs/0001".into(), "images".into(), 3, 0, 400);

@@ -1,8 +1,8 @@
-//! Numbers with their units, in few columns.
+//! Formats numbers with units, in few columns.
 
 use std::time::Duration;
 
-/// As `12.3 ms`.
+/// Formats as `12.3 ms`.
 pub(crate) fn seconds(seconds: f64) -> String {
     match seconds {
         _ if seconds >= 1.0 => format!("{seconds:.2} s"),
@@ -11,7 +11,7 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
 }
 
-/// As `4.2 MB`.
+/// Formats as `4.2 MB`.
 pub(crate) fn bytes(bytes: usize) -> String {
     match bytes as f64 {
         bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),
@@ -20,7 +20,7 @@ pub(crate) fn bytes(bytes: usize) -> String {
     }
 }
 
-/// As `1:02:03`.
+/// Formats as `1:02:03`.
 pub(crate) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {
@@ -29,7 +29,7 @@ pub(crate) fn clock(time: Duration) -> String {
     }
 }
 
-/// Four digits, whatever the size.
+/// Formats with about four digits, for any size.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 1e6 || (size < 1e-3 && size > 0.0) => format!("{value:.2e}"),

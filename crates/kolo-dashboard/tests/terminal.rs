@@ -1,5 +1,4 @@
-//! The dashboard on a real terminal, which is given back in order. The tests start this very file as the
-//! program on the terminal.
+//! Tests the dashboard on a real terminal, which must be restored. The program on it is this test binary.
 
 use std::process::Command;
 
@@ -7,14 +6,14 @@ use kolo_dashboard::{Painter, RunState, Screen};
 use kolo_run_folder::StepRow;
 use kolo_testing::PseudoTerminal;
 
-/// How the program on the terminal ends.
+/// Environment variable that selects how the program on the terminal ends.
 const ENDING: &str = "KOLO_TEST_ENDING";
 
-/// To the alternate screen, and back.
+/// Switch to the alternate screen, and back.
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
-/// The program on the terminal; in a run of the tests without one there is nothing to do.
+/// Program on the terminal; does nothing in a test run without [`ENDING`].
 #[test]
 fn program() {
     let Ok(ending) = std::env::var(ENDING) else { return };
@@ -51,7 +50,7 @@ fn step(number: u64) -> StepRow {
     }
 }
 
-/// All that is on the terminal after an ending of the program; it must be as before.
+/// Returns all output on the terminal after an ending of the program; the terminal's modes must be restored.
 fn after(ending: &str, last_words: &str) -> String {
     let terminal = PseudoTerminal::open();
     let before = format!("{:?}", terminal.modes());

@@ -56,8 +56,7 @@ impl Checkpoints {
 mod tests {
     use super::*;
 
-    /// Llama 3 405B: 419 interruptions in 54 days on 16,384 GPUs, one in 3.1 hours (Dubey et al. 2024,
-    /// section 3.3.4).
+    /// Llama 3 405B: 419 failures in 54 days on 16,384 GPUs, one in 3.1 hours (Dubey et al. 2024, 3.3.4).
     #[test]
     fn sixteen_thousand_workers_fail_every_three_hours() {
         let failures = Failures { worker_mtbf: 54.0 * 86_400.0 * 16_384.0 / 419.0, workers: 16_384.0 };

@@ -16,7 +16,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `cluster`, `cluster_file`, `links`, `cores` | ranks, nodes, their links, and the cores that workers share |
+//! | `cluster`, `cluster_file`, `links`, `cores` | ranks, nodes, their links, and shared cores |
 //! | `forecast` | time of one collective with each algorithm |
 //! | [`step`] | a profiled step on more workers |
 //! | [`stragglers`], `failures` | cost of the slowest worker and of failures |

@@ -1,40 +1,40 @@
-//! Why a timeline cannot be recorded or joined.
+//! Errors of recording and joining a timeline.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a timeline cannot be recorded or joined.
+/// Error of recording or joining a timeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A file of the timeline cannot be read or written.
     #[error("the timeline's file {}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The timeline is there already, or parts of another one are.
+    /// The timeline exists already, or parts of another one do.
     #[error("the timeline {} exists; remove it or give another name", path.display())]
     Exists {
-        /// The file or folder.
+        /// Path of the existing file or folder.
         path: PathBuf,
     },
-    /// There is nothing to join.
+    /// There are no parts to join.
     #[error("{} has no part of a timeline; record one with `kolo train --trace`", folder.display())]
     NoParts {
-        /// The folder in which parts were looked for.
+        /// Folder without parts.
         folder: PathBuf,
     },
-    /// A line of a part cannot be understood.
+    /// A line of a part is invalid.
     #[error("{}, line {line}: {problem}; remove the file to join the others", path.display())]
     Line {
-        /// The part.
+        /// Path of the part.
         path: PathBuf,
-        /// The line's number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the problem.
         problem: String,
     },
 }

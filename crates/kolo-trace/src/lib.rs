@@ -1,14 +1,14 @@
 //! A timeline of all ranks of a job: what each of them computed, sent and waited for, and when.
 //!
-//! **The way of a span.** The code that does something worth showing calls [`span`] with its [`What`] when it
-//! is over. There is one recorder a process, as there is one logger: spans come from all layers, and none of
-//! them hands a recorder to the next. Where no recording runs a call costs one load of an atomic. The
-//! recorder keeps spans in memory and a thread of its own writes them to this process's *part*
-//! ([`PartHeader`]), so a worker that dies loses the last second.
+//! **From the code to a part.** Code that is worth showing calls [`span`] with its [`What`] when it is done.
+//! Like a logger, there is one recorder per process: all layers send spans to it, and no layer passes a
+//! recorder to another. Without a recording a call costs one atomic load. The recorder keeps spans in memory,
+//! and a thread writes them to the process's *part* ([`PartHeader`]) about once a second. A worker that dies
+//! loses the spans since the last write.
 //!
-//! **From parts to a timeline.** [`join`] reads all parts, finds how far the clocks of their hosts are apart
-//! ([`Clock`]), says of each collective for whom the others waited, and writes Chrome
-//! trace JSON (the Trace Event Format's object form), which Perfetto and `chrome://tracing` open.
+//! **From parts to a timeline.** [`join`] reads all parts and computes the offsets between the clocks of
+//! their hosts ([`Clock`]). For each collective it finds the rank for which the others waited. It writes
+//! Chrome trace JSON (the Trace Event Format's object form), which Perfetto and `chrome://tracing` open.
 
 mod error;
 mod join;

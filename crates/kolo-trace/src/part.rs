@@ -1,4 +1,4 @@
-//! What one process has recorded: a header and events, each a line of JSON.
+//! A part is the recording of one process: a header and events, each a line of JSON.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -9,29 +9,29 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::span::Event;
 
-/// The first line of a part: whose it is.
+/// First line of a part, which identifies the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartHeader {
-    /// The kernel's boot id: processes with the same one have the same clock.
+    /// The kernel's boot id: processes with the same one share a clock.
     pub clock: String,
-    /// The host's name.
+    /// Name of the host.
     pub host: String,
-    /// The process.
+    /// Process id.
     pub process: u32,
 }
 
 impl PartHeader {
-    /// That of this process.
+    /// Returns the header of this process.
     pub(crate) fn here() -> Self {
         let process = std::process::id();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        // Without a boot id a host is taken for a clock of its own, which costs precision only.
+        // Without a boot id the host counts as having its own clock, which costs only precision.
         let clock = boot.map_or_else(|_| host.clone(), |id| id.trim().to_owned());
         PartHeader { clock, host, process }
     }
 
-    /// The name of its file.
+    /// Returns the name of the part's file.
     pub(crate) fn file_name(&self) -> String {
         let host: String =
             self.host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -39,17 +39,17 @@ impl PartHeader {
     }
 }
 
-/// What one process has recorded.
+/// Recording of one process.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// Whose it is.
+    /// Header that identifies the process.
     pub header: PartHeader,
-    /// What it did, in the order of ends.
+    /// Events, in the order of their ends.
     pub events: Vec<Event>,
 }
 
 impl Part {
-    /// Reads a part. Its last line may be half, where its process was killed.
+    /// Reads a part. If its process was killed, an incomplete last line is ignored.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
         let text = fs::read_to_string(path).map_err(Error::file(path))?;
         let whole = text.rsplit_once('\n').map_or("", |(whole, _half)| whole);
@@ -67,14 +67,14 @@ impl Part {
     }
 }
 
-/// Writes a part.
+/// Writer of a part.
 pub(crate) struct PartWriter {
     path: PathBuf,
     file: BufWriter<File>,
 }
 
 impl PartWriter {
-    /// Makes the folder, where it is not there, and this process's file in it.
+    /// Creates this process's file, and its folder if needed.
     pub(crate) fn create(folder: &Path) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(Error::file(folder))?;
         let header = PartHeader::here();
@@ -85,7 +85,7 @@ impl PartWriter {
         Ok(part)
     }
 
-    /// Writes events and hands them to the operating system.
+    /// Writes events and passes them to the operating system.
     pub(crate) fn write(&mut self, events: &[Event]) -> Result<(), Error> {
         events.iter().try_for_each(|event| self.line(event))?;
         self.file.flush().map_err(Error::file(&self.path))

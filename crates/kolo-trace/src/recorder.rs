@@ -1,4 +1,4 @@
-//! The recorder of this process: takes spans from all layers, and writes them from a thread of its own.
+//! The recorder of this process: receives spans from all layers, and writes them on a separate thread.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,19 +15,19 @@ use crate::error::Error;
 use crate::part::PartWriter;
 use crate::span::{Event, What};
 
-/// Whether a recording runs.
+/// True while a recording runs.
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// The number of the step that runs.
+/// Number of the current step.
 static STEP: AtomicU64 = AtomicU64::new(0);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
-/// Events are handed to the writing thread when there are so many, or when the oldest has waited so long.
+/// Number of events, and age of the last write, at which events are sent to the writing thread.
 const ENOUGH: usize = 4096;
 const LONG: Duration = Duration::from_secs(1);
 
-/// Which steps are recorded: `10-29`, or `10`; all where nobody says.
+/// Steps to record: `10-29`, or `10`; all by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Steps(RangeInclusive<u64>);
 
@@ -56,18 +56,18 @@ struct Recorder {
     steps: Steps,
     events: Vec<Event>,
     handed: Instant,
-    /// A moment by both clocks, from which others follow.
+    /// The same moment by both clocks, to convert between them.
     instant: Instant,
     monotonic: u64,
     queue: Sender<Vec<Event>>,
     writer: JoinHandle<Result<(), Error>>,
 }
 
-/// Starts to record what this process does in `steps` to a part in `folder`.
+/// Starts to record this process's activities in `steps` to a part in `folder`.
 ///
 /// # Errors
 ///
-/// The part cannot be made, or the thread that writes it.
+/// If the part or the thread that writes it cannot be created.
 pub fn record(folder: &Path, steps: Steps) -> Result<(), Error> {
     let mut part = PartWriter::create(folder)?;
     let (queue, batches) = mpsc::channel::<Vec<Event>>();
@@ -81,27 +81,27 @@ pub fn record(folder: &Path, steps: Steps) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends the recording, if one runs, and writes all that there is.
+/// Ends the recording, if one runs, and writes all remaining events.
 ///
 /// # Errors
 ///
-/// Something could not be written.
+/// If something could not be written.
 pub fn finish() -> Result<(), Error> {
     ON.store(false, Ordering::Relaxed);
     let Some(recorder) = recorder().take() else { return Ok(()) };
     let Recorder { events, queue, writer, .. } = recorder;
-    // A thread that has ended has an error to tell, which is asked for next.
+    // If the thread has ended, its error is returned below.
     let _ = queue.send(events);
     drop(queue);
     writer.join().unwrap_or(Ok(()))
 }
 
-/// Whether a recording runs.
+/// Returns true while a recording runs.
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// A step begins: what follows is its.
+/// Begins a step, to which all following spans belong.
 pub fn begin_step(step: u64) {
     STEP.store(step, Ordering::Relaxed);
     if let Some(recorder) = &mut *recorder() {
@@ -109,17 +109,17 @@ pub fn begin_step(step: u64) {
     }
 }
 
-/// The step that runs.
+/// Returns the number of the current step.
 pub fn current_step() -> u64 {
     STEP.load(Ordering::Relaxed)
 }
 
-/// Something is over that this step did from `start` to `end`.
+/// Records an activity of the current step that lasted from `start` to `end`.
 pub fn span(start: Instant, end: Instant, what: impl FnOnce() -> What) {
     span_of(current_step(), start, end, what);
 }
 
-/// The same of another step, as of one whose gradients come back while the next one runs.
+/// Records an activity of another step, for example of one whose gradients arrive during the next step.
 pub fn span_of(step: u64, start: Instant, end: Instant, what: impl FnOnce() -> What) {
     if !is_on() {
         return;
@@ -129,13 +129,13 @@ pub fn span_of(step: u64, start: Instant, end: Instant, what: impl FnOnce() -> W
     }
 }
 
-/// Something happens now.
+/// Records an event of this moment.
 pub fn mark(what: impl FnOnce() -> What) {
     let now = Instant::now();
     span(now, now, what);
 }
 
-/// From here on this process is this rank of this generation: known whichever steps are recorded.
+/// Records that this process now has this rank of this generation, even in a step that is not recorded.
 pub fn rank(rank: usize, world_size: usize, generation: u64) {
     if let Some(recorder) = &mut *recorder() {
         let now = Instant::now();
@@ -143,7 +143,7 @@ pub fn rank(rank: usize, world_size: usize, generation: u64) {
     }
 }
 
-/// Runs `work`, which is recorded as `what`.
+/// Runs `work` and records it as `what`.
 pub fn spanned<R>(what: What, work: impl FnOnce() -> R) -> R {
     if !is_on() {
         return work();
@@ -160,7 +160,7 @@ impl Recorder {
         self.events.push(event);
     }
 
-    /// Nanoseconds of the host's monotonic clock, which is the same for all its processes.
+    /// Converts to nanoseconds of the host's monotonic clock, which all its processes share.
     fn at(&self, instant: Instant) -> u64 {
         match instant.checked_duration_since(self.instant) {
             Some(since) => self.monotonic + since.as_nanos() as u64,
@@ -171,7 +171,7 @@ impl Recorder {
     fn hand_over(&mut self) {
         let waits = !self.events.is_empty() && self.handed.elapsed() >= LONG;
         if waits || self.events.len() >= ENOUGH {
-            // What a thread that could not write has not taken is told of at the end.
+            // If the writing thread has failed, `finish` returns its error.
             let _ = self.queue.send(std::mem::take(&mut self.events));
             self.handed = Instant::now();
         }

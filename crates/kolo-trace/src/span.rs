@@ -1,19 +1,19 @@
-//! What a worker does in a span of time.
+//! Spans: the activities of a worker.
 
 use serde::{Deserialize, Serialize};
 
-/// A bucket of gradients, and how large it is.
+/// Bucket of gradients, with its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// Its number, in the order in which buckets become ready.
+    /// Number, in the order in which buckets become ready.
     pub number: usize,
-    /// Bytes of its gradient: four for each element.
+    /// Bytes of its gradient: four per element.
     pub bytes: usize,
-    /// Bytes in which one shard's part of it travels.
+    /// Bytes on the wire for one shard's part of it.
     pub wire_bytes: usize,
 }
 
-/// What a worker does in a span of time, or what happens at one moment.
+/// Activity of a worker over a span of time, or event at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -21,41 +21,41 @@ pub enum What {
     Step,
     /// The training thread waits for a batch.
     Data,
-    /// The forward pass of a shard. Waits and updates may lie within it.
+    /// The forward pass of a shard. May include waits and updates.
     Forward,
     /// The backward pass of a shard.
     Backward,
-    /// The forward and backward passes of all shards together, where they normalise over the global batch.
+    /// The passes of all shards together, forward and backward, where models normalize over the global batch.
     Passes,
-    /// At one moment: the gradient of a bucket is there.
+    /// Moment at which the gradient of a bucket is complete.
     Ready(Bucket),
-    /// A bucket is being reduced with the other ranks.
+    /// The ranks reduce a bucket.
     Reduce(Bucket),
     /// The training thread waits for a bucket.
     WaitBucket(Bucket),
-    /// The training thread waits for something else of the other ranks.
+    /// The training thread waits for something else from the other ranks.
     Wait {
-        /// What it is.
+        /// Description of what it waits for.
         thing: String,
     },
-    /// The optimizer steps what is in a bucket.
+    /// The optimizer updates the parameters of a bucket.
     Update(Bucket),
     /// The model is evaluated.
     Evaluate,
-    /// A checkpoint is taken, or written.
+    /// A checkpoint is taken or written.
     Checkpoint,
-    /// At one moment: from here on this process is this rank of this generation.
+    /// Moment from which this process has this rank in this generation.
     Rank {
-        /// The rank.
+        /// Rank of the process.
         rank: usize,
-        /// The ranks of the job.
+        /// Number of ranks of the job.
         world_size: usize,
-        /// The generation of an elastic job, else 0.
+        /// Generation of an elastic job, otherwise 0.
         generation: u64,
     },
 }
 
-/// Where a span is drawn: each is one thread's.
+/// Track on which a span is drawn, one per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Track {
     Training = 0,
@@ -63,7 +63,7 @@ pub(crate) enum Track {
 }
 
 impl What {
-    /// The name that the timeline shows.
+    /// Returns the name that the timeline shows.
     pub(crate) fn name(&self) -> String {
         match self {
             What::Step => "step".into(),
@@ -84,7 +84,7 @@ impl What {
         }
     }
 
-    /// The category by which the timeline can be filtered.
+    /// Returns the category by which the timeline can be filtered.
     pub(crate) fn category(&self) -> &'static str {
         match self {
             What::Step => "step",
@@ -105,7 +105,7 @@ impl What {
         }
     }
 
-    /// The bucket that it is about.
+    /// Returns the bucket of the activity, if any.
     pub fn bucket(&self) -> Option<Bucket> {
         match self {
             What::Ready(bucket) | What::Reduce(bucket) | What::WaitBucket(bucket) | What::Update(bucket) => {
@@ -116,15 +116,15 @@ impl What {
     }
 }
 
-/// A line of a part: what a worker did, in the step that ran, from when to when.
+/// Line of a part: an activity, its step, and its times.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
-    /// What it did.
+    /// Activity of the worker.
     pub what: What,
-    /// The step that it belongs to, from 0.
+    /// Step that the activity belongs to, from 0.
     pub step: u64,
-    /// Nanoseconds of the host's monotonic clock at its beginning.
+    /// Start, in nanoseconds of the host's monotonic clock.
     pub start: u64,
-    /// The same at its end; of what happens at one moment the same moment.
+    /// End, in the same unit; equal to the start for a moment.
     pub end: u64,
 }

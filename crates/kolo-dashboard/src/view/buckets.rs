@@ -1,4 +1,4 @@
-//! How long each bucket's last reduction took, and how much of that was hidden.
+//! Draws the duration of each bucket's last reduction and the share that was hidden.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -20,7 +20,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunState) {
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// A line a bucket; of more than there is room for those that took longest.
+/// Returns one line per bucket; if there is not enough room, the buckets that took longest.
 fn lines(buckets: &[Bucket], columns: usize, room: usize) -> Vec<Line<'static>> {
     let mut shown: Vec<(usize, &Bucket)> = buckets.iter().enumerate().collect();
     let too_many = buckets.len() > room;

@@ -1,4 +1,4 @@
-//! A curve over the steps.
+//! Draws a curve over the steps.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -33,8 +33,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, title: &str, series: &Seri
     frame.render_widget(chart, area);
 }
 
-/// Bounds with some room beyond the lowest and the highest value; not below 0 where no value is. A line that
-/// is level lies in the middle.
+/// Returns bounds with some room around the values, not below 0 if no value is. Centers a level line.
 fn with_room(low: f64, high: f64) -> [f64; 2] {
     let room = if high > low { 0.05 * (high - low) } else { 0.1 * high.abs().max(1e-9) };
     let least = if low >= 0.0 { 0.0 } else { f64::NEG_INFINITY };

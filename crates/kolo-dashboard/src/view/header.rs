@@ -1,4 +1,4 @@
-//! What runs, how far it is, and where the time of a step goes.
+//! Draws the run's name, its progress, and the times within a step.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the run has told, the newest last.
+//! Draws the messages of the run, the newest last.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

@@ -1,5 +1,5 @@
-//! From the state to cells. Pure: the same state, time and size have the same cells. What has no room is
-//! left out, the messages last.
+//! Draws the state into cells. Pure: the same state, time and size give the same cells. Parts without room
+//! are left out: curves get room first, then tables, then messages.
 
 mod buckets;
 mod charts;
@@ -15,19 +15,19 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::state::RunState;
 
-/// Lines of the header.
+/// Height of the header, in lines.
 const HEADER: u16 = 4;
 
-/// Lines that the curves have at least, with their frame.
+/// Minimum height of the curves with their frame.
 const CURVES: u16 = 7;
 
-/// Lines of ranks and buckets at most, with their frame.
+/// Maximum height of ranks and buckets with their frame.
 const TABLES: u16 = 12;
 
-/// Lines of messages at least, with their frame.
+/// Minimum height of the messages with their frame.
 const MESSAGES: u16 = 3;
 
-/// Draws everything.
+/// Draws the whole dashboard.
 pub(crate) fn draw(frame: &mut Frame<'_>, run: &RunState, now: Instant) {
     let area = frame.area();
     let [header, curves, tables, messages] = Layout::vertical(heights(area.height, wanted(run))).areas(area);
@@ -51,20 +51,20 @@ fn halves(area: Rect) -> [Rect; 2] {
     Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(area)
 }
 
-/// Lines that the longer one of the tables would have, with its frame.
+/// Returns the height of the longer table with its frame.
 fn wanted(run: &RunState) -> u16 {
     let ranks = run.ranks.as_ref().map_or(0, |row| row.ranks.len());
     (ranks.max(run.buckets.len()).clamp(1, usize::from(TABLES)) as u16 + 2).min(TABLES)
 }
 
-/// Lines of header, curves, tables and messages in a terminal of so many.
+/// Returns the heights of header, curves, tables and messages in a terminal of `height` lines.
 fn heights(height: u16, tables: u16) -> [Constraint; 4] {
     let left = height.saturating_sub(HEADER);
     let curves = if left >= CURVES { CURVES } else { 0 };
     let tables = tables.min(left.saturating_sub(curves));
     let tables = if tables >= 3 { tables } else { 0 };
     let messages = left.saturating_sub(curves + tables);
-    // What is left over makes curves taller, after a few messages.
+    // Remaining lines make the curves taller, after a few messages.
     let messages = if messages >= MESSAGES { (messages / 3).max(MESSAGES) } else { 0 };
     let curves = if curves > 0 { Constraint::Fill(1) } else { Constraint::Length(0) };
     [Constraint::Length(HEADER), curves, Constraint::Length(tables), Constraint::Length(messages)]
@@ -77,7 +77,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// The text of a terminal of so many columns and lines.
+    /// Returns the text on a terminal of this size.
     fn shown(run: &RunState, columns: u16, lines: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(columns, lines)).unwrap();
         terminal.draw(|frame| draw(frame, run, Instant::now())).unwrap();

@@ -1,4 +1,4 @@
-//! What each rank does with its time, and for whom it waits.
+//! Draws each rank's use of time, and the rank for which it waits.
 
 use kolo_run_folder::RankTimes;
 use ratatui::Frame;
@@ -21,7 +21,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunState) {
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// A line a rank; of more than there is room for those that are busy longest, and how many the others are.
+/// Returns one line per rank; if there is not enough room, the busiest ranks and the number of the others.
 fn lines(ranks: &[RankTimes], columns: usize, room: usize) -> Vec<Line<'static>> {
     let mut shown: Vec<(usize, &RankTimes)> = ranks.iter().enumerate().collect();
     let too_many = ranks.len() > room;
@@ -50,7 +50,7 @@ fn line(rank: usize, times: &RankTimes, digits: usize, longest: f64, columns: us
             words += &format!(" for {peer}");
         }
     }
-    // Words of another line may be longer; the bars shall be as long all the same.
+    // Reserves room for the longest text, so that the bars of all lines have the same length.
     let cells = columns.saturating_sub(name.len() + 31).clamp(4, 40);
     let data = times.data_seconds + times.stalled_seconds;
     let parts =

@@ -1,20 +1,19 @@
-//! Colours. The terminal's own sixteen, so that they suit its light or dark theme; each has another shape or
-//! a word beside it as well.
+//! Colors, of the terminal's own sixteen, which suit its theme. A shape or a label also distinguishes each.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use ratatui::widgets::{Block, BorderType};
 
-/// Computing.
+/// Computation.
 pub(super) const COMPUTE: Color = Color::Blue;
 /// Waiting for communication.
 pub(super) const WAITING: Color = Color::Red;
 /// Waiting for data, and stalls.
 pub(super) const DATA: Color = Color::Yellow;
-/// Communication that is hidden.
+/// Hidden communication.
 pub(super) const HIDDEN: Color = Color::Green;
 
-/// A frame with a title.
+/// Returns a frame with a title.
 pub(super) fn framed(title: &str) -> Block<'static> {
     let title = Span::styled(format!(" {title} "), Style::new().add_modifier(Modifier::BOLD));
     Block::bordered()
@@ -23,12 +22,12 @@ pub(super) fn framed(title: &str) -> Block<'static> {
         .title(title)
 }
 
-/// What is less important.
+/// Style of less important text.
 pub(super) fn faint() -> Style {
     Style::new().fg(Color::DarkGray)
 }
 
-/// A bar of parts of a whole, each with its own shape and colour, in so many cells.
+/// Returns a bar of `cells` cells for the parts of a whole, each with its own shape and color.
 pub(super) fn bar(parts: &[(f64, &'static str, Color)], whole: f64, cells: usize) -> Vec<Span<'static>> {
     let mut spans = Vec::with_capacity(parts.len());
     let (mut sum, mut drawn) = (0.0, 0);

@@ -228,7 +228,7 @@ mod tests {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
         for cost in [0.1, 0.6, 0.8, 3.0] {
             let (with, without) = (step(&profile, cost, true), step(&profile, cost, false));
-            // The bucket that is needed first comes back last; among short buckets it is the only one waited for.
+            // The bucket needed first comes back last; among short buckets it is the only one waited for.
             let gain = without.step - with.step;
             assert!(if cost > 0.7 { gain > 1e-3 } else { gain > -1e-9 }, "{cost}: {with:?} {without:?}");
             assert!(

@@ -1,6 +1,6 @@
-//! Chrome trace JSON: the Trace Event Format's object form. A process for each worker process, in it a thread
-//! for the training thread and one for the wire; spans are complete events (`X`), moments instant ones (`i`),
-//! in microseconds from the first of them.
+//! Writes Chrome trace JSON: the Trace Event Format's object form. Each worker process has a process with one
+//! thread for training and one for the wire. Spans are complete events (`X`), moments are instant events
+//! (`i`). Times are in microseconds from the first event.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,8 +16,7 @@ use crate::error::Error;
 use crate::part::Part;
 use crate::span::{Event, Track, What};
 
-/// Writes the timeline under a temporary name, which it leaves when it is whole. Returns how many events it
-/// has.
+/// Writes the timeline to a temporary file and renames it when it is complete. Returns the number of events.
 pub(super) fn write(
     file: &Path,
     parts: &[Part],
@@ -76,7 +75,7 @@ fn clock_names(parts: &[Part], clocks: &BTreeMap<String, Clock>) -> Map<String, 
     parts.iter().filter_map(named).collect()
 }
 
-/// The names of a process and its threads, as metadata events.
+/// Returns the names of a process and its threads, as metadata events.
 fn about_process(pid: usize, part: &Part) -> Vec<Value> {
     let mut ranks: Vec<String> = Vec::new();
     for event in &part.events {

@@ -1,32 +1,31 @@
-//! How far the clocks of hosts are apart, from the collectives alone: none of them can end on any rank before
-//! it has begun on all.
+//! Computes the offsets between the clocks of hosts from the collectives alone: a collective cannot end on
+//! any rank before it has begun on all.
 //!
-//! Of clock B beside clock A each collective says that B − A is at least (last start on B) − (first end on A)
-//! and at most (first end on B) − (last start on A), each by its own clock. All of them together leave an
-//! interval, of which the middle is taken; half of its width is how far that may be off. This is interval
-//! intersection, as of Marzullo and Owicki (1983), with collectives for messages; no message is sent for it.
+//! For clocks A and B, each collective implies that B − A is at least (last start on B) − (first end on A)
+//! and at most (first end on B) − (last start on A), each by its own clock. The intersection of all these
+//! intervals remains. Its middle is the estimate; half of its width is the uncertainty. This is interval
+//! intersection, as in Marzullo and Owicki (1983), with collectives instead of extra messages.
 
 use std::collections::BTreeMap;
 
 use super::collectives::{Collectives, Side};
 use crate::part::Part;
 
-/// A host's clock beside that of rank 0's host.
+/// Clock of a host, relative to that of rank 0's host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// Nanoseconds by which it is ahead.
     pub ahead: i64,
-    /// By how many nanoseconds that may be off; `None` where the hosts have no collective in common, and
-    /// their first events are taken for simultaneous.
+    /// Uncertainty in nanoseconds; `None` without a common collective: first events count as simultaneous.
     pub uncertainty: Option<u64>,
 }
 
-/// A moment by the clock of rank 0's host.
+/// Converts a moment to the clock of rank 0's host.
 pub(super) fn aligned(moment: u64, clock: Option<&Clock>) -> i64 {
     moment as i64 - clock.map_or(0, |clock| clock.ahead)
 }
 
-/// All clocks of the parts, of which the first is rank 0's.
+/// Returns the clocks of all parts; the first part is rank 0's.
 pub(super) fn find(parts: &[Part], collectives: &Collectives) -> BTreeMap<String, Clock> {
     let mut clocks = BTreeMap::new();
     let Some(reference) = parts.first().map(|part| &part.header.clock) else { return clocks };
@@ -61,7 +60,7 @@ fn beside(reference: &str, other: &str, parts: &[Part], collectives: &Collective
     Clock { ahead: first(other) - first(reference), uncertainty: None }
 }
 
-/// One host's side of a collective.
+/// Bounds of a collective on one host.
 struct Bounds {
     last_start: i64,
     first_end: i64,

@@ -1,15 +1,14 @@
-//! Which spans of different processes are one collective: the reduction of the same bucket in the same step
-//! of the same generation.
+//! Matches the spans that are one collective: reductions of one bucket in the same step and generation.
 
 use std::collections::HashMap;
 
 use crate::part::Part;
 use crate::span::What;
 
-/// One process's side of a collective.
+/// Participation of one process in a collective.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
-    /// Which part it is in, and which of its events it is.
+    /// Indices of the part and of the event within it.
     pub(super) part: usize,
     pub(super) event: usize,
     pub(super) rank: usize,
@@ -20,7 +19,7 @@ pub(super) struct Side {
 pub(super) struct Collectives(HashMap<(u64, u64, usize), Vec<Side>>);
 
 impl Collectives {
-    /// A process may have had several ranks, one after another.
+    /// Collects the collectives. A process may have had several ranks, one after another.
     pub(super) fn of(parts: &[Part]) -> Self {
         let mut all = Collectives::default();
         for (part, Part { events, .. }) in parts.iter().enumerate() {

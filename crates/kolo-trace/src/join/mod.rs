@@ -1,4 +1,4 @@
-//! Makes one timeline of the parts of all processes.
+//! Joins the parts of all processes into one timeline.
 
 mod chrome;
 mod clocks;
@@ -15,18 +15,18 @@ use crate::error::Error;
 use crate::part::Part;
 use crate::span::What;
 
-/// What has been joined.
+/// Summary of a joined timeline.
 #[derive(Clone, Debug)]
 pub struct Joined {
-    /// Processes that recorded something.
+    /// Number of processes that recorded something.
     pub processes: usize,
-    /// Spans and moments in the timeline.
+    /// Number of spans and moments in the timeline.
     pub events: usize,
-    /// The clocks of their hosts.
+    /// Clocks of the hosts.
     pub clocks: BTreeMap<String, Clock>,
 }
 
-/// Where the parts of a timeline are until it is joined.
+/// Returns the folder that holds the parts of a timeline until they are joined.
 pub fn parts_folder(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".parts");
@@ -37,7 +37,7 @@ pub fn parts_folder(file: &Path) -> PathBuf {
 ///
 /// # Errors
 ///
-/// It is there already, or parts of another one are, or its folder is not.
+/// If the file or parts of another timeline exist, or if the folder cannot be written.
 pub fn check_free(file: &Path) -> Result<(), Error> {
     let parts = parts_folder(file);
     for path in [file.to_owned(), parts.clone()] {
@@ -52,7 +52,7 @@ pub fn check_free(file: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// There are none, one of them cannot be understood, or the file cannot be written. Then nothing is removed.
+/// If there are no parts, a part is invalid, or the file cannot be written. The parts then remain.
 pub fn join(file: &Path) -> Result<Joined, Error> {
     let folder = parts_folder(file);
     let mut paths = Vec::new();

@@ -15,7 +15,7 @@ fn part(clock: &str, rank: usize, events: Vec<Event>) -> Part {
     Part { header, events: [vec![first], events].concat() }
 }
 
-/// Two ranks on hosts whose clocks are `ahead` apart: rank 1 starts 300 ns after rank 0, both end together.
+/// Two ranks on hosts whose clocks differ by `ahead`; rank 1 starts 300 ns after rank 0, both end together.
 fn two_hosts(ahead: u64) -> [Part; 2] {
     let steps = |of: u64| (0..20).map(move |step| 10_000 + 1000 * step + of);
     let own = steps(0).zip(0..).map(|(at, step)| event(What::Reduce(BUCKET), step, at, at + 500));

@@ -1,4 +1,4 @@
-//! For whom each side of a collective has waited.
+//! Finds the rank for which each participant of a collective waited.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,14 +6,14 @@ use super::clocks::{Clock, aligned};
 use super::collectives::{Collectives, Side};
 use crate::part::Part;
 
-/// For whom a side of a collective has waited: the rank that was the last to start, and how long.
+/// Rank that was the last to start a collective, and the time that a participant waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitedFor {
     pub(super) rank: usize,
     pub(super) nanoseconds: u64,
 }
 
-/// For each side of a collective, by part and event, for whom it has waited.
+/// Returns the wait of each participant of a collective, by part and event.
 pub(super) fn waits(
     collectives: &Collectives,
     parts: &[Part],
