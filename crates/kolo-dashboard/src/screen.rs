@@ -69,7 +69,7 @@ impl Screen {
     ///
     /// # Errors
     ///
-    /// As [`Screen::check`], or if the system refuses a required operation on the terminal.
+    /// Those of [`Screen::check`], or if the system refuses a required operation on the terminal.
     pub fn hold() -> Result<Screen, NoTerminal> {
         Screen::check()?;
         let stderr = io::stderr();

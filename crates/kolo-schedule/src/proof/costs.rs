@@ -270,7 +270,7 @@ fn long_pipelines_cost_what_their_first_segments_say() {
     }
 }
 
-/// Where a sample represents all ranks, its cost is the cost of all ranks.
+/// A sample that represents all ranks costs the same as all ranks.
 #[test]
 fn a_sample_costs_what_all_ranks_cost() {
     let mut sampled = std::collections::BTreeSet::new();
