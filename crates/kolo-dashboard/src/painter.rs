@@ -21,13 +21,13 @@ use crate::view;
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// Maximum time for the last picture at the end of the run.
-const LAST: Duration = Duration::from_millis(500);
+const LAST_PICTURE: Duration = Duration::from_millis(500);
 
 /// Resets attributes and clears the screen.
 const CLEAR: &[u8] = b"\x1b[0m\x1b[2J";
 
 /// Size to use if the terminal does not report one.
-const USUAL: (u16, u16) = (80, 24);
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
 /// Draws a run on a terminal until it is dropped.
 pub struct Painter {
@@ -40,7 +40,7 @@ struct Shared {
     run: Mutex<RunState>,
     /// True when the run is over.
     over: Mutex<bool>,
-    told: Condvar,
+    wake: Condvar,
 }
 
 impl Painter {
@@ -51,7 +51,7 @@ impl Painter {
     /// If the terminal cannot be opened or the thread cannot be started.
     pub fn start(tty: &Path, run: RunState) -> io::Result<Painter> {
         let tty = OpenOptions::new().read(true).write(true).open(tty)?;
-        let shared = Arc::new(Shared { run: Mutex::new(run), over: Mutex::new(false), told: Condvar::new() });
+        let shared = Arc::new(Shared { run: Mutex::new(run), over: Mutex::new(false), wake: Condvar::new() });
         let (working, ended) = channel();
         let of_thread = shared.clone();
         std::thread::Builder::new().name("kolo-dashboard".into()).spawn(move || {
@@ -71,9 +71,9 @@ impl Painter {
 impl Drop for Painter {
     fn drop(&mut self) {
         *self.shared.over.lock() = true;
-        self.shared.told.notify_all();
+        self.shared.wake.notify_all();
         // Nothing is ever sent: the thread disconnects, or the time is over.
-        let _ = self.ended.recv_timeout(LAST);
+        let _ = self.ended.recv_timeout(LAST_PICTURE);
     }
 }
 
@@ -92,7 +92,7 @@ fn draw(shared: &Shared, tty: File) -> io::Result<()> {
         if *over {
             return Ok(());
         }
-        shared.told.wait_for(&mut over, PERIOD);
+        shared.wake.wait_for(&mut over, PERIOD);
     }
 }
 
@@ -110,7 +110,7 @@ fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWrit
 /// Returns the whole area of the terminal.
 fn area(tty: &File) -> Rect {
     let size = rustix::termios::tcgetwinsize(tty).ok().map(|size| (size.ws_col, size.ws_row));
-    let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(USUAL);
+    let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(DEFAULT_SIZE);
     Rect::new(0, 0, columns, lines)
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_terminal_is_drawn_on_in_the_usual_size() {
+    fn a_file_is_drawn_on_in_the_default_size() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let painter = Painter::start(file.path(), crate::state::tests::run()).unwrap();
         drop(painter);

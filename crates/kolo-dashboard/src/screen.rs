@@ -77,9 +77,9 @@ impl Screen {
         let path = PathBuf::from(name.to_string_lossy().into_owned());
         let mut tty = OpenOptions::new().read(true).write(true).open(&path)?;
         let before = tcgetattr(&tty).map_err(io::Error::from)?;
-        let (kept, mine) = kept()?;
-        let stdout = keep_back(&io::stdout(), &mine, |file| dup2_stdout(file))?;
-        let stderr = keep_back(&stderr, &mine, |file| dup2_stderr(file))?;
+        let (kept, appended) = kept()?;
+        let stdout = redirect(&io::stdout(), &appended, |file| dup2_stdout(file))?;
+        let stderr = redirect(&stderr, &appended, |file| dup2_stderr(file))?;
         // From here on, dropping `screen` restores everything.
         let screen = Screen { tty: tty.try_clone()?, path, before, stdout, stderr, kept };
         tcsetattr(&tty, OptionalActions::Now, &quiet(&screen.before)).map_err(io::Error::from)?;
@@ -114,12 +114,12 @@ impl Drop for Screen {
 fn kept() -> io::Result<(File, File)> {
     let file = tempfile::NamedTempFile::new()?;
     // Both streams of several processes append to it.
-    let mine = OpenOptions::new().append(true).open(file.path())?;
-    Ok((file.into_file(), mine))
+    let appended = OpenOptions::new().append(true).open(file.path())?;
+    Ok((file.into_file(), appended))
 }
 
 /// Redirects a stream to the file if it is a terminal, and returns the original.
-fn keep_back(
+fn redirect(
     stream: &(impl IsTerminal + AsFd),
     file: &File,
     lead: impl FnOnce(&File) -> rustix::io::Result<()>,

@@ -22,7 +22,7 @@ fn program() {
     let painter = Painter::start(screen.path(), run).unwrap();
     painter.update(|run| (0..4).for_each(|number| run.step(step(number))));
     println!("printed meanwhile");
-    eprintln!("told meanwhile");
+    eprintln!("logged meanwhile");
     if ending == "panic" {
         panic!("an end by panic");
     }
@@ -51,7 +51,7 @@ fn step(number: u64) -> StepRow {
 }
 
 /// Returns all output on the terminal after an ending of the program; the terminal's modes must be restored.
-fn after(ending: &str, last_words: &str) -> String {
+fn after(ending: &str, last_output: &str) -> String {
     let terminal = PseudoTerminal::open();
     let before = format!("{:?}", terminal.modes());
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -59,7 +59,7 @@ fn after(ending: &str, last_words: &str) -> String {
     let mut program = terminal.spawn(&mut command);
     terminal.wait_for(ENTER);
     assert_eq!(program.wait().unwrap().success(), ending != "panic");
-    let text = terminal.wait_for(last_words);
+    let text = terminal.wait_for(last_output);
     assert_eq!(format!("{:?}", terminal.modes()), before);
     text
 }
@@ -71,14 +71,14 @@ fn place(text: &str, of: &str) -> usize {
 #[test]
 fn at_the_end_the_terminal_is_as_before_and_what_was_printed_comes() {
     let text = after("end", "printed after it");
-    let order = [ENTER, "model-on-data", "4/8", LEAVE, "printed meanwhile", "told meanwhile"];
+    let order = [ENTER, "model-on-data", "4/8", LEAVE, "printed meanwhile", "logged meanwhile"];
     let places = order.map(|part| place(&text, part));
     assert!(places.is_sorted(), "{places:?}: {text}");
 }
 
 #[test]
-fn after_a_panic_the_terminal_is_as_before_and_the_panic_is_told() {
+fn after_a_panic_the_terminal_is_as_before_and_the_panic_is_printed() {
     let text = after("panic", "an end by panic");
-    let places = [ENTER, LEAVE, "told meanwhile", "an end by panic"].map(|part| place(&text, part));
+    let places = [ENTER, LEAVE, "logged meanwhile", "an end by panic"].map(|part| place(&text, part));
     assert!(places.is_sorted(), "{places:?}: {text}");
 }

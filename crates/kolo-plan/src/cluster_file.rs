@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cluster_is_told_in_a_sentence() {
+    fn errors_name_the_link_or_the_field() {
         let error = ethernet("token-ring").of(4).unwrap_err().to_string();
         assert!(error.starts_with("there is no link `token-ring`; known are loopback, "), "{error}");
         let none = ClusterFile { workers_per_node: 0, ..ethernet("hdr") };

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_is_not_the_quickest() {
+    fn skipped_algorithms_are_not_the_fastest() {
         for (ranks, per_node, gigabits) in
             [(2, 1, 1.0), (5, 4, 10.0), (16, 4, 0.1), (48, 1, 100.0), (8, 8, 1.0)]
         {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn sharing_a_link_costs_what_is_sent_through_it() {
+    fn a_shared_link_slows_algorithms_that_ignore_nodes() {
         let seconds = |name: &str, per_node| {
             let cluster = Cluster::over_ethernet(64, per_node, 10.0);
             let ranked = forecast(&Operation::AllReduce, 1_000_000, DType::F32, &cluster);
@@ -152,7 +152,7 @@ mod tests {
     /// NCCL 2.30, tuning.cc, has base + (2(P−1) − 2(N−1))·3.4 µs + 2(N−1)·14 µs for a ring of P ranks on N
     /// nodes, Simple over NVLink and a network. On Kolo's critical path messages cross nodes 2N times.
     #[test]
-    fn latencies_of_rings_are_those_that_are_published() {
+    fn ring_latencies_match_the_published_ones() {
         let micros = |nodes: usize, ranks_per_node: usize| {
             let cluster = Cluster::over_ethernet(nodes * ranks_per_node, ranks_per_node, 100.0);
             let ranked = forecast(&Operation::AllReduce, 1 << 20, DType::F32, &cluster);

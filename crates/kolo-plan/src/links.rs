@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_name_of_its_own_and_a_source() {
+    fn every_kind_has_a_unique_name_and_a_source() {
         let names: std::collections::BTreeSet<&str> = LINKS.iter().map(|link| link.name).collect();
         assert_eq!(names.len(), LINKS.len());
         assert!(LINKS.iter().all(|link| !link.source.is_empty() && link.payload < 1.0));

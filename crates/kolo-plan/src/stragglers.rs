@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_somebody_nearly_always_stalls() {
+    fn some_of_many_workers_nearly_always_stall() {
         assert!((waited_for_stalls(1, 0.01, 2.0) - 0.02).abs() < 1e-12);
         assert!(waited_for_stalls(1000, 0.01, 2.0) > 1.9999);
     }

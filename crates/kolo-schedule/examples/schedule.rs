@@ -58,7 +58,7 @@ fn print(algorithm: &Algorithm, operation: &Operation, ranks: usize, elements: u
         let problem = problem.seen_by(rank).unwrap_or_else(|| problem.clone());
         let schedule = (algorithm.build)(&problem).unwrap_or_else(|why| fail(why));
         println!("\n{rank}");
-        schedule.steps.iter().for_each(|step| println!("  {}", words(step)));
+        schedule.steps.iter().for_each(|step| println!("  {}", describe(step)));
     }
     let Cost { near, added, .. } = Cost::of(algorithm, &problem).unwrap_or_else(|why| fail(why));
     println!("\non the critical path");
@@ -74,7 +74,7 @@ fn print(algorithm: &Algorithm, operation: &Operation, ranks: usize, elements: u
     }
 }
 
-fn words(step: &Step) -> String {
+fn describe(step: &Step) -> String {
     let elements = |range: &Range| format!("[{}..{}]", range.start, range.start + range.len);
     match step {
         Step::Send { to, range, copied } => {

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_curve_is_straight_between_what_was_measured() {
+    fn a_curve_is_straight_between_measurements() {
         let curve = Curve(vec![(4.0, 1.0), (100.0, 2.0), (200.0, 6.0)]);
         let seconds = [0.0, 4.0, 52.0, 100.0, 150.0, 200.0, 300.0].map(|bytes| curve.seconds(bytes));
         assert_eq!(seconds, [1.0, 1.0, 1.5, 2.0, 4.0, 6.0, 10.0]);
@@ -168,7 +168,7 @@ mod tests {
 
     /// 2α + nβ for an exchange of n bytes in two rounds: the textbook formula.
     #[test]
-    fn a_simple_link_costs_what_the_textbook_says() {
+    fn a_simple_link_matches_the_textbook() {
         let traffic = Traffic { messages: 2.0, handled: 4.0, exchanged: 1e6, ..Traffic::default() };
         let cost = Cost { far: traffic, added: 1e6, ..Cost::default() };
         let add = Curve(vec![(0.0, 0.0), (1.0, 1e-10)]);

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_tenth_of_the_rate_owns_nothing() {
+    fn a_rank_with_a_tenth_of_the_rate_owns_nothing() {
         let rates = [10.0, 10.0, 10.0, 1.0];
         let ownership = ownership_by_rate(&rates);
         assert_eq!(ownership[3], 0);

@@ -88,7 +88,7 @@ pub(crate) struct Simulation<'a> {
     /// Messages that wait to leave each port, with the participants that offer them.
     waiting: Vec<VecDeque<(usize, usize)>>,
     /// Next time at which each port checks its waiting messages; infinite if nothing waits.
-    next_look: Vec<f64>,
+    next_check: Vec<f64>,
     /// Time at which the last participant is done.
     pub(crate) end: f64,
 }
@@ -154,14 +154,14 @@ impl<'a> Simulation<'a> {
             ready: (0..participants).map(|n| Reverse((Moment(0.0), Turn::Participant(n)))).collect(),
             is_whole: participants == topology.world(),
             waiting: vec![VecDeque::new(); ports],
-            next_look: vec![f64::INFINITY; ports],
+            next_check: vec![f64::INFINITY; ports],
             end: 0.0,
         };
         // The earliest turn goes first, so that links are used in the order of time.
         while let Some(Reverse((Moment(time), turn))) = run.ready.pop() {
             match turn {
                 Turn::Participant(participant) => run.advance(participant, time),
-                Turn::Port(port) => run.let_out(port, time),
+                Turn::Port(port) => run.release(port, time),
             }
         }
         let stuck = run.clocks.iter().zip(&messages.participants).find(|(clock, _)| clock.awaits.is_some());
@@ -189,7 +189,7 @@ impl<'a> Simulation<'a> {
                 let port = self.port(participant, self.messages.sent[*number].far);
                 self.waiting[port].push_back((participant, *number));
                 self.clocks[participant].done += 1;
-                self.look(port, time);
+                self.check(port, time);
                 time
             }
             Action::Send(number) => {
@@ -214,19 +214,19 @@ impl<'a> Simulation<'a> {
     }
 
     /// Schedules a check of a port's waiting messages at this time, unless an earlier check is scheduled.
-    fn look(&mut self, port: usize, time: f64) {
-        if time < self.next_look[port] {
-            self.next_look[port] = time;
+    fn check(&mut self, port: usize, time: f64) {
+        if time < self.next_check[port] {
+            self.next_check[port] = time;
             self.ready.push(Reverse((Moment(time), Turn::Port(port))));
         }
     }
 
     /// Sends the first waiting message whose receiver is free, if the port is free itself.
-    fn let_out(&mut self, port: usize, time: f64) {
-        if time < self.next_look[port] {
+    fn release(&mut self, port: usize, time: f64) {
+        if time < self.next_check[port] {
             return;
         }
-        self.next_look[port] = f64::INFINITY;
+        self.next_check[port] = f64::INFINITY;
         let busy_until = |run: &Self, number: usize| {
             let message = &run.messages.sent[number];
             let into = message.receiver.map(|receiver| run.ports[run.port(receiver, message.far)]);
@@ -241,7 +241,7 @@ impl<'a> Simulation<'a> {
         let first = self.waiting[port].iter().map(|(_, number)| busy_until(self, *number));
         let first = first.fold(f64::INFINITY, f64::min).max(self.ports[port].sending_until);
         if first.is_finite() {
-            self.look(port, first);
+            self.check(port, first);
         }
     }
 
@@ -295,8 +295,8 @@ impl<'a> Simulation<'a> {
         if let Some(receiver) = message.receiver
             && self.clocks[receiver].awaits.take_if(|awaited| *awaited == number).is_some()
         {
-            let goes_on = Moment(self.clocks[receiver].now.max(arrival));
-            self.ready.push(Reverse((goes_on, Turn::Participant(receiver))));
+            let resumes = Moment(self.clocks[receiver].now.max(arrival));
+            self.ready.push(Reverse((resumes, Turn::Participant(receiver))));
         }
     }
 

@@ -144,8 +144,8 @@ impl Contributions {
     /// all equal, or a list that does not have one number per rank, have no effect.
     pub fn with_ownership(mut self, ownership: &[u32]) -> Self {
         let is_uneven = ownership.windows(2).any(|pair| pair[0] != pair[1]);
-        let says = is_uneven && ownership.len() == self.world() && !self.has_servers();
-        self.ownership = if says { ownership.to_vec() } else { Vec::new() };
+        let has_effect = is_uneven && ownership.len() == self.world() && !self.has_servers();
+        self.ownership = if has_effect { ownership.to_vec() } else { Vec::new() };
         self
     }
 

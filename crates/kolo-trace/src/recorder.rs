@@ -24,8 +24,8 @@ static STEP: AtomicU64 = AtomicU64::new(0);
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);
 
 /// Number of events, and age of the last write, at which events are sent to the writing thread.
-const ENOUGH: usize = 4096;
-const LONG: Duration = Duration::from_secs(1);
+const BATCH_EVENTS: usize = 4096;
+const BATCH_AGE: Duration = Duration::from_secs(1);
 
 /// Steps to record: `10-29`, or `10`; all by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl FromStr for Steps {
 struct Recorder {
     steps: Steps,
     events: Vec<Event>,
-    handed: Instant,
+    sent_at: Instant,
     /// The same moment by both clocks, to convert between them.
     instant: Instant,
     monotonic: u64,
@@ -75,8 +75,8 @@ pub fn record(folder: &Path, steps: Steps) -> Result<(), Error> {
     let writer = std::thread::Builder::new().name("kolo-trace".into()).spawn(write);
     let writer = writer.map_err(Error::file(folder))?;
     let (instant, monotonic) = (Instant::now(), monotonic());
-    let (events, handed) = (Vec::new(), instant);
-    *recorder() = Some(Recorder { steps, events, handed, instant, monotonic, queue, writer });
+    let (events, sent_at) = (Vec::new(), instant);
+    *recorder() = Some(Recorder { steps, events, sent_at, instant, monotonic, queue, writer });
     ON.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -105,7 +105,7 @@ pub fn is_on() -> bool {
 pub fn begin_step(step: u64) {
     STEP.store(step, Ordering::Relaxed);
     if let Some(recorder) = &mut *recorder() {
-        recorder.hand_over();
+        recorder.send_batch();
     }
 }
 
@@ -168,12 +168,12 @@ impl Recorder {
         }
     }
 
-    fn hand_over(&mut self) {
-        let waits = !self.events.is_empty() && self.handed.elapsed() >= LONG;
-        if waits || self.events.len() >= ENOUGH {
+    fn send_batch(&mut self) {
+        let waits = !self.events.is_empty() && self.sent_at.elapsed() >= BATCH_AGE;
+        if waits || self.events.len() >= BATCH_EVENTS {
             // If the writing thread has failed, `finish` returns its error.
             let _ = self.queue.send(std::mem::take(&mut self.events));
-            self.handed = Instant::now();
+            self.sent_at = Instant::now();
         }
     }
 }
@@ -204,7 +204,7 @@ mod tests {
 
     /// One test, because a process has one recorder.
     #[test]
-    fn what_is_recorded_stands_in_the_part() {
+    fn recorded_spans_are_in_the_part() {
         let folder = tempfile::tempdir().unwrap();
         assert!(!is_on());
         span(Instant::now(), Instant::now(), || panic!("nothing is recorded yet"));

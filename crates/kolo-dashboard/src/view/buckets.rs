@@ -33,8 +33,8 @@ fn lines(buckets: &[Bucket], columns: usize, room: usize) -> Vec<Line<'static>> 
     let line = |(number, bucket): &(usize, &Bucket)| line(*number, bucket, digits, longest, columns);
     let mut lines: Vec<Line<'static>> = shown.iter().map(line).collect();
     if too_many {
-        let words = format!("and {} more, which took less", buckets.len() - shown.len());
-        lines.push(Line::styled(words, faint()));
+        let text = format!("and {} more, which took less", buckets.len() - shown.len());
+        lines.push(Line::styled(text, faint()));
     }
     lines
 }
@@ -44,11 +44,11 @@ fn line(number: usize, bucket: &Bucket, digits: usize, longest: f64, columns: us
     let waited = bucket.exposed.clamp(0.0, bucket.seconds.max(0.0));
     let hidden = bucket.seconds - waited;
     let share = 100.0 * hidden / bucket.seconds.max(f64::MIN_POSITIVE);
-    let words = format!(" {}, {share:.0} % hidden", seconds(bucket.seconds));
+    let text = format!(" {}, {share:.0} % hidden", seconds(bucket.seconds));
     let cells = columns.saturating_sub(name.len() + 23).clamp(4, 40);
     let mut spans = vec![Span::raw(name)];
     spans.extend(bar(&[(hidden, "█", HIDDEN), (waited, "░", WAITING)], longest, cells));
-    spans.push(Span::raw(words));
+    spans.push(Span::raw(text));
     Line::from(spans)
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_no_more_than_it_took() {
+    fn waiting_is_at_most_the_duration() {
         let bucket = |seconds, exposed| Bucket { bytes: 1 << 20, seconds, exposed };
         let buckets = [bucket(0.01, 0.004), bucket(0.02, 7.0), bucket(0.0, 0.0)];
         let lines: Vec<String> = lines(&buckets, 60, 9).iter().map(ToString::to_string).collect();

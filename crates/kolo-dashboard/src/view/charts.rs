@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_never_below_zero_has_no_room_there() {
+    fn values_never_below_zero_have_no_room_there() {
         assert_eq!(with_room(10.0, 1010.0), [0.0, 1060.0]);
         assert_eq!(with_room(500.0, 1000.0), [475.0, 1025.0]);
         assert_eq!(with_room(-1.0, 1.0), [-1.1, 1.1]);

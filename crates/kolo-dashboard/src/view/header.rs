@@ -18,14 +18,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunState, now: Insta
     let name = Line::from(vec![Span::styled("kolo", bold), Span::raw("  "), Span::raw(run.title.clone())]);
     frame.render_widget(Paragraph::new(name), title);
     frame.render_widget(progress(run, now), gauge);
-    frame.render_widget(Paragraph::new(words(run)), figures);
+    frame.render_widget(Paragraph::new(summary(run)), figures);
     frame.render_widget(Paragraph::new(time_of_a_step(run)), time);
 }
 
 fn progress(run: &RunState, now: Instant) -> LineGauge<'static> {
     let done = run.done as f64 / run.total_steps.max(1) as f64;
     let left = run.left(now).map_or(String::new(), |left| format!("  ETA {}", clock(left)));
-    let words = format!(
+    let label = format!(
         "step {}/{}  {:.0} %  {}{left} ",
         run.done,
         run.total_steps,
@@ -34,12 +34,12 @@ fn progress(run: &RunState, now: Instant) -> LineGauge<'static> {
     );
     LineGauge::default()
         .ratio(done.clamp(0.0, 1.0))
-        .label(words)
+        .label(label)
         .filled_style(Style::new().fg(COMPUTE))
         .unfilled_style(faint())
 }
 
-fn words(run: &RunState) -> String {
+fn summary(run: &RunState) -> String {
     let mut parts = Vec::new();
     if let Some(row) = run.last() {
         parts.push(format!("epoch {}/{}", row.epoch + 1, run.epochs));
@@ -57,8 +57,8 @@ fn words(run: &RunState) -> String {
 
 fn time_of_a_step(run: &RunState) -> Line<'static> {
     let Some(parts) = run.parts() else { return Line::default() };
-    let part = |name: &str, time: f64, colour| {
-        [Span::styled("■ ", Style::new().fg(colour)), Span::raw(format!("{name} {}  ", seconds(time)))]
+    let part = |name: &str, time: f64, color| {
+        [Span::styled("■ ", Style::new().fg(color)), Span::raw(format!("{name} {}  ", seconds(time)))]
     };
     let spans = [
         part("forward, data", parts.forward, DATA),

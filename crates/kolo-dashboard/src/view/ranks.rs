@@ -35,19 +35,19 @@ fn lines(ranks: &[RankTimes], columns: usize, room: usize) -> Vec<Line<'static>>
     let line = |(rank, times): &(usize, &RankTimes)| line(*rank, times, digits, longest, columns);
     let mut lines: Vec<Line<'static>> = shown.iter().map(line).collect();
     if too_many {
-        let words = format!("and {} more, which are busy for less", ranks.len() - shown.len());
-        lines.push(Line::styled(words, faint()));
+        let text = format!("and {} more, which are busy for less", ranks.len() - shown.len());
+        lines.push(Line::styled(text, faint()));
     }
     lines
 }
 
 fn line(rank: usize, times: &RankTimes, digits: usize, longest: f64, columns: usize) -> Line<'static> {
     let name = format!("rank {rank:digits$} ");
-    let mut words = format!(" {}", seconds(times.busy_seconds()));
+    let mut text = format!(" {}", seconds(times.busy_seconds()));
     if times.exposed_seconds > 0.0 {
-        words += &format!(", waits {}", seconds(times.exposed_seconds));
+        text += &format!(", waits {}", seconds(times.exposed_seconds));
         if let Some(peer) = times.waited_for {
-            words += &format!(" for {peer}");
+            text += &format!(" for {peer}");
         }
     }
     // Reserves room for the longest text, so that the bars of all lines have the same length.
@@ -57,7 +57,7 @@ fn line(rank: usize, times: &RankTimes, digits: usize, longest: f64, columns: us
         [(times.compute_seconds, "█", COMPUTE), (data, "▒", DATA), (times.exposed_seconds, "░", WAITING)];
     let mut spans = vec![Span::raw(name)];
     spans.extend(bar(&parts, longest, cells));
-    spans.push(Span::raw(words));
+    spans.push(Span::raw(text));
     Line::from(spans)
 }
 

@@ -31,11 +31,11 @@ pub(super) fn faint() -> Style {
 pub(super) fn bar(parts: &[(f64, &'static str, Color)], whole: f64, cells: usize) -> Vec<Span<'static>> {
     let mut spans = Vec::with_capacity(parts.len());
     let (mut sum, mut drawn) = (0.0, 0);
-    for (part, shape, colour) in parts {
+    for (part, shape, color) in parts {
         sum += part.max(0.0);
         let until = (sum / whole.max(f64::MIN_POSITIVE) * cells as f64).round() as usize;
         let until = until.min(cells);
-        spans.push(Span::styled(shape.repeat(until.saturating_sub(drawn)), Style::new().fg(*colour)));
+        spans.push(Span::styled(shape.repeat(until.saturating_sub(drawn)), Style::new().fg(*color)));
         drawn = drawn.max(until);
     }
     spans.push(Span::raw(" ".repeat(cells - drawn)));

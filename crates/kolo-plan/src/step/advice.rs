@@ -63,7 +63,7 @@ pub struct Advice {
 /// Compares a variant with a job whose step is predicted as `now`, on the same number of workers.
 pub fn advise(now: &Prediction, variant: &Variant, table: &LoadTable) -> Advice {
     let prediction = predict(&variant.profile, table, &variant.choices);
-    let speed = |told: &Prediction| (told.workers * told.shards) as f64 / told.seconds;
+    let speed = |of: &Prediction| (of.workers * of.shards) as f64 / of.seconds;
     let gain = variant.samples * speed(&prediction) / speed(now);
     Advice {
         options: variant.options.clone(),
@@ -76,7 +76,7 @@ pub fn advise(now: &Prediction, variant: &Variant, table: &LoadTable) -> Advice 
 
 /// Returns the worthwhile variant with the largest gain among those that preserve at least `keeps`, if any.
 pub fn best(advice: &[Advice], keeps: Keeps) -> Option<&Advice> {
-    let allowed = advice.iter().filter(|told| told.keeps <= keeps && told.is_worth_it);
+    let allowed = advice.iter().filter(|advice| advice.keeps <= keeps && advice.is_worth_it);
     allowed.max_by(|a, b| a.gain.total_cmp(&b.gain))
 }
 
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_slow_link_wants_fewer_bytes_and_a_fast_one_nothing() {
         let bf16 = ReductionKind::named("bf16").unwrap();
-        let told = |link: &str| {
+        let advice = |link: &str| {
             let table = LoadTable::new(ClusterFile::of_link(link).of(2).unwrap());
             let job =
                 variant("", Keeps::Bits, Choices { caps: Some(Caps::of_mib(4.0)), ..Choices::default() });
@@ -105,11 +105,11 @@ mod tests {
             let four = variant("four", Keeps::Gradients, accumulate);
             [half, four].map(|variant| advise(&now, &variant, &table))
         };
-        let slow = told("100mbe");
+        let slow = advice("100mbe");
         assert!((slow[0].gain - 2.0).abs() < 0.1 && slow[1].gain > 3.5, "{slow:?}");
-        assert_eq!(best(&slow, Keeps::Nothing).map(|told| told.options.as_str()), Some("four"));
+        assert_eq!(best(&slow, Keeps::Nothing).map(|advice| advice.options.as_str()), Some("four"));
         assert_eq!(best(&slow, Keeps::Bits), None);
-        let fast = told("ndr");
+        let fast = advice("ndr");
         // Accumulation saves updates in any case.
         assert!(!fast[0].is_worth_it && fast[1].gain < 1.2, "{fast:?}");
     }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn islands_say_all_of_their_gradient() {
+    fn islands_exclude_lossy_reductions() {
         let rare = Choices { sync: Sync::Rounds(8), ..Choices::default() };
         assert!(variant("", Keeps::Nothing, rare).is_possible());
         let both = Choices { reduction: ReductionKind::named("bf16").unwrap(), ..rare };

@@ -62,9 +62,10 @@ mod tests {
         let table = LoadTable::new(Cluster::over_ethernet(65, 1, 10.0));
         for bytes in [5.5e5, 3e6, 7e7] {
             let (travel, pick) = (Travel::Summed { rounds: 1 }, Pick::Exact);
-            let (told, exact) = (table.load(bytes, travel, pick), load(bytes, travel, table.cluster(), pick));
-            let ratio = told.seconds / exact.seconds;
-            assert!((ratio - 1.0).abs() < 0.05, "{bytes}: {told:?} {exact:?}");
+            let (interpolated, exact) =
+                (table.load(bytes, travel, pick), load(bytes, travel, table.cluster(), pick));
+            let ratio = interpolated.seconds / exact.seconds;
+            assert!((ratio - 1.0).abs() < 0.05, "{bytes}: {interpolated:?} {exact:?}");
         }
         assert_eq!(table.known.borrow().len(), 5, "4^9 to 4^11, 4^13 and 4^14");
     }

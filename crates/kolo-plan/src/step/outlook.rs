@@ -105,31 +105,34 @@ mod tests {
     }
 
     #[test]
-    fn nothing_disturbs_what_is_not_disturbed() {
-        let told = outlook(hidden(64), &profile(), &Disturbances::default());
-        assert_eq!((told.straggling, told.goodput, told.goodput_with_restarts), (0.0, 1.0, None));
-        assert!((told.speedup - 64.0).abs() < 1e-9);
+    fn no_disturbances_change_nothing() {
+        let result = outlook(hidden(64), &profile(), &Disturbances::default());
+        assert_eq!((result.straggling, result.goodput, result.goodput_with_restarts), (0.0, 1.0, None));
+        assert!((result.speedup - 64.0).abs() < 1e-9);
     }
 
     #[test]
     fn many_wait_for_their_slowest() {
         let spread = Disturbances { spread: 0.1, ..Disturbances::default() };
-        let told = outlook(hidden(64), &profile(), &spread);
+        let result = outlook(hidden(64), &profile(), &spread);
         // The slowest of 64 lies 2.344 standard deviations above the mean.
-        assert!((told.straggling - 0.2344).abs() < 1e-3, "{told:?}");
-        assert!((told.speedup - 64.0 / 1.2344).abs() < 0.1, "{told:?}");
-        assert!(outlook(hidden(1), &profile(), &spread).straggling.abs() < 1e-9, "one waits for nobody");
+        assert!((result.straggling - 0.2344).abs() < 1e-3, "{result:?}");
+        assert!((result.speedup - 64.0 / 1.2344).abs() < 0.1, "{result:?}");
+        assert!(
+            outlook(hidden(1), &profile(), &spread).straggling.abs() < 1e-9,
+            "a single worker never waits"
+        );
     }
 
     #[test]
     fn an_elastic_job_loses_less_to_failures() {
         let checkpoints = Checkpoints { write: 30.0, restart: 600.0 };
         let failures = Some(FailureCosts { worker_mtbf: 5e7, recovery: 5.0, checkpoints });
-        let told = outlook(hidden(16_384), &profile(), &Disturbances { spread: 0.0, failures });
+        let result = outlook(hidden(16_384), &profile(), &Disturbances { spread: 0.0, failures });
         let mtbf = 5e7 / 16_384.0;
-        assert!((told.goodput - (1.0 - 5.5 / mtbf)).abs() < 1e-12, "{told:?}");
-        assert!(told.goodput_with_restarts.unwrap() < 0.7, "{told:?}");
-        assert!((told.checkpoint_interval.unwrap() - (2.0 * 30.0 * mtbf).sqrt()).abs() < 1e-9);
+        assert!((result.goodput - (1.0 - 5.5 / mtbf)).abs() < 1e-12, "{result:?}");
+        assert!(result.goodput_with_restarts.unwrap() < 0.7, "{result:?}");
+        assert!((result.checkpoint_interval.unwrap() - (2.0 * 30.0 * mtbf).sqrt()).abs() < 1e-9);
     }
 
     #[test]

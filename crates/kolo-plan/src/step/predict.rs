@@ -46,11 +46,11 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     };
     let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown).longer_by(waiting);
     let is_deferred = defers(cluster, choices);
-    let loads = if is_deferred { nothing_travels(&profile) } else { loads(&profile, table, choices) };
-    let (told, algorithm) = match choices.sync {
+    let loads = if is_deferred { no_loads(&profile) } else { loads(&profile, table, choices) };
+    let (timeline, algorithm) = match choices.sync {
         Sync::Rounds(steps) => in_rounds(&profile, &loads, steps),
         Sync::EveryStep | Sync::Delayed => {
-            profile.optimizer += slowdown * choices.reduction.hearing_others(profile.bytes(), workers);
+            profile.optimizer += slowdown * choices.reduction.decoding_others(profile.bytes(), workers);
             if is_deferred {
                 profile.optimizer += slowdown * cluster.network.add.seconds(profile.bytes());
             }
@@ -65,10 +65,10 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     };
     Prediction {
         workers,
-        seconds: told.step,
-        exposed: told.exposed,
-        wire: told.wire,
-        efficiency: alone / told.step,
+        seconds: timeline.step,
+        exposed: timeline.exposed,
+        wire: timeline.wire,
+        efficiency: alone / timeline.step,
         shards: choices.accumulate.max(1),
         algorithm,
     }
@@ -82,7 +82,7 @@ fn defers(cluster: &Cluster, choices: &Choices) -> bool {
     is_exact && is_plain && cluster.workers() == 2 && cluster.servers == 0 && cluster.is_one_memory()
 }
 
-fn nothing_travels(profile: &StepProfile) -> Vec<Load> {
+fn no_loads(profile: &StepProfile) -> Vec<Load> {
     vec![Load { seconds: 0.0, cpu: 0.0, algorithm: "deferred" }; profile.buckets.len()]
 }
 
@@ -127,24 +127,25 @@ mod tests {
 
     #[test]
     fn one_worker_waits_for_nobody() {
-        let told = over(&resnet18(25e6), Cluster::over_ethernet(1, 1, 1.0), &Choices::default());
-        assert!((told.efficiency - 1.0).abs() < 1e-12 && told.exposed == 0.0);
+        let prediction = over(&resnet18(25e6), Cluster::over_ethernet(1, 1, 1.0), &Choices::default());
+        assert!((prediction.efficiency - 1.0).abs() < 1e-12 && prediction.exposed == 0.0);
     }
 
     #[test]
     fn a_slow_link_is_all_that_counts() {
         for workers in [2, 8] {
-            let told = over(&resnet18(5e6), Cluster::over_ethernet(workers, 1, 0.1), &Choices::default());
+            let prediction =
+                over(&resnet18(5e6), Cluster::over_ethernet(workers, 1, 0.1), &Choices::default());
             let wire = 2.0 * (workers - 1) as f64 / workers as f64 * 44.7e6 * 8.0 / 1e8;
-            assert!(told.seconds > wire && told.seconds < 1.3 * wire, "{told:?} {wire}");
+            assert!(prediction.seconds > wire && prediction.seconds < 1.3 * wire, "{prediction:?} {wire}");
         }
     }
 
     #[test]
     fn sixteen_thousand_workers_are_followed_as_well() {
-        let told = over(&resnet18(25e6), Cluster::over_ethernet(16_384, 8, 100.0), &Choices::default());
-        assert_eq!(told.workers, 16_384);
-        assert!(told.efficiency > 0.05 && told.efficiency < 1.0, "{told:?}");
+        let prediction = over(&resnet18(25e6), Cluster::over_ethernet(16_384, 8, 100.0), &Choices::default());
+        assert_eq!(prediction.workers, 16_384);
+        assert!(prediction.efficiency > 0.05 && prediction.efficiency < 1.0, "{prediction:?}");
     }
 
     fn seconds(cluster: &ClusterFile, workers: usize, choices: Choices) -> f64 {
@@ -172,11 +173,11 @@ mod tests {
     #[test]
     fn accumulation_waits_once_for_several_passes() {
         let link = ClusterFile::of_link("1gbe");
-        let told = |accumulate| {
+        let prediction = |accumulate| {
             let choices = Choices { accumulate, ..Choices::default() };
             over(&resnet18(4e6), link.of(8).unwrap(), &choices)
         };
-        let (once, four) = (told(1), told(4));
+        let (once, four) = (prediction(1), prediction(4));
         assert!(four.efficiency > 2.5 * once.efficiency, "{once:?} {four:?}");
     }
 
@@ -203,8 +204,8 @@ mod tests {
         }
         let inside = Some(crate::LinkChoice::Named("nvlink4".into()));
         let accelerators = ClusterFile { workers_per_node: 4, inside, ..ClusterFile::of_link("1gbe") };
-        let told = over(&resnet18(4e6), accelerators.of(2).unwrap(), &Choices::default());
-        assert_ne!(told.algorithm, "deferred");
+        let prediction = over(&resnet18(4e6), accelerators.of(2).unwrap(), &Choices::default());
+        assert_ne!(prediction.algorithm, "deferred");
     }
 
     #[test]

@@ -33,9 +33,9 @@ pub struct ReductionKind {
     /// Bytes on the wire per element, from the settings by name; `None` if they depend on tensor shapes.
     pub wire: Option<BytesPerElement>,
     /// Nanoseconds of a core to encode an element.
-    pub say: f64,
+    pub encode: f64,
     /// Nanoseconds of a core to decode an element of one shard; with [`Travel::Summed`], of all together.
-    pub hear: f64,
+    pub decode: f64,
     /// True if weights end with other bits than with exact sums, so that accuracy may differ.
     pub is_lossy: bool,
 }
@@ -46,8 +46,8 @@ pub static REDUCTIONS: &[ReductionKind] = &[
         name: "sum",
         travel: Travel::Summed { rounds: 1 },
         wire: Some(|_| 4.0),
-        say: 0.0,
-        hear: 0.0,
+        encode: 0.0,
+        decode: 0.0,
         is_lossy: false,
     },
     ReductionKind { name: "bf16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..COSTLESS },
@@ -94,8 +94,8 @@ const COSTLESS: ReductionKind = ReductionKind {
     name: "",
     travel: Travel::Summed { rounds: 1 },
     wire: None,
-    say: 0.0,
-    hear: 0.0,
+    encode: 0.0,
+    decode: 0.0,
     is_lossy: true,
 };
 
@@ -123,22 +123,22 @@ impl ReductionKind {
     pub fn applied(&self, profile: &StepProfile, of: &dyn Fn(&str) -> f64) -> Option<StepProfile> {
         let per_element = self.wire?(of);
         let mut profile = profile.clone();
-        let (mut said, nanosecond) = (0.0, 1e-9);
+        let (mut encoding, nanosecond) = (0.0, 1e-9);
         for bucket in &mut profile.buckets {
             let elements = bucket.bytes / 4.0;
             bucket.wire_bytes = per_element * elements;
-            said += self.say * nanosecond * elements;
-            bucket.ready += said;
+            encoding += self.encode * nanosecond * elements;
+            bucket.ready += encoding;
         }
-        profile.backward += said;
-        profile.optimizer += self.hear * nanosecond * profile.bytes() / 4.0;
+        profile.backward += encoding;
+        profile.optimizer += self.decode * nanosecond * profile.bytes() / 4.0;
         Some(profile)
     }
 
     /// Returns the seconds in which a worker decodes the messages of the other workers.
-    pub(crate) fn hearing_others(&self, bytes: f64, workers: usize) -> f64 {
+    pub(crate) fn decoding_others(&self, bytes: f64, workers: usize) -> f64 {
         match self.travel {
-            Travel::Gathered => self.hear * 1e-9 * bytes / 4.0 * (workers - 1) as f64,
+            Travel::Gathered => self.decode * 1e-9 * bytes / 4.0 * (workers - 1) as f64,
             Travel::Summed { .. } | Travel::ToOwners => 0.0,
         }
     }
@@ -197,7 +197,7 @@ fn collective(operation: &Operation, bytes: f64, cluster: &Cluster, pick: Pick) 
     let allowed = |algorithm: &Algorithm| match pick {
         Pick::Exact => exact(algorithm),
         Pick::Any => true,
-        Pick::Named(asked) => asked == algorithm.name,
+        Pick::Named(name) => name == algorithm.name,
     };
     let quickest =
         |allowed: &dyn Fn(&Algorithm) -> bool| quickest(operation, len, DType::F32, cluster, allowed);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_grows_with_the_workers() {
+    fn gathered_bytes_grow_with_the_workers() {
         let seconds = |workers| load(1e6, Travel::Gathered, &cluster(workers), Pick::Exact).seconds;
         // Each of 4 workers receives 3 MB, each of 8 receives 7.
         let [four, eight] = [seconds(4), seconds(8)].map(|seconds| seconds * 0.941e9 / 8.0 / 1e6);
@@ -233,25 +233,25 @@ mod tests {
     }
 
     #[test]
-    fn a_core_is_busy_with_part_of_it() {
-        let told = load(46.8e6, Travel::Summed { rounds: 1 }, &cluster(2), Pick::Exact);
+    fn a_core_is_busy_with_part_of_the_load() {
+        let result = load(46.8e6, Travel::Summed { rounds: 1 }, &cluster(2), Pick::Exact);
         // 0.4 s on the wire, 10 ms and the additions on a core.
-        assert!(told.seconds > 0.39 && told.cpu > 9e-3 && told.cpu < 20e-3, "{told:?}");
+        assert!(result.seconds > 0.39 && result.cpu > 9e-3 && result.cpu < 20e-3, "{result:?}");
         let looped = ClusterFile::of_link("loopback").of(2).unwrap();
-        let told = load(46.8e6, Travel::Summed { rounds: 1 }, &looped, Pick::Exact);
-        assert!(told.cpu / told.seconds > 0.8, "{told:?}");
+        let result = load(46.8e6, Travel::Summed { rounds: 1 }, &looped, Pick::Exact);
+        assert!(result.cpu / result.seconds > 0.8, "{result:?}");
         assert_eq!(load(1e6, Travel::ToOwners, &cluster(1), Pick::Any), Load::default());
     }
 
     #[test]
-    fn a_reduction_says_less_and_computes_more() {
+    fn a_reduction_sends_less_and_computes_more() {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4e6, 1e6);
-        let kind = ReductionKind { say: 100.0, hear: 50.0, ..*ReductionKind::named("qsgd").unwrap() };
+        let kind = ReductionKind { encode: 100.0, decode: 50.0, ..*ReductionKind::named("qsgd").unwrap() };
         let of = |name: &str| if name == "bits" { 4.0 } else { 512.0 };
-        let told = kind.applied(&profile, &of).unwrap();
-        assert!((told.wire_bytes() - (0.5 + 4.0 / 512.0) * 1e6).abs() < 1e-6);
-        assert!((told.backward - 2.1).abs() < 1e-12 && (told.optimizer - 0.55).abs() < 1e-12);
-        assert!((told.buckets[0].ready - 0.525).abs() < 1e-12);
+        let applied = kind.applied(&profile, &of).unwrap();
+        assert!((applied.wire_bytes() - (0.5 + 4.0 / 512.0) * 1e6).abs() < 1e-6);
+        assert!((applied.backward - 2.1).abs() < 1e-12 && (applied.optimizer - 0.55).abs() < 1e-12);
+        assert!((applied.buckets[0].ready - 0.525).abs() < 1e-12);
         assert!(ReductionKind::named("powersgd").unwrap().applied(&profile, &of).is_none());
     }
 }

@@ -7,7 +7,7 @@ use crate::step::reduction::Load;
 const STEPS: usize = 6;
 
 /// Durations below this are rounding errors, in seconds.
-const NOTHING: f64 = 1e-12;
+const ROUNDING: f64 = 1e-12;
 
 /// Timeline of one of many equal steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -112,11 +112,11 @@ struct Wire {
 impl Wire {
     fn add(&mut self, job: Job) {
         self.waiting.push(job);
-        self.go_on();
+        self.start_next();
     }
 
     /// Starts the collective that is needed first, if none is in transit.
-    fn go_on(&mut self) {
+    fn start_next(&mut self) {
         if self.current.is_some() {
             return;
         }
@@ -136,9 +136,9 @@ impl Wire {
     fn pass(&mut self, seconds: f64) {
         if let Some((_, left)) = &mut self.current {
             *left -= seconds;
-            if *left <= NOTHING {
+            if *left <= ROUNDING {
                 self.current = None;
-                self.go_on();
+                self.start_next();
             }
         }
     }
@@ -164,7 +164,7 @@ impl Worker {
                 self.now += work;
                 return;
             };
-            let wanted = self.contended * job.load.cpu / job.load.seconds.max(NOTHING);
+            let wanted = self.contended * job.load.cpu / job.load.seconds.max(ROUNDING);
             let (computing, reducing) = if wanted > 0.5 { (0.5, 0.5 / wanted) } else { (1.0 - wanted, 1.0) };
             let (until_done, until_back) = (work / computing, left / reducing);
             let passed = until_done.min(until_back);
@@ -212,14 +212,14 @@ mod tests {
     /// end e = max over j of (r_j + the costs from j on); T = max(T_f + T_b, e) + T_opt, for equal buckets
     /// and a forward pass that waits for all.
     #[test]
-    fn what_is_exposed_is_what_the_textbook_says() {
+    fn exposed_time_matches_the_textbook() {
         for (cost, count) in [(0.1, 4), (0.5, 4), (0.9, 4), (0.3, 1), (2.0, 7)] {
             let profile = StepProfile::even(1.0, 2.0, 0.5, count as f64, 1.0);
             let ready = |j: usize| 2.0 * (j + 1) as f64 / count as f64;
             let end = (0..count).map(|j| ready(j) + (count - j) as f64 * cost).fold(0.0, f64::max);
-            let told = step(&profile, cost, false);
-            assert!((told.step - (1.0 + end.max(2.0) + 0.5)).abs() < 1e-9, "{cost} {count}: {told:?}");
-            assert!((told.exposed - (end - 2.0)).abs() < 1e-9);
+            let result = step(&profile, cost, false);
+            assert!((result.step - (1.0 + end.max(2.0) + 0.5)).abs() < 1e-9, "{cost} {count}: {result:?}");
+            assert!((result.exposed - (end - 2.0)).abs() < 1e-9);
         }
     }
 
@@ -242,37 +242,37 @@ mod tests {
     fn the_wire_is_the_least_that_a_step_takes() {
         let buckets = vec![Bucket { bytes: 1.0, wire_bytes: 1.0, ready: 0.0, needed: 1.0 }];
         let profile = StepProfile { forward: 1.0, backward: 1.0, optimizer: 0.0, buckets };
-        let told = step(&profile, 10.0, true);
+        let result = step(&profile, 10.0, true);
         // The bucket is ready when the backward pass begins and needed when the next forward pass is over.
-        assert!((told.step - 10.0).abs() < 1e-9 && (told.exposed - 8.0).abs() < 1e-9, "{told:?}");
+        assert!((result.step - 10.0).abs() < 1e-9 && (result.exposed - 8.0).abs() < 1e-9, "{result:?}");
     }
 
     #[test]
-    fn what_takes_a_core_is_not_hidden() {
+    fn communication_that_occupies_a_core_is_not_hidden() {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
-        let told = |contended: f64, cpu: f64| {
+        let seconds = |contended: f64, cpu: f64| {
             let overlap = Overlap { forward: true, contended, ..Overlap::default() };
             timeline(&profile, &loads(&profile, 0.2, cpu), overlap).step
         };
-        let free = told(0.0, 0.2);
-        assert!((told(1.0, 0.0) - free).abs() < 1e-9);
+        let free = seconds(0.0, 0.2);
+        assert!((seconds(1.0, 0.0) - free).abs() < 1e-9);
         // All of the four collectives is computation, whenever it runs.
-        assert!((told(1.0, 0.2) - (3.5 + 0.8)).abs() < 1e-9, "{}", told(1.0, 0.2));
+        assert!((seconds(1.0, 0.2) - (3.5 + 0.8)).abs() < 1e-9, "{}", seconds(1.0, 0.2));
         // The last collective overlaps only the computation that it delays.
-        let tenth = told(1.0, 0.02);
+        let tenth = seconds(1.0, 0.02);
         assert!(tenth > free && tenth < free + 0.08 + 1e-9, "{tenth} {free}");
     }
 
     #[test]
     fn delayed_updates_have_a_step_to_travel() {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4.0, 1.0);
-        let told = |cost: f64, delayed: bool| {
+        let seconds = |cost: f64, delayed: bool| {
             let overlap = Overlap { forward: true, delayed, ..Overlap::default() };
             timeline(&profile, &loads(&profile, cost, 0.0), overlap).step
         };
-        assert!(told(0.85, false) > 3.5 + 1e-6);
-        assert!((told(0.85, true) - 3.5).abs() < 1e-9, "{}", told(0.85, true));
-        assert!((told(2.0, true) - 8.0).abs() < 1e-6, "the wire cannot be passed: {}", told(2.0, true));
+        assert!(seconds(0.85, false) > 3.5 + 1e-6);
+        assert!((seconds(0.85, true) - 3.5).abs() < 1e-9, "{}", seconds(0.85, true));
+        assert!((seconds(2.0, true) - 8.0).abs() < 1e-6, "the wire cannot be passed: {}", seconds(2.0, true));
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         let overlap = Overlap { forward: true, agreement, ..Overlap::default() };
         // The first bucket starts after 1 of 2 s of the backward pass and takes 1.5 s. The agreement begins
         // 0.5 s after the pass, and the second bucket 0.1 s later. The forward pass needs it at once.
-        let told = timeline(&profile, &loads(&profile, 1.5, 0.0), overlap);
-        assert!((told.step - (3.0 + 0.5 + 0.1 + 1.5)).abs() < 1e-9, "{told:?}");
+        let result = timeline(&profile, &loads(&profile, 1.5, 0.0), overlap);
+        assert!((result.step - (3.0 + 0.5 + 0.1 + 1.5)).abs() < 1e-9, "{result:?}");
     }
 }

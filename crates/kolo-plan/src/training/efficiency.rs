@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_word_and_nonsense_is_refused() {
+    fn every_kind_parses_and_nonsense_is_refused() {
         assert_eq!("0.9".parse(), Ok(Efficiency::Constant(0.9)));
         assert_eq!("sqrt:0.04".parse(), Ok(Efficiency::SquareRoot { factor: 0.04 }));
         assert_eq!("0.6@256".parse(), Ok(Efficiency::through(256.0, 0.6)));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn constant_communication_goes_through_what_was_measured() {
+    fn constant_communication_fits_the_measurement() {
         let efficiency = Efficiency::through(256.0, 0.6);
         let percent = |workers| (efficiency.of(workers) * 1000.0).round() / 10.0;
         assert_eq!([256.0, 1024.0, 4096.0].map(percent), [60.0, 27.3, 8.6]);

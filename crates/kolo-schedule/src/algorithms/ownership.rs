@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_needs_nobody_and_who_has_no_shard_owns_nothing() {
+    fn a_single_worker_owns_everything_and_a_rank_without_shards_nothing() {
         assert_eq!(shares(&[3, 0, 0], 2), [1.0, 0.0, 0.0]);
         assert_eq!(shares(&[1, 1, 0, 0], 2), [0.0, 0.0, 0.5, 0.5]);
         // Two workers with shards, one worker without, one server: x : y = 2 : 3.

@@ -172,7 +172,7 @@ fn one_shot() {
 
 /// Additions read contributions in place, except those sent as copies: one copy serves all receivers.
 #[test]
-fn what_is_added_where_it_lies_is_not_copied() {
+fn contributions_added_in_place_are_not_copied() {
     for world in ANY {
         let n = 160.0 * world as f64;
         let in_place =
@@ -252,19 +252,19 @@ fn volume(cost: &Cost) -> f64 {
 
 /// The cost of many segments, extrapolated from schedules of few, is that of the schedule that runs.
 #[test]
-fn long_pipelines_cost_what_their_first_segments_say() {
+fn long_pipelines_cost_what_short_ones_predict() {
     for world in [2, 3, 4, 6, 8] {
         for segments in [8, 30, 100] {
             let len = 16 * world * 60;
             each(world, len, len.div_ceil(segments), |algorithm, problem| {
-                let told = volume(&Cost::of(algorithm, problem).unwrap());
+                let predicted = volume(&Cost::of(algorithm, problem).unwrap());
                 let all = Sample::all(problem);
                 let cut = all.messages(algorithm, problem, problem.segment).unwrap();
                 let whole = Problem { segment: len, ..problem.clone() };
                 let real = volume(&Cost::of_sample(algorithm, &whole, &all, &cut).unwrap());
                 let (nodes, name) = (problem.topology.nodes().len(), algorithm.name);
                 let at = format!("{name} {:?} N={world} on {nodes}, {segments} segments", problem.operation);
-                assert!((told / real - 1.0).abs() < 0.15, "{at}: told {told}, counted {real}");
+                assert!((predicted / real - 1.0).abs() < 0.15, "{at}: predicted {predicted}, counted {real}");
             });
         }
     }
@@ -282,7 +282,7 @@ fn a_sample_costs_what_all_ranks_cost() {
                 return;
             }
             let (sample, whole) = Sample::of(algorithm, problem).unwrap();
-            let told = Cost::of_sample(algorithm, problem, &sample, &whole).unwrap();
+            let predicted = Cost::of_sample(algorithm, problem, &sample, &whole).unwrap();
             let all = Sample::all(problem);
             if whole.participants.len() == world {
                 return;
@@ -291,14 +291,15 @@ fn a_sample_costs_what_all_ranks_cost() {
             let whole = all.messages(algorithm, problem, len).unwrap();
             let real = Cost::of_sample(algorithm, problem, &all, &whole).unwrap();
             let messages = |cost: &Cost| cost.near.messages + cost.far.messages;
-            let close = |told: f64, real: f64| {
-                (told / real - 1.0).abs() < if world.is_power_of_two() { 0.01 } else { 0.3 }
+            let close = |predicted: f64, real: f64| {
+                (predicted / real - 1.0).abs() < if world.is_power_of_two() { 0.01 } else { 0.3 }
             };
-            let right = close(messages(&told), messages(&real)) && close(volume(&told), volume(&real));
+            let right =
+                close(messages(&predicted), messages(&real)) && close(volume(&predicted), volume(&real));
             let (nodes, name) = (problem.topology.nodes().len(), algorithm.name);
             assert!(
                 right,
-                "{name} {:?} N={world} on {nodes}: told {told:?}, counted {real:?}",
+                "{name} {:?} N={world} on {nodes}: predicted {predicted:?}, counted {real:?}",
                 problem.operation
             );
         });
@@ -308,7 +309,7 @@ fn a_sample_costs_what_all_ranks_cost() {
 
 /// A choice looks at a bounded number of steps per rank, for any world size.
 #[test]
-fn a_choice_takes_no_longer_than_it_must() {
+fn a_choice_looks_at_a_bounded_number_of_steps() {
     for world in [8, 64, 1024] {
         each(world, 160 * world, 160 * world, |algorithm, problem| {
             let (_, whole) = Sample::of(algorithm, problem).unwrap();
@@ -320,7 +321,7 @@ fn a_choice_takes_no_longer_than_it_must() {
 
 /// A choice must not depend on information that only one rank has, because all ranks must choose alike.
 #[test]
-fn only_one_algorithm_does_what_ranks_do_not_know_of_each_other() {
+fn only_one_algorithm_sends_messages_that_other_ranks_do_not_know() {
     let message = |peer| [Message { peer: Rank(peer), range: Range { start: 0, len: 1 } }];
     let operations = [
         Operation::AllToAll { send: [1, 1].into(), receive: [1, 1].into() },

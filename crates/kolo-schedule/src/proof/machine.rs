@@ -13,7 +13,7 @@ use crate::*;
 /// Message in transit.
 enum Item {
     /// Reference to the sender's memory.
-    Lent(Range),
+    Borrowed(Range),
     Copied(Vec<String>),
 }
 
@@ -36,7 +36,7 @@ impl Machine<'_> {
                 assert_ne!(to.0, rank, "a message to itself");
                 let item = match copied {
                     true => Item::Copied(self.memory[rank][range.start..range.end()].to_vec()),
-                    false => Item::Lent(*range),
+                    false => Item::Borrowed(*range),
                 };
                 let lane = &mut self.lanes[to.0][rank];
                 let room = lane.len() < MAX_UNTAKEN;
@@ -83,7 +83,7 @@ impl Machine<'_> {
 
     fn take(&mut self, rank: usize, from: usize, len: usize) -> Option<Vec<String>> {
         let values = match self.lanes[rank][from].pop_front()? {
-            Item::Lent(range) => self.memory[from][range.start..range.end()].to_vec(),
+            Item::Borrowed(range) => self.memory[from][range.start..range.end()].to_vec(),
             Item::Copied(values) => values,
         };
         assert_eq!(values.len(), len, "rank {rank} takes another length than rank {from} sent");
@@ -107,7 +107,7 @@ impl Machine<'_> {
             let (at, all) = (self.position[rank], self.schedules[rank].steps.len());
             assert_eq!(at, all, "deadlock: rank {rank} waits in {:?}", self.schedules[rank].steps.get(at));
         }
-        assert!(self.lanes.iter().flatten().all(VecDeque::is_empty), "messages nobody took");
+        assert!(self.lanes.iter().flatten().all(VecDeque::is_empty), "untaken messages");
     }
 }
 

@@ -12,7 +12,7 @@ fn named(lens: &[usize]) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn all_gather_and_broadcast_spread_what_was_there() {
+fn all_gather_and_broadcast_copy_buffers() {
     for world in 1usize..=17 {
         let topology = Topology::single(world);
         for chunks in [Chunks::Equal, varied(world)] {
@@ -89,7 +89,7 @@ fn prove_different(operations: &[Operation], memory: &[Vec<String>], check: impl
 }
 
 #[test]
-fn all_to_all_gives_everybody_everybodys_chunk() {
+fn all_to_all_delivers_every_chunk() {
     for world in 1usize..=9 {
         for factor in [0, 1, 5] {
             let equal = |_: usize, _: usize| factor;
@@ -145,15 +145,15 @@ fn more_messages_each_way_than_a_transport_holds_are_exchanged() {
     for longest in [1, 5] {
         let lens: Vec<usize> = (0..EACH).map(|index| 1 + index % longest).collect();
         let total: usize = lens.iter().sum();
-        let lay = |peer: usize, start: usize| -> Vec<Message> {
+        let place = |peer: usize, start: usize| -> Vec<Message> {
             let starts = lens.iter().scan(start, |next, len| Some(std::mem::replace(next, *next + len)));
             starts.zip(&lens).map(|(start, len)| message(peer, start, *len)).collect()
         };
         // Every rank sends its first elements to both others and stores the received ones behind them.
         let operation = |rank: usize| {
             let (next, last) = ((rank + 1) % 3, (rank + 2) % 3);
-            let send: Vec<Message> = [next, last].into_iter().flat_map(|peer| lay(peer, 0)).collect();
-            let receive = lay(next, total).into_iter().chain(lay(last, 2 * total)).collect();
+            let send: Vec<Message> = [next, last].into_iter().flat_map(|peer| place(peer, 0)).collect();
+            let receive = place(next, total).into_iter().chain(place(last, 2 * total)).collect();
             Operation::Exchange { send: send.into(), receive }
         };
         prove_different(&[0, 1, 2].map(operation), &named(&[3 * total; 3]), |memory| {

@@ -33,13 +33,13 @@ fn takes(name: &str, worlds: &[usize], messages: impl Fn(f64) -> f64) {
 
 /// Thakur, Rabenseifner & Gropp 2005, section 4.4.
 #[test]
-fn ring_takes_what_its_formula_says() {
+fn ring_matches_its_formula() {
     takes("ring", &[2, 3, 4, 8, 16], |world| 2.0 * (world - 1.0));
 }
 
 /// Rabenseifner 2004, section 4.
 #[test]
-fn halving_doubling_takes_what_its_formula_says() {
+fn halving_doubling_matches_its_formula() {
     takes("halving-doubling", &[2, 4, 8, 16], |world| 2.0 * world.log2());
 }
 
@@ -77,7 +77,7 @@ fn with_servers(workers: usize, servers: usize, len: usize, segment: usize) -> f
 /// Jiang et al. 2020 (BytePS), section 4.1: 2N(N−1)/(N²+kN−2k)·nβ, and nβ for k ≥ N. With fewer servers
 /// than workers, messages have two lengths, so links are idle now and then.
 #[test]
-fn servers_take_what_the_formula_says() {
+fn servers_match_the_formula() {
     for workers in [2usize, 3, 4, 6, 8] {
         let len = 16 * 30_000 * workers;
         for servers in (0..=workers).chain([workers + 1, 2 * workers]) {
@@ -121,7 +121,7 @@ fn long_sums_go_through_servers() {
 
 #[test]
 #[should_panic(expected = "rank 1 waits for ever")]
-fn a_schedule_that_waits_for_nobody_is_found() {
+fn a_receive_without_a_send_panics() {
     let range = Range { start: 0, len: 1 };
     let waits = Schedule { steps: vec![Step::Receive { from: Rank(0), range }] };
     simulate(&[Schedule { steps: Vec::new() }, waits], &Topology::single(2), &TIMES);

@@ -52,7 +52,7 @@ fn write_to(
         write!(out, "{separator}{value}")
     };
     for (pid, part) in parts.iter().enumerate() {
-        for value in about_process(pid, part) {
+        for value in process_metadata(pid, part) {
             line(&mut out, value)?;
         }
         for (index, event) in part.events.iter().enumerate() {
@@ -76,7 +76,7 @@ fn clock_names(parts: &[Part], clocks: &BTreeMap<String, Clock>) -> Map<String, 
 }
 
 /// Returns the names of a process and its threads, as metadata events.
-fn about_process(pid: usize, part: &Part) -> Vec<Value> {
+fn process_metadata(pid: usize, part: &Part) -> Vec<Value> {
     let mut ranks: Vec<String> = Vec::new();
     for event in &part.events {
         if let What::Rank { rank, .. } = event.what

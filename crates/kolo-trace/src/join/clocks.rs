@@ -33,13 +33,13 @@ pub(super) fn find(parts: &[Part], collectives: &Collectives) -> BTreeMap<String
     for part in parts {
         let name = &part.header.clock;
         if !clocks.contains_key(name) {
-            clocks.insert(name.clone(), beside(reference, name, parts, collectives));
+            clocks.insert(name.clone(), relative_to(reference, name, parts, collectives));
         }
     }
     clocks
 }
 
-fn beside(reference: &str, other: &str, parts: &[Part], collectives: &Collectives) -> Clock {
+fn relative_to(reference: &str, other: &str, parts: &[Part], collectives: &Collectives) -> Clock {
     let (mut least, mut most) = (i64::MIN, i64::MAX);
     for sides in collectives.each() {
         let of =

@@ -86,7 +86,7 @@ fn a_timeline_is_made_of_parts_and_removes_them() {
 }
 
 #[test]
-fn a_half_last_line_is_left_out_and_a_wrong_one_is_named() {
+fn a_partial_last_line_is_ignored_and_an_invalid_one_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.json");
     assert!(matches!(join(&file), Err(Error::NoParts { .. })));
