@@ -1,4 +1,4 @@
-//! One's own data: images from anywhere become a data set, and its batches are prepared ahead of time.
+//! Your own data: images from any source become a data set, whose batches are prepared ahead of time.
 //!
 //! `cargo run -p kolo-data --example own_data`
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kolo_data::{Augment, DataSet, ImageDataSet, ImageSet, Images, Loader, Part};
 use kolo_ddp::Sampler;
 
-/// Squares and stripes, 8x8.
+/// Draws squares and stripes of 8x8 pixels.
 fn drawn(count: usize) -> Images {
     let pixel = |class: usize, y: usize, x: usize| match class {
         0 => (2..6).contains(&y) && (2..6).contains(&x),

@@ -1,41 +1,42 @@
 //! Random crop and flip, keyed by sample.
 //!
-//! What happens to a training image depends on (seed, epoch, its index in the data set) and nothing else, so
-//! a worker that takes over another's samples, or prepares them earlier or later, sees the same pixels.
+//! The alteration of a training image depends on (seed, epoch, its index in the data set) and nothing
+//! else. A worker that takes over another's samples, or prepares them earlier or later, therefore gets the
+//! same pixels.
 
 use kolo_ddp::key::Key;
 
-/// How training images of a data set may be altered without becoming another class.
+/// Alterations of training images that do not change the class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Augment {
-    /// The image is moved by up to this many pixels in each direction; what comes in is black. 0: never.
+    /// Maximum shift of the image in each direction, in pixels; the uncovered pixels are black. 0: no shift.
     pub crop_padding: u8,
-    /// Whether every second image is mirrored left to right.
+    /// True if a random half of the images is mirrored left to right.
     pub flip: bool,
 }
 
-/// Everything but the sample itself that decides how it is altered.
+/// All values that decide an alteration, except the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AugmentKey {
     /// Seed of the job.
     pub seed: u64,
-    /// Epoch, from 0: each shows the images altered differently.
+    /// Epoch, from 0: each epoch alters the images differently.
     pub epoch: u64,
 }
 
-/// What is done to one image.
+/// Alteration of one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Alteration {
-    /// Rows to move: pixel (y, x) of the result is pixel (y + dy, x + dx) of the image.
+    /// Shift in rows: pixel (y, x) of the result is pixel (y + dy, x + dx) of the image.
     pub dy: isize,
-    /// Columns to move.
+    /// Shift in columns.
     pub dx: isize,
-    /// Whether the result is mirrored afterwards.
+    /// True if the result is mirrored after the shift.
     pub flip: bool,
 }
 
 impl Augment {
-    /// What is done to the image `sample` (its index in the data set).
+    /// Returns the alteration of the image `sample` (its index in the data set).
     pub(crate) fn alteration(&self, key: AugmentKey, sample: usize) -> Alteration {
         let key = Key::new(key.seed).with_str("augment").with(key.epoch).with(sample as u64);
         let padding = usize::from(self.crop_padding);

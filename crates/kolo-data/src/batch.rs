@@ -1,18 +1,18 @@
-//! From bytes to the numbers a network takes: normalised, altered, and as tensors.
+//! From bytes to the numbers that a network takes: normalized and altered.
 
 use crate::augment::{Alteration, Augment, AugmentKey};
 use crate::images::Images;
 
-/// What each byte of each channel becomes: `(byte / 255 - mean) / std`, looked up, since there are only 256
-/// of them.
+/// Lookup tables that normalize bytes: `(byte / 255 - mean) / std` for each of the 256 values of each
+/// channel.
 #[derive(Clone, Debug)]
 pub struct Normalise {
     tables: Vec<[f32; 256]>,
 }
 
 impl Normalise {
-    /// From the mean and deviation of each channel, of 0 to 1; as many channels as the shorter of the two
-    /// has.
+    /// Builds the tables from the mean and the standard deviation of each channel, where pixels range from
+    /// 0 to 1. The shorter slice decides the number of channels.
     pub fn new(mean: &[f32], std: &[f32]) -> Self {
         let table =
             |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
@@ -20,12 +20,12 @@ impl Normalise {
     }
 }
 
-/// Some images as numbers, ready for a network.
+/// Images as numbers, ready for a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// Normalised pixels, `shape` flattened.
+    /// Normalized pixels, `shape` flattened.
     pub images: Vec<f32>,
-    /// One class an image.
+    /// One class per image.
     pub labels: Vec<i32>,
     /// `[batch, channels, height, width]`; batch may be 0.
     pub shape: [usize; 4],
@@ -37,15 +37,15 @@ impl Batch {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if the batch has no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 }
 
 impl Images {
-    /// The images at `indices`, normalised, and altered if `augment` is given. Depends on nothing but the
-    /// arguments.
+    /// Returns the images at `indices`, normalized, and altered if `augment` is given. The result depends
+    /// on the arguments only.
     ///
     /// # Panics
     ///
@@ -73,7 +73,7 @@ impl Images {
         Batch { images, labels, shape: [indices.len(), self.channels, self.height, self.width] }
     }
 
-    /// Writes one image, plane by plane and row by row: a row is a run of pixels between two black margins.
+    /// Writes one image, plane by plane and row by row; a row is a run of pixels between two black margins.
     fn write(&self, index: usize, alteration: Alteration, normalise: &Normalise, out: &mut [f32]) {
         let Alteration { dy, dx, flip } = alteration;
         let (height, width, size) = (self.height, self.width, self.image_bytes());
@@ -107,7 +107,7 @@ impl Images {
 mod tests {
     use super::*;
 
-    /// Ten images of 2 channels, 3x4, no two pixels alike.
+    /// Ten images of 2 channels and 3x4 pixels; no two pixels are equal.
     fn images() -> Images {
         Images { channels: 2, height: 3, width: 4, pixels: (0..240).collect(), labels: (0..10).collect() }
     }
@@ -116,7 +116,7 @@ mod tests {
         Normalise::new(&[0.0; 2], &[1.0 / 255.0; 2])
     }
 
-    /// The definition, one pixel at a time.
+    /// The definition of an alteration, one pixel at a time.
     fn expected(images: &Images, index: usize, alteration: Alteration) -> Vec<f32> {
         let (h, w) = (images.height as isize, images.width as isize);
         let mut out = Vec::new();

@@ -1,74 +1,73 @@
-//! What a trainer needs of a data set.
+//! The interface between a data set and a trainer.
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
 use crate::fingerprint::Fingerprint;
 use crate::preprocessing::Preprocessing;
 
-/// Which samples of a data set are meant.
+/// A part of a data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Those to train on.
+    /// Samples to train on.
     Train,
-    /// Those to test on.
+    /// Samples to test on.
     Test,
 }
 
 /// Samples to train on and to test on, of any kind: images, windows of a text, rows of a table.
 ///
-/// Every worker holds one and asks for the samples of its own shards. What comes back may depend on the
-/// arguments only: then it does not matter who asks, nor when.
+/// Every worker holds a copy and asks for the samples of its own shards. A batch may depend on the
+/// arguments only, so that every rank gets the same batch at any time.
 pub trait DataSet: Send + Sync {
-    /// Some samples, ready for a model: plain numbers, because a thread prepares them ahead.
+    /// Samples ready for a model. They are plain numbers because another thread prepares them ahead.
     type Batch: Send + 'static;
 
-    /// How many samples `part` has. No model is tested on a data set without samples to test on.
+    /// Number of samples in `part`. A data set without test samples is valid: no model is tested on it.
     fn samples(&self, part: Part) -> usize;
 
-    /// The samples at `indices`, of which there is at least one; altered at random if `augment` is given and
-    /// the data set has a way to.
+    /// Returns the samples at `indices`, of which there is at least one. They are altered at random if
+    /// `augment` is given and the data set supports it.
     ///
     /// # Panics
     ///
     /// If an index is not below [`samples`](DataSet::samples).
     fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
 
-    /// What tells the samples of `part` from others: workers compare it when they meet, and a run that is
-    /// resumed compares it with its checkpoint, so that nobody trains one model on different data unawares.
+    /// Returns the fingerprint of the samples of `part`. Workers compare it when they meet, and a resumed run
+    /// compares it with its checkpoint, so that one model is never trained on different data by accident.
     ///
-    /// As it comes it is their number and the content of
-    /// [some](crate::FINGERPRINT_SAMPLES), which it asks [`batch`](DataSet::batch) for one by one, where a
-    /// batch is of a type that [`ContentHash::batch`](crate::ContentHash::batch) knows; of others only the
-    /// number. A set with batches of its own type adds their numbers itself
-    /// ([`Fingerprint::of_samples`]), and one that can hash all of its samples quickly does
-    /// ([`Fingerprint::of_all`]).
+    /// The default implementation covers the number of samples. It adds the content of
+    /// [some](crate::FINGERPRINT_SAMPLES) of them, requested from [`batch`](DataSet::batch) one by one, if
+    /// [`ContentHash::batch`](crate::ContentHash::batch) knows the type of the batch. A data set with its
+    /// own batch type hashes its numbers with [`Fingerprint::of_samples`]; one that can hash all of its
+    /// samples quickly uses [`Fingerprint::of_all`].
     fn fingerprint(&self, part: Part) -> Fingerprint {
         let one = |index, hash: &mut crate::ContentHash| hash.batch(&self.batch(part, &[index], None));
         Fingerprint::of_samples(self.samples(part), one)
     }
 
-    /// What [`batch`](DataSet::batch) does to an image that is not altered, for those who use the trained
-    /// model elsewhere; `None` where it cannot be said.
+    /// Returns the preprocessing that [`batch`](DataSet::batch) applies to an image that is not altered,
+    /// for use of the trained model outside Kolo. `None` if the data set cannot describe it.
     fn preprocessing(&self) -> Option<Preprocessing> {
         None
     }
 }
 
-/// What a model has to know of images before it is built.
+/// Properties of images that a model needs before it is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleShape {
-    /// Channels of an image: 1 for grey, 3 for colour.
+    /// Channels of an image: 1 for gray, 3 for color.
     pub channels: usize,
     /// Rows of an image.
     pub height: usize,
     /// Columns of an image.
     pub width: usize,
-    /// Number of classes; every label is below.
+    /// Number of classes; every label is below it.
     pub classes: usize,
 }
 
 /// Images with their labels.
 pub trait ImageDataSet: DataSet<Batch = Batch> {
-    /// What its samples look like.
+    /// Returns the shape of a sample and the number of classes.
     fn shape(&self) -> SampleShape;
 }

@@ -1,4 +1,4 @@
-//! What the table of data sets says of each one, and where its files are.
+//! Entries of the table of data sets, and the search for their files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,35 +7,33 @@ use crate::dataset::ImageDataSet;
 use crate::error::DataError;
 use crate::format::source::Source;
 
-/// A data set that can be named. The command line's help, the error messages and [`open`](crate::open) read
-/// it.
+/// A named data set. The command line's help, the error messages and [`open`](crate::open) read it.
 pub struct DatasetEntry {
-    /// What the user types.
+    /// Name on the command line.
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
-    /// Where its files are.
+    /// Location of its files.
     pub location: Location,
-    /// Where its files come from: completes "get it with …" or "get it from …".
+    /// Source of its files; completes "get it with …" or "get it from …".
     pub get: &'static str,
     /// Reads its files into memory.
     pub open: fn(&Folder) -> Result<Arc<dyn ImageDataSet>, DataError>,
 }
 
-/// Where the files of a data set are.
+/// Location of a data set's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Location {
     /// In the program itself.
     Embedded,
-    /// In this folder, if the user names no other.
+    /// In this folder, unless the user names another.
     Usually(&'static str),
-    /// Where the user says.
+    /// In the folder that the user names.
     Given,
 }
 
 impl DatasetEntry {
-    /// How the data set is written on the command line: `cifar10:DIR`, `fashion-mnist[:DIR]`,
-    /// `fashion-mnist-small`.
+    /// Returns the form on the command line: `cifar10:DIR`, `fashion-mnist[:DIR]`, `fashion-mnist-small`.
     pub fn usage(&self) -> String {
         match self.location {
             Location::Embedded => self.name.into(),
@@ -44,7 +42,7 @@ impl DatasetEntry {
         }
     }
 
-    /// The folder of its files, where the user has named `given` or none.
+    /// Returns the folder of its files; `given` is the folder that the user named, if any.
     pub(crate) fn folder(&self, given: Option<&str>) -> Result<Folder, DataError> {
         let name = self.name;
         let folder = match (self.location, given) {
@@ -68,7 +66,7 @@ impl DatasetEntry {
         Folder { name: self.name, path: path.into(), remedy: self.remedy() }
     }
 
-    /// What to do if the files are not there.
+    /// Returns the advice for missing files.
     fn remedy(&self) -> String {
         let get = self.get;
         let how =
@@ -77,7 +75,8 @@ impl DatasetEntry {
     }
 }
 
-/// Where files may be inside a folder: there, or where unpacking the archive (or torchvision) puts them.
+/// Places of files inside a folder: the folder itself, or the place where the archive or torchvision
+/// unpacks them.
 const SUBFOLDERS: &[&str] =
     &["", "cifar-10-batches-bin", "cifar-100-binary", "MNIST/raw", "FashionMNIST/raw"];
 
@@ -90,7 +89,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Opens the first of `names` that exists, in the folder or where an archive would have put it.
+    /// Opens the first of `names` that exists, in the folder or where an archive unpacks it.
     pub(crate) fn open(&self, names: &[String]) -> Result<Source, DataError> {
         let paths =
             SUBFOLDERS.iter().flat_map(|sub| names.iter().map(move |name| self.path.join(sub).join(name)));

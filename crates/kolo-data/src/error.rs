@@ -1,31 +1,30 @@
-//! What can be wrong with a data set: each error names the file, what was found there, what was expected, and
-//! the remedy.
+//! Errors of data sets: each names the file, the value found, the value expected, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a data set could not be opened.
+/// Reason why a data set could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DataError {
     /// No entry of the table has this name.
     #[error("unknown data set `{name}`; known are {known}")]
     UnknownDataset {
-        /// The name asked for.
+        /// The unknown name.
         name: String,
-        /// The known ones, with how they are written.
+        /// Known data sets, in the form of the command line.
         known: String,
     },
-    /// The data set has no usual place, and none was given.
+    /// The data set has no default folder, and none was given.
     #[error(
         "data set `{name}` needs a folder: write `{name}:DIR`, where DIR holds the files of {source_hint}"
     )]
     NoFolder {
         /// The data set.
         name: &'static str,
-        /// Where the files come from.
+        /// Source of the files.
         source_hint: &'static str,
     },
     /// A folder was given for a data set that is part of the program.
@@ -38,7 +37,7 @@ pub enum DataError {
         /// The folder given.
         folder: String,
     },
-    /// The folder is not there, or is not a folder.
+    /// The folder does not exist, or is not a folder.
     #[error("data set `{name}`: no folder {}; {remedy}", dir.display())]
     FolderMissing {
         /// The data set.
@@ -55,7 +54,7 @@ pub enum DataError {
         name: &'static str,
         /// The folder searched.
         dir: PathBuf,
-        /// The file names that would do.
+        /// File names of which one would suffice.
         expected: String,
         /// How to get the files.
         remedy: String,
@@ -65,10 +64,10 @@ pub enum DataError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system or the decompressor says.
+        /// Error of the operating system or of the decompressor.
         source: io::Error,
     },
-    /// The file does not begin as a file of its kind does.
+    /// The file does not begin like a file of its kind.
     #[error(
         "{}: begins with 0x{found:08x}, but {what} begin with 0x{expected:08x}; is it the right file?",
         path.display()
@@ -78,12 +77,12 @@ pub enum DataError {
         path: PathBuf,
         /// Its first four bytes, big-endian.
         found: u32,
-        /// What they should be.
+        /// Expected first four bytes.
         expected: u32,
-        /// What kind of file was expected.
+        /// Kind of file that was expected.
         what: &'static str,
     },
-    /// The images have another size than those of this data set.
+    /// The images have another size than the images of this data set.
     #[error(
         "{}: images of {}x{} pixels, expected {}x{}; is it the right file?",
         path.display(), found.0, found.1, expected.0, expected.1
@@ -91,7 +90,7 @@ pub enum DataError {
     Dimensions {
         /// The file.
         path: PathBuf,
-        /// Height and width found.
+        /// Height and width in the file.
         found: (u32, u32),
         /// Height and width of this data set.
         expected: (u32, u32),
@@ -109,7 +108,7 @@ pub enum DataError {
         /// Bytes expected, uncompressed.
         expected: u64,
     },
-    /// A label beyond the number of classes.
+    /// A label is not below the number of classes.
     #[error(
         "{}: image {index} has the label {label}, but the classes are 0 to {}; is it the right file?",
         path.display(), classes - 1
@@ -117,7 +116,7 @@ pub enum DataError {
     Label {
         /// The file.
         path: PathBuf,
-        /// Which image, from 0.
+        /// Index of the image, from 0.
         index: usize,
         /// Its label.
         label: u8,
@@ -132,14 +131,14 @@ pub enum DataError {
     Count {
         /// The file of images.
         images_path: PathBuf,
-        /// Its count.
+        /// Number of images.
         images: usize,
         /// The file of labels.
         labels_path: PathBuf,
-        /// Its count.
+        /// Number of labels.
         labels: usize,
     },
-    /// A file without a single image.
+    /// A file holds no images.
     #[error("{}: holds no images; get the file again", path.display())]
     Empty {
         /// The file.

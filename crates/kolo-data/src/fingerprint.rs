@@ -1,5 +1,5 @@
-//! What tells one data set from another: how many samples there are, and a hash of what is in them. Ranks
-//! compare it when they meet, and a resumed run with its checkpoint.
+//! Fingerprints of data sets: the number of samples and a hash of their content. Ranks compare
+//! fingerprints when they meet, and a resumed run compares them with its checkpoint.
 
 use std::any::Any;
 use std::fmt;
@@ -8,31 +8,31 @@ use kolo_ddp::key::Key;
 
 use crate::batch::Batch;
 
-/// Samples that [`Fingerprint::of_samples`] looks at.
+/// Maximum number of samples that [`Fingerprint::of_samples`] hashes.
 pub const FINGERPRINT_SAMPLES: usize = 64;
 
-/// The number of samples of a part of a data set, and a hash of all of them, or of some.
+/// Number of samples of a part of a data set, and a hash of all or some of them.
 ///
-/// As text, `10000 samples (content 06ae…)`, it is what errors show and checkpoints hold.
+/// Errors show it and checkpoints store it as text: `10000 samples (content 06ae…)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint {
     /// Number of samples.
     pub samples: usize,
     /// Number of samples that the hash covers.
     pub hashed: usize,
-    /// Hash of those samples; `None` where they could not be hashed.
+    /// Hash of those samples; `None` if they could not be hashed.
     pub content: Option<u64>,
 }
 
 impl Fingerprint {
-    /// The fingerprint of `samples` samples, each of which `hash` has added to the hash.
+    /// Creates the fingerprint of `samples` samples, all of which the caller has added to `hash`.
     pub fn of_all(samples: usize, hash: ContentHash) -> Self {
         Fingerprint { samples, hashed: samples, content: Some(hash.finish()) }
     }
 
-    /// The fingerprint by at most [`FINGERPRINT_SAMPLES`] of `samples` samples: the first, the last, and others
-    /// that are drawn by a key that never changes. `add` adds one of them to the hash by its index, and says
-    /// whether it could.
+    /// Creates the fingerprint from at most [`FINGERPRINT_SAMPLES`] of `samples` samples: the first, the
+    /// last, and others drawn by a constant key. `add` adds the sample of an index to the hash, and
+    /// returns false if it cannot.
     pub fn of_samples(samples: usize, mut add: impl FnMut(usize, &mut ContentHash) -> bool) -> Self {
         let mut hash = ContentHash::new();
         let mut hashed = 0;
@@ -47,7 +47,7 @@ impl Fingerprint {
     }
 }
 
-/// The samples that stand for all `samples`, in rising order.
+/// Returns the indices of the samples that represent all `samples`, in ascending order.
 fn chosen(samples: usize) -> Vec<usize> {
     if samples <= FINGERPRINT_SAMPLES {
         return (0..samples).collect();
@@ -71,9 +71,9 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// A hash of 64 bits over numbers, the same on every machine. It finds accidents, not forgery.
+/// A 64-bit hash over numbers, the same on every machine. It detects accidents, not forgery.
 ///
-/// Each word goes one level down in a [`Key`], so that every bit of it and its place count.
+/// Each word goes one level down in a [`Key`], so the hash depends on every bit and on its position.
 #[derive(Clone, Copy, Debug)]
 pub struct ContentHash(Key);
 
@@ -84,7 +84,7 @@ impl Default for ContentHash {
 }
 
 impl ContentHash {
-    /// The hash of nothing.
+    /// Creates the hash of an empty content.
     pub fn new() -> Self {
         ContentHash(Key::new(0).with_str("content"))
     }
@@ -95,7 +95,7 @@ impl ContentHash {
         self.0 = self.0.with(word);
     }
 
-    /// Adds bytes, eight at a time, and how many they are.
+    /// Adds the number of bytes, and the bytes, eight at a time.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         let mut words = bytes.chunks_exact(8);
@@ -113,14 +113,14 @@ impl ContentHash {
         self.bytes(text.as_bytes());
     }
 
-    /// Adds numbers by their bits, and how many they are.
+    /// Adds the number of numbers, and the bits of each.
     pub fn numbers<N: Number>(&mut self, numbers: &[N]) {
         self.word(numbers.len() as u64);
         numbers.iter().for_each(|number| self.word(number.word()));
     }
 
-    /// Adds a batch, if its type is one whose content is known: [`Batch`], a vector of numbers, or a pair of
-    /// such vectors. Returns whether it is.
+    /// Adds a batch if its type is known: [`Batch`], a vector of numbers, or a pair of such vectors.
+    /// Returns true if it is.
     pub fn batch<B: Any>(&mut self, batch: &B) -> bool {
         let batch: &dyn Any = batch;
         if let Some(Batch { images, labels, shape }) = batch.downcast_ref() {
@@ -132,7 +132,7 @@ impl ContentHash {
         self.known_vectors(batch)
     }
 
-    /// The hash of all that has been added.
+    /// Returns the hash of all that has been added.
     pub fn finish(self) -> u64 {
         self.0.bits()
     }
@@ -140,11 +140,11 @@ impl ContentHash {
 
 /// A number that is hashed by its bits.
 pub trait Number: Copy + 'static {
-    /// Its bits.
+    /// Returns the bits of the number as a word.
     fn word(self) -> u64;
 }
 
-/// Implements [`Number`], and lists the vectors and pairs of vectors whose content is known.
+/// Implements [`Number`] for the types, and hashes vectors and pairs of vectors of them.
 macro_rules! numbers {
     ($($number:ty: $word:expr),* $(,)?) => {
         $(impl Number for $number {
@@ -167,7 +167,7 @@ macro_rules! numbers {
                 false
             }
 
-            /// Adds a pair whose second vector is of such numbers.
+            /// Adds a pair whose second vector has the element type `B`.
             fn pair_with<B: Number>(&mut self, batch: &dyn Any) -> bool {
                 $(if let Some((first, second)) = batch.downcast_ref::<(Vec<$number>, Vec<B>)>() {
                     self.numbers(first);
@@ -215,7 +215,7 @@ mod tests {
         let mut swapped = whole.clone();
         swapped.swap(0, 8);
         assert_ne!(of(&swapped), of(&whole));
-        // Zeros at the end are not those that fill a word.
+        // Zeros at the end differ from the zeros that fill a word.
         assert_ne!(of(&[1, 0]), of(&[1]));
         assert_ne!(of(&[]), of(&[0]));
     }

@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
+//! Decoders of this crate that read untrusted bytes, for `fuzz/`. The module exists only in tests and with
+//! the feature `fuzzing`, and is not part of the interface.
 
 use std::io::{Cursor, Write};
 use std::path::Path;
@@ -13,16 +13,17 @@ use crate::format::idx;
 use crate::format::source::Source;
 use crate::images::Images;
 
-/// Takes any bytes without a panic, whatever it makes of them.
+/// A function that accepts any bytes without a panic.
 pub type Decoder = fn(&[u8]);
 
-/// The targets of this crate: the name of each, and its decoder.
+/// Name and decoder of each fuzz target.
 pub const TARGETS: &[(&str, Decoder)] = &[("idx", decode_idx), ("cifar", decode_cifar)];
 
-/// Classes of the labels.
+/// Number of classes of the labels.
 const CLASSES: usize = 10;
 
-/// Decodes files of images and labels, compressed or not. The first two bytes say how long the first file is.
+/// Decodes files of images and labels, compressed or not. The first two bytes are the length of the first
+/// file.
 pub fn decode_idx(bytes: &[u8]) {
     if let Ok(images) = idx_of(bytes) {
         assert_eq!(images.pixels.len(), 28 * 28 * images.labels.len());
@@ -53,18 +54,18 @@ fn source(bytes: &[u8]) -> Result<Source, DataError> {
 
 fn compressed(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    // A vector takes all.
+    // Writing to a vector cannot fail.
     let _ = encoder.write_all(bytes);
     encoder.finish().unwrap_or_default()
 }
 
-/// Two files, with the length of the first one before them.
+/// Returns two files, with the length of the first one before them.
 fn pair(first: &[u8], second: &[u8]) -> Vec<u8> {
     let length = u16::try_from(first.len()).unwrap_or(u16::MAX).to_be_bytes();
     [&length, first, second].concat()
 }
 
-/// Good bytes for every target: its name, the name of the seed, and the bytes.
+/// Valid bytes for every target: the target's name, the name of the seed, and the bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let numbers = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<u8>>();
     let images = [numbers(&[0x803, 2, 28, 28]), vec![7; 2 * 28 * 28]].concat();

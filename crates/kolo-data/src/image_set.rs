@@ -7,7 +7,7 @@ use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::images::Images;
 use crate::preprocessing::{Preprocessing, margins};
 
-/// Images to train on and to test on, normalised by the statistics of those to train on.
+/// Images to train on and to test on, normalized by the statistics of the training images.
 #[derive(Clone, Debug)]
 pub struct ImageSet {
     train: Images,
@@ -18,15 +18,15 @@ pub struct ImageSet {
 }
 
 impl ImageSet {
-    /// A data set of `train` and `test`, which must have the same size and channels and only labels below
-    /// `classes`. Training images may be altered as `augment` says.
+    /// Creates a data set of `train` and `test`, which must have the same size and channels and only
+    /// labels below `classes`. `augment` limits the alterations of training images.
     pub fn new(train: Images, test: Images, classes: usize, augment: Augment) -> Self {
         let size = [train.channels, train.height, train.width];
         Self::of_size(size, train, test, classes, augment)
     }
 
-    /// As [`ImageSet::new`], of images that are first [spread](Images::spread) to `channels` and `side` x
-    /// `side` pixels.
+    /// Creates a data set as [`ImageSet::new`] does, but first [spreads](Images::spread) the images to
+    /// `channels` and `side` x `side` pixels.
     pub fn spread(
         [train, test]: [Images; 2],
         [channels, side]: [usize; 2],
@@ -37,13 +37,13 @@ impl ImageSet {
         Self::of_size(size, train.spread(channels, side), test.spread(channels, side), classes, augment)
     }
 
-    /// The same data set, whose classes have these names, by label.
+    /// Sets the names of the classes, by label.
     pub fn with_label_names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
         self.preprocessing.label_names = names.into_iter().map(String::from).collect();
         self
     }
 
-    /// `size`: channels, rows and columns of an image before it was spread.
+    /// Creates the data set; `size` is channels, rows and columns of an image before it was spread.
     fn of_size(size: [usize; 3], train: Images, test: Images, classes: usize, augment: Augment) -> Self {
         let (mean, std) = train.mean_and_std();
         let Images { channels, height, width, .. } = train;
@@ -60,7 +60,7 @@ impl ImageSet {
         ImageSet { train, test, normalise, augment, preprocessing }
     }
 
-    /// The images of a part, as bytes.
+    /// Returns the images of a part, as bytes.
     pub fn images(&self, part: Part) -> &Images {
         match part {
             Part::Train => &self.train,
@@ -87,7 +87,7 @@ impl DataSet for ImageSet {
         self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key)))
     }
 
-    /// Of every image and label, in memory as they are.
+    /// Returns the fingerprint of every image and label as they are in memory.
     fn fingerprint(&self, part: Part) -> Fingerprint {
         let (images, how, mut hash) = (self.images(part), &self.preprocessing, ContentHash::new());
         let Augment { crop_padding, flip } = self.augment;
@@ -134,7 +134,7 @@ mod tests {
             assert_ne!(changed(&|images| images.labels[at] ^= 1), usual[0]);
             assert_ne!(changed(&|images| images.pixels.swap(12 * at, 12 * at + 1)), usual[0]);
         }
-        // As many bytes in another shape.
+        // The same number of bytes in another shape.
         assert_ne!(changed(&|images| (images.height, images.width) = (4, 3)), usual[0]);
         assert_ne!(of(images(200), Augment { crop_padding: 2, flip: false })[0], usual[0]);
     }

@@ -1,20 +1,19 @@
-//! Images and data sets in memory: bytes, as they came from the file. They become numbers only in a
-//! [`Batch`](crate::Batch).
+//! Images in memory: bytes as they are in the file. They become numbers only in a [`Batch`](crate::Batch).
 
 use crate::preprocessing::margins;
 
 /// Images of one size with their labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
-    /// 1 for grey, 3 for colour.
+    /// Number of channels: 1 for gray, 3 for color.
     pub channels: usize,
     /// Rows of an image.
     pub height: usize,
     /// Columns of an image.
     pub width: usize,
-    /// All images one after another, each channel by channel, row by row: `[len, channels, height, width]`.
+    /// All images one after another, channel by channel, row by row: `[len, channels, height, width]`.
     pub pixels: Vec<u8>,
-    /// One class an image, from 0.
+    /// One class per image, from 0.
     pub labels: Vec<u8>,
 }
 
@@ -24,20 +23,21 @@ impl Images {
         self.labels.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
 
-    /// Bytes of one image.
+    /// Number of bytes of one image.
     pub fn image_bytes(&self) -> usize {
         self.channels * self.height * self.width
     }
 
-    /// Mean and standard deviation of each channel over all pixels, where a pixel is a number from 0 to 1.
+    /// Returns mean and standard deviation of each channel over all pixels, where a pixel is a number from
+    /// 0 to 1.
     ///
-    /// Counted in integers, so the order of the pixels does not matter. A channel of one single value has
-    /// deviation 1, so that dividing by it is harmless.
+    /// The sums are integers, so the order of the pixels does not matter. A channel with a single value
+    /// gets standard deviation 1, so that dividing by it is harmless.
     pub fn mean_and_std(&self) -> (Vec<f32>, Vec<f32>) {
         let plane = self.height * self.width;
         let mut histograms = vec![[0u64; 256]; self.channels];
@@ -49,9 +49,8 @@ impl Images {
         histograms.iter().map(mean_and_std).unzip()
     }
 
-    /// Images with black margins up to `side` x `side` pixels, and with the first channel repeated up to
-    /// `channels`: what networks made for colour pictures take. Images that are as large already stay as they
-    /// are.
+    /// Adds black margins up to `side` x `side` pixels and repeats the first channel up to `channels`, as
+    /// networks made for color pictures need. Images that are already as large stay as they are.
     pub fn spread(self, channels: usize, side: usize) -> Images {
         let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = self;
         let (channels, height, width) =

@@ -1,13 +1,13 @@
 //! Data sets: from files to batches of numbers, the same on every worker.
 //!
-//! This crate reads data sets, alters training images, and prepares batches ahead of time. It never sees a
-//! tensor library, a group or a model: batches are plain numbers. Above it stands `kolo-train`, which decides
-//! which samples a worker takes; below it stands `kolo-ddp`, whose [`Key`](kolo_ddp::key::Key) draws the
-//! random numbers of an alteration.
+//! This crate reads data sets, alters training images, and prepares batches ahead of time. It uses no
+//! tensor library, group or model: batches are plain numbers. `kolo-train`, above this crate, decides
+//! which samples a worker takes. `kolo-ddp`, below it, provides the [`Key`](kolo_ddp::key::Key) that draws
+//! the random numbers of an alteration.
 //!
-//! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] gives batches of its
-//! samples, normalised, and altered as (seed, epoch, sample) alone decide. A [`Loader`] has those of this
-//! worker's shards ready when the training loop asks for them.
+//! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] returns batches of its
+//! samples, normalized; only (seed, epoch, sample) decides how a sample is altered. A [`Loader`] has the
+//! batches of this worker's shards ready when the training loop asks for them.
 //!
 //! ```
 //! use kolo_data::{Part, open};
@@ -18,8 +18,8 @@
 //! # Ok::<(), kolo_data::DataError>(())
 //! ```
 //!
-//! A further data set is a file in `sets/` and a line in its table. One's own is an [`ImageSet`] of images
-//! from anywhere, or any type that implements [`DataSet`], whatever its samples are.
+//! To add a data set, write a file in `sets/` and a line in its table. Your own data set is an [`ImageSet`]
+//! of images from any source, or any type that implements [`DataSet`], with samples of any kind.
 
 mod augment;
 mod batch;

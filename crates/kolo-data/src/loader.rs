@@ -1,4 +1,4 @@
-//! The batches of this worker's shards, ready when the training loop asks for them.
+//! Loader of the batches of this worker's shards, ready when the training loop asks for them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, Part};
 use crate::prefetch::{Prefetch, PrefetchError};
 
-/// Batches prepared ahead.
+/// Number of batches prepared ahead.
 const AHEAD: usize = 3;
 
 /// Prepares the batches of a rank's shards ahead of time, step after step, on a thread of its own.
 ///
-/// Which samples a batch has, and how they are altered, follows from the sampler, the seed and the shard
-/// alone, so whoever works on a shard gets the same batch. The loop says which step it is at and which shards
-/// are its own; where that is not what comes next, because a step is done again or shards have moved, the
-/// loader begins anew from there.
+/// The sampler, the seed and the shard alone decide which samples a batch has and how they are altered, so
+/// every rank gets the same batch for a shard. The training loop passes its step and its shards. If they
+/// differ from the ones prepared, because a step is repeated or shards have moved, the loader starts again
+/// from there.
 ///
 /// ```
 /// use kolo_data::{Loader, Part, open};
@@ -38,51 +38,50 @@ const AHEAD: usize = 3;
 pub struct Loader<D: DataSet + ?Sized> {
     data: Arc<D>,
     sampler: Sampler,
-    /// Seed by which training samples are altered.
+    /// Seed of the alterations of training samples; `None` if they are not altered.
     augment: Option<u64>,
     running: Option<Running<D::Batch>>,
 }
 
-/// Batches on their way.
+/// A running thread and its position.
 struct Running<B> {
     batches: Prefetch<ShardBatch<B>>,
-    /// What comes next, if nothing else is asked for.
+    /// Position of the next batch: epoch, step and shards.
     epoch: usize,
     step: usize,
     shards: Range<usize>,
 }
 
-/// One shard's samples.
+/// Samples of one shard.
 #[derive(Clone, Debug)]
 pub struct ShardBatch<B> {
     /// Number of the shard in the step.
     pub shard: usize,
-    /// The samples; `None` for a shard without any, as a short last batch may leave it.
+    /// The samples; `None` for a shard without any, as in a short last batch.
     pub batch: Option<B>,
-    /// How long the loop has waited for it.
+    /// Time for which the training loop waited for the batch.
     pub waited: Duration,
 }
 
 impl<D: DataSet + ?Sized + 'static> Loader<D> {
-    /// The training samples of `data`, divided by `sampler`; not altered.
+    /// Creates a loader of the training samples of `data`, divided by `sampler`, without alterations.
     pub fn new(data: Arc<D>, sampler: Sampler) -> Self {
         Loader { data, sampler, augment: None, running: None }
     }
 
-    /// The same, altered at random as the data set does it, by this seed.
+    /// Alters the samples at random, by this seed, in the ways that the data set supports.
     pub fn augmented(self, seed: u64) -> Self {
         Loader { augment: Some(seed), ..self }
     }
 
-    /// The batches of `shards` in a step of an epoch, both from 0, one after another. The thread then goes on
-    /// with the steps and epochs that follow.
+    /// Returns the batches of `shards` in a step of an epoch, both from 0, one after another. The thread
+    /// then continues with the steps and epochs that follow.
     ///
-    /// Each item is an error instead if the thread could not be started, or has panicked: a mistake in the
-    /// data set.
+    /// An item is an error if the thread could not be started, or panicked because of a bug in the data set.
     pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
         let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
         if !self.running.as_ref().is_some_and(comes_next) {
-            // The old thread first: it may hold large batches.
+            // The old thread ends first, because it may hold large batches.
             self.running = None;
         }
         let (epoch_after, step_after) = match step + 1 < self.sampler.steps_of(epoch) {
@@ -91,7 +90,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         };
         let due = shards.len();
         if due == 0 {
-            // There would be no end to steps without a batch.
+            // Steps without a batch would never end.
             return Step { loader: self, due, failed: None };
         }
         let running = match self.running.take() {
@@ -109,7 +108,8 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         Step { loader: self, due, failed }
     }
 
-    /// The same for a step of the whole run, from 0, as [`Ddp::steps`](kolo_ddp::Ddp::steps) counts them.
+    /// Like [`Loader::step`] for a step of the whole run, from 0, as [`Ddp::steps`](kolo_ddp::Ddp::steps)
+    /// counts them.
     pub fn at(&mut self, step: u64, shards: Range<usize>) -> Step<'_, D> {
         let (epoch, step) = self.sampler.position(step);
         self.step(epoch, step, shards)
@@ -141,8 +141,8 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
     }
 }
 
-/// The batches of one step; an iterator. What is left when it is dropped is not prepared again: the next step
-/// begins anew.
+/// An iterator over the batches of one step. If it is dropped early, the remaining batches are lost, and
+/// the next step starts the thread again.
 pub struct Step<'a, D: DataSet + ?Sized> {
     loader: &'a mut Loader<D>,
     due: usize,
@@ -183,7 +183,7 @@ impl<D: DataSet + ?Sized> Drop for Step<'_, D> {
 mod tests {
     use super::*;
 
-    /// A sample is its number, and in which epoch it was altered.
+    /// A data set whose samples are their index and the epoch in which they were altered.
     struct Numbers;
 
     impl DataSet for Numbers {
@@ -203,12 +203,12 @@ mod tests {
         Loader::new(Arc::new(Numbers), sampler()).augmented(0)
     }
 
-    /// Three steps an epoch, of which the last has three samples for four shards.
+    /// Three steps per epoch, of which the last has three samples for four shards.
     fn sampler() -> Sampler {
         Sampler::new(23, 5, 2, 3).unwrap()
     }
 
-    /// From the second epoch on two steps.
+    /// Two steps per epoch from the second epoch on.
     fn growing() -> Sampler {
         Sampler::growing(23, 5, &["1:2".parse().unwrap()], 2, 3).unwrap()
     }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn whatever_is_asked_for_comes() {
         let mut loader = loader();
-        // In order over the end of an epoch; a step again; other shards; a leap; no shards.
+        // In order over the end of an epoch; a step again; other shards; a jump; no shards.
         for (epoch, step, shards) in [
             (0, 0, 0..2),
             (0, 1, 0..2),

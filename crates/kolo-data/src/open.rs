@@ -1,4 +1,4 @@
-//! From what the user typed to a data set in memory.
+//! Opening a data set by the text on the command line.
 
 use std::path;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use crate::entry::DatasetEntry;
 use crate::error::DataError;
 use crate::sets::DATASETS;
 
-/// Opens a data set by what the user typed: a name of [`DATASETS`], for most of them followed by `:DIR`.
+/// Opens a data set by the text on the command line: a name of [`DATASETS`], for most of them followed by
+/// `:DIR`.
 ///
-/// DIR is the folder with the files, or one that holds the folder which the archive unpacks to.
+/// DIR is the folder with the files, or the parent of the folder that the archive unpacks to.
 ///
 /// # Errors
 ///
-/// No entry has that name, or its files are missing or damaged; every message says what to do.
+/// No entry has that name, or its files are missing or damaged; every message contains the remedy.
 pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
     let (name, folder) = match spec.split_once(':') {
         Some((name, folder)) => (name, Some(folder)),
@@ -28,8 +29,8 @@ pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
     (entry.open)(&entry.folder(folder)?)
 }
 
-/// What the user typed, with a folder that is the same one wherever the program is started: what a run folder
-/// keeps. Text that names no data set of [`DATASETS`] stays as it is.
+/// Returns `spec` with its folder as an absolute path, so that a run folder can store it whatever the
+/// current directory is. Text that names no data set of [`DATASETS`] stays as it is.
 pub fn absolute(spec: &str) -> String {
     let Some((name, folder)) = spec.split_once(':') else { return spec.into() };
     let is_known = DATASETS.iter().any(|entry| entry.name == name);

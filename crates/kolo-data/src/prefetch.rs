@@ -1,4 +1,4 @@
-//! Batches prepared ahead, on a thread of their own, so that the training thread never waits for them.
+//! Batches prepared ahead on a thread of their own, so that the training thread never waits for them.
 
 use std::any::Any;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -6,22 +6,22 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
-/// Why no more batches come.
+/// Reason why no more batches come.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PrefetchError {
     /// The thread could not be started.
     #[error("cannot start the thread that prepares batches: {0}")]
     Spawn(#[from] std::io::Error),
-    /// The thread ended in a panic: a mistake in the requests or in what prepares them.
+    /// The thread panicked, because of a bug in the requests or in the function that prepares them.
     #[error("the thread that prepares batches failed: {0}")]
     Panicked(String),
 }
 
-/// Batches in the order of their requests; an iterator.
+/// An iterator over batches in the order of their requests.
 ///
-/// At most `depth` finished batches wait (and one more is being prepared). Dropping it ends the thread and
-/// waits for it.
+/// At most `depth` finished batches wait, and one more is being prepared. Dropping the iterator ends the
+/// thread and waits for it.
 #[derive(Debug)]
 pub struct Prefetch<B> {
     batches: Option<Receiver<B>>,
@@ -29,11 +29,11 @@ pub struct Prefetch<B> {
 }
 
 impl<B: Send + 'static> Prefetch<B> {
-    /// Prepares a batch for each request, by `prepare`, on a thread.
+    /// Starts a thread on which `prepare` makes a batch for each request.
     ///
     /// # Errors
     ///
-    /// [`PrefetchError::Spawn`] if the operating system gives no thread.
+    /// [`PrefetchError::Spawn`] if the operating system cannot start a thread.
     pub fn new<R>(
         requests: impl IntoIterator<Item = R, IntoIter: Send> + Send + 'static,
         depth: usize,
@@ -54,7 +54,7 @@ impl<B: Send + 'static> Prefetch<B> {
 impl<B> Iterator for Prefetch<B> {
     type Item = Result<B, PrefetchError>;
 
-    /// The next batch; an error once if the thread failed; nothing when all requests are done.
+    /// Returns the next batch; an error once if the thread failed; `None` after the last request.
     fn next(&mut self) -> Option<Self::Item> {
         if let Ok(batch) = self.batches.as_ref()?.recv() {
             return Some(Ok(batch));
@@ -69,11 +69,10 @@ impl<B> Iterator for Prefetch<B> {
 
 impl<B> Drop for Prefetch<B> {
     fn drop(&mut self) {
-        // The receiver first: a thread that waits to hand over a batch then sees that nobody wants it.
+        // The receiver first: a thread that waits to send a batch then sees that the channel is closed.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // A panic that nobody asked about has been printed by its own thread; there is no one left to
-            // tell.
+            // The panic hook has already printed the message of a panic.
             let _ = thread.join();
         }
     }
@@ -94,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The square of a number below 10.
+    /// Returns the square of a number below 10.
     fn prepare(number: usize) -> usize {
         [0, 1, 4, 9, 16, 25, 36, 49, 64, 81][number]
     }
@@ -116,7 +115,7 @@ mod tests {
         let mut prefetch = Prefetch::new(requests, 3, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        // One taken, three waiting, one in the thread's hand.
+        // One batch taken, three waiting, one in preparation.
         assert!(asked.load(Ordering::SeqCst) <= 5, "{} requests taken", asked.load(Ordering::SeqCst));
     }
 

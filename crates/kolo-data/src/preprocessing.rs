@@ -1,32 +1,31 @@
-//! What becomes of an image before a model sees it, in numbers that a file can hold: whoever uses the trained
-//! model elsewhere has to do the same.
+//! The preprocessing of an image, in numbers that a file can hold: every other program that uses the
+//! trained model has to repeat it.
 
 use serde::{Deserialize, Serialize};
 
-/// How the images of a data set come to a model. In this order: channels that an image lacks repeat its
-/// first one, black margins are added, bytes become numbers from 0 to 1, and of each channel the mean is
-/// subtracted before it is divided by the standard deviation.
+/// Preprocessing of the images of a data set, in this order. An image that lacks channels repeats its
+/// first one, black margins are added, and bytes become numbers from 0 to 1. From each channel the mean is
+/// subtracted, and the result is divided by the standard deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocessing {
-    /// Channels, rows and columns of an image as it is in the data set.
+    /// Channels, rows and columns of an image in the data set.
     pub image_size: [usize; 3],
-    /// Channels, rows and columns of an image as the model takes it.
+    /// Channels, rows and columns of an image as input of the model.
     pub input_size: [usize; 3],
-    /// Black pixels that are added at the left, the top, the right and the bottom (the order of torchvision's
-    /// `Pad`).
+    /// Black pixels added at the left, the top, the right and the bottom (the order of torchvision's `Pad`).
     pub padding: [usize; 4],
     /// Mean of each channel over the training images, margins included; a pixel is a number from 0 to 1.
     pub mean: Vec<f32>,
-    /// Standard deviation of each channel, likewise.
+    /// Standard deviation of each channel over the same pixels.
     pub std: Vec<f32>,
     /// Number of classes.
     pub num_classes: usize,
-    /// Names of the classes by label; empty where they are not known.
+    /// Names of the classes by label; empty if they are not known.
     pub label_names: Vec<String>,
 }
 
-/// Margins that bring `size` to `padded` (both: rows, columns), in the order of
-/// [`Preprocessing::padding`]. Where they cannot be equal the right and the bottom one have the pixel more.
+/// Returns the margins that bring `size` to `padded` (both: rows, columns), in the order of
+/// [`Preprocessing::padding`]. If they cannot be equal, the right and the bottom margin are one pixel larger.
 pub(crate) fn margins(size: [usize; 2], padded: [usize; 2]) -> [usize; 4] {
     let [rows, columns] = [0, 1].map(|axis| padded[axis].saturating_sub(size[axis]));
     let (top, left) = (rows / 2, columns / 2);

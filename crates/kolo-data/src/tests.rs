@@ -1,4 +1,4 @@
-//! Data sets on disk: whole ones, and every way in which they can be broken.
+//! Data sets on disk: complete ones, and every kind of damage.
 
 use std::fs;
 use std::io::{Cursor, Write};
@@ -41,7 +41,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The four files of a data set of three and two images, each as `pack` makes it.
+/// Writes the four files of a data set of three and two images, each encoded by `pack`.
 fn write_idx(dir: &Path, suffix: &str, pack: impl Fn(&[u8]) -> Vec<u8>) {
     let files = [idx_images(3), idx_labels(&[7, 0, 9]), idx_images(2), idx_labels(&[1, 2])];
     for (name, bytes) in FOUR.iter().zip(files) {
@@ -53,7 +53,7 @@ fn spec(name: &str, dir: &Path) -> String {
     format!("{name}:{}", dir.display())
 }
 
-/// What opening a folder says after `damage` has been done to a whole Fashion-MNIST there.
+/// Applies `damage` to a complete Fashion-MNIST folder and returns the error of opening it.
 fn message(damage: impl Fn(&Path)) -> String {
     let dir = TempDir::new().unwrap();
     write_idx(dir.path(), "", <[u8]>::to_vec);
@@ -61,12 +61,12 @@ fn message(damage: impl Fn(&Path)) -> String {
     refusal(&spec("fashion-mnist", dir.path()))
 }
 
-/// What opening says that cannot be done.
+/// Returns the error of opening `spec`.
 fn refusal(spec: &str) -> String {
     open(spec).err().expect("it cannot be opened").to_string()
 }
 
-/// The folder of a data set's files.
+/// Returns the folder of a data set's files.
 fn folder(name: &str, dir: &Path) -> Folder {
     let entry = DATASETS.iter().find(|entry| entry.name == name).unwrap();
     entry.folder(dir.to_str()).unwrap()
@@ -100,7 +100,7 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
         for part in [Part::Train, Part::Test] {
             assert_eq!(dataset.images(part), opened[0].images(part));
         }
-        // A batch is normalised, and altered where that is asked for only.
+        // A batch is normalized, and altered only on request.
         let key = AugmentKey { seed: 0, epoch: 0 };
         let [plain, altered] = [None, Some(key)].map(|key| dataset.batch(Part::Train, &[0, 1, 2], key));
         assert_eq!((plain.shape, &plain.labels), ([3, 3, 32, 32], &altered.labels));

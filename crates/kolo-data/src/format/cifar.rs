@@ -1,6 +1,6 @@
-//! The binary versions of [CIFAR-10 and CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html): records of
-//! one or two label bytes and 3x32x32 pixels, channel by channel. There is no header, so the length alone
-//! tells a whole file from a cut one.
+//! The binary versions of [CIFAR-10 and CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html): records
+//! of one or two label bytes and 3x32x32 pixels, channel by channel. There is no header: only the length
+//! shows whether a file is complete.
 
 use crate::entry::Folder;
 use crate::error::DataError;
@@ -10,16 +10,16 @@ use crate::images::Images;
 const CHANNELS: usize = 3;
 const SIDE: usize = 32;
 
-/// What one of the files looks like.
+/// Layout of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
-    /// Bytes before the pixels; the last of them is the class (CIFAR-100 has the coarse class before).
+    /// Bytes before the pixels; the last one is the class (CIFAR-100 puts the coarse class before it).
     pub label_bytes: usize,
-    /// Records in a file.
+    /// Number of records in a file.
     pub count: usize,
 }
 
-/// Reads the files of these names, one after another.
+/// Reads the named files, one after another.
 pub(crate) fn in_folder(
     folder: &Folder,
     names: &[String],
@@ -34,7 +34,7 @@ pub(crate) fn in_folder(
 ///
 /// # Errors
 ///
-/// A file of another length than `record` says, a label of `classes` or above.
+/// A file whose length differs from `record`, or a label of `classes` or above.
 pub(crate) fn read(sources: Vec<Source>, record: Record, classes: usize) -> Result<Images, DataError> {
     let mut images =
         Images { channels: CHANNELS, height: SIDE, width: SIDE, pixels: Vec::new(), labels: Vec::new() };

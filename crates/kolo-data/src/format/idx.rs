@@ -1,6 +1,5 @@
 //! IDX, the format of MNIST and Fashion-MNIST ([description](https://yann.lecun.com/exdb/mnist/)): a magic
-//! number that says type and dimensions, the sizes, then the bytes. Images and labels are in files of their
-//! own.
+//! number with type and dimensions, the sizes, then the bytes. Images and labels are in separate files.
 
 use crate::dataset::Part;
 use crate::entry::Folder;
@@ -8,15 +7,15 @@ use crate::error::DataError;
 use crate::format::source::Source;
 use crate::images::Images;
 
-/// Unsigned bytes in three dimensions: count, rows, columns.
+/// Magic number of unsigned bytes in three dimensions: count, rows, columns.
 const IMAGES_MAGIC: u32 = 0x0000_0803;
-/// Unsigned bytes in one dimension: count.
+/// Magic number of unsigned bytes in one dimension: count.
 const LABELS_MAGIC: u32 = 0x0000_0801;
 /// Rows and columns of every data set of this family.
 const SIDE: u32 = 28;
 
-/// Reads a part of the data set in `folder`, from files of the names as published (with a dash) or as some
-/// archives have them (with a point), compressed or not.
+/// Reads a part of the data set in `folder`, compressed or not. The file names are those published (with a
+/// dash) or those of some archives (with a point).
 pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<Images, DataError> {
     let part = match part {
         Part::Train => "train",
@@ -33,8 +32,8 @@ pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<I
 ///
 /// # Errors
 ///
-/// A wrong magic number, other images than 28x28, a length that differs from what the header says, different
-/// counts, a label of `classes` or above, no images at all.
+/// A wrong magic number, images of another size than 28x28, a length that differs from the header,
+/// different counts of images and labels, a label of `classes` or above, or no images at all.
 pub(crate) fn read(images: Source, labels: Source, classes: usize) -> Result<Images, DataError> {
     let (images_path, labels_path) = (images.path(), labels.path());
     let pixels = read_images(images)?;

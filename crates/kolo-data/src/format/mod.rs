@@ -1,4 +1,4 @@
-//! The formats of data files, one file each, and the bytes that they are read from.
+//! The formats of data files, one file each, and the byte stream that they are read from.
 
 pub(crate) mod cifar;
 pub(crate) mod idx;

@@ -1,4 +1,4 @@
-//! Reading whole files, compressed or not, never more than was expected.
+//! Reads whole files, compressed or not, never more than the expected number of bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -8,20 +8,20 @@ use flate2::bufread::GzDecoder;
 
 use crate::error::DataError;
 
-/// A file's bytes after any decompression, with the name that errors give it.
+/// The bytes of a file, decompressed if needed, with the name for errors.
 pub(crate) struct Source {
     path: PathBuf,
     bytes: Box<dyn Read>,
 }
 
 impl Source {
-    /// Opens a file; gzip is recognised by its first two bytes, not by its name.
+    /// Opens a file; gzip is recognized by its first two bytes, not by its name.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let file = File::open(path).map_err(|source| DataError::Read { path: path.into(), source })?;
         Self::new(path, BufReader::new(file))
     }
 
-    /// The same for any bytes; `path` is only for errors.
+    /// Creates a source of any bytes; `path` is only for errors.
     pub fn new(path: &Path, mut bytes: impl Read + 'static) -> Result<Self, DataError> {
         let mut start = Vec::new();
         let read = bytes.by_ref().take(2).read_to_end(&mut start);
@@ -33,16 +33,16 @@ impl Source {
         Ok(Self { path: path.into(), bytes })
     }
 
-    /// The file's name.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         self.path.clone()
     }
 
-    /// The next `N` big-endian numbers of four bytes.
+    /// Reads the next `N` big-endian numbers of four bytes.
     ///
     /// # Errors
     ///
-    /// [`DataError::Length`] if the file ends before.
+    /// [`DataError::Length`] if the file ends earlier.
     pub fn header<const N: usize>(&mut self) -> Result<[u32; N], DataError> {
         let expected = 4 * N as u64;
         let bytes = self.up_to(expected)?.bytes;
@@ -53,15 +53,15 @@ impl Source {
         Ok(std::array::from_fn(|i| u32::from_be_bytes(std::array::from_fn(|byte| bytes[4 * i + byte]))))
     }
 
-    /// All that is left, which must be exactly `expected` bytes.
+    /// Reads all remaining bytes, of which there must be exactly `expected`.
     ///
-    /// Reads one byte more than that at most, and reserves nothing ahead: a header that promises too much
+    /// Reads at most one byte more than that and reserves nothing ahead, so a header with a wrong length
     /// costs no memory.
     ///
     /// # Errors
     ///
-    /// [`DataError::Length`] if it is more or less, [`DataError::Read`] if all is there but the gzip stream's
-    /// checksum.
+    /// [`DataError::Length`] if there are more or fewer bytes, [`DataError::Read`] if only the checksum of
+    /// the gzip stream is missing.
     pub fn rest(mut self, expected: u64) -> Result<Vec<u8>, DataError> {
         let Part { bytes, cut } = self.up_to(expected.saturating_add(1))?;
         let found = bytes.len() as u64;
@@ -84,17 +84,17 @@ impl Source {
     }
 }
 
-/// What could be read, and the decompressor's complaint if its stream ended too early: how much is there
-/// tells the user more.
+/// Bytes that could be read, and the error of the decompressor if its stream ended too early. The caller
+/// can then report the number of bytes, which is more useful to the user.
 struct Part {
     bytes: Vec<u8>,
     cut: Option<io::Error>,
 }
 
-/// The members of a gzip file, one after another. Zero bytes after a member, with which tapes and some
-/// programs fill a block, are skipped, as gzip itself does.
+/// The members of a gzip file, one after another. Zero bytes after a member are skipped, as gzip does:
+/// tapes and some programs fill a block with them.
 struct Members<R> {
-    /// The member that is read; `None` after the last one.
+    /// The current member; `None` after the last one.
     member: Option<GzDecoder<R>>,
 }
 
@@ -122,7 +122,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Skips zero bytes; true if nothing comes after them.
+/// Skips zero bytes; returns true if nothing follows them.
 fn ends_in_zeros(bytes: &mut impl BufRead) -> io::Result<bool> {
     loop {
         let next = bytes.fill_buf()?;

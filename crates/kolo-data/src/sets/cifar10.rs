@@ -10,7 +10,7 @@ use crate::format::cifar::{self, Record};
 use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
-/// By label, as the archive's `batches.meta.txt` has them.
+/// Names by label, as in the archive's `batches.meta.txt`.
 const LABEL_NAMES: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 

@@ -1,5 +1,4 @@
-//! [CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html) (Krizhevsky 2009), binary version, by its fine
-//! classes.
+//! [CIFAR-100](https://www.cs.toronto.edu/~kriz/cifar.html) (Krizhevsky 2009), binary version, fine classes.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::image_set::ImageSet;
 
 const CLASSES: usize = 100;
 
-/// By label, as the archive's `fine_label_names.txt` has them.
+/// Names by label, as in the archive's `fine_label_names.txt`.
 const LABEL_NAMES: &str = "\
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly \
     camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup \

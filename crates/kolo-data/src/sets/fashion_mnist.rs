@@ -1,4 +1,4 @@
-//! [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist) (Xiao et al. 2017), whole.
+//! [Fashion-MNIST](https://github.com/zalandoresearch/fashion-mnist) (Xiao et al. 2017), complete.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
 
-/// By label.
+/// Names by label.
 pub(super) const LABEL_NAMES: [&str; CLASSES] = [
     "T-shirt/top",
     "Trouser",

@@ -1,4 +1,4 @@
-//! A part of Fashion-MNIST that belongs to the program: see `assets/fashion-mnist-small/README.md`.
+//! A part of Fashion-MNIST that is embedded in the program: see `assets/fashion-mnist-small/README.md`.
 
 use std::io::Cursor;
 use std::path::Path;
@@ -75,7 +75,7 @@ mod tests {
             let (least, most) = (count * 9 / 100, count * 11 / 100);
             assert!(classes.iter().all(|n| (least..=most).contains(n)), "{classes:?}");
         }
-        // The whole training set's are 0.2860 and 0.3530.
+        // The complete training set has 0.2860 and 0.3530.
         let (mean, std) = dataset.images(Part::Train).mean_and_std();
         assert!((mean[0] - 0.286).abs() < 0.003, "{mean:?}");
         assert!((std[0] - 0.353).abs() < 0.003, "{std:?}");

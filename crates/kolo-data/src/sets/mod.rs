@@ -1,4 +1,4 @@
-//! The data sets that Kolo knows, one file each.
+//! The data sets that have a name, one file each.
 
 pub(crate) mod cifar10;
 mod cifar100;
