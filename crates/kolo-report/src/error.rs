@@ -1,9 +1,9 @@
-//! What can be wrong with the runs that a report is about, or with its place.
+//! Errors of the runs of a report, or of its file.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no report.
+/// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,11 +24,11 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// A file that is no report would be lost.
+    /// The report would replace a file that is no report.
     #[error("{} exists and is no report; remove it, or choose another place by --out", path.display())]
     NotAReport {
         /// The file.

@@ -2,7 +2,7 @@
 
 use kolo_run_folder::{BucketRow, NumberTable, RankTimes, RanksRow, Run, Settings, StepRow, Summary};
 
-/// A sound run: 30 ms a step, of which 1 ms is waited for, on two workers.
+/// A run without findings: 30 ms per step, of which 1 ms is exposed communication, on two workers.
 pub(crate) fn run(steps: u64) -> Run {
     let step = |step: u64| StepRow {
         step,
@@ -39,7 +39,7 @@ pub(crate) fn run(steps: u64) -> Run {
     }
 }
 
-/// Buckets of so many bytes that take so many seconds.
+/// Buckets of the given (bytes, seconds).
 pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
     let bucket = |(bucket, &(bytes, p50)): (usize, &(f64, f64))| BucketRow {
         bucket,
@@ -55,12 +55,12 @@ pub(crate) fn buckets(buckets: &[(f64, f64)]) -> Vec<BucketRow> {
     buckets.iter().enumerate().map(bucket).collect()
 }
 
-/// A sound run with other buckets.
+/// A run without findings, but with these buckets.
 pub(crate) fn with_buckets(sizes: &[(f64, f64)]) -> Run {
     Run { buckets: buckets(sizes), ..run(200) }
 }
 
-/// The same run whose steps wait so many seconds more for communication.
+/// Adds the given seconds of exposed communication to each step.
 pub(crate) fn waiting(mut run: Run, seconds: f64) -> Run {
     for step in &mut run.steps {
         step.seconds += seconds;
@@ -70,7 +70,7 @@ pub(crate) fn waiting(mut run: Run, seconds: f64) -> Run {
     run
 }
 
-/// Three comparisons of ranks that compute and wait so many seconds a step, for rank 0.
+/// Three comparisons of ranks that compute and wait for rank 0, for the given seconds per step.
 pub(crate) fn comparisons(ranks: &[(f64, f64)]) -> Vec<RanksRow> {
     let times = |(compute_seconds, exposed_seconds): &(f64, f64)| RankTimes {
         shards: 1,

@@ -1,7 +1,7 @@
-//! HTML and SVG in which nothing from outside can be taken for markup.
+//! HTML and SVG that are safe from injection.
 //!
-//! [`Html`] is made of texts, which are escaped, of elements, whose names are ours, and of literals. There is
-//! no way into it for a string that was read from a file.
+//! [`Html`] consists of escaped texts, of elements whose names are constants, and of literals. A string
+//! that was read from a file can enter it only as text.
 
 use std::fmt::{Display, Write};
 
@@ -10,12 +10,12 @@ use std::fmt::{Display, Write};
 pub(crate) struct Html(String);
 
 impl Html {
-    /// Markup that stands in the program.
+    /// Creates markup from a constant.
     pub(crate) fn literal(markup: &'static str) -> Self {
         Html(markup.into())
     }
 
-    /// Adds what comes next.
+    /// Appends markup or a text.
     pub(crate) fn push(&mut self, next: impl Into<Html>) {
         self.0 += &next.into().0;
     }
@@ -52,7 +52,7 @@ impl<T: Into<Html>> FromIterator<T> for Html {
     }
 }
 
-/// An element that is being made.
+/// An element under construction.
 #[derive(Debug)]
 pub(crate) struct Element {
     name: &'static str,
@@ -60,7 +60,7 @@ pub(crate) struct Element {
     inner: Html,
 }
 
-/// An element of that name, with nothing in it.
+/// Creates an empty element with this name.
 pub(crate) fn element(name: &'static str) -> Element {
     Element { name, attributes: String::new(), inner: Html::default() }
 }
@@ -68,7 +68,7 @@ pub(crate) fn element(name: &'static str) -> Element {
 impl Element {
     /// Adds an attribute.
     pub(crate) fn with(mut self, name: &'static str, value: impl Display) -> Self {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(self.attributes, " {name}=\"{}\"", escaped(&value.to_string()));
         self
     }
@@ -89,7 +89,7 @@ fn escaped(text: &str) -> String {
             '>' => safe += "&gt;",
             '"' => safe += "&quot;",
             '\'' => safe += "&#39;",
-            // Characters that no HTML may hold.
+            // Characters that HTML does not allow.
             '\0'..='\x08' | '\x0b' | '\x0c' | '\x0e'..='\x1f' | '\x7f' => safe.push('\u{fffd}'),
             letter => safe.push(letter),
         }

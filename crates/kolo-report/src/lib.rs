@@ -1,5 +1,4 @@
-//! One page about the runs that `kolo train` has written: what limits them, their curves, where their time
-//! goes.
+//! One page about the runs of `kolo train`: their limits, their curves, and the use of their time.
 //!
 //! ```
 //! use kolo_report::Report;
@@ -18,20 +17,20 @@
 //! # }
 //! ```
 //!
-//! A [`Run`](kolo_run_folder::Run) is read from its folder by `kolo-run-folder`; [`findings`] are pure
-//! functions of it; pictures and the page are made of both. The page is one file: it asks for nothing, runs
-//! no script, and takes no word of a file for markup.
+//! `kolo-run-folder` reads a [`Run`](kolo_run_folder::Run) from its folder. [`findings`] are pure
+//! functions of a run; the page shows both. The page is one file that loads nothing, runs no script, and
+//! treats no text of a file as markup.
 //!
 //! | module | idea |
 //! |---|---|
-//! | `analysis` | what the figures say together |
-//! | [`findings`] | what stands out, in words: a file each |
-//! | `predicted` | what `kolo plan` said, and what came of it |
-//! | `html` | markup into which no string of a file gets but as text |
+//! | `analysis` | figures derived from several figures of a run |
+//! | [`findings`] | findings in sentences, one file each |
+//! | `predicted` | the prediction of `kolo plan` beside the measurement |
+//! | `html` | markup in which every string of a file is escaped text |
 //! | `figures` | axes, marks, tables |
 //! | `page` | the sections and their order |
-//! | `report` | runs in, file out |
-//! | [`units`] | figures in words |
+//! | `report` | from run folders to a file |
+//! | [`units`] | numbers as text with units |
 
 mod analysis;
 mod error;

@@ -1,22 +1,22 @@
-//! What was predicted of a step, and what came of it.
+//! A predicted step beside the measured one.
 
 use kolo_run_folder::Run;
 
 use crate::analysis::Pace;
 use crate::units::{percent, plural, seconds};
 
-/// A step as it was predicted for so many workers, as `kolo plan step --json` has it.
+/// Predicted step for a number of workers, as in the output of `kolo plan step --json`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictedStep {
-    /// Workers.
+    /// Number of workers.
     pub workers: usize,
-    /// Seconds of a step, with what workers wait for the slowest of them.
+    /// Seconds of a step, including the wait for the slowest worker.
     pub seconds: f64,
-    /// Those in which workers wait for communication.
+    /// Seconds of a step in which workers wait for communication.
     pub exposed: f64,
 }
 
-/// A prediction beside the run that it is of.
+/// A prediction with the measurement of its run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub(crate) predicted: PredictedStep,
@@ -27,7 +27,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Nothing where nothing was predicted for as many workers as the run has, or the run is too young.
+    /// Returns `None` if there is no prediction for the run's number of workers, or the run has too few
+    /// steps.
     pub(crate) fn of(run: &Run, predicted: &[PredictedStep]) -> Option<Self> {
         let workers = run.world_size()?;
         let predicted = *predicted.iter().find(|step| step.workers == workers)?;
@@ -35,12 +36,12 @@ impl Outcome {
         Some(Outcome { predicted, seconds: pace.median, exposed: pace.exposed_a_step() })
     }
 
-    /// How much longer a step takes than was predicted, as a share of the prediction.
+    /// Relative error of the prediction: positive if a step takes longer than predicted.
     pub(crate) fn error(&self) -> f64 {
         self.seconds / self.predicted.seconds - 1.0
     }
 
-    /// In a sentence.
+    /// Returns the outcome as a sentence.
     pub(crate) fn words(&self) -> String {
         let PredictedStep { workers, seconds: predicted, .. } = self.predicted;
         let by = percent(self.error().abs());

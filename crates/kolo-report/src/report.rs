@@ -1,4 +1,4 @@
-//! Runs, what stands out in them, and the file that tells of both.
+//! Reads runs, finds what limits them, and writes the report.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -14,18 +14,18 @@ use crate::predicted::{Outcome, PredictedStep};
 /// A report on one or several runs.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Each run with what stands out in it.
+    /// Each run with its findings.
     pub runs: Vec<(Run, Vec<Finding>)>,
-    /// What was predicted of them, for some numbers of workers; empty where nothing was.
+    /// Predictions for some numbers of workers; may be empty.
     pub predicted: Vec<PredictedStep>,
 }
 
 impl Report {
-    /// Reads run folders and looks for what stands out in them.
+    /// Reads run folders and looks for findings.
     ///
     /// # Errors
     ///
-    /// A folder is none of a run, is given twice, or has a file that cannot be understood.
+    /// A folder belongs to no run, is given twice, or has a file that cannot be parsed.
     pub fn read(folders: &[PathBuf]) -> Result<Self, Error> {
         if folders.is_empty() {
             return Err(Error::NoRuns);
@@ -46,16 +46,16 @@ impl Report {
         Ok(Report { runs: runs.into_iter().map(found).collect(), predicted: Vec::new() })
     }
 
-    /// The page: one HTML file that needs nothing else.
+    /// Returns the page: one HTML file that needs no other file.
     pub fn html(&self) -> String {
         page::html(&self.runs, &self.predicted)
     }
 
-    /// Writes the page to a file, whole or not at all. An older report there is replaced.
+    /// Writes the page to a file atomically. An older report there is replaced.
     ///
     /// # Errors
     ///
-    /// The file is there and is no report, or it cannot be written.
+    /// The file exists and is no report, or it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let fail = |source| Error::Write { path: path.to_owned(), source };
         if !may_replace(path).map_err(fail)? {
@@ -66,8 +66,8 @@ impl Report {
         kolo_durable::replace_through(&draft, path, self.html().as_bytes()).map_err(fail)
     }
 
-    /// A line for each finding, what matters most first, and one for what came of a prediction; the run's
-    /// name before it where there are several.
+    /// Returns one line per finding, the most severe first, and one about the outcome of a prediction. If
+    /// there are several runs, each line begins with the run's name.
     pub fn headlines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (run, found) in &self.runs {
@@ -86,7 +86,7 @@ impl Report {
     }
 }
 
-/// Whether nothing would be lost: there is no file, or a report.
+/// Returns true if writing loses nothing: there is no file, or it is a report.
 fn may_replace(path: &Path) -> Result<bool, std::io::Error> {
     let file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(true),
@@ -97,7 +97,7 @@ fn may_replace(path: &Path) -> Result<bool, std::io::Error> {
     Ok(start == BEGINNING.as_bytes())
 }
 
-/// Runs whose folders have the same name are called by their paths.
+/// Names runs by their paths if several folders have the same name.
 fn name_apart(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {

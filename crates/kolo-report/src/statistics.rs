@@ -1,4 +1,4 @@
-//! Lines through points.
+//! Robust regression.
 
 use kolo_run_folder::median;
 
@@ -9,14 +9,14 @@ pub(crate) struct Line {
     pub(crate) slope: f64,
 }
 
-/// Points that are looked at: their pairs are half the square of that.
+/// Maximum number of points; the number of pairs is half its square.
 const MOST_POINTS: usize = 400;
 
-/// Points whose x differ by less than this factor say nothing of the slope.
+/// Minimum ratio between two x; closer points do not determine the slope.
 const APART: f64 = 1.5;
 
-/// The line through most of the points, whatever a few of them do: the median of the slopes of all pairs
-/// (Theil 1950, Sen 1968). Nothing where all x are about the same.
+/// Returns the line whose slope is the median of the slopes of all pairs (Theil 1950, Sen 1968), which a
+/// few outliers do not move. `None` if all x are about the same.
 pub(crate) fn line_through(points: &[(f64, f64)]) -> Option<Line> {
     let step = points.len().div_ceil(MOST_POINTS).max(1);
     let points: Vec<(f64, f64)> = points.iter().step_by(step).copied().collect();

@@ -1,6 +1,6 @@
-//! Figures in words: three digits and a unit.
+//! Numbers as text: three significant digits and a unit.
 
-/// So many digits that three of them count.
+/// Formats a number with three significant digits.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
@@ -17,7 +17,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// As `1.20e-7`, without zeros that say nothing.
+/// Removes trailing zeros before the exponent: `1.2e-7`.
 fn trim_exponent(text: String) -> String {
     match text.split_once('e') {
         Some((digits, exponent)) => format!("{}e{exponent}", trimmed(digits.into())),
@@ -25,7 +25,7 @@ fn trim_exponent(text: String) -> String {
     }
 }
 
-/// Without zeros at the end of the fraction.
+/// Removes trailing zeros of the fraction.
 fn trimmed(text: String) -> String {
     if !text.contains('.') {
         return text;
@@ -33,7 +33,7 @@ fn trimmed(text: String) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-/// A whole number, with a comma for each thousand.
+/// Formats a whole number with thousands separated by commas.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
@@ -46,17 +46,17 @@ pub fn grouped(value: f64) -> String {
     if value < 0.0 && digits != "0" { format!("-{text}") } else { text }
 }
 
-/// How many of what is counted.
+/// Formats a count.
 pub fn count(value: usize) -> String {
     grouped(value as f64)
 }
 
-/// `1 step`, `2 steps`.
+/// Formats a count with its noun: `1 step`, `2 steps`.
 pub fn plural(value: usize, noun: &str) -> String {
     format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
 }
 
-/// A time.
+/// Formats a duration.
 pub fn seconds(value: f64) -> String {
     let size = value.abs();
     match size {
@@ -70,7 +70,7 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
-/// A size of memory, or of a message.
+/// Formats a size in bytes.
 pub fn bytes(value: f64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     match units.iter().find(|(size, _)| value.abs() >= *size) {
@@ -79,12 +79,12 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// A share of a whole.
+/// Formats a share of a whole as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{} %", trimmed(format!("{:.1}", share * 100.0)))
 }
 
-/// What a link carries, from bytes a second.
+/// Formats a data rate, given in bytes per second, in bits per second.
 pub fn rate(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s")];

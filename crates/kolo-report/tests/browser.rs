@@ -1,6 +1,6 @@
-//! The page as a browser shows it: nothing is asked for, nothing is refused, nothing is wider than a phone.
+//! The page in a browser: it loads nothing, violates no policy, and is no wider than a phone.
 //!
-//! Ignored where there is no Chromium.
+//! The tests are ignored if there is no Chromium.
 
 mod folder;
 
@@ -13,10 +13,10 @@ use folder::write_run;
 use kolo_report::Report;
 use libtest_mimic::{Arguments, Completion, Trial};
 
-/// Longer than a page takes on a busy machine.
+/// Longer than the browser takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The width of a phone.
+/// Width of a phone in CSS pixels.
 const PHONE: u32 = 390;
 
 fn main() {
@@ -44,7 +44,7 @@ fn chromium() -> Option<PathBuf> {
     names.iter().find_map(|name| places.iter().map(|place| place.join(name)).find(|file| file.is_file()))
 }
 
-/// The page of two runs.
+/// Renders the page of two runs.
 fn page(place: &Path) -> String {
     let folders =
         ["one", "a-run-whose-name-is-as-long-as-names-of-folders-are-where-people-write-down-all-they-know"];
@@ -54,7 +54,7 @@ fn page(place: &Path) -> String {
     Report::read(&folders).unwrap().html()
 }
 
-/// Opens a page; returns the document at the end, and what the browser says.
+/// Opens a page; returns the final document and the browser's log.
 fn open(browser: &Path, place: &Path, page: &str) -> (String, String) {
     let file = place.join("page.html");
     fs::write(&file, page).unwrap();
@@ -90,7 +90,7 @@ fn open(browser: &Path, place: &Path, page: &str) -> (String, String) {
     (read(&output), read(&errors))
 }
 
-/// Whatever a page asks for is refused by its policy, and the browser's console says so.
+/// The policy blocks every request of a page, and the browser's console reports it.
 fn asks_for_nothing(browser: &Path) {
     let place = tempfile::tempdir().unwrap();
     let page = page(place.path());
@@ -104,8 +104,8 @@ fn asks_for_nothing(browser: &Path) {
     assert!(!document.contains("<title>1</title>"), "no script runs");
 }
 
-/// Adds a script to a copy that opens all tables and measures. The copy is in a frame, because windows are
-/// never as narrow as a phone.
+/// Adds a script to a copy of the page that opens all tables and measures. The copy is in a frame, because
+/// windows cannot be as narrow as a phone.
 fn fits_a_phone(browser: &Path) {
     let place = tempfile::tempdir().unwrap();
     let script = "<script>

@@ -75,7 +75,7 @@ fn a_broken_line_is_named() {
     }
 }
 
-/// Whatever stands in a folder, there is a page or an error.
+/// Any content of a folder gives a page or an error.
 #[test]
 fn damaged_files_make_no_panic() {
     let place = tempfile::tempdir().unwrap();

@@ -1,33 +1,33 @@
-//! What the reductions of a step cost, and what that depends on: bytes, their number, or another rank.
+//! Cost of the reductions of a step, and its cause: bytes, the number of buckets, or another rank.
 
 use kolo_run_folder::{BucketRow, Run, median};
 
 use crate::statistics::line_through;
 
-/// A bucket that takes so many times as long as another one of as many bytes waits for something else.
+/// A bucket that takes this many times as long as another one of as many bytes waits for something else.
 const LATE: f64 = 3.0;
 
-/// What the reductions of one step take, by the buckets' medians.
+/// Cost of the reductions of one step, by the buckets' medians.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BucketCosts {
-    /// Of all buckets, in seconds.
+    /// Seconds of all buckets.
     pub(crate) seconds: f64,
-    /// Bytes on the wire of all buckets.
+    /// Bytes of all buckets on the wire.
     pub(crate) bytes: f64,
-    /// Seconds that a bucket takes whatever its bytes; nothing where all buckets are as large.
+    /// Seconds per bucket, independent of its bytes; `None` if all buckets have about the same size.
     pub(crate) fixed: Option<f64>,
-    /// Seconds that a byte takes; nothing where all buckets are as large.
+    /// Seconds per byte; `None` if all buckets have about the same size.
     pub(crate) per_byte: Option<f64>,
-    /// Seconds that buckets take longer than others of as many bytes or more: they wait for a rank that has
-    /// not got its gradients.
+    /// Seconds by which buckets take longer than others of as many bytes or more: they wait for a rank
+    /// whose gradients are not ready.
     pub(crate) late: f64,
-    /// How many times as long as usually one reduction of twenty takes: a wire takes about as long each time,
-    /// a rank that is disturbed does not.
+    /// Ratio of the 95th percentile of the latency to the median. It is near 1 for a wire, which takes
+    /// about as long each time, but not for a rank that is disturbed.
     pub(crate) spread: f64,
 }
 
 impl BucketCosts {
-    /// Nothing where no bucket is known.
+    /// Returns `None` if no bucket is known.
     pub(crate) fn of(run: &Run) -> Option<Self> {
         if run.buckets.is_empty() {
             return None;
@@ -46,12 +46,12 @@ impl BucketCosts {
         })
     }
 
-    /// The share of the reductions' time that goes with the bytes.
+    /// Share of the reductions' time that is proportional to the bytes.
     pub(crate) fn byte_share(&self) -> Option<f64> {
         Some((self.per_byte? * self.bytes / self.seconds.max(1e-12)).min(1.0))
     }
 
-    /// Bytes a second of gradient.
+    /// Bytes of gradients per second.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         match self.per_byte {
             Some(per_byte) if per_byte > 0.0 => 1.0 / per_byte,
@@ -60,7 +60,8 @@ impl BucketCosts {
     }
 }
 
-/// What each bucket takes longer than the fastest one of as many bytes or more, where it is many times that.
+/// Sums the seconds by which buckets take longer than the fastest one of as many bytes or more, if that is
+/// [`LATE`] times the fastest.
 fn late(buckets: &[BucketRow]) -> f64 {
     let mut by_size: Vec<&BucketRow> = buckets.iter().collect();
     by_size.sort_by(|a, b| b.wire_bytes.total_cmp(&a.wire_bytes));
@@ -74,7 +75,7 @@ fn late(buckets: &[BucketRow]) -> f64 {
     late
 }
 
-/// The middle one of the buckets' sizes on the wire.
+/// Returns the median size of the buckets on the wire.
 pub(crate) fn median_bytes(buckets: &[BucketRow]) -> Option<f64> {
     median(buckets.iter().map(|bucket| bucket.wire_bytes))
 }

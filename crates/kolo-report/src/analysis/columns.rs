@@ -1,29 +1,29 @@
-//! Steps, so many together that a picture has room for them.
+//! Steps, averaged so that a figure has room for them.
 
 use kolo_run_folder::{StepRow, mean};
 
-/// Consecutive steps; figures are means of them.
+/// A group of consecutive steps; its values are means.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Column {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// Seconds a step.
+    /// Seconds per step.
     pub(crate) seconds: f64,
-    /// Seconds a step without waiting for communication.
+    /// Seconds per step without waiting for communication.
     pub(crate) compute: f64,
-    /// Seconds a step of backward passes, and of updates; part of the former, and 0 where not measured.
+    /// Seconds per step of backward passes, and of updates; parts of `compute`, 0 if not measured.
     pub(crate) backward: f64,
     pub(crate) optimizer: f64,
-    /// Seconds a step of waiting while a bucket was being reduced.
+    /// Seconds per step of waiting while a bucket was being reduced.
     pub(crate) wire_wait: f64,
-    /// Seconds a step of waiting while none was: for another rank.
+    /// Seconds per step of waiting for another rank, while no bucket was being reduced.
     pub(crate) rank_wait: f64,
-    /// Seconds a step of communication that nobody waited for.
+    /// Seconds per step of communication behind other work.
     pub(crate) hidden: f64,
-    /// Of those steps whose loss is a number.
+    /// Mean over the steps whose loss is a number.
     pub(crate) loss: Option<f64>,
     pub(crate) samples_per_second: f64,
-    /// That of the last step.
+    /// Learning rate of the last step.
     pub(crate) learning_rate: f64,
 }
 
@@ -48,12 +48,12 @@ impl Column {
         })
     }
 
-    /// Where it stands on the axis of steps.
+    /// Position on the axis of steps.
     pub(crate) fn middle(&self) -> f64 {
         self.first as f64 / 2.0 + self.last as f64 / 2.0
     }
 
-    /// Which steps it is of.
+    /// Returns the numbers of its steps.
     pub(crate) fn name(&self) -> String {
         if self.first == self.last {
             self.first.to_string()
@@ -63,7 +63,7 @@ impl Column {
     }
 }
 
-/// At most so many columns of equally many steps.
+/// Divides the steps into at most `most` columns of equally many steps; the last may have fewer.
 pub(crate) fn columns(steps: &[StepRow], most: usize) -> Vec<Column> {
     let together = steps.len().div_ceil(most.max(1)).max(1);
     steps.chunks(together).filter_map(Column::of).collect()

@@ -1,4 +1,4 @@
-//! What the figures of a run say together: for pictures ([`columns`], [`rank_times`]), and for findings
+//! Figures derived from those of a run: for pictures ([`columns`], [`rank_times`]), and for findings
 //! ([`Pace`], [`BucketCosts`], [`SlowRank`]).
 
 mod bucket_costs;

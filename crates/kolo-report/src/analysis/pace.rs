@@ -1,30 +1,31 @@
-//! What a step takes once the run has settled.
+//! Duration of a step once the run has settled.
 
 use kolo_run_folder::{Run, StepRow, median};
 
-/// Steps that are profiled, in which everything is waited for, and those in which memory is taken.
+/// Number of first steps that do not count: they allocate memory, or are profiled, which exposes all
+/// communication.
 const FIRST: usize = 6;
 
-/// Steps without which nothing can be said.
+/// Minimum number of settled steps.
 const LEAST: usize = 10;
 
-/// Where the time of a run's settled steps goes, on rank 0.
+/// Time of a run's settled steps on rank 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace<'a> {
-    /// All but the first steps.
+    /// All steps but the first.
     pub(crate) steps: &'a [StepRow],
-    /// Of their time, in seconds.
+    /// Duration of these steps, in seconds.
     pub(crate) seconds: f64,
-    /// The part of it in which the training thread waited for communication.
+    /// Seconds in which the training thread waited for communication.
     pub(crate) exposed: f64,
-    /// The part of that in which no bucket was being reduced: another rank had not come so far.
+    /// Part of `exposed` in which no bucket was being reduced, because another rank had not come as far.
     pub(crate) rank_wait: f64,
-    /// Median of a step, in seconds.
+    /// Duration of the median step, in seconds.
     pub(crate) median: f64,
 }
 
 impl<'a> Pace<'a> {
-    /// Nothing where the run is too young to tell.
+    /// Returns `None` if the run has too few steps.
     pub(crate) fn of(run: &'a Run) -> Option<Self> {
         let steps = run.steps.get(FIRST..).filter(|steps| steps.len() >= LEAST)?;
         let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
@@ -34,22 +35,22 @@ impl<'a> Pace<'a> {
         (seconds > 0.0).then_some(Pace { steps, seconds, exposed, rank_wait, median })
     }
 
-    /// The share of time in which the training thread waited for communication.
+    /// Share of time in which the training thread waited for communication.
     pub(crate) fn exposed_share(&self) -> f64 {
         self.exposed / self.seconds
     }
 
-    /// The share of time in which it waited while a bucket was being reduced.
+    /// Share of time in which it waited while a bucket was being reduced.
     pub(crate) fn wire_wait_share(&self) -> f64 {
         (self.exposed - self.rank_wait) / self.seconds
     }
 
-    /// Seconds of waiting in the median step.
+    /// Seconds of waiting for communication in the median step.
     pub(crate) fn exposed_a_step(&self) -> f64 {
         median(self.steps.iter().map(|step| step.exposed_seconds)).unwrap_or(0.0)
     }
 
-    /// Seconds of other work in the median step.
+    /// Seconds of all other work in the median step.
     pub(crate) fn compute_a_step(&self) -> f64 {
         median(self.steps.iter().map(StepRow::compute_seconds)).unwrap_or(0.0)
     }

@@ -1,9 +1,9 @@
-//! What each rank does with its time, over all comparisons of the newest generation.
+//! Time of each rank, over all comparisons of the newest generation.
 
 use kolo_run_folder::{RankTimes, RanksRow, Run, median};
 
-/// Each rank's median of what the ranks have told one another; empty where they have not. Ranks have other
-/// numbers in another generation, so only the newest one counts.
+/// Returns each rank's median of the times that the ranks have exchanged; empty if they have exchanged
+/// none. Rank numbers change with the generation, so only the newest one counts.
 pub(crate) fn rank_times(run: &Run) -> Vec<RankTimes> {
     let Some(newest) = run.ranks.last() else { return Vec::new() };
     let rows: Vec<&RanksRow> = run

@@ -1,27 +1,27 @@
-//! The rank that the others wait for, by what all ranks have told one another.
+//! The rank that the other ranks wait for, by the times that all ranks have exchanged.
 
 use kolo_run_folder::{RankTimes, Run, median};
 
 use super::rank_times::rank_times;
 
-/// The longest busy rank of a run, where that is not because of its share of the work.
+/// The rank that is busy longest, unless the cause is its number of shards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlowRank {
-    /// Who.
+    /// Number of the rank.
     pub(crate) rank: usize,
     /// Seconds for which it is busy with a shard.
     pub(crate) own: f64,
-    /// The same of the others, in the median.
+    /// Median of the same over the other ranks.
     pub(crate) usual: f64,
-    /// Seconds of a step for which the others wait for it.
+    /// Seconds per step for which the other ranks wait for it.
     pub(crate) waited: f64,
-    /// The share of a step that is.
+    /// `waited` as a share of a step.
     pub(crate) share: f64,
 }
 
 impl SlowRank {
-    /// Nothing where the ranks have not compared their times, or the one that is busy longest has more shards
-    /// and is not slow.
+    /// Returns `None` if the ranks have not compared their times, or if the rank that is busy longest is
+    /// not slow but has more shards.
     pub(crate) fn of(run: &Run) -> Option<Self> {
         let times = rank_times(run);
         let working = || times.iter().enumerate().filter(|(_, times)| times.shards > 0);
@@ -31,7 +31,7 @@ impl SlowRank {
         let of = |value: fn(&RankTimes) -> f64| median(others.iter().map(value));
         let own = per_shard(slowest);
         let usual = of(per_shard)?;
-        // The others wait also for the wire: no more than the difference is for this rank.
+        // The other ranks also wait for the wire: at most the difference is the wait for this rank.
         let more = (own - usual) * slowest.shards as f64;
         let waited = more.min(of(|times| times.exposed_seconds)?).max(0.0);
         let step = slowest.busy_seconds() + slowest.exposed_seconds;

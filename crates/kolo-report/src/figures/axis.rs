@@ -1,30 +1,30 @@
-//! Axes: from values to places, with ticks at round numbers.
+//! Axes: map values to positions, with ticks at round numbers.
 
 use kolo_run_folder::percentile;
 
 use crate::units::{bytes, number, seconds};
 
-/// How many ticks there should be, about.
+/// Approximate number of ticks.
 const TICKS: f64 = 5.0;
 
-/// A tall few may stand out of the picture: the axis ends at so many times what nearly all values are below.
+/// Ratio of the axis's end to the 97th percentile of a series; the few larger values are cut off.
 const HEADROOM: f64 = 1.6;
 
-/// How the words beside ticks are made.
+/// Format of the labels of ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Words {
-    /// The number in this unit, of which so much is 1: the unit stands in the axis's title.
+    /// Number in a unit of this size; the axis's title names the unit.
     Scaled(f64),
-    /// A time with its unit.
+    /// Time with its unit.
     Seconds,
-    /// A size with its unit.
+    /// Size in bytes with its unit.
     Bytes,
 }
 
 /// An axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
-    /// What it is of, and in which unit.
+    /// Quantity and unit of the axis.
     pub(crate) title: String,
     low: f64,
     high: f64,
@@ -34,7 +34,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// From 0 or the least value to the largest.
+    /// Creates an axis from 0 or the smallest value to the largest.
     pub(crate) fn linear(
         title: impl Into<String>,
         values: impl IntoIterator<Item = f64>,
@@ -51,18 +51,19 @@ impl Axis {
         Axis { title: title.into(), low, high, is_log: false, is_whole: false, words: Words::Scaled(1.0) }
     }
 
-    /// From 0, with ticks at whole numbers only.
+    /// Creates an axis from 0 with ticks at whole numbers only.
     pub(crate) fn counts(title: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
         Axis { is_whole: true, ..Axis::linear(title, values, true) }
     }
 
-    /// Of things that have numbers from 0, each in the middle of its place.
+    /// Creates an axis of `count` numbered things from 0, each in the middle of its interval.
     pub(crate) fn numbers(title: impl Into<String>, count: usize) -> Self {
         let (low, high) = (-0.5, count.max(1) as f64 - 0.5);
         Axis { low, high, is_whole: true, ..Axis::linear(title, [], false) }
     }
 
-    /// From 0. Whatever few values are much larger than all others of their series stand out of it.
+    /// Creates an axis from 0 that cuts off a few values which are much larger than the others of their
+    /// series.
     pub(crate) fn of_most(title: impl Into<String>, series: &[Vec<f64>]) -> Self {
         let high = |values: &Vec<f64>| {
             let high = percentile(values.iter().copied(), 97.0).unwrap_or(0.0) * HEADROOM;
@@ -71,8 +72,8 @@ impl Axis {
         Axis::linear(title, series.iter().map(high), true)
     }
 
-    /// Of times a step, in the unit that suits them. Few that are much longer than all others stand out of
-    /// it.
+    /// Creates an axis of times per step, in a suitable unit. It cuts off a few times that are much longer
+    /// than the others.
     pub(crate) fn times(title: &str, values: Vec<f64>) -> Self {
         let axis = Axis::of_most("", &[values]);
         let (unit, name) = match axis.high {
@@ -83,13 +84,13 @@ impl Axis {
         Axis { title: format!("{title}, {name}"), words: Words::Scaled(unit), ..axis }
     }
 
-    /// Of values above 0, each tick some times the last one.
+    /// Creates a logarithmic axis; values of 0 or less are ignored.
     pub(crate) fn logarithmic(title: &str, values: impl IntoIterator<Item = f64>, words: Words) -> Self {
         let (low, high) = range(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
         Axis { title: title.into(), low: low / 1.3, high: high * 1.3, is_log: true, is_whole: false, words }
     }
 
-    /// Where a value stands, from 0 to 1 within the axis.
+    /// Position of a value, from 0 to 1 within the axis.
     pub(crate) fn place(&self, value: f64) -> f64 {
         if self.is_log {
             return (value.max(1e-300) / self.low).ln() / (self.high / self.low).ln();
@@ -97,12 +98,12 @@ impl Axis {
         (value - self.low) / (self.high - self.low)
     }
 
-    /// The largest value that it has room for.
+    /// Largest value within the axis.
     pub(crate) fn high(&self) -> f64 {
         self.high
     }
 
-    /// Round numbers within it, with their words.
+    /// Returns round numbers within the axis, with their labels.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         let values = if self.is_log { self.powers() } else { self.multiples() };
         values.into_iter().map(|value| (value, self.word(value))).collect()
@@ -148,13 +149,13 @@ fn range(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// A number for which there is little room.
+/// Formats a number in little space.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1e9 => format!("{} G", number(value / 1e9)),
         size if size >= 1e6 => format!("{} M", number(value / 1e6)),
         size if size >= 1e4 => format!("{} k", number(value / 1e3)),
-        // What is left of a rounding.
+        // Rounding errors around 0.
         size if size < 1e-12 => "0".into(),
         _ => number(value),
     }

@@ -1,29 +1,29 @@
-//! A picture with its axes, its legend and the table of its numbers.
+//! A figure with its axes, its legend and the table of its numbers.
 
 use super::axis::Axis;
 use super::plane::{BOTTOM, HEIGHT, LEFT, RIGHT, SERIES, WIDTH, x_of, y_of};
 use super::table::Table;
 use crate::html::{Element, Html, element};
 
-/// A picture.
+/// A figure.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) title: String,
-    /// What is to be seen in it, for those who do not see it.
+    /// Description of the picture for users of screen readers.
     pub(crate) about: String,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) marks: Html,
-    /// What each colour is, where there are several.
+    /// Color and name of each series; empty if there is only one.
     pub(crate) legend: Vec<(usize, String)>,
-    /// A sentence below it.
+    /// Sentence below the picture.
     pub(crate) note: Option<String>,
-    /// Its numbers.
+    /// Numbers of the figure.
     pub(crate) table: Table,
 }
 
 impl Figure {
-    /// As a part of a page on which `id` is its own.
+    /// Renders the figure; `id` must be unique on the page.
     pub(crate) fn html(self, id: &str) -> Element {
         let mut figure = element("figure").add(element("figcaption").add(self.title.as_str()));
         if !self.legend.is_empty() {
@@ -48,7 +48,7 @@ impl Figure {
             .add(self.marks.clone())
     }
 
-    /// Grid, ticks and titles of the axes.
+    /// Draws grid, ticks and titles of the axes.
     fn frame(&self) -> Html {
         let mut frame = Html::default();
         for (value, words) in self.y.ticks() {

@@ -1,10 +1,10 @@
-//! What stands between the axes: lines, stacked bars, dots and whiskers.
+//! Marks between the axes: lines, stacked bars, dots and whiskers.
 
 use super::axis::Axis;
 use super::plane::{SERIES, TOP, x_of, y_of};
 use crate::html::{Element, Html, element};
 
-/// A line through points; a point that is no number parts it.
+/// Draws a line through points, interrupted at points without a number.
 pub(crate) fn polyline(x: &Axis, y: &Axis, points: &[(f64, Option<f64>)], series: usize) -> Html {
     let mut path = String::new();
     let mut is_drawn = false;
@@ -19,7 +19,7 @@ pub(crate) fn polyline(x: &Axis, y: &Axis, points: &[(f64, Option<f64>)], series
     element("path").with("class", format!("line s{}", series % SERIES)).with("d", path).into()
 }
 
-/// Dots, with their words for those who point at them.
+/// Draws dots, each with a text that a browser shows when the pointer is on it.
 pub(crate) fn dots(x: &Axis, y: &Axis, points: &[(f64, f64, String)], series: usize) -> Html {
     let dot = |(at, value, words): &(f64, f64, String)| {
         element("circle")
@@ -32,7 +32,8 @@ pub(crate) fn dots(x: &Axis, y: &Axis, points: &[(f64, f64, String)], series: us
     points.iter().map(dot).collect()
 }
 
-/// A line from one value up to another, with a bar across its end and one between.
+/// Draws a whisker from the first value to the last, with a bar at its end and a short one at the middle
+/// value.
 pub(crate) fn whisker(x: &Axis, y: &Axis, at: f64, [low, middle, high]: [f64; 3], series: usize) -> Element {
     let (x, [low, middle, high]) = (x_of(x, at), [low, middle, high].map(|value| y_of(y, value)));
     let (left, right, tip) = (x - 4.0, x + 4.0, x - 2.5);
@@ -43,20 +44,20 @@ pub(crate) fn whisker(x: &Axis, y: &Axis, at: f64, [low, middle, high]: [f64; 3]
     element("path").with("class", format!("whisker s{}", series % SERIES)).with("d", path)
 }
 
-/// Parts that stand upon each other, from the lowest.
+/// A stacked bar.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
-    /// Where it begins and ends on the axis across.
+    /// Beginning and end on the x axis.
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) parts: Vec<f64>,
 }
 
-/// Stacked bars. One that the axis has no room for ends in a notch at the top.
+/// Draws stacked bars. A bar that is taller than the axis gets a notch at the top.
 pub(crate) fn bars(x: &Axis, y: &Axis, bars: &[Bar], colours: &[usize]) -> Html {
     let mut all = Html::default();
     for (part, colour) in colours.iter().enumerate() {
-        // One path a part: a bar is a rectangle in it.
+        // One path per part: each bar is a rectangle in it.
         let mut path = String::new();
         for bar in bars {
             let below: f64 = bar.parts.iter().take(part).sum();

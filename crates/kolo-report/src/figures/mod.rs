@@ -1,7 +1,7 @@
-//! Pictures: axes, marks, and a picture with its legend and the table of its numbers.
+//! Figures: axes, marks, legend, and the table of the numbers.
 //!
-//! All of them have the same width, in which letters can be read on a phone. Colours are classes: the page's
-//! style sheet decides them, by day and by night.
+//! All figures have the same width, at which text can be read on a phone. Colors are CSS classes: the
+//! page's style sheet defines them for light and dark mode.
 
 mod axis;
 mod figure;

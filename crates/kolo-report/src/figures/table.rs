@@ -1,11 +1,11 @@
-//! Tables, which scroll in a box of their own where the page is narrow.
+//! Tables, which scroll in their own box on narrow pages.
 
 use crate::html::{Element, Html, element};
 
 /// A table of texts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    /// What it is of, for those who do not see it.
+    /// Label for users of screen readers.
     pub(crate) name: String,
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
@@ -20,7 +20,7 @@ impl Table {
         self.rows.push(row.into_iter().map(Into::into).collect());
     }
 
-    /// The first column names the rows.
+    /// Renders the table; the first column names the rows.
     pub(crate) fn html(&self) -> Element {
         let head: Html =
             self.header.iter().map(|name| element("th").with("scope", "col").add(name.as_str())).collect();
@@ -28,7 +28,7 @@ impl Table {
         let table = element("table")
             .add(element("thead").add(element("tr").add(head)))
             .add(element("tbody").add(rows));
-        // Whoever has only keys can scroll it.
+        // The keyboard focus allows scrolling without a pointer.
         element("div")
             .with("class", "scroll")
             .with("role", "region")
@@ -37,7 +37,7 @@ impl Table {
             .add(table)
     }
 
-    /// The table behind a word that opens it.
+    /// Renders the table collapsed behind the label `word`.
     pub(crate) fn details(&self, word: &str) -> Element {
         element("details").add(element("summary").add(word)).add(self.html())
     }

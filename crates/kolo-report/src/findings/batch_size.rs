@@ -1,4 +1,4 @@
-//! A batch far from the one that the gradient's noise allows.
+//! A batch size far from the one that the gradient's noise allows.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// Batches between so many times the critical one are a good middle.
+/// Range of batch / critical batch without a finding.
 const MIDDLE: std::ops::Range<f64> = 0.25..2.0;
 
 fn find(run: &Run) -> Option<Finding> {

@@ -1,23 +1,23 @@
-//! What a finding is, and what the table has of each.
+//! Types of a finding and of its entry in the table.
 
 use kolo_run_folder::Run;
 
-/// The share of time from which waiting is looked into: one for all, so that what limits a run has one cause.
+/// Minimum share of time spent waiting. All findings use the same, so that one of them names the cause.
 pub(super) const LEAST_WAITING: f64 = 0.1;
 
-/// How much a finding matters.
+/// Importance of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// It limits the run, or its result is in doubt.
     Problem,
-    /// It costs something.
+    /// It has a cost.
     Warning,
-    /// It is good to know.
+    /// It is worth knowing.
     Notice,
 }
 
 impl Severity {
-    /// In a word.
+    /// Returns the severity as a word.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Problem => "Problem",
@@ -26,7 +26,7 @@ impl Severity {
         }
     }
 
-    /// By the share of the run's time that is lost.
+    /// Returns the severity for the share of the run's time that is lost.
     pub(super) fn of_share(share: f64) -> Self {
         match share {
             _ if share >= 0.2 => Severity::Problem,
@@ -36,28 +36,28 @@ impl Severity {
     }
 }
 
-/// Something that stands out in a run.
+/// A property of a run that the user should know about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
-    /// What it is, in a sentence.
+    /// Finding in one sentence.
     pub headline: String,
-    /// From which figures that is seen.
+    /// Figures that it is derived from.
     pub why: String,
-    /// What to do.
+    /// Advice to the user.
     pub remedy: String,
 }
 
-/// One thing that may stand out.
+/// Entry of the table of findings.
 #[derive(Clone, Copy, Debug)]
 pub struct FindingEntry {
-    /// Its name.
+    /// Name of the finding.
     pub name: &'static str,
-    /// One line that says what is looked for.
+    /// One line about what it looks for.
     pub about: &'static str,
-    /// Whether it is about what workers wait for, so that nothing is to be found where there is one.
+    /// True if it is about waiting for other workers, and cannot apply to a run with one worker.
     pub among_workers: bool,
-    /// Looks for it. Pure: the same run has the same findings.
+    /// Looks for it in a run. A pure function.
     pub find: fn(&Run) -> Option<Finding>,
 }

@@ -1,4 +1,4 @@
-//! One bucket with nearly all gradients: nothing is left to hide it behind.
+//! One bucket with nearly all gradients: too little work is left to hide its reduction.
 
 use kolo_run_folder::Run;
 
@@ -14,10 +14,10 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// The part of all bytes that makes a bucket a huge one.
+/// Share of all bytes from which a bucket is huge.
 const HUGE: f64 = 0.6;
 
-/// Fewer bytes than this travel as well in one, in bytes.
+/// Minimum number of bytes of all buckets; fewer travel just as well in one bucket.
 const LEAST_BYTES: f64 = 2e6;
 
 fn find(run: &Run) -> Option<Finding> {

@@ -13,10 +13,10 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// Fewer steps say nothing.
+/// Minimum number of steps.
 const LEAST_STEPS: usize = 100;
 
-/// A loss that is still so many times what it was at first has not fallen.
+/// Ratio of the last loss to the first from which the loss has not fallen.
 const STILL: f64 = 0.98;
 
 fn find(run: &Run) -> Option<Finding> {
@@ -27,7 +27,7 @@ fn find(run: &Run) -> Option<Finding> {
     let part = steps.len() / 10;
     let of = |range: std::ops::Range<usize>| mean(steps[range].iter().filter_map(|step| step.loss));
     let (first, last) = (of(0..part)?, of(steps.len() - part..steps.len())?);
-    // Losses below 0 are nobody's cross entropy.
+    // The ratio means nothing for a loss below 0, which is no cross entropy.
     if first <= 0.0 || last < STILL * first {
         return None;
     }

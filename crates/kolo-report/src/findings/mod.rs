@@ -1,4 +1,4 @@
-//! What limits a run, in words: each finding is one file, and one line of [`FINDINGS`].
+//! Findings: what limits a run, in sentences. Each is one file, and one line of [`FINDINGS`].
 
 mod batch_size;
 mod finding;
@@ -17,7 +17,7 @@ use kolo_run_folder::Run;
 
 pub use finding::{Finding, FindingEntry, Severity};
 
-/// All that is looked for.
+/// All findings that a report looks for.
 pub static FINDINGS: &[FindingEntry] = &[
     straggler::ENTRY,
     slow_link::ENTRY,
@@ -32,7 +32,7 @@ pub static FINDINGS: &[FindingEntry] = &[
     warnings::ENTRY,
 ];
 
-/// What stands out in a run, what matters most first.
+/// Returns the findings of a run, the most severe first.
 pub fn findings(run: &Run) -> Vec<Finding> {
     let alone = is_alone(run);
     let possible = FINDINGS.iter().filter(|entry| !(alone && entry.among_workers));
@@ -41,7 +41,7 @@ pub fn findings(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// Whether the run has had one worker all the time: what it waits for is its own work, on another thread.
+/// Returns true if the run had one worker all the time: it waits only for its own work, on another thread.
 fn is_alone(run: &Run) -> bool {
     let ended_with = run.summary.as_ref().and_then(|summary| summary.world_size);
     let began_with = run.settings.number("nproc");
@@ -77,7 +77,7 @@ mod tests {
         assert!(!findings(&waiting()).is_empty());
         let mut alone = waiting();
         alone.summary.as_mut().unwrap().world_size = Some(1);
-        // It was begun by two workers.
+        // Two workers began it.
         assert!(!findings(&alone).is_empty());
         alone.settings.0.insert("nproc".into(), 1.into());
         assert_eq!(findings(&alone), []);

@@ -1,4 +1,4 @@
-//! Workers that came, left or died.
+//! Workers that joined, left or died.
 
 use kolo_run_folder::{GenerationRow, Run};
 
@@ -13,12 +13,12 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// Reasons that are told one by one.
+/// Maximum number of reasons listed.
 const TOLD: usize = 3;
 
 fn find(run: &Run) -> Option<Finding> {
     let first = run.generations.first()?;
-    // A job that was resumed begins with its first generation again.
+    // A resumed job begins again with generation 1.
     let later: Vec<&GenerationRow> = run.generations[1..].iter().filter(|row| row.generation > 1).collect();
     if later.is_empty() {
         return None;

@@ -23,7 +23,7 @@ fn find(run: &Run) -> Option<Finding> {
     let share = skipped as f64 / run.steps.len().max(skipped) as f64;
     let last = run.steps.iter().rev().find(|step| step.skipped);
     let last = last.map(|step| format!(" The last one is step {}.", step.step)).unwrap_or_default();
-    // The first ones find the scale.
+    // The first skipped steps find the loss scale.
     let severity = if share > 0.05 { Severity::Warning } else { Severity::Notice };
     Some(Finding {
         severity,

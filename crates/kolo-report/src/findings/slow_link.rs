@@ -1,4 +1,4 @@
-//! A wire that takes longer than there is work to hide it behind.
+//! A link on which communication takes longer than the work that could hide it.
 
 use kolo_run_folder::Run;
 
@@ -14,10 +14,10 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// The part of the reductions' time that must go with the bytes.
+/// Minimum share of the reductions' time that is proportional to the bytes.
 const LEAST_BYTE_SHARE: f64 = 0.6;
 
-/// A wire that nobody disturbs takes about as long each time.
+/// Maximum spread: without disturbances a wire takes about as long each time.
 const MOST_SPREAD: f64 = 3.0;
 
 fn find(run: &Run) -> Option<Finding> {
@@ -26,7 +26,7 @@ fn find(run: &Run) -> Option<Finding> {
         return None;
     }
     let costs = BucketCosts::of(run)?;
-    // A wait that buckets of as many bytes do not have is another rank's.
+    // Buckets that take longer than others of as many bytes wait for another rank.
     if costs.late > 0.5 * pace.exposed_a_step()
         || costs.byte_share().is_some_and(|share| share < LEAST_BYTE_SHARE)
     {
@@ -35,7 +35,7 @@ fn find(run: &Run) -> Option<Finding> {
     if costs.spread > MOST_SPREAD {
         return None;
     }
-    // Waiting that the reductions cannot explain has another cause, too.
+    // If the reductions do not account for the waiting, it has another cause, too.
     if costs.seconds < 0.5 * pace.exposed_a_step() {
         return None;
     }
@@ -65,7 +65,7 @@ fn why(run: &Run, pace: &Pace<'_>, costs: &BucketCosts) -> String {
         }
         None => format!("{} of gradients", rate(per_second)),
     };
-    // Each rank sends and receives 2 (n − 1) / n times what it reduces.
+    // Each rank sends and receives 2 (n − 1) / n times the bytes that it reduces.
     if let Some(workers) = run.world_size().filter(|workers| *workers > 1) {
         let on_wire = per_second * 2.0 * (workers as f64 - 1.0) / workers as f64;
         text += &format!(", which is {} through the link of each of {workers} workers", rate(on_wire));

@@ -1,4 +1,4 @@
-//! Buckets so small that what a reduction costs by itself is most of it.
+//! Buckets so small that the fixed cost of a reduction dominates.
 
 use kolo_run_folder::Run;
 
@@ -14,16 +14,16 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// Fewer buckets are no many.
+/// Minimum number of buckets.
 const LEAST_BUCKETS: usize = 16;
 
-/// Larger buckets are no small ones, in bytes.
+/// Maximum median size of the buckets, in bytes.
 const SMALL: f64 = 256.0 * 1024.0;
 
-/// The part of the reductions' time that must not go with the bytes.
+/// Minimum share of the reductions' time that does not depend on the bytes.
 const LEAST_FIXED_SHARE: f64 = 0.4;
 
-/// The share of a step from which the reductions matter.
+/// Minimum duration of the reductions, as a share of a step.
 const LEAST_SHARE: f64 = 0.02;
 
 fn find(run: &Run) -> Option<Finding> {

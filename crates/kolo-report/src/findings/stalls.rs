@@ -1,4 +1,4 @@
-//! Steps that now and then take many times as long.
+//! Occasional steps that take many times as long as the others.
 
 use kolo_run_folder::{Run, StepRow};
 
@@ -14,15 +14,15 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// A step that takes so many medians is a stall.
+/// Minimum duration of a stall, in median steps.
 const STALL: f64 = 4.0;
 
-/// The share of time from which stalls matter.
+/// Minimum share of time lost in stalls.
 const LEAST_SHARE: f64 = 0.05;
 
 fn find(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
-    // What the first step of a generation waits for is told with the recoveries.
+    // The finding about recoveries covers the wait of a generation's first step.
     let is_first = |step: &StepRow| run.generations.iter().any(|row| step.step.abs_diff(row.first_step) <= 1);
     let stalls: Vec<&StepRow> =
         pace.steps.iter().filter(|step| step.seconds > STALL * pace.median && !is_first(step)).collect();

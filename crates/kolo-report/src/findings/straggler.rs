@@ -1,4 +1,4 @@
-//! A rank for which the others wait.
+//! A rank that the other ranks wait for.
 
 use kolo_run_folder::Run;
 
@@ -10,24 +10,24 @@ use crate::units::{percent, seconds};
 pub(super) const ENTRY: FindingEntry =
     FindingEntry { name: "straggler", about: "a rank that holds the others up", among_workers: true, find };
 
-/// Seconds a step that nobody would miss.
+/// Minimum wait that matters, in seconds per step.
 const LEAST_SECONDS: f64 = 1e-3;
 
-/// The part of the waiting that buckets of other sizes must not explain.
+/// Minimum share of the waiting that the sizes of the buckets do not explain.
 const LATE_PART: f64 = 0.5;
 
 fn find(run: &Run) -> Option<Finding> {
     told(run).or_else(|| compared(run)).or_else(|| seen(run))
 }
 
-/// Whether a warning is about a rank that is slow, in the words of `kolo-ddp`.
+/// Returns true if a warning reports a slow rank, in the wording of `kolo-ddp`.
 pub(super) fn is_about_straggler(warning: &str) -> bool {
     warning.starts_with("rank ")
         && (warning.contains(" times as long as the others for a shard")
             || warning.contains(" communicates slowly: "))
 }
 
-/// The ranks have compared what each of them does on its own clock, and told who is slow.
+/// Looks for a warning: the ranks have compared their own clocks, and reported the slow one.
 fn told(run: &Run) -> Option<Finding> {
     let warnings = &run.summary.as_ref()?.warnings;
     let told: Vec<&str> =
@@ -36,7 +36,7 @@ fn told(run: &Run) -> Option<Finding> {
     let rank: String = first.chars().skip("rank ".len()).take_while(char::is_ascii_digit).collect();
     let share = Pace::of(run).map_or(0.0, |pace| pace.exposed_share());
     let slow = SlowRank::of(run).filter(|slow| slow.rank.to_string() == rank);
-    // Of rank 0, which writes the figures of steps, the others' waiting is known by the comparisons alone.
+    // Rank 0 writes the figures of steps, so only the comparisons show how long the others wait for rank 0.
     let severity = match (&*rank, slow) {
         ("0", Some(slow)) => Severity::of_share(slow.share).min(Severity::Warning),
         ("0", None) => Severity::Problem,
@@ -63,8 +63,9 @@ fn told(run: &Run) -> Option<Finding> {
     })
 }
 
-/// The ranks have compared their clocks, and one is busy so much longer that the others wait for it. This is
-/// how a slow rank 0 is seen, which itself waits for nobody, before the ranks have told of it twice.
+/// Looks for a rank that is busy so much longer than the others that they wait for it, by the comparison
+/// of the ranks' clocks. This finds a slow rank 0, which itself waits for no rank, before the ranks have
+/// reported it twice.
 fn compared(run: &Run) -> Option<Finding> {
     let slow = SlowRank::of(run)?;
     if slow.share < LEAST_WAITING || slow.waited < LEAST_SECONDS {
@@ -86,7 +87,7 @@ fn compared(run: &Run) -> Option<Finding> {
     })
 }
 
-/// Waiting while nothing is on the wire, or for buckets that take longer than larger ones, is for a rank.
+/// Looks for waiting that must be for a rank: nothing is on the wire, or larger buckets take less time.
 fn seen(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
     let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);

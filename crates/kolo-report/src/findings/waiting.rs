@@ -1,4 +1,4 @@
-//! Waiting for communication of which no other finding knows the cause.
+//! Waiting for communication that no other finding explains.
 
 use kolo_run_folder::Run;
 
@@ -15,7 +15,7 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
     find,
 };
 
-/// Findings that explain it.
+/// Findings that explain the waiting.
 const CAUSES: [FindingEntry; 4] =
     [straggler::ENTRY, slow_link::ENTRY, small_buckets::ENTRY, huge_bucket::ENTRY];
 

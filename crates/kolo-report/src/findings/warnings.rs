@@ -1,4 +1,4 @@
-//! What the user was told while the run went on, and is in no other finding.
+//! Warnings of the run that are in no other finding.
 
 use kolo_run_folder::Run;
 

@@ -1,4 +1,4 @@
-//! How long buckets take, and whether that goes with their bytes.
+//! Latency of buckets, and its relation to their bytes.
 
 use kolo_run_folder::{BucketRow, Run};
 
@@ -34,7 +34,7 @@ fn figure(run: &Run, runs: usize) -> Figure {
     );
     let times = run.buckets.iter().flat_map(|bucket| [bucket.p50, bucket.p95, bucket.p99]);
     let y = Axis::logarithmic("latency (logarithmic)", times, Words::Seconds);
-    // What took no time, or has no bytes, has no place on such axes.
+    // Logarithmic axes have no position for 0.
     let shown = || run.buckets.iter().filter(|bucket| bucket.p50 > 0.0 && bucket.wire_bytes > 0.0);
     let mut marks: Html = shown()
         .map(|bucket| whisker(&x, &y, bucket.wire_bytes, [bucket.p50, bucket.p95, bucket.p99], 0))

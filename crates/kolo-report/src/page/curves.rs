@@ -1,4 +1,4 @@
-//! Loss, scores, throughput and learning rate, all runs in one picture each.
+//! Loss, test metrics, throughput and learning rate, all runs in one figure each.
 
 use kolo_run_folder::Run;
 
@@ -8,10 +8,10 @@ use crate::figures::{Axis, Figure, Table, dots, polyline};
 use crate::html::Html;
 use crate::units::number;
 
-/// Points of a curve at most.
+/// Maximum number of points of a curve.
 const MOST: usize = 300;
 
-/// What a picture shows of each run over its steps.
+/// Definition of a figure over the steps of each run.
 struct Curve<'a> {
     title: &'a str,
     unit: String,
@@ -87,7 +87,7 @@ fn over_steps(curve: &Curve<'_>, runs: &[(&str, Vec<Column>)]) -> Figure {
     }
 }
 
-/// A picture for each column that models are judged by.
+/// Returns a figure for each column with a test metric.
 fn scores(runs: &[&Run]) -> Vec<Figure> {
     let mut names: Vec<&str> = Vec::new();
     for name in runs.iter().flat_map(|run| &run.epochs.names).filter(|name| name.starts_with("test_")) {
@@ -133,7 +133,7 @@ fn over_epochs(column: &str, runs: &[&Run]) -> Figure {
     Figure { title, about, x, y, marks, legend: legend(all.iter().map(|(name, _)| *name)), note: None, table }
 }
 
-/// In words: from where to where each curve goes.
+/// Describes each curve by its first and last value.
 fn about<'a>(
     title: &str,
     over: &str,
@@ -156,7 +156,7 @@ fn legend<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> Vec<(usize, Stri
     names.map(String::from).enumerate().collect()
 }
 
-/// The name of the run is a column where there are several.
+/// Returns a row; the name of the run is its first column if there are several runs.
 fn named(name: &str, runs: usize, values: [String; 2]) -> Vec<String> {
     (runs > 1).then(|| name.to_owned()).into_iter().chain(values).collect()
 }

@@ -1,4 +1,4 @@
-//! What stands out, in words.
+//! The findings of each run.
 
 use kolo_run_folder::Run;
 
@@ -8,7 +8,7 @@ use crate::html::{Element, Html, element};
 
 pub(super) fn section(found: &[(Run, Vec<Finding>)]) -> Section {
     let mut body = Html::default();
-    // Below the run's name, where there are several.
+    // One level below the run's name if there are several runs.
     let heading = if found.len() > 1 { "h4" } else { "h3" };
     for (run, findings) in found {
         if found.len() > 1 {
@@ -27,7 +27,7 @@ pub(super) fn section(found: &[(Run, Vec<Finding>)]) -> Section {
     Section { id: "findings", title: "Findings", body }
 }
 
-/// A run that is too young has no findings either.
+/// Returns the text for no findings; a run with too few steps has none either.
 fn nothing(run: &Run) -> &'static str {
     match run.steps.len() {
         0..16 => "Nothing stands out, but there are too few steps to tell.",

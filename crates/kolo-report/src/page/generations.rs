@@ -1,4 +1,4 @@
-//! Who worked when: generations of an elastic job.
+//! Workers over time: the generations of an elastic job.
 
 use kolo_run_folder::{GenerationRow, Run};
 

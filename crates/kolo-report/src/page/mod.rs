@@ -1,4 +1,4 @@
-//! The page: findings first, then what ran, its curves, and where its time went.
+//! The page: findings, the runs, their curves, and the use of their time.
 
 mod buckets;
 mod curves;
@@ -17,15 +17,15 @@ use crate::html::{Html, element};
 use crate::predicted::PredictedStep;
 use section::{Ids, Section};
 
-/// What every report begins with, by which one is known.
+/// First bytes of every report, by which a file is recognized as one.
 pub(crate) const BEGINNING: &str = "<!doctype html>\n<!-- kolo report -->\n";
 
 const STYLE: &str = include_str!("style.css");
 
-/// Nothing is loaded, from nowhere, and no script runs, whatever stands in the files.
+/// Content security policy: the page loads nothing and runs no script, whatever the files contain.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// The page about runs, what stands out in each, and what was predicted of them.
+/// Renders the page about runs, their findings, and their predictions.
 pub(crate) fn html(found: &[(Run, Vec<Finding>)], predicted: &[PredictedStep]) -> String {
     let runs: Vec<&Run> = found.iter().map(|(run, _)| run).collect();
     let mut ids = Ids::default();
@@ -55,7 +55,7 @@ fn head(names: &str) -> Html {
         "<meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">",
     );
-    // Elements without an end are literals in HTML; this one's content is ours.
+    // `Element` always has an end tag, which `meta` must not have; the content is constant.
     head.push(Html::literal("<meta http-equiv=\"Content-Security-Policy\" content=\""));
     head.push(Html::literal(POLICY));
     head.push(Html::literal("\">"));

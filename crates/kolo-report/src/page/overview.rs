@@ -1,4 +1,4 @@
-//! What ran, and what has come of it; several runs side by side.
+//! The runs and their results, side by side.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use crate::figures::Table;
 use crate::html::Html;
 use crate::units::{bytes, count, grouped, number, percent, seconds};
 
-/// What is said where a run has no such figure.
+/// Text for a figure that a run does not have.
 const NONE: &str = "–";
 
-/// A row of the table: its name, and what it is of a run.
+/// A row of the table: its name, and its value for a run.
 type Row = (&'static str, fn(&Run) -> Option<String>);
 
-/// Rows that every report has.
+/// Rows of every report.
 const ROWS: &[Row] = &[
     ("state", |run| Some(state(run).into())),
     ("model", |run| run.settings.text("model")),
@@ -101,7 +101,7 @@ fn total(run: &Run, value: impl Fn(&StepRow) -> f64) -> f64 {
     run.steps.iter().map(value).sum()
 }
 
-/// Samples of all workers by the time of the steps.
+/// Samples of all workers per second of step time.
 fn samples_per_second(run: &Run) -> Option<f64> {
     let time = total(run, |step| step.seconds);
     (time > 0.0).then(|| total(run, |step| step.samples) / time)
@@ -116,7 +116,7 @@ fn last_of(run: &Run, column: &str) -> Option<f64> {
     run.epochs.column(column)?.flatten().last()
 }
 
-/// Columns of `metrics.csv` with what models are judged by.
+/// Returns the columns of `metrics.csv` with test metrics.
 fn scores(runs: &[&Run]) -> BTreeSet<String> {
     let names = runs.iter().flat_map(|run| run.epochs.names.iter());
     names.filter(|name| name.starts_with("test_")).cloned().collect()
@@ -130,7 +130,7 @@ fn speed_beside(run: &Run, first: &Run) -> Option<String> {
     (first > 0.0).then(|| format!("{} ×", number(own / first)))
 }
 
-/// Whether runs have ended in the same weights.
+/// Returns a sentence about whether several runs ended in the same weights.
 fn same_bits(runs: &[&Run]) -> Option<String> {
     let hash = |run: &&Run| run.summary.as_ref()?.weights_sha256.clone();
     let hashes: Vec<String> = runs.iter().map(hash).collect::<Option<_>>()?;
@@ -139,7 +139,7 @@ fn same_bits(runs: &[&Run]) -> Option<String> {
     Some(format!("{words} ended in the same weights, bit for bit."))
 }
 
-/// Settings that differ, and all of them.
+/// Returns a table of the settings that differ, and one of all settings.
 fn settings<H: Iterator<Item = String>>(runs: &[&Run], header: impl Fn() -> H) -> (Table, Table) {
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.settings.0.keys()).collect();
     let (mut differing, mut all) =

@@ -1,4 +1,4 @@
-//! Steps as they were predicted, beside those that were measured.
+//! Predicted steps beside measured ones.
 
 use kolo_run_folder::Run;
 
@@ -8,7 +8,7 @@ use crate::html::Html;
 use crate::predicted::{Outcome, PredictedStep};
 use crate::units::{count, percent, seconds};
 
-/// Nothing where nothing was predicted.
+/// Returns `None` if there are no predictions.
 pub(super) fn section(runs: &[&Run], predicted: &[PredictedStep]) -> Option<Section> {
     if predicted.is_empty() {
         return None;
@@ -32,7 +32,7 @@ pub(super) fn section(runs: &[&Run], predicted: &[PredictedStep]) -> Option<Sect
 
 fn row(run: &Run, outcome: &Outcome) -> [String; 7] {
     let Outcome { predicted, seconds: step, exposed } = *outcome;
-    // The error of a prediction is told by what was measured.
+    // Here the error of a prediction is relative to the measurement.
     let error = predicted.seconds / step - 1.0;
     let sign = if error < 0.0 { "−" } else { "+" };
     [

@@ -1,4 +1,4 @@
-//! What each rank does with its time, and for whom it waits.
+//! Time of each rank, and the rank that it waits for.
 
 use kolo_run_folder::{RankTimes, Run};
 
@@ -8,7 +8,7 @@ use crate::figures::{Axis, Bar, Figure, Table, bars};
 use crate::html::Html;
 use crate::units::{count, plural, seconds};
 
-/// A part of a rank's step: its colour, its name, and what it is.
+/// A part of a rank's step: its color, its name, and its seconds.
 type Part = (usize, &'static str, fn(&RankTimes) -> f64);
 
 const PARTS: [Part; 4] = [
@@ -60,7 +60,7 @@ fn figure(run: &Run, runs: usize, times: &[RankTimes]) -> Figure {
     }
 }
 
-/// Who is busy longest.
+/// Names the rank that is busy longest.
 fn words(times: &[RankTimes]) -> String {
     let busy = |times: &RankTimes| times.busy_seconds();
     let longest = times.iter().enumerate().max_by(|a, b| busy(a.1).total_cmp(&busy(b.1)));

@@ -1,9 +1,9 @@
-//! A section of the page, and the names by which pictures are told apart.
+//! A section of the page, and unique ids of figures.
 
 use crate::html::{Element, Html, element};
 use crate::units::plural;
 
-/// Names of pictures, each given once.
+/// Generator of unique ids of figures.
 #[derive(Debug, Default)]
 pub(super) struct Ids(usize);
 
@@ -17,7 +17,7 @@ impl Ids {
 /// A section.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// By which it is linked.
+    /// Target of links to the section.
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) body: Html,
@@ -30,16 +30,16 @@ impl Section {
     }
 }
 
-/// A paragraph.
+/// Renders a paragraph.
 pub(super) fn paragraph(words: &str) -> Element {
     element("p").add(with_code(words))
 }
 
-/// A text in which what stands between two backticks is code.
+/// Renders a text in which backticks enclose code.
 pub(super) fn with_code(words: &str) -> Html {
     let parts: Vec<&str> = words.split('`').collect();
     if parts.len().is_multiple_of(2) {
-        // One has no other.
+        // A backtick without a partner.
         return words.into();
     }
     let part = |(index, part): (usize, &&str)| match index % 2 {
@@ -49,17 +49,17 @@ pub(super) fn with_code(words: &str) -> Html {
     parts.iter().enumerate().map(part).collect()
 }
 
-/// Pictures, side by side where there is room.
+/// Renders figures, side by side if there is room.
 pub(super) fn gallery(figures: impl IntoIterator<Item = Element>) -> Element {
     element("div").with("class", "gallery").add(figures.into_iter().collect::<Html>())
 }
 
-/// The name of a run before what is said of it, where there are several.
+/// Puts the name of the run before the title if there are several runs.
 pub(super) fn titled(run: &str, runs: usize, title: &str) -> String {
     if runs > 1 { format!("{run}: {title}") } else { title.into() }
 }
 
-/// What is said of values that a picture has no room for.
+/// Returns a note about values above the end of an axis, if there are any.
 pub(super) fn beyond_top(what: &str, values: &[f64], high: f64, words: fn(f64) -> String) -> Option<String> {
     let beyond = values.iter().filter(|value| **value > high).count();
     let most = values.iter().copied().fold(0.0, f64::max);

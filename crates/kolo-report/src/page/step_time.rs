@@ -1,4 +1,4 @@
-//! Where the time of a step goes, and what of the communication is hidden.
+//! Parts of a step's time, and hidden communication.
 
 use kolo_run_folder::Run;
 
@@ -8,11 +8,11 @@ use crate::figures::{Axis, Bar, Figure, Table, bars};
 use crate::html::Html;
 use crate::units::{percent, seconds};
 
-/// Columns of a picture at most.
+/// Maximum number of columns of a figure.
 const MOST: usize = 240;
 
-/// A part of a stacked column: its colour, its name, and what it is. Colours that touch differ also for those
-/// who do not tell red from green.
+/// A part of a stacked column: its color, its name, and its seconds. Adjacent colors differ also for
+/// readers who cannot tell red from green.
 type Part = (usize, &'static str, fn(&Column) -> f64);
 
 const COMPUTE: Part = (0, "computing and all else", |column| column.compute);
@@ -30,7 +30,7 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
     for run in runs.iter().filter(|run| !run.steps.is_empty()) {
         let columns = columns(&run.steps, MOST);
         let of = |title, parts: &[Part]| stacked(&titled(&run.name, runs.len(), title), &columns, parts);
-        // Runs of the first versions have not measured them.
+        // Runs of the first versions have no such columns.
         let is_split = columns.iter().any(|column| column.backward > 0.0);
         let computing: &[Part] = if is_split { &[FORWARD, BACKWARD, OPTIMIZER] } else { &[COMPUTE] };
         figures.push(of("Time of a step", &[computing, &[WIRE_WAIT, RANK_WAIT]].concat()));
@@ -71,7 +71,7 @@ fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
     }
 }
 
-/// In words: the share of each part.
+/// Describes the share of each part.
 fn about(columns: &[Column], parts: &[Part]) -> String {
     let total = |value: &dyn Fn(&Column) -> f64| columns.iter().map(value).sum::<f64>();
     let whole: f64 = parts.iter().map(|(_, _, value)| total(value)).sum();

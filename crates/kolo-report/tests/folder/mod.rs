@@ -1,9 +1,9 @@
-//! Run folders as `kolo train` leaves them.
+//! Run folders in the format of `kolo train`.
 
 use std::fs;
 use std::path::Path;
 
-/// Writes a whole run of so many steps of 30 ms, in which rank 1 has died once.
+/// Writes a run of `steps` steps of 30 ms each, in which rank 1 has died once.
 pub fn write_run(folder: &Path, steps: u64) {
     fs::create_dir_all(folder).unwrap();
     let write = |name: &str, text: String| fs::write(folder.join(name), text).unwrap();
