@@ -1,4 +1,4 @@
-//! A sound job, which tests change.
+//! A job without findings, which tests modify.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
 };
 
-/// The settings of `kolo train` without options, by so many workers.
+/// Settings of `kolo train` without options, for a number of workers.
 fn settings(workers: usize) -> Settings {
     let (global, epoch_steps) = (32 * workers, 10_000u64.div_ceil(32 * workers as u64));
     Settings {
@@ -76,7 +76,7 @@ fn rank(rank: usize) -> RankFacts {
     }
 }
 
-/// So many workers on one host.
+/// A number of workers on one host.
 pub(crate) fn one_host(workers: usize) -> Facts {
     Facts {
         settings: settings(workers),
@@ -86,7 +86,7 @@ pub(crate) fn one_host(workers: usize) -> Facts {
     }
 }
 
-/// A worker on each of so many hosts, `a`, `b` and so on, over links of 10 Gbit/s.
+/// One worker on each of `count` hosts, `a`, `b` and so on, over links of 10 Gbit/s.
 pub(crate) fn hosts(count: usize) -> Facts {
     let mut facts = one_host(count);
     facts.nodes = count;
@@ -100,12 +100,12 @@ pub(crate) fn hosts(count: usize) -> Facts {
     facts
 }
 
-/// What there is to do, to be changed.
+/// Returns the work of the job, to be modified.
 pub(crate) fn work(facts: &mut Facts) -> &mut Work {
     facts.settings.work.as_mut().expect("the example's data can be read")
 }
 
-/// The trial step of a rank, to be changed.
+/// Returns the trial step of a rank, to be modified.
 pub(crate) fn trial(facts: &mut Facts, rank: usize) -> &mut TrialStep {
     match &mut facts.ranks[rank].trial {
         Trial::Taken(step) => step,

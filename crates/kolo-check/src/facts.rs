@@ -1,4 +1,4 @@
-//! All that the checks look at: what each rank has found, and what lies between them.
+//! Input of the checks: the measurements of each rank, and of the links between them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,71 +7,72 @@ use crate::probes::{
 };
 use crate::settings::Settings;
 
-/// All that the checks look at.
+/// Input of all checks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Facts {
-    /// What the job is asked to do.
+    /// Settings of the job.
     pub settings: Settings,
-    /// What each rank has found, in the order of ranks.
+    /// Facts of each rank, in the order of ranks.
     pub ranks: Vec<RankFacts>,
-    /// The links between nodes that were measured.
+    /// Links between nodes that were measured.
     pub links: Vec<LinkFacts>,
-    /// Nodes: groups of ranks that share memory.
+    /// Number of nodes: groups of ranks that share memory.
     pub nodes: usize,
 }
 
-/// What a rank has found.
+/// Facts of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankFacts {
-    /// Whether it is a server, which has no shards.
+    /// True if it is a server, which has no shards.
     pub is_server: bool,
-    /// Where it runs.
+    /// Host that it runs on.
     pub host: Host,
-    /// The settings that it was given, a line each.
+    /// Settings that it was given, one per line.
     pub settings: String,
-    /// The program that it runs.
+    /// Program that it runs.
     pub program: Program,
-    /// The kind of processor.
+    /// Kind of processor.
     pub processor: Processor,
-    /// How much of the processors it may use.
+    /// Share of the host's processors that it may use.
     pub cpu: Cpu,
-    /// Its clock beside that of rank 0.
+    /// Offset of its clock from that of rank 0.
     pub clock: Clock,
     /// Memory, before the model was built.
     pub memory: Memory,
-    /// Files and connections.
+    /// Limits and use of files and connections.
     pub open_files: OpenFiles,
-    /// Huge pages, where the system says.
+    /// Setting of huge pages, if the system has one.
     pub huge_pages: Option<HugePages>,
-    /// The run folder, as it sees it.
+    /// State of the run folder on this rank.
     pub folder: FolderFacts,
-    /// The data, or why it cannot be read.
+    /// Data, or the reason why the rank cannot read it.
     pub data: Result<DataFacts, String>,
-    /// What a shard's step has taken.
+    /// Cost of one shard's step.
     pub trial: Trial,
-    /// The checkpoint from which it would go on, or why there is none; `None` where the run begins.
+    /// Step of the checkpoint that it would resume from, or the reason why there is none; `None` for a new
+    /// run.
     pub checkpoint: Option<Result<u64, String>>,
 }
 
-/// A shard's step, tried alone.
+/// Result of one shard's step in a process of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Trial {
-    /// It was taken.
+    /// The step succeeded.
     Taken(TrialStep),
-    /// The process that tried has failed.
+    /// The process failed.
     Failed {
-        /// How it has ended.
+        /// Exit status as text.
         how: String,
-        /// Whether a signal has ended it, as where the system has no memory for it.
+        /// True if a signal ended it, as when the system runs out of memory.
         was_killed: bool,
-        /// Its last words.
+        /// Last line of its error output.
         words: String,
     },
-    /// A server has no shards; or there is no data.
+    /// No step was tried: the rank is a server and has no shards, or there is no data.
     NotTaken,
 }
 
-/// What a shard's step takes.
+/// Cost of one shard's step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialStep {
     /// Bytes of the gradient.
@@ -82,12 +83,12 @@ pub struct TrialStep {
     pub shard_seconds: f64,
     /// Seconds of the optimizer's update.
     pub update_seconds: f64,
-    /// The most memory that the process had.
+    /// Peak memory of the process, in bytes.
     pub peak_bytes: u64,
 }
 
 impl Facts {
-    /// A rank by name, with its host where there are several.
+    /// Returns the name of a rank, with its host if there are several.
     pub(crate) fn name(&self, rank: usize) -> String {
         let host = &self.ranks[rank].host;
         match self.ranks.iter().all(|other| other.host.name == host.name) {
@@ -96,12 +97,12 @@ impl Facts {
         }
     }
 
-    /// The ranks that are workers.
+    /// Returns the ranks that are workers.
     pub(crate) fn workers(&self) -> impl Iterator<Item = (usize, &RankFacts)> {
         self.ranks.iter().enumerate().filter(|(_, facts)| !facts.is_server)
     }
 
-    /// The ranks of each host.
+    /// Returns the ranks of each host.
     pub(crate) fn hosts(&self) -> Vec<Vec<usize>> {
         let mut hosts: Vec<Vec<usize>> = Vec::new();
         for (rank, facts) in self.ranks.iter().enumerate() {
@@ -113,7 +114,7 @@ impl Facts {
         hosts
     }
 
-    /// What a rank's trial has taken.
+    /// Returns a rank's trial step if it succeeded.
     pub(crate) fn trial(&self, rank: usize) -> Option<&TrialStep> {
         match &self.ranks[rank].trial {
             Trial::Taken(step) => Some(step),
@@ -121,12 +122,12 @@ impl Facts {
         }
     }
 
-    /// What the first trial that was taken says of the model, which is the same on all ranks.
+    /// Returns the first trial step that succeeded; its sizes are those of the model, the same on all ranks.
     pub(crate) fn model(&self) -> Option<&TrialStep> {
         (0..self.ranks.len()).find_map(|rank| self.trial(rank))
     }
 
-    /// Seconds that the slowest worker computes in a step; `None` where a trial was not taken.
+    /// Returns the seconds that the slowest worker computes in a step; `None` if a worker has no trial step.
     pub(crate) fn step_seconds(&self) -> Option<f64> {
         let shares = self.settings.shares.iter();
         let seconds = self.workers().zip(shares).map(|((rank, _), shards)| {

@@ -1,10 +1,10 @@
-//! What is wrong with a training job before it runs.
+//! Checks of a training job before it runs.
 //!
-//! [`probes`] look at one thing each, on every rank, and give [`Facts`], which are values. [`CHECKS`] are
-//! pure functions of the facts of all ranks and of the job's [`Settings`]: each gives a [`Finding`] with
-//! what is so, why it matters, and what to do; or nothing. `kolo check` gathers the facts on the workers
-//! that would run the job, and tells what is found. This crate never sees a tensor library: what a step of
-//! the model takes is measured above, and comes in as a [`TrialStep`].
+//! Each of the [`probes`] measures one property on every rank; their results form [`Facts`], which are
+//! values. [`CHECKS`] are pure functions of the facts of all ranks and of the job's [`Settings`]. A check
+//! returns a [`Finding`] with the problem, its consequence and a remedy, or `None`. `kolo check` gathers
+//! the facts on the workers that would run the job, and prints the findings. This crate uses no tensor
+//! library: its caller measures a step of the model and passes it as a [`TrialStep`].
 
 mod facts;
 pub mod findings;

@@ -1,16 +1,16 @@
-//! How findings are told.
+//! Findings as a report and as text.
 
 use serde::Serialize;
 
 use crate::facts::Facts;
 use crate::findings::{Finding, Severity, findings};
 
-/// What was found, and from which facts.
+/// Findings, and the facts that they come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// What matters most first.
+    /// Findings, the most severe first.
     pub findings: Vec<Finding>,
-    /// What was looked at.
+    /// Facts of all ranks.
     pub facts: Facts,
 }
 
@@ -20,12 +20,12 @@ impl Report {
         Report { findings: findings(&facts), facts }
     }
 
-    /// The severity of what matters most.
+    /// Returns the severity of the most severe finding.
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).min()
     }
 
-    /// How many there are of each severity, in words.
+    /// Returns the number of findings of each severity, as text.
     pub fn summary(&self) -> String {
         let count = |severity| self.findings.iter().filter(|found| found.severity == severity).count();
         let all = [Severity::Error, Severity::Warning, Severity::Notice]
@@ -40,7 +40,7 @@ impl Report {
     }
 }
 
-/// Findings as people read them: what, why, what to do, a line each.
+/// Formats findings for people: problem, reason and remedy, one line each.
 pub fn text(findings: &[Finding]) -> String {
     let line = |finding: &Finding| {
         let Finding { check, severity, what, why, remedy } = finding;

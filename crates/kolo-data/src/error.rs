@@ -44,7 +44,7 @@ pub enum DataError {
         name: &'static str,
         /// The folder looked for.
         dir: PathBuf,
-        /// How to get the files.
+        /// Remedy for missing files.
         remedy: String,
     },
     /// The folder lacks a file.
@@ -56,7 +56,7 @@ pub enum DataError {
         dir: PathBuf,
         /// File names of which one would suffice.
         expected: String,
-        /// How to get the files.
+        /// Remedy for missing files.
         remedy: String,
     },
     /// The operating system could not read the file, or its gzip stream is damaged.

@@ -1,4 +1,4 @@
-//! Batch normalisation over few samples.
+//! Batch normalization over few samples.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -8,9 +8,9 @@ use crate::settings::Normalisation;
 pub(super) const CHECK: Check =
     Check { name: "batch normalisation", about: "shards with too few samples to normalise over", find };
 
-/// Below, the error rises steeply.
+/// Number of samples below which the error rises steeply.
 const FEW: usize = 8;
-/// From here on it does not matter.
+/// Number of samples from which the size does not matter.
 const ENOUGH: usize = 16;
 
 fn find(facts: &Facts) -> Option<Found> {

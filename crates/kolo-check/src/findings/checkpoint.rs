@@ -1,4 +1,4 @@
-//! A checkpoint that not all ranks can go on from.
+//! A checkpoint that not all ranks can resume from.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

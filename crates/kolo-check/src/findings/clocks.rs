@@ -1,4 +1,4 @@
-//! Clocks that are apart.
+//! Clocks that differ.
 
 use kolo_report::units::seconds;
 
@@ -9,7 +9,7 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "clocks", about: "a clock that is a second or more from rank 0's", find };
 
-/// Seconds that nobody would miss.
+/// Offset from which a finding is due, in seconds.
 const APART: f64 = 1.0;
 
 fn find(facts: &Facts) -> Option<Found> {

@@ -9,22 +9,23 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "cores", about: "a host with more workers than processors that they may use", find };
 
-/// Processors that some workers of a host have together.
+/// Processors that some workers of a host share.
 struct Pool {
     processors: f64,
-    /// Whether they are time that a control group may use.
+    /// True if they are the CPU time that a control group may use.
     is_quota: bool,
     workers: Vec<usize>,
 }
 
 impl Pool {
-    /// The part of what they could compute that they compute at most.
+    /// Share of the time that each of them can compute; below 1 they slow each other down.
     fn share(&self) -> f64 {
         self.processors / self.workers.len() as f64
     }
 }
 
-/// For each worker all that may run only where it may, and for each quota all that have it.
+/// Returns two kinds of pools: for each worker all workers that may run only on its processors, and for
+/// each quota all workers that it limits.
 fn pools(facts: &Facts) -> Vec<Pool> {
     let cpu = |rank: usize| &facts.ranks[rank].cpu;
     let mut pools = Vec::new();

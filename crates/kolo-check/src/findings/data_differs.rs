@@ -1,4 +1,4 @@
-//! Data that is not the same for all ranks.
+//! Data that differs between ranks.
 
 use kolo_report::units::count;
 

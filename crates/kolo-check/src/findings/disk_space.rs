@@ -12,17 +12,17 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Bytes of a line of `steps.jsonl` at most.
+/// Maximum number of bytes of a line of `steps.jsonl`.
 const LINE: f64 = 400.0;
 
-/// From this part of what is free on, a warning is due.
+/// Share of the free space from which a warning is due.
 const NARROW: f64 = 0.8;
 
 fn find(facts: &Facts) -> Option<Found> {
     let disk = facts.ranks.first()?.folder.disk.as_ref()?.as_ref().ok()?;
     let (model, work, kept) = (facts.model()?, facts.settings.work?, &facts.settings.checkpoints);
     let written = work.steps.div_ceil(kept.interval(&work));
-    // The oldest is removed when the next one is there. Those of a run that is resumed are there already.
+    // The oldest is removed after the next one is written. Those of a resumed run exist already.
     let standing = if facts.settings.resumes { 1 } else { kept.keep as u64 + 1 };
     let copies = standing.min(written) + if kept.best { 2 } else { 0 };
     let needed = copies as f64 * model.checkpoint_bytes as f64 + LINE * work.steps as f64;
@@ -63,7 +63,7 @@ mod tests {
             facts.ranks[0].folder.disk.as_mut().unwrap().as_mut().unwrap().free = bytes;
             find(facts)
         };
-        // Four of 640 kB, and 1,256 lines.
+        // Four checkpoints of 640 kB, and 1,256 lines.
         let (severity, what, why, _) = free(&mut facts, 3_000_000).unwrap();
         assert_eq!(severity, Severity::Error);
         assert!(what.starts_with("the run writes 3.06 MB, and 3 MB is free at runs/"), "{what}");

@@ -1,4 +1,4 @@
-//! Evaluation that takes up the run.
+//! Evaluation that takes a large part of the run.
 
 use kolo_report::units::{count, percent, plural};
 
@@ -9,15 +9,16 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "evaluation", about: "tests that take a quarter of the run or more", find };
 
-/// A test sample takes a forward pass, a training sample a backward pass of twice that besides.
+/// Cost of a test sample relative to a training sample: a forward pass, without a backward pass of twice
+/// that.
 const FORWARD: f64 = 1.0 / 3.0;
 
-/// The part of the computing from which it is told.
+/// Share of the computing from which a finding is due.
 const MUCH: f64 = 0.25;
 
 fn find(facts: &Facts) -> Option<Found> {
     let work = facts.settings.work?;
-    // Of the epochs that are begun each is tested once.
+    // Each epoch that has begun is tested once.
     let epochs = work.steps.div_ceil(work.epoch_steps) as f64;
     let trained = (work.steps as f64 * facts.settings.batch.global as f64).min(epochs * work.samples as f64);
     let tested = FORWARD * epochs * work.test_samples as f64;
@@ -47,7 +48,7 @@ mod tests {
         let mut facts = example::one_host(2);
         assert_eq!(find(&facts), None);
         example::work(&mut facts).steps = 10;
-        // 640 samples trained, 2,000 tested.
+        // 640 samples for training, 2,000 for tests.
         assert!(find(&facts).unwrap().1.contains("51 %"), "{:?}", find(&facts));
     }
 }

@@ -1,23 +1,23 @@
-//! What a finding is, and what the table has of each check.
+//! Types of a finding and of an entry of the table of checks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 
-/// How much a finding matters.
+/// Importance of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The run would fail, or come to nothing.
+    /// The run would fail, or be useless.
     Error,
-    /// It costs time or accuracy, or the same bits.
+    /// The run would lose time, accuracy, or the same bits.
     Warning,
-    /// It is good to know.
+    /// It is worth knowing.
     Notice,
 }
 
 impl Severity {
-    /// In a word.
+    /// Returns the severity as a word.
     pub fn name(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -27,37 +27,37 @@ impl Severity {
     }
 }
 
-/// Something that stands out in a job that is about to run.
+/// A problem of a job that is about to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Name of the check that has found it.
+    /// Name of the check.
     pub check: &'static str,
-    /// How much it matters.
+    /// Importance.
     pub severity: Severity,
-    /// What is so, with figures.
+    /// The problem, with figures.
     pub what: String,
-    /// Why that matters.
+    /// The reason why it matters.
     pub why: String,
-    /// What to do.
+    /// Advice to the user.
     pub remedy: String,
 }
 
-/// A finding before the table has put its check's name to it: severity, what, why, what to do.
+/// A finding without its check's name: severity, what, why, remedy.
 pub(super) type Found = (Severity, String, String, String);
 
-/// One thing that is looked for.
+/// Entry of the table of checks.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// Its name.
+    /// Name of the check.
     pub name: &'static str,
-    /// One line that says what is looked for.
+    /// One line about what it looks for.
     pub about: &'static str,
-    /// Looks for it. Pure: the same facts have the same findings.
+    /// Looks for the problem. A pure function of the facts.
     pub(super) find: fn(&Facts) -> Option<Found>,
 }
 
 impl Check {
-    /// Looks for it.
+    /// Runs the check.
     pub fn find(&self, facts: &Facts) -> Option<Finding> {
         let (severity, what, why, remedy) = (self.find)(facts)?;
         Some(Finding { check: self.name, severity, what, why, remedy })

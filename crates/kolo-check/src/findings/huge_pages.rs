@@ -1,4 +1,4 @@
-//! Memory in small pages only.
+//! A host without huge pages.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

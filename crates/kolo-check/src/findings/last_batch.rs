@@ -13,7 +13,7 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Mean and variance of fewer samples say little.
+/// Number of samples below which mean and variance are noise.
 const FEW: usize = 4;
 
 fn find(facts: &Facts) -> Option<Found> {
@@ -23,7 +23,7 @@ fn find(facts: &Facts) -> Option<Found> {
     let empty = shards.saturating_sub(last);
     let least = (last / shards).max(1);
     let normalises = settings.normalisation == Normalisation::PerShard;
-    // Shards that always are as small are told of elsewhere.
+    // The check of batch normalization covers shards that are always as small.
     let thin = normalises && least < FEW && batch.shard >= FEW;
     if last == batch.global || (empty == 0 && !thin) {
         return None;
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn a_short_last_batch_is_told_where_it_does_harm() {
         let mut facts = example::one_host(4);
-        // 10,000 samples are 78 steps of 128, and 16.
+        // 10,000 samples are 78 steps of 128 samples, and one of 16.
         assert_eq!(find(&facts), None);
         example::work(&mut facts).samples = 9_986;
         let (severity, what, why, _) = find(&facts).unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that are far from each other.
+//! Nodes whose messages take long.
 
 use kolo_report::units::{percent, seconds};
 
@@ -10,16 +10,16 @@ use crate::settings::Exchange;
 pub(super) const CHECK: Check =
     Check { name: "latency", about: "messages that take long beside what a step computes", find };
 
-/// The part of a step's computing that its messages may take.
+/// Share of a step's computing that its messages may take.
 const MOST_PART: f64 = 0.1;
 
-/// Seconds a step that nobody would miss.
+/// Minimum delay that matters, in seconds per step.
 const LEAST: f64 = 1e-3;
 
 fn find(facts: &Facts) -> Option<Found> {
     let farthest = facts.links.iter().max_by(|a, b| a.latency.total_cmp(&b.latency))?;
     let step = facts.step_seconds().filter(|_| facts.settings.exchange == Exchange::WithinStep)?;
-    // The fewest rounds in which all can hear of all, out and back (a tree).
+    // The minimum number of rounds in which all nodes can depend on all: a tree, up and down.
     let rounds = 2.0 * (facts.nodes as f64).log2().ceil();
     let waits = rounds * farthest.latency;
     if waits < LEAST.max(MOST_PART * step) {

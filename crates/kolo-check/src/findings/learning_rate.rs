@@ -1,4 +1,4 @@
-//! A learning rate that the optimizer is not used with.
+//! A learning rate that is unusual for the optimizer.
 
 use kolo_report::units::number;
 
@@ -12,19 +12,19 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Rates that an optimizer is used with.
+/// Usual learning rates of an optimizer.
 struct Usual {
     optimizer: &'static str,
     least: f64,
     most: f64,
-    /// From where, and what they do.
+    /// Source of the values, and their effect.
     source: &'static str,
 }
 
 const ADAM: &str = "A step of Adam moves each weight by up to about the rate, however small its gradient (Kingma & Ba 2015, section \
                     2.1); 0.001 is their value, and transformers take less";
 
-/// Wide bounds, for what is a mistake and no choice.
+/// Wide bounds, which exclude mistakes but no deliberate choice.
 const USUAL: &[Usual] = &[
     Usual {
         optimizer: "sgd",

@@ -9,7 +9,7 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "checkpoint interval", about: "more than an hour of work between two checkpoints", find };
 
-/// Seconds of work that may be lost.
+/// Maximum work that may be lost, in seconds.
 const MOST: f64 = 3600.0;
 
 fn find(facts: &Facts) -> Option<Found> {
@@ -51,7 +51,7 @@ mod tests {
     fn an_hour_is_too_much() {
         let mut facts = example::one_host(2);
         (0..2).for_each(|rank| example::trial(&mut facts, rank).shard_seconds = 20.0);
-        // 157 steps an epoch.
+        // 157 steps per epoch.
         assert_eq!(find(&facts), None);
         facts.settings.checkpoints.epochs = 2;
         assert_eq!(find(&facts).unwrap().1, "a checkpoint is written every 314 steps, about every 105 min");

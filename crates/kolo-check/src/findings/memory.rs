@@ -1,4 +1,4 @@
-//! Memory that does not suffice.
+//! Insufficient memory.
 
 use kolo_report::units::bytes;
 
@@ -10,14 +10,14 @@ use crate::probes::Limit;
 pub(super) const CHECK: Check =
     Check { name: "memory", about: "workers that need more memory than there is", find };
 
-/// From this part of what there is on, a warning is due.
+/// Share of the free memory from which a warning is due.
 const NARROW: f64 = 0.9;
 
-/// What helps where memory does not suffice.
+/// Remedy for insufficient memory.
 pub(super) const REMEDY: &str = "Start fewer workers there (--nproc), or give smaller shards and more of them (--batch-size, --shards): a \
                       worker holds the activations of one shard at a time.";
 
-/// Processes that share some memory: what it is, how much is left, and which ranks.
+/// Memory that some processes share: its name, the free bytes, and the ranks.
 struct Pool {
     name: String,
     left: f64,
@@ -28,7 +28,7 @@ fn find(facts: &Facts) -> Option<Found> {
     let need = |rank: &usize| {
         let own = facts.trial(*rank).or(facts.model()).copied();
         own.map_or(0.0, |step| match facts.ranks[*rank].is_server {
-            // It adds what it receives.
+            // A server adds what it receives.
             true => 2.0 * step.gradient_bytes as f64,
             false => step.peak_bytes as f64 + step.gradient_bytes as f64,
         })
@@ -58,7 +58,7 @@ fn find(facts: &Facts) -> Option<Found> {
     ))
 }
 
-/// What ranks have together: each host's memory, and each limit that some of them have.
+/// Returns the pools of memory: that of each host, and that of each limit of some ranks.
 fn pools(facts: &Facts) -> Vec<Pool> {
     let mut pools = Vec::new();
     for host in facts.hosts() {

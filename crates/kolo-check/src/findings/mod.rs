@@ -1,4 +1,4 @@
-//! What is wrong, in words: each check is one file, and one line of [`CHECKS`].
+//! Checks: each is one file, and one line of [`CHECKS`].
 
 mod batch_norm;
 mod checkpoint;
@@ -39,7 +39,7 @@ use crate::facts::Facts;
 
 pub use finding::{Check, Finding, Severity};
 
-/// All that is looked for: the hosts, the network, the disk, the data, and what the settings mean together.
+/// All checks: the hosts, the network, the disk, the data, and the settings in combination.
 pub static CHECKS: &[Check] = &[
     settings::CHECK,
     program::CHECK,
@@ -76,7 +76,7 @@ pub static CHECKS: &[Check] = &[
     same_run::CHECK,
 ];
 
-/// What stands out, what matters most first.
+/// Returns the findings, the most severe first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
     let mut found: Vec<Finding> = CHECKS.iter().filter_map(|check| check.find(facts)).collect();
     found.sort_by_key(|finding| finding.severity);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn nothing_stands_out_in_a_sound_job() {
-        // With 6 and 8 the last batch of the 10,000 samples leaves each shard two.
+        // With 6 and 8 workers the last batch of the 10,000 samples leaves each shard two.
         for workers in [1, 2, 3, 4, 5, 7] {
             assert_eq!(findings(&example::one_host(workers)), [], "{workers}");
             assert_eq!(findings(&example::hosts(workers)), [], "{workers}");
@@ -114,7 +114,7 @@ mod tests {
         assert!(found.len() == 2 && found[0].severity == Severity::Error, "{found:?}");
     }
 
-    /// Without data, without a trial, with servers: no check counts on what is not there.
+    /// Without data, trial steps or disk, and with a server: no check relies on missing facts.
     #[test]
     fn facts_that_are_missing_are_no_findings_and_no_panic() {
         let mut facts = example::hosts(3);

@@ -1,4 +1,4 @@
-//! A network that carries less than the job needs.
+//! A network that is too slow for the job.
 
 use kolo_report::units::{bytes, number, rate, seconds};
 
@@ -11,14 +11,14 @@ pub(super) const CHECK: Check =
     Check { name: "network", about: "gradients that take longer on the wire than a step computes", find };
 
 fn find(facts: &Facts) -> Option<Found> {
-    // A sum in both directions at once is what a collective asks of a link.
+    // A collective uses both directions of a link at once.
     let carried =
         facts.links.iter().map(|link| link.both.min(link.there).min(link.back)).min_by(f64::total_cmp)?;
     let (model, step) = (facts.model()?, facts.step_seconds()?);
     if facts.settings.exchange == Exchange::Less {
         return None;
     }
-    // What each node has to send and to receive at least (Patarasu & Yuan 2009, theorem 1).
+    // Minimum number of bytes that each node sends and receives (Patarasu & Yuan 2009, theorem 1).
     let nodes = facts.nodes as f64;
     let sent = 2.0 * (nodes - 1.0) / nodes * model.gradient_bytes as f64;
     let wire = sent / carried;

@@ -1,4 +1,4 @@
-//! A limit of open files that is too low.
+//! A low limit of open files.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -7,19 +7,19 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "open files", about: "a limit of open files and connections that is too low", find };
 
-/// Files that a run has open at once besides those of its group: metrics, checkpoints, data, libraries.
+/// Files that a run opens in addition to those of its group: metrics, checkpoints, data, libraries.
 const FILES: u64 = 24;
 
-/// Connections of each rank to the store of a generation, which the launcher that leads serves.
+/// Connections of each rank to the store of a generation, which the leading launcher serves.
 const OF_RANK: u64 = 5;
 
 fn find(facts: &Facts) -> Option<Found> {
     of_ranks(facts).or_else(|| of_launchers(facts))
 }
 
-/// Launchers accept the connections of their workers, and the one that leads those of all ranks.
+/// Checks launchers: each accepts the connections of its workers, and the leading one those of all ranks.
 fn of_launchers(facts: &Facts) -> Option<Found> {
-    // A generation's store is served anew while the last one's connections are still there.
+    // A new generation's store is served while the connections of the old one still exist.
     let more = if facts.settings.is_elastic { OF_RANK * facts.ranks.len() as u64 } else { 0 };
     let need = |used: u64| used + more + FILES;
     let launchers = facts.ranks.iter().enumerate();
@@ -48,7 +48,7 @@ fn of_launchers(facts: &Facts) -> Option<Found> {
 }
 
 fn of_ranks(facts: &Facts) -> Option<Found> {
-    // While an elastic job forms a group anew the old one's connections are still there.
+    // While an elastic job forms a new group, the connections of the old one still exist.
     let groups = if facts.settings.is_elastic { 2 } else { 1 };
     let need = |used: u64| groups * used + FILES;
     let limits = facts.ranks.iter().enumerate();

@@ -1,4 +1,4 @@
-//! Patience that outlasts the run.
+//! A patience that is longer than the run.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! Shards that are to move, and cannot.
+//! A policy that moves shards, without shards to move.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! A run that has been made before.
+//! An existing run with the same settings.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

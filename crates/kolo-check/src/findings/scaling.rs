@@ -12,13 +12,13 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// The batch and the rate from which Goyal et al. 2017 scale (section 5.1).
+/// Batch size and learning rate from which Goyal et al. 2017 scale (section 5.1).
 const BASE: (f64, f64) = (256.0, 0.1);
 
-/// So many times the base batch is large: four times as many images are four times fewer steps.
+/// Ratio to the base batch from which a batch is large: it has four times fewer steps.
 const LARGE: f64 = 4.0;
 
-/// A rate below this part of the rule's is not scaled.
+/// Share of the scaled learning rate below which a rate counts as not scaled.
 const LOW: f64 = 0.5;
 
 fn find(facts: &Facts) -> Option<Found> {

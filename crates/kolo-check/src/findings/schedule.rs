@@ -1,4 +1,4 @@
-//! A learning rate that is planned for another run than this one.
+//! A learning rate whose schedule is longer than the run.
 
 use kolo_report::units::{count, percent};
 
@@ -10,7 +10,7 @@ use crate::settings::Schedule;
 pub(super) const CHECK: Check =
     Check { name: "schedule", about: "a run that ends before its learning rate has fallen", find };
 
-/// A schedule that falls to 0 should end below this part of its rate.
+/// Share of its top that the learning rate of a schedule to 0 should fall below.
 const FALLEN: f64 = 0.1;
 
 fn find(facts: &Facts) -> Option<Found> {

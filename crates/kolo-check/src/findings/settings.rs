@@ -1,4 +1,4 @@
-//! Ranks that were given different settings.
+//! Ranks with different settings.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
@@ -19,7 +19,7 @@ fn find(facts: &Facts) -> Option<Found> {
     ))
 }
 
-/// The first line in which two texts differ, on either side.
+/// Returns the first line in which two texts differ, from each of them.
 fn difference<'a>(one: &'a str, other: &'a str) -> (&'a str, &'a str) {
     let (mut own, mut theirs) = (one.lines(), other.lines());
     loop {

@@ -1,4 +1,4 @@
-//! Shards that cannot be divided equally.
+//! Shards that do not divide equally among workers.
 
 use kolo_report::units::{number, percent};
 
@@ -26,7 +26,7 @@ fn find(facts: &Facts) -> Option<Found> {
             ),
         ));
     }
-    // The user has divided them.
+    // The user has chosen the shares.
     if settings.has_weights || shards.is_multiple_of(workers) {
         return None;
     }

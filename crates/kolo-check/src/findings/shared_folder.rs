@@ -1,4 +1,4 @@
-//! A run folder that is not the same for all ranks.
+//! A run folder that not all ranks share.
 
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;

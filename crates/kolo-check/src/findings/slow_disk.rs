@@ -1,4 +1,4 @@
-//! Checkpoints that come faster than the disk takes them.
+//! Checkpoints that are due faster than the disk can write them.
 
 use kolo_report::units::{bytes, seconds};
 

@@ -12,14 +12,14 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// A link with this part of the others' rate is slow.
+/// Ratio to the other links' rate below which a link is slow.
 const SLOW: f64 = 0.5;
 
-/// The part of a step's computing that the difference must take: on fast links small messages differ by
+/// Minimum share of a step's computing that the difference takes: on fast links small messages differ by
 /// chance.
 const LEAST_PART: f64 = 0.05;
 
-/// One direction of a link: from, to, bytes a second.
+/// One direction of a link: from, to, bytes per second.
 type Way = (usize, usize, f64);
 
 fn find(facts: &Facts) -> Option<Found> {
@@ -30,7 +30,8 @@ fn find(facts: &Facts) -> Option<Found> {
         .collect();
     ways.sort_by(|a, b| a.2.total_cmp(&b.2));
     let (slowest, usual) = (*ways.first()?, ways[ways.len() / 2].2);
-    // Each by itself: one that is slower by chance must not hide what the truly slow ones have in common.
+    // Each link counts by itself: one that is slow by chance must not hide the rank that truly slow ones
+    // share.
     let is_slow = |way: &&Way| way.2 < SLOW * usual && matters(facts, way.2, usual);
     let slow: Vec<&Way> = ways.iter().filter(is_slow).collect();
     if slow.is_empty() {
@@ -64,13 +65,14 @@ fn find(facts: &Facts) -> Option<Found> {
     ))
 }
 
-/// Whether anybody would notice: the gradient takes longer by a part of what a step computes.
+/// Returns true if the gradient takes noticeably longer over the slow link, compared to the computing of a
+/// step.
 fn matters(facts: &Facts, slow: f64, usual: f64) -> bool {
     let (Some(model), Some(step)) = (facts.model(), facts.step_seconds()) else { return true };
     model.gradient_bytes as f64 * (1.0 / slow - 1.0 / usual) > LEAST_PART * step
 }
 
-/// The rank that all slow ways have in common, where there are several.
+/// Returns the rank that all slow directions have in common, if there are several.
 fn culprit(slow: &[&Way]) -> Option<usize> {
     let first = slow.first().filter(|_| slow.len() > 1)?;
     [first.0, first.1].into_iter().find(|rank| slow.iter().all(|way| way.0 == *rank || way.1 == *rank))
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
     use crate::example;
 
-    /// Rank 2 sends at 100 Mbit/s.
+    /// Jobs of `count` hosts whose rank 1 sends at 100 Mbit/s.
     fn throttled(count: usize) -> Facts {
         let mut facts = example::hosts(count);
         for link in &mut facts.links {
@@ -110,7 +112,7 @@ mod tests {
     #[test]
     fn a_link_that_is_slower_by_chance_hides_nobody() {
         let mut facts = throttled(4);
-        // The gradient takes 0.35 ms more over it, of a step of 8 ms.
+        // The gradient takes 0.35 ms longer over it, in a step of 8 ms.
         let noisy = facts.links.iter_mut().find(|link| link.from != 1 && link.to != 1).unwrap();
         noisy.there = 0.5e9;
         let (_, _, why, _) = find(&facts).unwrap();

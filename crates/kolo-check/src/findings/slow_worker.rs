@@ -9,7 +9,8 @@ use crate::facts::Facts;
 pub(super) const CHECK: Check =
     Check { name: "slow worker", about: "a worker whose shard takes 1.3 times as long as the others'", find };
 
-/// As for stragglers (docs/stragglers.md).
+/// Ratio to the other workers' time from which a worker is slow; the same as for stragglers
+/// (docs/stragglers.md).
 const SLOW: f64 = 1.3;
 
 fn find(facts: &Facts) -> Option<Found> {
@@ -19,7 +20,7 @@ fn find(facts: &Facts) -> Option<Found> {
     let mut others: Vec<f64> = times.iter().filter(|time| time.0 != rank).map(|time| time.1).collect();
     others.sort_by(f64::total_cmp);
     let middle = *others.get(others.len() / 2)?;
-    // What shares make good is no finding.
+    // A slow worker with fewer shards is no finding if the others do not wait for it.
     let busiest = |rank: usize| {
         let place = facts.workers().position(|(other, _)| other == rank)?;
         Some(*facts.settings.shares.get(place)? as f64)

@@ -1,4 +1,4 @@
-//! `--steps` that does not fit `--epochs`, and batches that do not fit the data.
+//! A step limit that does not match the epochs, and batches larger than the data.
 
 use kolo_report::units::{count, percent, plural};
 

@@ -1,4 +1,4 @@
-//! A warm-up that is missing, or takes up the run.
+//! A warm-up that is missing, or takes most of the run.
 
 use kolo_report::units::{count, percent};
 
@@ -12,10 +12,10 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// A global batch from which the first steps need a smaller rate: four times the 256 of Goyal et al. 2017.
+/// Global batch from which the first steps need a smaller rate: four times the 256 of Goyal et al. 2017.
 const LARGE: usize = 1024;
 
-/// The part of the run that a warm-up may take.
+/// Share of the run from which a warm-up is too long.
 const MOST: f64 = 0.5;
 
 fn find(facts: &Facts) -> Option<Found> {

@@ -1,32 +1,32 @@
-//! What the control groups of this process allow it, in both of their versions.
+//! Limits of the control groups of this process, in both versions.
 
 use std::path::{Path, PathBuf};
 
-/// The folders of a controller that apply to this process, its own first, then those above it.
+/// Returns the folders of a controller that apply to this process: its own first, then its ancestors.
 pub(super) fn folders(controller: &str) -> Vec<PathBuf> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     folders_of(controller, &read("/proc/self/cgroup"), &read("/proc/self/mounts"))
 }
 
-/// The number in the first file that is there, in any folder; the smallest of them.
+/// Returns the smallest number that `read` finds in the folders, with its folder.
 pub(super) fn smallest(folders: &[PathBuf], read: impl Fn(&Path) -> Option<f64>) -> Option<(PathBuf, f64)> {
     let limits = folders.iter().filter_map(|folder| Some((folder.clone(), read(folder)?)));
     limits.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// A name that tells a control group from those of other containers, in each of which the paths are alike.
+/// Returns a unique name of a control group; inside containers, paths alone are the same.
 pub(super) fn name(folder: &Path) -> String {
     let container = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
     format!("{} of {}", folder.display(), container.display())
 }
 
-/// A file that holds one number.
+/// Reads a file that holds one number.
 pub(super) fn number(path: &Path) -> Option<f64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
-    // As `4:memory:/path` in version 1, `0::/path` in version 2, where both may be there at once.
+    // Lines are `4:memory:/path` in version 1 and `0::/path` in version 2; a host can have both.
     let group = |wanted: &dyn Fn(&str) -> bool| {
         let mut lines = groups.lines().filter_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -47,7 +47,7 @@ fn folders_of(controller: &str, groups: &str, mounts: &str) -> Vec<PathBuf> {
     let second = group(&|list| list.is_empty()).zip(mount(&|kind, _| kind == "cgroup2"));
     let mut folders = Vec::new();
     for (group, mount) in first.into_iter().chain(second) {
-        // Within a container the path may be that of the host, of which nothing is to be seen.
+        // In a container the path may be one of the host, which does not exist here; the mount does.
         let mut path = Path::new(&group).strip_prefix("/").unwrap_or(Path::new("")).to_owned();
         loop {
             folders.push(Path::new(&mount).join(&path));

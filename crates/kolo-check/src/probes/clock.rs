@@ -1,24 +1,24 @@
-//! How far a rank's clock is from that of rank 0: asked and answered, as NTP does it (RFC 5905, section 8).
+//! Offset of a rank's clock from that of rank 0, measured as by NTP (RFC 5905, section 8).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kolo_comm::{Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
-/// A clock beside that of rank 0.
+/// Offset of a clock from that of rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Seconds by which it is ahead.
+    /// Seconds by which it is ahead of rank 0's.
     pub ahead: f64,
-    /// By so many seconds that may be wrong.
+    /// Maximum error of `ahead`, in seconds.
     pub uncertainty: f64,
 }
 
-/// Questions; the one that was answered soonest counts.
+/// Number of round trips, of which the fastest counts.
 const QUESTIONS: usize = 5;
 
 impl Clock {
-    /// Of this rank. A collective: rank 0 answers the others, one after another.
+    /// Measures the clock of this rank. A collective: rank 0 answers the other ranks, one after another.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Clock {
     }
 }
 
-/// Rank 0's clock has shown `answer` at some moment between `asked` and `heard`.
+/// Computes the offset; rank 0's clock showed `answer` at some moment between `asked` and `heard`.
 fn offset(asked: i64, answer: i64, heard: i64) -> Clock {
     let seconds = |nanoseconds: i64| nanoseconds as f64 / 1e9;
     let half = (heard - asked) / 2;

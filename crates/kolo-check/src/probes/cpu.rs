@@ -1,4 +1,4 @@
-//! How much of its host's processors a rank may use.
+//! Share of its host's processors that a rank may use.
 
 use std::path::Path;
 
@@ -12,21 +12,21 @@ use super::cgroup;
 pub struct Cpu {
     /// Numbers of the processors on which this rank may run.
     pub allowed: Vec<usize>,
-    /// What its control group may use, as a container's CPU limit says.
+    /// CPU time of its control group, as limited for a container.
     pub quota: Option<Quota>,
 }
 
-/// Time of processors that some processes of a host have together.
+/// CPU time that some processes of a host share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quota {
-    /// The control group, of which ranks with the same quota have the same one.
+    /// Control group; ranks with the same one share the quota.
     pub group: String,
-    /// Processors whose time it may use.
+    /// Limit in processors.
     pub processors: f64,
 }
 
 impl Cpu {
-    /// Of this process.
+    /// Reads the limits of this process.
     pub fn here() -> Cpu {
         let set = rustix::thread::sched_getaffinity(None);
         let allowed = set.map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
@@ -38,7 +38,7 @@ impl Cpu {
     }
 }
 
-/// That of one control group: `cpu.max` in version 2, two files in version 1.
+/// Reads the quota of one control group, in processors: `cpu.max` in version 2, two files in version 1.
 fn quota(folder: &Path) -> Option<f64> {
     let second = std::fs::read_to_string(folder.join("cpu.max")).ok();
     let number = |name: &str| cgroup::number(&folder.join(name));
@@ -49,7 +49,7 @@ fn quota(folder: &Path) -> Option<f64> {
         }
         None => (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?),
     };
-    // Version 1 says -1 where there is none.
+    // Version 1 has -1 for no limit.
     (time > 0.0 && period > 0.0).then_some(time / period)
 }
 

@@ -1,4 +1,4 @@
-//! What a rank has read of the data.
+//! Size and fingerprint of the data that a rank has read.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +9,6 @@ pub struct DataFacts {
     pub samples: usize,
     /// Samples to test on.
     pub test_samples: usize,
-    /// A hash of all of them, where the data set has one.
+    /// Hash of the samples, if the data set has one.
     pub fingerprint: Option<String>,
 }

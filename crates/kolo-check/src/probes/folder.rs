@@ -1,4 +1,4 @@
-//! The run folder: whether it can be made, how much goes into it and how fast, and who else sees it.
+//! The run folder: write access, free space, write rate, visibility on all ranks, and another writer.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,57 +9,57 @@ use kolo_claim::{Candidate, ClaimFiles, Decision, Timing, decide};
 use kolo_comm::{Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
-/// What a rank knows of the run folder.
+/// State of the run folder on a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FolderFacts {
-    /// Whether it is there.
+    /// True if it exists.
     pub exists: bool,
-    /// The disk under it, or why nothing can be written there; rank 0 alone looks.
+    /// Its disk, or the reason why rank 0 cannot write there; `None` on the other ranks.
     pub disk: Option<Result<Disk, String>>,
-    /// Whether this rank sees what rank 0 has written; `None` where rank 0 could not.
+    /// True if this rank can read a file that rank 0 has written; `None` if rank 0 could not write.
     pub is_shared: Option<bool>,
-    /// The process that writes it, where another one does.
+    /// Another process that writes the folder, if there is one.
     pub writer: Option<String>,
 }
 
 /// The disk under a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Bytes that can still be written.
+    /// Free space for this user, in bytes.
     pub free: u64,
-    /// Bytes a second that reach it, synced.
+    /// Bytes per second written and synced.
     pub write_rate: f64,
 }
 
-/// What is looked at.
+/// Parameters of the probe.
 #[derive(Clone, Copy, Debug)]
 pub struct FolderProbe<'a> {
-    /// The run folder, which may not be there yet; spelled alike on all ranks.
+    /// Run folder, which need not exist; spelled alike on all ranks.
     pub folder: &'a Path,
-    /// Whether the folder is taken from whoever writes it.
+    /// True if the run would take the folder over from another writer.
     pub take_over: bool,
 }
 
-/// The most bytes that are written for a trial, and the part of the free ones.
+/// Maximum bytes of the trial file, and the divisor of the free space that limits it as well.
 const TRIAL: (u64, u64) = (16 << 20, 8);
-/// A file may take so long to be seen on other hosts.
+/// Time after which a file must be visible on other hosts.
 const SEEN: Duration = Duration::from_secs(2);
-/// Time between two looks.
+/// Interval between two attempts to read the file.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A file of rank 0's, removed when it is dropped.
+/// A file of rank 0, removed on drop.
 struct Token(PathBuf);
 
 impl Drop for Token {
     fn drop(&mut self) {
-        // A disk that has failed meanwhile keeps it.
+        // If the disk has failed in the meantime, the file stays.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl FolderProbe<'_> {
-    /// Looks at it. A collective: rank 0 writes a file beside the folder, or into it where it is there, which
-    /// the others look for. Nothing is left.
+    /// Probes the folder. A collective: rank 0 writes a file into the folder, or above it if it does not
+    /// exist, and the other ranks look for the file. Rank 0 removes it afterwards.
     ///
     /// # Errors
     ///
@@ -74,13 +74,13 @@ impl FolderProbe<'_> {
         }
         let path = group.broadcast_value(token.as_ref().map(|token| token.0.clone()), Rank(0))?;
         let is_shared = path.map(|path| token.is_some() || sees(&path));
-        // It stays until all have looked.
+        // The file stays until all ranks have looked for it.
         group.barrier()?;
         drop(token);
         Ok(FolderFacts { exists, disk, is_shared, writer: self.writer() })
     }
 
-    /// Writes the file whose name nobody can guess, and measures.
+    /// Writes a file with an unguessable name, and measures the disk.
     fn write(&self) -> Result<(Disk, Token), std::io::Error> {
         let place = nearest(self.folder);
         let id = Candidate::new_id();
@@ -91,7 +91,7 @@ impl FolderProbe<'_> {
         let free = rustix::fs::statvfs(&place).map(|disk| disk.f_bavail * disk.f_frsize);
         let free = free.map_err(|error| about(error.into()))?;
         let length = TRIAL.0.min(free / TRIAL.1).max(1);
-        // No two bytes of a page alike: file systems that compress would be too fast.
+        // Pseudorandom bytes: a file system that compresses would seem too fast.
         let bytes: Vec<u8> =
             (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
         let mut file = File::options().write(true).create_new(true).open(&token.0).map_err(about)?;
@@ -100,7 +100,7 @@ impl FolderProbe<'_> {
         Ok((Disk { free, write_rate: length as f64 / began.elapsed().as_secs_f64().max(1e-9) }, token))
     }
 
-    /// Who else writes the folder, by the rules by which the run would claim it.
+    /// Returns the other writer of the folder, by the rules by which the run would claim it.
     fn writer(&self) -> Option<String> {
         let newest = ClaimFiles::of(self.folder).in_force(Timing::default().lease).ok()??;
         let owner = &newest.claim.as_ref()?.owner;
@@ -110,11 +110,11 @@ impl FolderProbe<'_> {
     }
 }
 
-/// Whether a file of another rank's can be read here.
+/// Returns true if this rank can read a file of another rank.
 fn sees(path: &Path) -> bool {
     let until = Instant::now() + SEEN;
     loop {
-        // It is opened before it is looked at: over NFS that is what asks the server.
+        // The file is opened each time: over NFS only opening asks the server.
         if File::open(path).is_ok_and(|mut file| file.read(&mut [0]).is_ok()) {
             return true;
         }
@@ -125,7 +125,7 @@ fn sees(path: &Path) -> bool {
     }
 }
 
-/// The folder, or the nearest one above it that is there.
+/// Returns the folder or its nearest existing ancestor.
 fn nearest(folder: &Path) -> PathBuf {
     let above = folder.ancestors().find(|above| above.is_dir());
     above.filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
@@ -171,7 +171,7 @@ mod tests {
         let held = kolo_claim::take(folder.path(), &Candidate::alone(), |_| {}).unwrap();
         assert_eq!(writer(false), None, "this very process");
         held.hand_on();
-        // The claim of a process that lives: number and start of the other one.
+        // Make it the claim of a live process: the id and start time of the other one.
         let claims = fs::read_dir(folder.path().join(".claims")).unwrap();
         let path = claims.map(|entry| entry.unwrap().path()).next().unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", other.id())).unwrap();

@@ -1,18 +1,18 @@
-//! Where a rank runs.
+//! Host of a rank.
 
 use serde::{Deserialize, Serialize};
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// As it calls itself.
+    /// Host name.
     pub name: String,
-    /// Its start, which no other host has; several containers of one host have the same.
+    /// Boot id, which is unique per host; all containers of a host have the same.
     pub boot: String,
 }
 
 impl Host {
-    /// The one of this process.
+    /// Returns the host of this process.
     pub fn here() -> Host {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");

@@ -1,27 +1,27 @@
-//! Whether memory comes in huge pages.
+//! System setting of huge pages.
 
 use serde::{Deserialize, Serialize};
 
-/// When the system gives huge pages to memory of programs.
+/// Policy by which the system gives huge pages to programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HugePages {
-    /// Wherever it can.
+    /// Always, where possible.
     Always,
-    /// To those who ask for them.
+    /// Only on request (`madvise`).
     Asked,
     /// Never.
     Never,
 }
 
 impl HugePages {
-    /// Of this host; `None` where it does not say.
+    /// Reads the setting of this host; `None` if it has none.
     pub fn here() -> Option<HugePages> {
         let text = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok()?;
         chosen(&text)
     }
 }
 
-/// The word in brackets.
+/// Parses the word in brackets.
 fn chosen(text: &str) -> Option<HugePages> {
     match text.split_once('[')?.1.split_once(']')?.0 {
         "always" => Some(HugePages::Always),

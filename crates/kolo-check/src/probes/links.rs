@@ -1,8 +1,8 @@
-//! The links between nodes, measured by their first ranks, two nodes at a time: how long a message takes,
-//! and how many bytes a second go there, back, and both ways at once.
+//! Measures the links between nodes, from their first ranks: the latency of a message, and the rate in
+//! each direction and in both at once.
 //!
-//! Every pair is measured alone, but pairs without a node in common at the same time, in as many rounds as a
-//! tournament takes: N nodes meet in N − 1 of them, so each node meets every other one once.
+//! Each pair of nodes measures alone, but pairs without a common node measure at the same time. The rounds
+//! are those of a tournament: N nodes need N − 1 rounds (N if N is odd) for all pairs.
 
 use std::time::Instant;
 
@@ -10,38 +10,37 @@ use kolo_comm::schedule::{Message, Range};
 use kolo_comm::{Buffer, Collective, Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
-/// Questions and answers of which the lower quartile counts.
+/// Number of round trips; their lower quartile counts.
 const QUESTIONS: usize = 20;
-/// Bytes of the messages that measure a rate: each is four times the one before, until one takes long
-/// enough.
+/// Sizes of the messages that measure a rate: each is four times the one before, until one takes long enough.
 const LENGTHS: [usize; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
-/// A message that takes so long, in seconds, says enough.
+/// Duration from which a message is long enough, in seconds.
 const LONG: f64 = 20e-3;
-/// A message that takes so long is not asked for again: what takes long varies little.
+/// Duration from which a message is not repeated, in seconds: long messages vary little.
 const VERY_LONG: f64 = 0.2;
-/// Of so many messages of one length the quickest counts.
+/// Number of messages of each size, of which the fastest counts.
 const SAMPLES: usize = 3;
-/// A node meets so many others at most: beyond that the network of a large job is known well enough.
+/// Maximum number of rounds, and so of links per node: a sample is enough for a large job.
 const MOST_ROUNDS: usize = 32;
 
-/// A link between two nodes, as their first ranks have measured it.
+/// A link between two nodes, measured by their first ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkFacts {
     /// The lower rank.
     pub from: usize,
     /// The higher rank.
     pub to: usize,
-    /// Seconds from one to the other, half of there and back.
+    /// Seconds of a message in one direction, half of a round trip.
     pub latency: f64,
-    /// Bytes a second from the lower rank to the higher one.
+    /// Bytes per second from the lower rank to the higher one.
     pub there: f64,
-    /// Bytes a second from the higher rank to the lower one.
+    /// Bytes per second from the higher rank to the lower one.
     pub back: f64,
-    /// Bytes a second each way, both at once.
+    /// Bytes per second in each direction, both at once.
     pub both: f64,
 }
 
-/// Measures the links of this rank to those after it. A collective. Nothing where there is one node.
+/// Measures the links of this rank to higher ranks. A collective. Returns an empty list on one node.
 ///
 /// # Errors
 ///
@@ -61,9 +60,9 @@ pub fn measure_links(group: &Group) -> Result<Vec<LinkFacts>, Error> {
     Ok(links)
 }
 
-/// Who meets whom in each round, the lower one first: the circle method.
+/// Returns the pairs of each round, the lower node first, by the circle method.
 fn rounds(nodes: usize) -> Vec<Vec<(usize, usize)>> {
-    // With an odd number one of them waits in each round.
+    // With an odd number of nodes one of them pauses in each round.
     let seats = nodes.next_multiple_of(2);
     let turns = seats.saturating_sub(1);
     let pair = |round: usize, seat: usize| {
@@ -76,13 +75,13 @@ fn rounds(nodes: usize) -> Vec<Vec<(usize, usize)>> {
     (0..turns).map(round).collect()
 }
 
-/// The link between two ranks, which both call it; the lower one gets the figures.
+/// Measures the link between two ranks, which both call it; the lower one gets the result.
 fn measure(group: &Group, lower: Rank, higher: Rank) -> Result<Option<LinkFacts>, Error> {
     let latency = latency(group, lower, higher)?;
     let there = one_way(group, lower, higher)?;
     let back = one_way(group, higher, lower)?;
     let both = both_ways(group, lower, higher)?;
-    // Who has sent has measured.
+    // The sender measures: the higher rank has the rate of its direction.
     let mut figures = [back];
     if group.rank() == higher {
         group.send(&figures, lower)?;
@@ -92,7 +91,7 @@ fn measure(group: &Group, lower: Rank, higher: Rank) -> Result<Option<LinkFacts>
     Ok(Some(LinkFacts { from: lower.0, to: higher.0, latency, there, back: figures[0], both }))
 }
 
-/// Seconds of a short message, half of there and back.
+/// Seconds of a short message, half of a round trip.
 fn latency(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     let mut samples = Vec::new();
     for _ in 0..QUESTIONS {
@@ -110,7 +109,7 @@ fn latency(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     Ok(samples[QUESTIONS / 4])
 }
 
-/// Bytes a second from one rank to another, as the sender sees it.
+/// Bytes per second from one rank to another, measured by the sender.
 fn one_way(group: &Group, sender: Rank, receiver: Rank) -> Result<f64, Error> {
     let sends = group.rank() == sender;
     let peer = if sends { receiver } else { sender };
@@ -126,7 +125,7 @@ fn one_way(group: &Group, sender: Rank, receiver: Rank) -> Result<f64, Error> {
     })
 }
 
-/// Bytes a second each way, when both ranks send at once.
+/// Bytes per second in each direction when both ranks send at once.
 fn both_ways(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     let decides = group.rank() == lower;
     let peer = if decides { higher } else { lower };
@@ -138,8 +137,8 @@ fn both_ways(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     Ok(rate / 2.0)
 }
 
-/// Bytes a second of a talk over a whole buffer, of the longest message sent. One rank decides when the
-/// measurement is over; only what it gets is one.
+/// Bytes per second of `talk` over a whole buffer, for the longest message. One rank decides when the
+/// measurement ends; only its result is valid.
 fn rate(
     group: &Group,
     peer: Rank,
@@ -167,14 +166,14 @@ fn rate(
                 break;
             }
         }
-        // Of the longest: what buffers take at once on the way is not what the link carries.
+        // The longest message counts: buffers on the way take short ones faster than the link carries them.
         rate = bytes as f64 / quickest;
         is_enough = quickest > LONG;
     }
     Ok(rate)
 }
 
-/// Whether two ranks go on, as the one that decides says.
+/// Sends or receives the decision to continue, which one of two ranks takes.
 fn agree(group: &Group, peer: Rank, decides: bool, goes_on: bool) -> Result<bool, Error> {
     let mut told = [u8::from(goes_on)];
     match decides {

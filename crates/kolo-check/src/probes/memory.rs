@@ -1,4 +1,4 @@
-//! How much memory a rank can have.
+//! Memory that a rank can use.
 
 use std::path::Path;
 
@@ -9,25 +9,25 @@ use super::cgroup;
 /// Memory that is free, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// What the host can give without swapping.
+    /// Bytes that the host can give without swapping.
     pub available: u64,
-    /// The narrowest limit of this rank's control groups.
+    /// Limit of this rank's control groups that leaves the least.
     pub limit: Option<Limit>,
 }
 
-/// A limit that some processes of a host have together.
+/// A limit that some processes of a host share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// The control group, of which ranks with the same limit have the same one.
+    /// Control group; ranks with the same one share the limit.
     pub group: String,
-    /// Bytes that its processes may have.
+    /// Limit in bytes.
     pub bytes: u64,
-    /// Bytes that are left of that, besides files that can be read again.
+    /// Bytes left; the cache of inactive files counts as free.
     pub left: u64,
 }
 
 impl Memory {
-    /// Of this process, now.
+    /// Reads the memory of this process, now.
     pub fn here() -> Memory {
         let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let available = field(&about, "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024);
@@ -37,13 +37,13 @@ impl Memory {
     }
 }
 
-/// That of one control group, in either version.
+/// Reads the limit of one control group, in either version.
 fn limit(folder: &Path) -> Option<Limit> {
     let either = |second: &str, first: &str| {
         cgroup::number(&folder.join(second)).or_else(|| cgroup::number(&folder.join(first)))
     };
     let bytes = either("memory.max", "memory.limit_in_bytes")?;
-    // Version 1 says the largest number of pages where there is none.
+    // Version 1 has the largest multiple of a page for no limit.
     if bytes >= 9e18 {
         return None;
     }
@@ -54,7 +54,7 @@ fn limit(folder: &Path) -> Option<Limit> {
     Some(Limit { group: cgroup::name(folder), bytes: bytes as u64, left: (bytes - used).max(0.0) as u64 })
 }
 
-/// A number behind its name.
+/// Returns the number behind a name.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)

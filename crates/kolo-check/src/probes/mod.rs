@@ -1,5 +1,5 @@
-//! Probes: each looks at one thing of this rank, and gives it as a value. What follows from it is said by
-//! the checks, which see the values of all ranks.
+//! Probes: each measures one property of this rank and returns it as a value. The checks, which get the
+//! values of all ranks, draw the conclusions.
 
 mod cgroup;
 mod clock;

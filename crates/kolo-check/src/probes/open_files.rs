@@ -1,33 +1,33 @@
-//! How many files and connections a rank may have open.
+//! Limit and number of open files and connections of a rank.
 
 use rustix::process::{Resource, getppid, getrlimit};
 use serde::{Deserialize, Serialize};
 
-/// Set by `kolo launch`: its process id.
+/// Environment variable in which `kolo launch` passes its process id.
 const LAUNCHER_PID: &str = "KOLO_LAUNCHER_PID";
 
 /// Open files and connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenFiles {
-    /// Most that this process may have, once the limit is raised as far as the system lets it.
+    /// Hard limit, to which this process can raise its limit; `None` if unlimited.
     pub limit: Option<u64>,
-    /// Those that it has while it belongs to the group of the job.
+    /// Number in use while the process belongs to the group of the job.
     pub used: u64,
-    /// Those of its launcher, where that is Kolo's and can be asked.
+    /// Files of its launcher, if that is Kolo's and its limits can be read.
     pub launcher: Option<LauncherFiles>,
 }
 
 /// Open files and connections of `kolo launch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LauncherFiles {
-    /// Most that it may have: it raises its limit as far as the system lets it.
+    /// Hard limit, to which it raises its limit.
     pub limit: u64,
-    /// Those that it has while its workers belong to the group of the job.
+    /// Number in use while its workers belong to the group of the job.
     pub used: u64,
 }
 
 impl LauncherFiles {
-    /// Those of this process's parent, where that is `kolo launch`; `None` also where it has no limit.
+    /// Reads those of the parent of this process if it is `kolo launch`; `None` also if it has no limit.
     fn of_parent() -> Option<LauncherFiles> {
         let parent = getppid()?.as_raw_nonzero();
         let said: i32 = std::env::var(LAUNCHER_PID).ok()?.parse().ok()?;
@@ -40,14 +40,14 @@ impl LauncherFiles {
     }
 }
 
-/// The hard limit of open files, from the text of `/proc/<pid>/limits` (proc(5)).
+/// Parses the hard limit of open files in the text of `/proc/<pid>/limits` (proc(5)).
 fn hard_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
 impl OpenFiles {
-    /// Of this process, which belongs to the group of the job.
+    /// Reads the files of this process, which belongs to the group of the job.
     pub fn here() -> OpenFiles {
         let used = std::fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64);
         let limit = getrlimit(Resource::Nofile).maximum;

@@ -1,4 +1,4 @@
-//! Which program a rank runs: another build may round otherwise, or speak another protocol.
+//! Program of a rank: another build may round differently or use another protocol.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,17 +9,17 @@ use sha2::{Digest, Sha256};
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its version.
+    /// Version.
     pub version: String,
-    /// SHA-256 of its file, where that can be read.
+    /// SHA-256 of its file, if that can be read.
     pub sha256: Option<String>,
 }
 
-/// Bytes that are read at once.
+/// Number of bytes per read.
 const PIECE: usize = 1 << 20;
 
 impl Program {
-    /// The one of this process, of that version.
+    /// Returns the program of this process, with its version.
     pub fn here(version: &str) -> Program {
         let sha256 = File::open("/proc/self/exe").ok().and_then(|file| hash(file).ok());
         Program { version: version.into(), sha256 }

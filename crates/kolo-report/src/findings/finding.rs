@@ -39,7 +39,7 @@ impl Severity {
 /// A property of a run that the user should know about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How much it matters.
+    /// Importance.
     pub severity: Severity,
     /// Finding in one sentence.
     pub headline: String,
