@@ -19,7 +19,6 @@ pub type Decoder = fn(&[u8]);
 /// Name and decoder of each fuzz target.
 pub const TARGETS: &[(&str, Decoder)] = &[("idx", decode_idx), ("cifar", decode_cifar)];
 
-/// Number of classes of the labels.
 const CLASSES: usize = 10;
 
 /// Decodes files of images and labels, compressed or not. The first two bytes are the length of the first

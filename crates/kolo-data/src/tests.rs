@@ -66,7 +66,6 @@ fn refusal(spec: &str) -> String {
     open(spec).err().expect("it cannot be opened").to_string()
 }
 
-/// Returns the folder of a data set's files.
 fn folder(name: &str, dir: &Path) -> Folder {
     let entry = DATASETS.iter().find(|entry| entry.name == name).unwrap();
     entry.folder(dir.to_str()).unwrap()

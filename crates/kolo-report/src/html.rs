@@ -5,7 +5,6 @@
 
 use std::fmt::{Display, Write};
 
-/// Markup.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Html(String);
 
@@ -15,7 +14,6 @@ impl Html {
         Html(markup.into())
     }
 
-    /// Appends markup or a text.
     pub(crate) fn push(&mut self, next: impl Into<Html>) {
         self.0 += &next.into().0;
     }
@@ -66,14 +64,12 @@ pub(crate) fn element(name: &'static str) -> Element {
 }
 
 impl Element {
-    /// Adds an attribute.
     pub(crate) fn with(mut self, name: &'static str, value: impl Display) -> Self {
         // Writing to a string cannot fail.
         let _ = write!(self.attributes, " {name}=\"{}\"", escaped(&value.to_string()));
         self
     }
 
-    /// Adds a text or an element.
     pub(crate) fn add(mut self, inner: impl Into<Html>) -> Self {
         self.inner.push(inner);
         self

@@ -44,7 +44,6 @@ fn chromium() -> Option<PathBuf> {
     names.iter().find_map(|name| places.iter().map(|place| place.join(name)).find(|file| file.is_file()))
 }
 
-/// Renders the page of two runs.
 fn page(place: &Path) -> String {
     let folders =
         ["one", "a-run-whose-name-is-as-long-as-names-of-folders-are-where-people-write-down-all-they-know"];

@@ -4,7 +4,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Normalisation;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "batch normalisation", about: "shards with too few samples to normalise over", find };
 

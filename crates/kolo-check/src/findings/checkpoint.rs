@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "checkpoint",
     about: "a run to resume without a good checkpoint, or with another one on some rank",

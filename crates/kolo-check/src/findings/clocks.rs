@@ -5,7 +5,6 @@ use kolo_report::units::seconds;
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "clocks", about: "a clock that is a second or more from rank 0's", find };
 

@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check { name: "data", about: "a rank that cannot read the data", find };
 
 fn find(facts: &Facts) -> Option<Found> {

@@ -5,7 +5,6 @@ use kolo_report::units::count;
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "data differs", about: "a rank that reads other samples than rank 0", find };
 

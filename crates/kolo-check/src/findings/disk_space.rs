@@ -5,7 +5,6 @@ use kolo_report::units::{bytes, plural};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "disk space",
     about: "a disk that cannot hold the checkpoints and metrics of the run",

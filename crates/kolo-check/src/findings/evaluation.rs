@@ -5,7 +5,6 @@ use kolo_report::units::{count, percent, plural};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "evaluation", about: "tests that take a quarter of the run or more", find };
 

@@ -4,7 +4,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::probes::HugePages;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "huge pages", about: "a host that gives no huge pages to programs", find };
 

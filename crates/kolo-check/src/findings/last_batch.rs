@@ -6,7 +6,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Normalisation;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "last batch",
     about: "a last step of the epoch that leaves shards without samples, or with too few to normalise",

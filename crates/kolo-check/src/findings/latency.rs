@@ -6,7 +6,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Exchange;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "latency", about: "messages that take long beside what a step computes", find };
 

@@ -5,7 +5,6 @@ use kolo_report::units::number;
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "learning rate",
     about: "a learning rate far from those that the optimizer is used with",

@@ -5,7 +5,6 @@ use kolo_report::units::{count, seconds};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "checkpoint interval", about: "more than an hour of work between two checkpoints", find };
 

@@ -6,14 +6,12 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::probes::Limit;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "memory", about: "workers that need more memory than there is", find };
 
 /// Share of the free memory from which a warning is due.
 const NARROW: f64 = 0.9;
 
-/// Remedy for insufficient memory.
 pub(super) const REMEDY: &str = "Start fewer workers there (--nproc), or give smaller shards and more of them (--batch-size, --shards): a \
                       worker holds the activations of one shard at a time.";
 

@@ -6,7 +6,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Exchange;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "network", about: "gradients that take longer on the wire than a step computes", find };
 

@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "open files", about: "a limit of open files and connections that is too low", find };
 

@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "program", about: "a rank that runs another build than rank 0", find };
 

@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "run folder",
     about: "a run folder that is there already, cannot be written, or is written by another job",

@@ -3,7 +3,6 @@
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "seed", about: "a run with the same settings and the same seed beside this one", find };
 

@@ -5,7 +5,6 @@ use kolo_report::units::{count, number};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "batch scaling",
     about: "a large global batch whose learning rate has not been scaled",

@@ -6,7 +6,6 @@ use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Schedule;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "schedule", about: "a run that ends before its learning rate has fallen", find };
 

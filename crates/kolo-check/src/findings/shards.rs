@@ -5,7 +5,6 @@ use kolo_report::units::{number, percent};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "shards", about: "workers without a shard, or shards that do not divide equally", find };
 

@@ -5,7 +5,6 @@ use kolo_report::units::{bytes, seconds};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "slow disk",
     about: "checkpoints that take longer to write than the steps between them",

@@ -5,7 +5,6 @@ use kolo_report::units::{rate, seconds};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "slow link",
     about: "a link, or one direction of it, with less than half of the others' rate",

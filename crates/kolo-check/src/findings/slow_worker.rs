@@ -5,7 +5,6 @@ use kolo_report::units::{number, seconds};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "slow worker", about: "a worker whose shard takes 1.3 times as long as the others'", find };
 

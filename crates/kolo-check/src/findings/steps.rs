@@ -5,7 +5,6 @@ use kolo_report::units::{count, percent, plural};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "steps",
     about: "a limit of steps beyond the epochs or below one, or a batch larger than the data",

@@ -6,7 +6,6 @@ use super::finding::{Check, Found, Severity};
 use super::memory::REMEDY;
 use crate::facts::{Facts, Trial};
 
-/// Entry of the table.
 pub(super) const CHECK: Check =
     Check { name: "trial step", about: "a worker that cannot take a step of one shard", find };
 

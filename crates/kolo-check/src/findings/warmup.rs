@@ -5,7 +5,6 @@ use kolo_report::units::{count, percent};
 use super::finding::{Check, Found, Severity};
 use crate::facts::Facts;
 
-/// Entry of the table.
 pub(super) const CHECK: Check = Check {
     name: "warm-up",
     about: "a large batch without warm-up, or a warm-up that takes half of the run or more",

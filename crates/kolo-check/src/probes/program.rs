@@ -15,7 +15,6 @@ pub struct Program {
     pub sha256: Option<String>,
 }
 
-/// Number of bytes per read.
 const PIECE: usize = 1 << 20;
 
 impl Program {

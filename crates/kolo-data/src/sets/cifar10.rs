@@ -16,7 +16,6 @@ const LABEL_NAMES: [&str; CLASSES] =
 
 const RECORD: Record = Record { label_bytes: 1, count: 10_000 };
 
-/// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "cifar10",
     about: "CIFAR-10, binary version, 50,000 images, 3x32x32",

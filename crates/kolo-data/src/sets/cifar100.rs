@@ -21,7 +21,6 @@ const LABEL_NAMES: &str = "\
     sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle \
     wardrobe whale willow_tree wolf woman worm";
 
-/// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "cifar100",
     about: "CIFAR-100, binary version, 50,000 images, 3x32x32",

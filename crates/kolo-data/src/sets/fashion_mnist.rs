@@ -11,7 +11,6 @@ use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
 
-/// Names by label.
 pub(super) const LABEL_NAMES: [&str; CLASSES] = [
     "T-shirt/top",
     "Trouser",
@@ -25,7 +24,6 @@ pub(super) const LABEL_NAMES: [&str; CLASSES] = [
     "Ankle boot",
 ];
 
-/// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "fashion-mnist",
     about: "Fashion-MNIST whole, 60,000 images, padded to 3x32x32",

@@ -28,7 +28,6 @@ const FILES: [(&str, &[u8]); 4] = [
     asset!("t10k-labels-idx1-ubyte.gz"),
 ];
 
-/// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "fashion-mnist-small",
     about: "10,000 of Fashion-MNIST's images, 1x28x28, part of the program",

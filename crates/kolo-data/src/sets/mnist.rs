@@ -11,7 +11,6 @@ use crate::image_set::ImageSet;
 
 const CLASSES: usize = 10;
 
-/// Entry of the table.
 pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "mnist",
     about: "MNIST, 60,000 images, padded to 3x32x32",

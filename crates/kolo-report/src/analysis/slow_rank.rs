@@ -7,7 +7,6 @@ use super::rank_times::rank_times;
 /// The rank that is busy longest, unless the cause is its number of shards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SlowRank {
-    /// Number of the rank.
     pub(crate) rank: usize,
     /// Seconds for which it is busy with a shard.
     pub(crate) own: f64,

@@ -21,7 +21,6 @@ pub(crate) enum Words {
     Bytes,
 }
 
-/// An axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Axis {
     /// Quantity and unit of the axis.

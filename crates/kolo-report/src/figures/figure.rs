@@ -5,7 +5,6 @@ use super::plane::{BOTTOM, HEIGHT, LEFT, RIGHT, SERIES, WIDTH, x_of, y_of};
 use super::table::Table;
 use crate::html::{Element, Html, element};
 
-/// A figure.
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) title: String,
@@ -18,7 +17,6 @@ pub(crate) struct Figure {
     pub(crate) legend: Vec<(usize, String)>,
     /// Sentence below the picture.
     pub(crate) note: Option<String>,
-    /// Numbers of the figure.
     pub(crate) table: Table,
 }
 

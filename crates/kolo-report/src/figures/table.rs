@@ -2,7 +2,6 @@
 
 use crate::html::{Element, Html, element};
 
-/// A table of texts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     /// Label for users of screen readers.

@@ -7,7 +7,6 @@ use kolo_run_folder::Run;
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::number;
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "batch size",
     about: "a batch far above or below the critical one, where that is measured",

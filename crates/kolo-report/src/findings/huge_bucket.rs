@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::Pace;
 use crate::units::{bytes, percent, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "huge bucket",
     about: "one bucket with nearly all gradients, which is waited for",

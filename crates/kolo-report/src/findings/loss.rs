@@ -5,7 +5,6 @@ use kolo_run_folder::{Run, mean};
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{number, plural};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "loss",
     about: "a loss that does not fall from the first steps to the last",

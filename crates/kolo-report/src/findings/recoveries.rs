@@ -5,7 +5,6 @@ use kolo_run_folder::{GenerationRow, Run};
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{plural, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "recoveries",
     about: "generations of an elastic job after the first",

@@ -5,7 +5,6 @@ use kolo_run_folder::Run;
 use super::finding::{Finding, FindingEntry, Severity};
 use crate::units::{percent, plural};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "skipped steps",
     about: "steps that overflowed and changed nothing",

@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace};
 use crate::units::{bytes, percent, rate, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "slow link",
     about: "communication that is waited for, and takes its time for each byte",

@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::{BucketCosts, Pace, median_bytes};
 use crate::units::{bytes, count, percent, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "small buckets",
     about: "many buckets that take as long whatever their bytes",

@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, Severity};
 use crate::analysis::Pace;
 use crate::units::{count, percent, plural, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "stalls",
     about: "a few steps that take many times as long as the others",

@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
 use crate::analysis::{BucketCosts, Pace, SlowRank};
 use crate::units::{percent, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry =
     FindingEntry { name: "straggler", about: "a rank that holds the others up", among_workers: true, find };
 

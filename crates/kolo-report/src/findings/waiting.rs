@@ -7,7 +7,6 @@ use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
 use crate::units::{number, percent, seconds};
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "waiting",
     about: "communication that is waited for, for no reason that can be told",

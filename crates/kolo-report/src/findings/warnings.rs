@@ -6,7 +6,6 @@ use super::finding::{Finding, FindingEntry, Severity};
 use super::straggler::is_about_straggler;
 use crate::units::plural;
 
-/// Entry of the table.
 pub(super) const ENTRY: FindingEntry = FindingEntry {
     name: "warnings",
     about: "what `summary.json` keeps of the run's warnings",

@@ -14,7 +14,6 @@ impl Ids {
     }
 }
 
-/// A section.
 #[derive(Debug)]
 pub(super) struct Section {
     /// Target of links to the section.
@@ -30,7 +29,6 @@ impl Section {
     }
 }
 
-/// Renders a paragraph.
 pub(super) fn paragraph(words: &str) -> Element {
     element("p").add(with_code(words))
 }
