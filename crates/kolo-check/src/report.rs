@@ -30,12 +30,12 @@ impl Report {
         let count = |severity| self.findings.iter().filter(|found| found.severity == severity).count();
         let all = [Severity::Error, Severity::Warning, Severity::Notice]
             .map(|severity| (severity, count(severity)));
-        let words = all.into_iter().filter(|(_, count)| *count > 0).map(|(severity, count)| {
+        let counts = all.into_iter().filter(|(_, count)| *count > 0).map(|(severity, count)| {
             format!("{count} {}{}", severity.name(), if count == 1 { "" } else { "s" })
         });
-        match words.collect::<Vec<_>>() {
-            words if words.is_empty() => "nothing stands out".into(),
-            words => words.join(", "),
+        match counts.collect::<Vec<_>>() {
+            counts if counts.is_empty() => "nothing stands out".into(),
+            counts => counts.join(", "),
         }
     }
 }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_normalised_apart() {
+    fn channels_are_normalized_separately() {
         let batch = images().batch(&[0, 0], &Normalise::new(&[0.0, 1.0], &[1.0, 0.5]), None);
         assert_eq!(batch.shape, [2, 2, 3, 4]);
         assert_eq!(batch.labels, [0, 0]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_looks_the_same_in_whatever_batch_it_comes() {
+    fn a_sample_is_the_same_in_every_batch() {
         let images = images();
         let (both, key) = (Augment { crop_padding: 2, flip: true }, AugmentKey { seed: 1, epoch: 2 });
         let together = images.batch(&[4, 7, 9], &unchanged(), Some((both, key)));

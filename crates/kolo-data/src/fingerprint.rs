@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_numbers_have_a_content_and_others_say_that_they_have_none() {
+    fn only_batches_of_numbers_have_a_content() {
         fn content(batch: &impl Any) -> Option<u64> {
             let mut hash = ContentHash::new();
             hash.batch(batch).then(|| hash.finish())

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn grey_images_are_centred_and_repeated() {
+    fn gray_images_are_centered_and_repeated() {
         let images =
             Images { channels: 1, height: 28, width: 28, pixels: vec![9; 2 * 28 * 28], labels: vec![1, 2] };
         let spread = images.clone().spread(3, 32);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_images_of_the_right_size_stay() {
+    fn color_images_of_the_right_size_stay() {
         let pixels: Vec<u8> = (0..3 * 32 * 32).map(|i| i as u8).collect();
         let images = Images { channels: 3, height: 32, width: 32, pixels, labels: vec![1] };
         assert_eq!(images.clone().spread(3, 32), images);

@@ -161,13 +161,13 @@ impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {
             self.due = 0;
             return Some(Err(error));
         }
-        let asked = Instant::now();
+        let started = Instant::now();
         let next = self.loader.running.as_mut()?.batches.next()?;
         if next.is_err() {
             self.due = 0;
             self.loader.running = None;
         }
-        Some(next.map(|batch| ShardBatch { waited: asked.elapsed(), ..batch }))
+        Some(next.map(|batch| ShardBatch { waited: started.elapsed(), ..batch }))
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_asked_for_comes() {
+    fn every_request_gets_its_batches() {
         let mut loader = loader();
         // In order over the end of an epoch; a step again; other shards; a jump; no shards.
         for (epoch, step, shards) in [

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_stays_the_same_wherever_it_is_asked_for() {
+    fn an_absolute_folder_does_not_depend_on_the_current_one() {
         let here = std::env::current_dir().unwrap();
         assert_eq!(absolute("mnist:some/place"), format!("mnist:{}", here.join("some/place").display()));
         assert_eq!(absolute("mnist:/some/place"), "mnist:/some/place");

@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn it_does_not_run_further_ahead_than_its_depth() {
-        let asked = Arc::new(AtomicUsize::new(0));
-        let counter = asked.clone();
+        let requested = Arc::new(AtomicUsize::new(0));
+        let counter = requested.clone();
         let requests = std::iter::repeat_with(move || {
             counter.fetch_add(1, Ordering::SeqCst);
             0
@@ -116,7 +116,7 @@ mod tests {
         prefetch.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(100));
         // One batch taken, three waiting, one in preparation.
-        assert!(asked.load(Ordering::SeqCst) <= 5, "{} requests taken", asked.load(Ordering::SeqCst));
+        assert!(requested.load(Ordering::SeqCst) <= 5, "{} requests taken", requested.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Outcome {
     }
 
     /// Returns the outcome as a sentence.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let PredictedStep { workers, seconds: predicted, .. } = self.predicted;
         let by = percent(self.error().abs());
         let than = if self.error() < 0.0 { "shorter" } else { "longer" };
@@ -60,14 +60,17 @@ mod tests {
     #[test]
     fn the_prediction_for_as_many_workers_is_the_one() {
         let of = |workers, seconds| PredictedStep { workers, seconds, exposed: 0.0 };
-        let told = [of(1, 0.02), of(2, 0.025), of(4, 0.05)];
-        let outcome = Outcome::of(&example::run(100), &told).unwrap();
-        assert_eq!(outcome.predicted, told[1]);
+        let steps = [of(1, 0.02), of(2, 0.025), of(4, 0.05)];
+        let outcome = Outcome::of(&example::run(100), &steps).unwrap();
+        assert_eq!(outcome.predicted, steps[1]);
         assert!((outcome.error() - 0.24).abs() < 1e-9, "{outcome:?}");
-        assert_eq!(outcome.words(), "a step of 2 workers takes 31 ms, 24 % longer than the 25 ms predicted");
+        assert_eq!(
+            outcome.sentence(),
+            "a step of 2 workers takes 31 ms, 24 % longer than the 25 ms predicted"
+        );
         let slow = [of(2, 0.062)];
-        assert!(Outcome::of(&example::run(100), &slow).unwrap().words().contains("50 % shorter"));
-        assert!(Outcome::of(&example::run(100), &told[2..]).is_none(), "none for two");
-        assert!(Outcome::of(&example::run(12), &told).is_none(), "too young");
+        assert!(Outcome::of(&example::run(100), &slow).unwrap().sentence().contains("50 % shorter"));
+        assert!(Outcome::of(&example::run(100), &steps[2..]).is_none(), "none for two");
+        assert!(Outcome::of(&example::run(12), &steps).is_none(), "too young");
     }
 }

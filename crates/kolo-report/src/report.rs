@@ -38,7 +38,7 @@ impl Report {
             }
             runs.push(Run::read(folder)?);
         }
-        name_apart(&mut runs);
+        make_names_unique(&mut runs);
         let found = |run: Run| {
             let found = findings(&run);
             (run, found)
@@ -80,7 +80,7 @@ impl Report {
             };
             lines.extend(found.iter().map(line));
             let outcome = Outcome::of(run, &self.predicted);
-            lines.extend(outcome.map(|outcome| format!("{name}{}", outcome.words())));
+            lines.extend(outcome.map(|outcome| format!("{name}{}", outcome.sentence())));
         }
         lines
     }
@@ -98,7 +98,7 @@ fn may_replace(path: &Path) -> Result<bool, std::io::Error> {
 }
 
 /// Names runs by their paths if several folders have the same name.
-fn name_apart(runs: &mut [Run]) {
+fn make_names_unique(runs: &mut [Run]) {
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in runs {
         if names.iter().filter(|name| **name == run.name).count() > 1 {

@@ -93,13 +93,13 @@ fn open(browser: &Path, place: &Path, page: &str) -> (String, String) {
 fn asks_for_nothing(browser: &Path) {
     let place = tempfile::tempdir().unwrap();
     let page = page(place.path());
-    let (document, said) = open(browser, place.path(), &page);
-    assert!(document.contains("What ran, side by side"), "{document} {said}");
-    assert!(!said.contains("CONSOLE"), "{said}");
+    let (document, log) = open(browser, place.path(), &page);
+    assert!(document.contains("What ran, side by side"), "{document} {log}");
+    assert!(!log.contains("CONSOLE"), "{log}");
     let asking = page
         .replace("<main>", "<main><img src=\"http://127.0.0.1:9/a.png\"><script>document.title = 1</script>");
-    let (document, said) = open(browser, place.path(), &asking);
-    assert!(said.contains("CONSOLE") && said.contains("Content Security Policy"), "would be seen: {said}");
+    let (document, log) = open(browser, place.path(), &asking);
+    assert!(log.contains("CONSOLE") && log.contains("Content Security Policy"), "would be seen: {log}");
     assert!(!document.contains("<title>1</title>"), "no script runs");
 }
 
@@ -119,7 +119,7 @@ fn fits_a_phone(browser: &Path) {
     let policy = page(place.path()).replace("default-src 'none'", "script-src 'unsafe-inline'");
     let measured = policy.replace("</body>", script).replace('&', "&amp;").replace('"', "&quot;");
     let frame = format!("<!doctype html><iframe width={PHONE} height=800 srcdoc=\"{measured}\"></iframe>");
-    let (document, said) = open(browser, place.path(), &frame);
+    let (document, log) = open(browser, place.path(), &frame);
     let title = document.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
-    assert_eq!(title, Some(&*format!("width {PHONE} of {PHONE}, cut: .")), "{said}");
+    assert_eq!(title, Some(&*format!("width {PHONE} of {PHONE}, cut: .")), "{log}");
 }

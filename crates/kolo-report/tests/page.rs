@@ -34,7 +34,7 @@ fn several_runs_make_one_page() {
 }
 
 #[test]
-fn a_run_that_goes_on_has_a_page_that_says_what_is_missing() {
+fn the_page_of_a_running_job_names_missing_files() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("run");
     write_run(&folder, 100);
@@ -65,9 +65,9 @@ fn a_broken_line_is_named() {
     {
         write_run(&folder, 100);
         let text = fs::read_to_string(folder.join(file)).unwrap();
-        let broken = text.lines().enumerate().map(|(index, words)| match index + 1 == line {
+        let broken = text.lines().enumerate().map(|(index, text)| match index + 1 == line {
             true => "0.1.2,{\n".to_owned(),
-            false => format!("{words}\n"),
+            false => format!("{text}\n"),
         });
         fs::write(folder.join(file), broken.collect::<String>()).unwrap();
         let error = Report::read(std::slice::from_ref(&folder)).unwrap_err().to_string();

@@ -12,7 +12,7 @@ pub(super) const CHECK: Check = Check {
 fn find(facts: &Facts) -> Option<Found> {
     let first = facts.ranks.first()?.checkpoint.as_ref()?;
     let differs = facts.ranks.iter().position(|rank| rank.checkpoint.as_ref() != Some(first));
-    let said = |found: &Result<u64, String>| match found {
+    let describe = |found: &Result<u64, String>| match found {
         Ok(step) => format!("the checkpoint of step {step}"),
         Err(error) => format!("none ({error})"),
     };
@@ -21,9 +21,9 @@ fn find(facts: &Facts) -> Option<Found> {
             (format!("there is no checkpoint to go on from: {error}"), "--resume has nothing to begin with.")
         }
         (_, Some(rank)) => {
-            let other = facts.ranks[rank].checkpoint.as_ref().map_or("none".into(), said);
+            let other = facts.ranks[rank].checkpoint.as_ref().map_or("none".into(), describe);
             (
-                format!("rank 0 would go on from {}, {} from {other}", said(first), facts.name(rank)),
+                format!("rank 0 would go on from {}, {} from {other}", describe(first), facts.name(rank)),
                 "All ranks go on from one state, and each reads it itself.",
             )
         }

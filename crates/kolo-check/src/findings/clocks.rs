@@ -39,7 +39,7 @@ mod tests {
     use crate::probes::Clock;
 
     #[test]
-    fn what_a_slow_answer_explains_is_no_finding() {
+    fn an_offset_within_the_uncertainty_is_no_finding() {
         let mut facts = example::hosts(2);
         facts.ranks[1].clock = Clock { ahead: -3.0, uncertainty: 0.01 };
         assert_eq!(find(&facts).unwrap().1, "the clock of rank 1 on b is 3 s behind rank 0's");

@@ -40,7 +40,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn counts_are_told_before_hashes() {
+    fn counts_are_reported_before_hashes() {
         let mut facts = example::hosts(2);
         facts.ranks[1].data.as_mut().unwrap().fingerprint = Some("cd".into());
         assert_eq!(

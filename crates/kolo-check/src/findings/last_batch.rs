@@ -62,7 +62,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn a_short_last_batch_is_told_where_it_does_harm() {
+    fn a_short_last_batch_is_reported_where_it_does_harm() {
         let mut facts = example::one_host(4);
         // 10,000 samples are 78 steps of 128 samples, and one of 16.
         assert_eq!(find(&facts), None);

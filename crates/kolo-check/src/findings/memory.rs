@@ -92,7 +92,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn what_all_workers_of_a_host_need_counts() {
+    fn the_need_of_all_workers_of_a_host_counts() {
         let mut facts = example::one_host(4);
         facts.ranks.iter_mut().for_each(|rank| rank.memory.available = 600_000_000);
         let (severity, what, ..) = find(&facts).unwrap();

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_most_comes_first() {
+    fn the_most_severe_finding_comes_first() {
         let mut facts = example::one_host(2);
         facts.settings.patience = Some(9);
         facts.ranks[1].data = Err("no such file".into());

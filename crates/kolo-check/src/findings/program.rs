@@ -30,7 +30,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn another_build_and_another_version_are_told_apart() {
+    fn another_build_differs_from_another_version() {
         let mut facts = example::hosts(3);
         facts.ranks[2].program.sha256 = Some("4567".into());
         assert_eq!(find(&facts).unwrap().1, "rank 2 on c runs another build of 0.1.0 than rank 0");

@@ -55,7 +55,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn idle_and_uneven_workers_are_told() {
+    fn idle_and_uneven_workers_are_reported() {
         let mut facts = example::one_host(3);
         facts.settings.shares = vec![3, 3, 2];
         let (_, what, why, _) = find(&facts).unwrap();

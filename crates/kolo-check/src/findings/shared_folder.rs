@@ -46,7 +46,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn who_may_become_rank_0_and_who_resumes_needs_it() {
+    fn elastic_and_resumed_jobs_need_it() {
         let mut facts = example::hosts(3);
         facts.ranks[2].folder.is_shared = Some(false);
         let (severity, what, ..) = find(&facts).unwrap();

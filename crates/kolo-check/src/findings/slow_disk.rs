@@ -45,7 +45,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn what_lies_between_two_checkpoints_is_compared() {
+    fn writing_is_compared_with_the_steps_between_checkpoints() {
         let mut facts = example::one_host(2);
         facts.settings.checkpoints.steps = Some(2);
         facts.ranks[0].folder.disk.as_mut().unwrap().as_mut().unwrap().write_rate = 32e6;

@@ -37,7 +37,7 @@ fn find(facts: &Facts) -> Option<Found> {
         return None;
     }
     let (from, to, carried) = slowest;
-    let who = culprit(&slow).map_or(String::new(), |rank| {
+    let common = culprit(&slow).map_or(String::new(), |rank| {
         let (sends, receives) = (slow.iter().any(|way| way.0 == rank), slow.iter().any(|way| way.1 == rank));
         let how = match (sends, receives) {
             (true, true) => "sends and receives",
@@ -51,7 +51,7 @@ fn find(facts: &Facts) -> Option<Found> {
         Severity::Warning,
         format!("{} sends to {} at {}, where {} is usual", facts.name(from), facts.name(to), rate(carried), rate(usual)),
         format!(
-            "The other way it is {}.{who} Each step waits for its slowest link.{}",
+            "The other way it is {}.{common} Each step waits for its slowest link.{}",
             rate(reverse),
             facts.model().map_or(String::new(), |model| {
                 let time = |rate: f64| seconds(model.gradient_bytes as f64 / rate);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn one_direction_between_two_is_told_with_the_other() {
+    fn one_direction_is_reported_with_the_other() {
         let (_, what, why, _) = find(&throttled(2)).unwrap();
         assert_eq!(what, "rank 1 on b sends to rank 0 on a at 100 Mbit/s, where 8.8 Gbit/s is usual");
         assert!(why.starts_with("The other way it is 8.8 Gbit/s. Each step"), "{why}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_slower_by_chance_hides_nobody() {
+    fn a_link_that_is_slow_by_chance_hides_no_culprit() {
         let mut facts = throttled(4);
         // The gradient takes 0.35 ms longer over it, in a step of 8 ms.
         let noisy = facts.links.iter_mut().find(|link| link.from != 1 && link.to != 1).unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_nobody_would_notice_is_none() {
+    fn a_negligible_difference_is_no_finding() {
         let mut facts = example::hosts(2);
         facts.links[0].there = 0.5e9;
         assert_eq!(find(&facts), None, "a gradient of 310 kB");

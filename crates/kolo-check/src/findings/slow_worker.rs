@@ -20,12 +20,12 @@ fn find(facts: &Facts) -> Option<Found> {
     others.sort_by(f64::total_cmp);
     let middle = *others.get(others.len() / 2)?;
     // A slow worker with fewer shards is no finding if the others do not wait for it.
-    let busiest = |rank: usize| {
+    let share = |rank: usize| {
         let place = facts.workers().position(|(other, _)| other == rank)?;
         Some(*facts.settings.shares.get(place)? as f64)
     };
-    let most = times.iter().filter_map(|(other, time)| (*other != rank).then_some(time * busiest(*other)?));
-    let waits = slowest * busiest(rank)? > SLOW * most.fold(0.0, f64::max);
+    let most = times.iter().filter_map(|(other, time)| (*other != rank).then_some(time * share(*other)?));
+    let waits = slowest * share(rank)? > SLOW * most.fold(0.0, f64::max);
     if slowest < SLOW * middle || !waits {
         return None;
     }

@@ -63,7 +63,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn limits_that_do_not_fit_are_told() {
+    fn limits_that_do_not_fit_are_reported() {
         let mut facts = example::one_host(2);
         example::work(&mut facts).step_limit = Some(5_000);
         assert!(find(&facts).unwrap().3.contains("--epochs 32"), "{:?}", find(&facts));

@@ -15,7 +15,7 @@ fn find(facts: &Facts) -> Option<Found> {
         _ => None,
     });
     let (rank, how, was_killed, words) = failed?;
-    let said = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
+    let output = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
     let memory = &facts.ranks[rank].memory;
     let free = memory.limit.as_ref().map_or(memory.available, |limit| limit.left.min(memory.available));
     let (cause, remedy) = match was_killed {
@@ -24,7 +24,7 @@ fn find(facts: &Facts) -> Option<Found> {
     };
     Some((
         Severity::Error,
-        format!("the trial step of {} {how}{said}", facts.name(rank)),
+        format!("the trial step of {} {how}{output}", facts.name(rank)),
         format!(
             "One step of one shard was tried in a process of its own, with {} of memory free. The run would end there, too.{cause}",
             bytes(free as f64)
@@ -39,7 +39,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn whether_it_was_killed_is_told() {
+    fn a_kill_differs_from_a_failure() {
         let mut facts = example::one_host(2);
         let mut failed = |how: &str, was_killed, words: &str| {
             facts.ranks[1].trial = Trial::Failed { how: how.into(), was_killed, words: words.into() };

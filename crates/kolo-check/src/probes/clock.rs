@@ -15,7 +15,7 @@ pub struct Clock {
 }
 
 /// Number of round trips, of which the fastest counts.
-const QUESTIONS: usize = 5;
+const ROUND_TRIPS: usize = 5;
 
 impl Clock {
     /// Measures the clock of this rank. A collective: rank 0 answers the other ranks, one after another.
@@ -26,15 +26,15 @@ impl Clock {
     pub fn measure(group: &Group) -> Result<Clock, Error> {
         let mut best: Option<Clock> = None;
         for other in (1..group.world_size()).map(Rank) {
-            for _ in 0..QUESTIONS {
+            for _ in 0..ROUND_TRIPS {
                 if group.rank() == Rank(0) {
                     group.receive(&mut [0u8], other)?;
                     group.send(&[nanoseconds()], other)?;
                 } else if group.rank() == other {
-                    let (asked, mut answer) = (nanoseconds(), [0i64]);
+                    let (sent, mut answer) = (nanoseconds(), [0i64]);
                     group.send(&[0u8], Rank(0))?;
                     group.receive(&mut answer, Rank(0))?;
-                    let found = offset(asked, answer[0], nanoseconds());
+                    let found = offset(sent, answer[0], nanoseconds());
                     best = best.filter(|known| known.uncertainty <= found.uncertainty).or(Some(found));
                 }
             }
@@ -43,11 +43,11 @@ impl Clock {
     }
 }
 
-/// Computes the offset; rank 0's clock showed `answer` at some moment between `asked` and `heard`.
-fn offset(asked: i64, answer: i64, heard: i64) -> Clock {
+/// Computes the offset; rank 0's clock showed `answer` at some moment between `sent` and `received`.
+fn offset(sent: i64, answer: i64, received: i64) -> Clock {
     let seconds = |nanoseconds: i64| nanoseconds as f64 / 1e9;
-    let half = (heard - asked) / 2;
-    Clock { ahead: seconds(asked + half - answer), uncertainty: seconds(half.abs()) }
+    let half = (received - sent) / 2;
+    Clock { ahead: seconds(sent + half - answer), uncertainty: seconds(half.abs()) }
 }
 
 fn nanoseconds() -> i64 {

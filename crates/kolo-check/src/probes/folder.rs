@@ -43,9 +43,9 @@ pub struct FolderProbe<'a> {
 /// Maximum bytes of the trial file, and the divisor of the free space that limits it as well.
 const TRIAL: (u64, u64) = (16 << 20, 8);
 /// Time after which a file must be visible on other hosts.
-const SEEN: Duration = Duration::from_secs(2);
+const VISIBLE_WITHIN: Duration = Duration::from_secs(2);
 /// Interval between two attempts to read the file.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A file of rank 0, removed on drop.
 struct Token(PathBuf);
@@ -112,7 +112,7 @@ impl FolderProbe<'_> {
 
 /// Returns true if this rank can read a file of another rank.
 fn sees(path: &Path) -> bool {
-    let until = Instant::now() + SEEN;
+    let until = Instant::now() + VISIBLE_WITHIN;
     loop {
         // The file is opened each time: over NFS only opening asks the server.
         if File::open(path).is_ok_and(|mut file| file.read(&mut [0]).is_ok()) {
@@ -121,7 +121,7 @@ fn sees(path: &Path) -> bool {
         if Instant::now() >= until {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told_with_its_place() {
+    fn a_write_error_names_the_place() {
         let folder = Path::new("/proc/kolo/run");
         let facts = kolo_comm::threads::spawn(2, |group| {
             FolderProbe { folder, take_over: false }.look(&group).unwrap()
@@ -180,7 +180,7 @@ mod tests {
         let mut claim: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
         (claim["owner"]["pid"], claim["owner"]["started"]) = (other.id().into(), started.into());
         fs::write(&path, claim.to_string()).unwrap();
-        assert!(writer(false).is_some_and(|words| words.contains(&format!("process {}", other.id()))));
+        assert!(writer(false).is_some_and(|writer| writer.contains(&format!("process {}", other.id()))));
         assert_eq!(writer(true), None);
         other.kill().unwrap();
         other.wait().unwrap();

@@ -11,7 +11,7 @@ use kolo_comm::{Buffer, Collective, Error, Group, Rank};
 use serde::{Deserialize, Serialize};
 
 /// Number of round trips; their lower quartile counts.
-const QUESTIONS: usize = 20;
+const ROUND_TRIPS: usize = 20;
 /// Sizes of the messages that measure a rate: each is four times the one before, until one takes long enough.
 const LENGTHS: [usize; 4] = [256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// Duration from which a message is long enough, in seconds.
@@ -94,7 +94,7 @@ fn measure(group: &Group, lower: Rank, higher: Rank) -> Result<Option<LinkFacts>
 /// Seconds of a short message, half of a round trip.
 fn latency(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     let mut samples = Vec::new();
-    for _ in 0..QUESTIONS {
+    for _ in 0..ROUND_TRIPS {
         let began = Instant::now();
         if group.rank() == lower {
             group.send(&[0u8], higher)?;
@@ -106,7 +106,7 @@ fn latency(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
         samples.push(began.elapsed().as_secs_f64() / 2.0);
     }
     samples.sort_by(f64::total_cmp);
-    Ok(samples[QUESTIONS / 4])
+    Ok(samples[ROUND_TRIPS / 4])
 }
 
 /// Bytes per second from one rank to another, measured by the sender.
@@ -137,17 +137,17 @@ fn both_ways(group: &Group, lower: Rank, higher: Rank) -> Result<f64, Error> {
     Ok(rate / 2.0)
 }
 
-/// Bytes per second of `talk` over a whole buffer, for the longest message. One rank decides when the
+/// Bytes per second of `transfer` over a whole buffer, for the longest message. One rank decides when the
 /// measurement ends; only its result is valid.
 fn rate(
     group: &Group,
     peer: Rank,
     decides: bool,
-    talk: impl Fn(&Group, Buffer<u8>) -> Result<Buffer<u8>, Error>,
+    transfer: impl Fn(&Group, Buffer<u8>) -> Result<Buffer<u8>, Error>,
 ) -> Result<f64, Error> {
     let timed = |buffer: Buffer<u8>| {
         let began = Instant::now();
-        let buffer = talk(group, buffer)?;
+        let buffer = transfer(group, buffer)?;
         Ok::<_, Error>((buffer, began.elapsed().as_secs_f64().max(1e-9)))
     };
     let mut rate = 0f64;
@@ -175,12 +175,12 @@ fn rate(
 
 /// Sends or receives the decision to continue, which one of two ranks takes.
 fn agree(group: &Group, peer: Rank, decides: bool, goes_on: bool) -> Result<bool, Error> {
-    let mut told = [u8::from(goes_on)];
+    let mut message = [u8::from(goes_on)];
     match decides {
-        true => group.send(&told, peer)?,
-        false => group.receive(&mut told, peer)?,
+        true => group.send(&message, peer)?,
+        false => group.receive(&mut message, peer)?,
     }
-    Ok(told[0] != 0)
+    Ok(message[0] != 0)
 }
 
 #[cfg(test)]

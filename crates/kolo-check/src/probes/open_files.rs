@@ -30,8 +30,8 @@ impl LauncherFiles {
     /// Reads those of the parent of this process if it is `kolo launch`; `None` also if it has no limit.
     fn of_parent() -> Option<LauncherFiles> {
         let parent = getppid()?.as_raw_nonzero();
-        let said: i32 = std::env::var(LAUNCHER_PID).ok()?.parse().ok()?;
-        if said != parent.get() {
+        let launcher: i32 = std::env::var(LAUNCHER_PID).ok()?.parse().ok()?;
+        if launcher != parent.get() {
             return None;
         }
         let limits = std::fs::read_to_string(format!("/proc/{parent}/limits")).ok()?;

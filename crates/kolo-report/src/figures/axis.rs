@@ -12,7 +12,7 @@ const HEADROOM: f64 = 1.6;
 
 /// Format of the labels of ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Words {
+pub(crate) enum Labels {
     /// Number in a unit of this size; the axis's title names the unit.
     Scaled(f64),
     /// Time with its unit.
@@ -29,7 +29,7 @@ pub(crate) struct Axis {
     high: f64,
     is_log: bool,
     is_whole: bool,
-    words: Words,
+    labels: Labels,
 }
 
 impl Axis {
@@ -47,7 +47,7 @@ impl Axis {
             let apart = if high == 0.0 { 1.0 } else { 0.1 * high.abs() };
             (low, high) = (if from_zero { low } else { low - apart }, high + apart);
         }
-        Axis { title: title.into(), low, high, is_log: false, is_whole: false, words: Words::Scaled(1.0) }
+        Axis { title: title.into(), low, high, is_log: false, is_whole: false, labels: Labels::Scaled(1.0) }
     }
 
     /// Creates an axis from 0 with ticks at whole numbers only.
@@ -80,13 +80,13 @@ impl Axis {
             high if high < 1.0 => (1e-3, "ms"),
             _ => (1.0, "s"),
         };
-        Axis { title: format!("{title}, {name}"), words: Words::Scaled(unit), ..axis }
+        Axis { title: format!("{title}, {name}"), labels: Labels::Scaled(unit), ..axis }
     }
 
     /// Creates a logarithmic axis; values of 0 or less are ignored.
-    pub(crate) fn logarithmic(title: &str, values: impl IntoIterator<Item = f64>, words: Words) -> Self {
+    pub(crate) fn logarithmic(title: &str, values: impl IntoIterator<Item = f64>, labels: Labels) -> Self {
         let (low, high) = range(values.into_iter().filter(|value| *value > 0.0)).unwrap_or((1.0, 10.0));
-        Axis { title: title.into(), low: low / 1.3, high: high * 1.3, is_log: true, is_whole: false, words }
+        Axis { title: title.into(), low: low / 1.3, high: high * 1.3, is_log: true, is_whole: false, labels }
     }
 
     /// Position of a value, from 0 to 1 within the axis.
@@ -105,19 +105,19 @@ impl Axis {
     /// Returns round numbers within the axis, with their labels.
     pub(crate) fn ticks(&self) -> Vec<(f64, String)> {
         let values = if self.is_log { self.powers() } else { self.multiples() };
-        values.into_iter().map(|value| (value, self.word(value))).collect()
+        values.into_iter().map(|value| (value, self.label(value))).collect()
     }
 
-    fn word(&self, value: f64) -> String {
-        match self.words {
-            Words::Scaled(unit) => short(value / unit),
-            Words::Seconds => seconds(value),
-            Words::Bytes => bytes(value),
+    fn label(&self, value: f64) -> String {
+        match self.labels {
+            Labels::Scaled(unit) => short(value / unit),
+            Labels::Seconds => seconds(value),
+            Labels::Bytes => bytes(value),
         }
     }
 
     fn multiples(&self) -> Vec<f64> {
-        let unit = if let Words::Scaled(unit) = self.words { unit } else { 1.0 };
+        let unit = if let Labels::Scaled(unit) = self.labels { unit } else { 1.0 };
         let (low, high) = (self.low / unit, self.high / unit);
         let least = if self.is_whole { 1.0 } else { 0.0 };
         let rough = f64::max((high - low) / TICKS, least);
@@ -164,31 +164,31 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn words(axis: &Axis) -> Vec<String> {
-        axis.ticks().into_iter().map(|(_, words)| words).collect()
+    fn labels(axis: &Axis) -> Vec<String> {
+        axis.ticks().into_iter().map(|(_, label)| label).collect()
     }
 
     #[test]
     fn ticks_are_round_numbers_within_the_axis() {
         let axis = Axis::linear("step", [0.0, 627.0], false);
-        assert_eq!(words(&axis), ["0", "200", "400", "600"]);
+        assert_eq!(labels(&axis), ["0", "200", "400", "600"]);
         assert_eq!((axis.place(0.0), axis.place(627.0)), (0.0, 1.0));
-        assert_eq!(words(&Axis::linear("loss", [0.31, 2.29], false)), ["0.5", "1", "1.5", "2"]);
+        assert_eq!(labels(&Axis::linear("loss", [0.31, 2.29], false)), ["0.5", "1", "1.5", "2"]);
         assert_eq!(
-            words(&Axis::linear("rate", [0.0, 24_000.0], true)),
+            labels(&Axis::linear("rate", [0.0, 24_000.0], true)),
             ["0", "5,000", "10 k", "15 k", "20 k"]
         );
-        assert_eq!(words(&Axis::counts("epoch", [1.0, 2.5])), ["0", "1", "2"]);
-        assert!(!words(&Axis::linear("same", [5.0, 5.0], false)).is_empty());
-        assert!(!words(&Axis::linear("none", [], true)).is_empty());
+        assert_eq!(labels(&Axis::counts("epoch", [1.0, 2.5])), ["0", "1", "2"]);
+        assert!(!labels(&Axis::linear("same", [5.0, 5.0], false)).is_empty());
+        assert!(!labels(&Axis::linear("none", [], true)).is_empty());
     }
 
     #[test]
     fn logarithmic_ticks_are_powers() {
-        let axis = Axis::logarithmic("bytes", [4096.0, 4e6], Words::Bytes);
-        assert_eq!(words(&axis), ["10 kB", "100 kB", "1 MB"]);
-        let near = Axis::logarithmic("latency", [2e-3, 9e-3], Words::Seconds);
-        assert_eq!(words(&near), ["2 ms", "5 ms", "10 ms"]);
+        let axis = Axis::logarithmic("bytes", [4096.0, 4e6], Labels::Bytes);
+        assert_eq!(labels(&axis), ["10 kB", "100 kB", "1 MB"]);
+        let near = Axis::logarithmic("latency", [2e-3, 9e-3], Labels::Seconds);
+        assert_eq!(labels(&near), ["2 ms", "5 ms", "10 ms"]);
     }
 
     #[test]
@@ -197,6 +197,6 @@ mod tests {
         times.push(3.0);
         let axis = Axis::times("a step", times);
         assert!(axis.high() < 0.02 && axis.title == "a step, ms", "{axis:?}");
-        assert_eq!(words(&axis).last().map(String::as_str), Some("15"));
+        assert_eq!(labels(&axis).last().map(String::as_str), Some("15"));
     }
 }

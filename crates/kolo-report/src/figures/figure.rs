@@ -49,15 +49,15 @@ impl Figure {
     /// Draws grid, ticks and titles of the axes.
     fn frame(&self) -> Html {
         let mut frame = Html::default();
-        for (value, words) in self.y.ticks() {
+        for (value, label) in self.y.ticks() {
             let y = y_of(&self.y, value);
             frame.push(element("path").with("class", "grid").with("d", format!("M{LEFT} {y:.1}H{RIGHT}")));
-            frame.push(text("end", LEFT - 6.0, y + 4.5, &words));
+            frame.push(text("end", LEFT - 6.0, y + 4.5, &label));
         }
-        for (value, words) in self.x.ticks() {
+        for (value, label) in self.x.ticks() {
             let x = x_of(&self.x, value);
             frame.push(element("path").with("class", "tick").with("d", format!("M{x:.1} {BOTTOM}v5")));
-            frame.push(text("middle", x, BOTTOM + 19.0, &words));
+            frame.push(text("middle", x, BOTTOM + 19.0, &label));
         }
         frame.push(element("path").with("class", "axis").with("d", format!("M{LEFT} {BOTTOM}H{RIGHT}")));
         frame.push(text("start", 4.0, 14.0, &self.y.title));
@@ -66,18 +66,17 @@ impl Figure {
     }
 }
 
-fn text(anchor: &str, x: f64, y: f64, words: &str) -> Element {
+fn text(anchor: &str, x: f64, y: f64, content: &str) -> Element {
     element("text")
         .with("x", format!("{x:.1}"))
         .with("y", format!("{y:.1}"))
         .with("text-anchor", anchor)
-        .add(words)
+        .add(content)
 }
 
 fn legend(series: &[(usize, String)]) -> Element {
-    let entry = |(colour, name): &(usize, String)| {
-        let key =
-            element("span").with("class", format!("key s{}", colour % SERIES)).with("aria-hidden", true);
+    let entry = |(color, name): &(usize, String)| {
+        let key = element("span").with("class", format!("key s{}", color % SERIES)).with("aria-hidden", true);
         element("li").add(key).add(name.as_str())
     };
     element("ul").with("class", "legend").add(series.iter().map(entry).collect::<Html>())
@@ -88,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_has_words_axes_and_numbers() {
+    fn a_figure_has_a_description_axes_and_numbers() {
         let mut table = Table::new("Loss", ["step", "a <b>"]);
         table.add(["0", "2.3"]);
         let figure = Figure {

@@ -21,13 +21,13 @@ pub(crate) fn polyline(x: &Axis, y: &Axis, points: &[(f64, Option<f64>)], series
 
 /// Draws dots, each with a text that a browser shows when the pointer is on it.
 pub(crate) fn dots(x: &Axis, y: &Axis, points: &[(f64, f64, String)], series: usize) -> Html {
-    let dot = |(at, value, words): &(f64, f64, String)| {
+    let dot = |(at, value, title): &(f64, f64, String)| {
         element("circle")
             .with("class", format!("dot s{}", series % SERIES))
             .with("cx", format!("{:.1}", x_of(x, *at)))
             .with("cy", format!("{:.1}", y_of(y, *value)))
             .with("r", "3.5")
-            .add(element("title").add(words.as_str()))
+            .add(element("title").add(title.as_str()))
     };
     points.iter().map(dot).collect()
 }
@@ -54,9 +54,9 @@ pub(crate) struct Bar {
 }
 
 /// Draws stacked bars. A bar that is taller than the axis gets a notch at the top.
-pub(crate) fn bars(x: &Axis, y: &Axis, bars: &[Bar], colours: &[usize]) -> Html {
+pub(crate) fn bars(x: &Axis, y: &Axis, bars: &[Bar], colors: &[usize]) -> Html {
     let mut all = Html::default();
-    for (part, colour) in colours.iter().enumerate() {
+    for (part, color) in colors.iter().enumerate() {
         // One path per part: each bar is a rectangle in it.
         let mut path = String::new();
         for bar in bars {
@@ -69,7 +69,7 @@ pub(crate) fn bars(x: &Axis, y: &Axis, bars: &[Bar], colours: &[usize]) -> Html 
             let (left, right) = edges(x, bar);
             path += &format!("M{left:.1} {bottom:.1}V{top:.1}H{right:.1}V{bottom:.1}Z");
         }
-        all.push(element("path").with("class", format!("bar s{}", colour % SERIES)).with("d", path));
+        all.push(element("path").with("class", format!("bar s{}", color % SERIES)).with("d", path));
     }
     all.push(notches(x, y, bars));
     all
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_that_is_no_number_parts_a_line() {
+    fn a_point_that_is_no_number_interrupts_a_line() {
         let (x, y) = axes();
         let points =
             [(0.0, Some(0.0)), (1.0, Some(1.0)), (2.0, None), (3.0, Some(f64::NAN)), (4.0, Some(2.0))];
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_stand_upon_each_other_and_tall_bars_have_a_notch() {
+    fn parts_are_stacked_and_tall_bars_have_a_notch() {
         let (x, y) = axes();
         let all = [
             Bar { from: 0.0, to: 1.0, parts: vec![1.0, 0.5] },

@@ -9,7 +9,7 @@ mod marks;
 mod plane;
 mod table;
 
-pub(crate) use axis::{Axis, Words};
+pub(crate) use axis::{Axis, Labels};
 pub(crate) use figure::Figure;
 pub(crate) use marks::{Bar, bars, dots, polyline, whisker};
 pub(crate) use table::Table;

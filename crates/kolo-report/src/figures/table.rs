@@ -37,8 +37,8 @@ impl Table {
     }
 
     /// Renders the table collapsed behind the label `word`.
-    pub(crate) fn details(&self, word: &str) -> Element {
-        element("details").add(element("summary").add(word)).add(self.html())
+    pub(crate) fn details(&self, label: &str) -> Element {
+        element("details").add(element("summary").add(label)).add(self.html())
     }
 }
 

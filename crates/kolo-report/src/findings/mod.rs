@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_waits_for_nobody() {
+    fn one_worker_has_no_findings_about_waiting() {
         let waiting = || example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002)]), 0.04);
         assert!(!findings(&waiting()).is_empty());
         let mut alone = waiting();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_most_comes_first() {
+    fn the_most_severe_finding_comes_first() {
         let mut run = example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002)]), 0.04);
         run.steps[70].skipped = true;
         let found = findings(&run);

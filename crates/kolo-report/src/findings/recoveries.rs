@@ -13,7 +13,7 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
 };
 
 /// Maximum number of reasons listed.
-const TOLD: usize = 3;
+const LISTED: usize = 3;
 
 fn find(run: &Run) -> Option<Finding> {
     let first = run.generations.first()?;
@@ -23,11 +23,11 @@ fn find(run: &Run) -> Option<Finding> {
         return None;
     }
     let slowest = later.iter().map(|row| row.seconds_to_first_step()).fold(0.0, f64::max);
-    let told = later
+    let reasons = later
         .iter()
-        .take(TOLD)
+        .take(LISTED)
         .map(|row| format!("before step {}: {}", row.first_step, row.reason.trim_end_matches('.')));
-    let more = match later.len().saturating_sub(TOLD) {
+    let more = match later.len().saturating_sub(LISTED) {
         0 => String::new(),
         more => format!("; and {more} more, in the table below"),
     };
@@ -45,7 +45,7 @@ fn find(run: &Run) -> Option<Finding> {
         headline: format!("The job went on with other workers {}; {workers}", times(later.len())),
         why: format!(
             "It did so {}{more}. From a new group until its first step was done it took {} at most.",
-            told.collect::<Vec<_>>().join("; "),
+            reasons.collect::<Vec<_>>().join("; "),
             seconds(slowest)
         ),
         remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last \
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn recoveries_are_told_with_their_reasons() {
+    fn recoveries_are_listed_with_their_reasons() {
         let mut run = example::run(200);
         run.generations = vec![row(1, 2, "the job begins"), row(1, 2, "the job begins")];
         assert_eq!(find(&run), None);

@@ -94,7 +94,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn the_rate_of_the_link_is_told() {
+    fn the_rate_of_the_link_is_reported() {
         // 12.5 MB/s: 100 Mbit/s.
         let sizes: Vec<(f64, f64)> =
             [0.4e6, 1e6, 1e6, 0.2e6].map(|bytes| (bytes, 2e-4 + bytes / 12.5e6)).into();

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn many_buckets_that_take_as_long_whatever_their_bytes_stand_out() {
+    fn many_buckets_with_a_fixed_cost_stand_out() {
         let run = many(90, |bytes| 1e-4 + bytes / 10e9);
         let finding = find(&run).unwrap();
         assert!(finding.headline.contains("90 of 40 kB each"), "{}", finding.headline);

@@ -33,14 +33,14 @@ fn find(run: &Run) -> Option<Finding> {
     let waited: f64 = stalls.iter().map(|step| step.exposed_seconds).sum();
     let longest = stalls.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
     let is_waiting = waited > 0.5 * lost;
-    let who = if is_waiting {
+    let cause = if is_waiting {
         "another rank, or the wire, stops now and then"
     } else {
         "rank 0 itself stops now and then"
     };
     Some(Finding {
         severity: Severity::of_share(share),
-        headline: format!("Stalls cost {} of the time: {who}", percent(share)),
+        headline: format!("Stalls cost {} of the time: {cause}", percent(share)),
         why: format!(
             "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with \
              {}. {} of that was waiting for communication.",
@@ -67,7 +67,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn whoever_stops_now_and_then_is_told_from_who_waits() {
+    fn stalls_of_rank_0_differ_from_its_waiting() {
         let mut run = example::run(200);
         for step in (20..200).step_by(30) {
             run.steps[step].seconds += 0.6;

@@ -16,7 +16,7 @@ const LEAST_SECONDS: f64 = 1e-3;
 const LATE_PART: f64 = 0.5;
 
 fn find(run: &Run) -> Option<Finding> {
-    told(run).or_else(|| compared(run)).or_else(|| seen(run))
+    warned(run).or_else(|| compared(run)).or_else(|| inferred(run))
 }
 
 /// Returns true if a warning reports a slow rank, in the wording of `kolo-ddp`.
@@ -27,11 +27,11 @@ pub(super) fn is_about_straggler(warning: &str) -> bool {
 }
 
 /// Looks for a warning: the ranks have compared their own clocks, and reported the slow one.
-fn told(run: &Run) -> Option<Finding> {
+fn warned(run: &Run) -> Option<Finding> {
     let warnings = &run.summary.as_ref()?.warnings;
-    let told: Vec<&str> =
-        warnings.iter().map(String::as_str).filter(|words| is_about_straggler(words)).collect();
-    let first = told.first()?;
+    let reports: Vec<&str> =
+        warnings.iter().map(String::as_str).filter(|text| is_about_straggler(text)).collect();
+    let first = reports.first()?;
     let rank: String = first.chars().skip("rank ".len()).take_while(char::is_ascii_digit).collect();
     let share = Pace::of(run).map_or(0.0, |pace| pace.exposed_share());
     let slow = SlowRank::of(run).filter(|slow| slow.rank.to_string() == rank);
@@ -41,7 +41,7 @@ fn told(run: &Run) -> Option<Finding> {
         ("0", None) => Severity::Problem,
         _ => Severity::of_share(share).min(Severity::Warning),
     };
-    let more = match told.len() {
+    let more = match reports.len() {
         1 => String::new(),
         count => format!(" It was told {} times more, each time with other figures.", count - 1),
     };
@@ -87,7 +87,7 @@ fn compared(run: &Run) -> Option<Finding> {
 }
 
 /// Looks for waiting that must be for a rank: nothing is on the wire, or larger buckets take less time.
-fn seen(run: &Run) -> Option<Finding> {
+fn inferred(run: &Run) -> Option<Finding> {
     let pace = Pace::of(run)?;
     let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);
     let idle = pace.rank_wait / pace.steps.len() as f64;
@@ -151,7 +151,7 @@ mod tests {
                            s, they for 0.190 s; its bucket 0 is ready 0.120 s later";
 
     #[test]
-    fn what_the_ranks_have_found_is_told_with_its_figures() {
+    fn a_warning_about_a_rank_is_reported_with_its_figures() {
         let mut run = example::waiting(example::run(200), 0.12);
         run.summary.as_mut().unwrap().warnings = vec!["parameter `a` had no gradient".into(), WARNING.into()];
         let finding = find(&run).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_rank_0_is_found_though_it_waits_for_nobody() {
+    fn a_slow_rank_0_is_found_though_it_does_not_wait() {
         let mut run = example::run(200);
         assert_eq!(find(&run), None);
         run.ranks = example::comparisons(&[(0.03, 0.001), (0.01, 0.021)]);

@@ -53,7 +53,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn waiting_is_told_where_nothing_else_explains_it() {
+    fn waiting_is_reported_if_nothing_else_explains_it() {
         let mut run = example::waiting(example::with_buckets(&[(1e6, 0.01), (2e6, 0.02), (2e6, 0.02)]), 0.03);
         assert_eq!(find(&run), None, "the link explains it");
         run.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);

@@ -16,7 +16,7 @@ pub(super) const ENTRY: FindingEntry = FindingEntry {
 fn find(run: &Run) -> Option<Finding> {
     let warnings = &run.summary.as_ref()?.warnings;
     let others: Vec<&str> =
-        warnings.iter().map(String::as_str).filter(|words| !is_about_straggler(words)).collect();
+        warnings.iter().map(String::as_str).filter(|text| !is_about_straggler(text)).collect();
     if others.is_empty() {
         return None;
     }
@@ -34,7 +34,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn warnings_are_told_once() {
+    fn warnings_are_reported_once() {
         let mut run = example::run(200);
         assert_eq!(find(&run), None);
         let straggler =

@@ -4,7 +4,7 @@ use kolo_run_folder::{BucketRow, Run};
 
 use super::section::{Ids, Section, gallery, paragraph, titled};
 use crate::analysis::BucketCosts;
-use crate::figures::{Axis, Figure, Table, Words, dots, whisker};
+use crate::figures::{Axis, Figure, Labels, Table, dots, whisker};
 use crate::html::Html;
 use crate::units::{bytes, count, plural, rate, seconds};
 
@@ -30,17 +30,17 @@ fn figure(run: &Run, runs: usize) -> Figure {
     let x = Axis::logarithmic(
         "bytes on the wire (logarithmic)",
         run.buckets.iter().map(|bucket| bucket.wire_bytes),
-        Words::Bytes,
+        Labels::Bytes,
     );
     let times = run.buckets.iter().flat_map(|bucket| [bucket.p50, bucket.p95, bucket.p99]);
-    let y = Axis::logarithmic("latency (logarithmic)", times, Words::Seconds);
+    let y = Axis::logarithmic("latency (logarithmic)", times, Labels::Seconds);
     // Logarithmic axes have no position for 0.
     let shown = || run.buckets.iter().filter(|bucket| bucket.p50 > 0.0 && bucket.wire_bytes > 0.0);
     let mut marks: Html = shown()
         .map(|bucket| whisker(&x, &y, bucket.wire_bytes, [bucket.p50, bucket.p95, bucket.p99], 0))
         .collect();
     let points: Vec<(f64, f64, String)> =
-        shown().map(|bucket| (bucket.wire_bytes, bucket.p50, words(bucket))).collect();
+        shown().map(|bucket| (bucket.wire_bytes, bucket.p50, label(bucket))).collect();
     marks.push(dots(&x, &y, &points, 0));
     let note = BucketCosts::of(run).map(|costs| note(run, &costs));
     let about = format!(
@@ -60,7 +60,7 @@ fn figure(run: &Run, runs: usize) -> Figure {
     }
 }
 
-fn words(bucket: &BucketRow) -> String {
+fn label(bucket: &BucketRow) -> String {
     format!("bucket {}, {}: {}", bucket.bucket, bytes(bucket.wire_bytes), seconds(bucket.p50))
 }
 

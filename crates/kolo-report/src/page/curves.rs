@@ -118,10 +118,10 @@ fn over_epochs(column: &str, runs: &[&Run]) -> Figure {
         let line: Vec<(f64, Option<f64>)> =
             points.iter().map(|(epoch, value)| (*epoch, Some(*value))).collect();
         marks.push(polyline(&x, &y, &line, series));
-        let words = |(epoch, value): &(f64, f64)| {
+        let dot = |(epoch, value): &(f64, f64)| {
             (*epoch, *value, format!("{name}, epoch {epoch}: {}", number(*value)))
         };
-        marks.push(dots(&x, &y, &points.iter().map(words).collect::<Vec<_>>(), series));
+        marks.push(dots(&x, &y, &points.iter().map(dot).collect::<Vec<_>>(), series));
         for (epoch, value) in points {
             table.rows.push(named(name, runs.len(), [number(*epoch), number(*value)]));
         }

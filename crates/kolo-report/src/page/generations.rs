@@ -18,11 +18,11 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Section {
                 "There is no generations.jsonl: the job was not elastic.",
             ))),
             1 => {
-                let words = format!(
+                let text = format!(
                     "One generation with {}, from the first step on.",
                     plural(run.generations[0].world_size, "worker")
                 );
-                body.push(paragraph(&titled(&run.name, runs.len(), &words)));
+                body.push(paragraph(&titled(&run.name, runs.len(), &text)));
             }
             _ => figures.push(figure(run, runs.len()).html(&ids.next())),
         }
@@ -46,9 +46,10 @@ fn figure(run: &Run, runs: usize) -> Figure {
         line.extend([(row.first_step as f64, workers), (next, workers)]);
     }
     let mut marks = polyline(&x, &y, &line, 0);
-    let points = run.generations.iter().map(|row| (row.first_step as f64, row.world_size as f64, words(row)));
+    let points =
+        run.generations.iter().map(|row| (row.first_step as f64, row.world_size as f64, description(row)));
     marks.push(dots(&x, &y, &points.collect::<Vec<_>>(), 0));
-    let about = run.generations.iter().map(words).collect::<Vec<_>>().join("; ");
+    let about = run.generations.iter().map(description).collect::<Vec<_>>().join("; ");
     Figure {
         title: title.clone(),
         about,
@@ -61,7 +62,7 @@ fn figure(run: &Run, runs: usize) -> Figure {
     }
 }
 
-fn words(row: &GenerationRow) -> String {
+fn description(row: &GenerationRow) -> String {
     format!(
         "generation {} from step {}: {}, {}",
         row.generation,

@@ -70,10 +70,10 @@ fn links(sections: &[Section]) -> Html {
 }
 
 fn footer() -> Html {
-    let words = "Times are rank 0's, unless another rank is named. Waiting for communication is the part of a \
+    let text = "Times are rank 0's, unless another rank is named. Waiting for communication is the part of a \
                  step in which its training thread waited; hidden communication went on while it did other \
                  work. docs/run-folder.md defines every figure. Written by Kolo ";
-    element("footer").add(words).add(concat!(env!("CARGO_PKG_VERSION"), ".")).into()
+    element("footer").add(text).add(concat!(env!("CARGO_PKG_VERSION"), ".")).into()
 }
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn words_from_files_are_no_markup() {
+    fn texts_from_files_are_no_markup() {
         let mut run = example::run(60);
         run.name = "<b>run</b>".into();
         run.unit = "<i>".into();

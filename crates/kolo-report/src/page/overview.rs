@@ -69,9 +69,9 @@ pub(super) fn section(runs: &[&Run]) -> Section {
     }
     let (differing, all) = settings(runs, header);
     if runs.len() > 1 {
-        let words =
+        let text =
             if differing.rows.is_empty() { "All settings are the same." } else { "Settings that differ:" };
-        body.push(paragraph(words));
+        body.push(paragraph(text));
         if !differing.rows.is_empty() {
             body.push(differing.html());
         }
@@ -135,8 +135,8 @@ fn same_bits(runs: &[&Run]) -> Option<String> {
     let hash = |run: &&Run| run.summary.as_ref()?.weights_sha256.clone();
     let hashes: Vec<String> = runs.iter().map(hash).collect::<Option<_>>()?;
     let first = hashes.first().filter(|_| hashes.len() > 1)?;
-    let words = if hashes.iter().all(|hash| hash == first) { "All runs have" } else { "Not all runs have" };
-    Some(format!("{words} ended in the same weights, bit for bit."))
+    let subject = if hashes.iter().all(|hash| hash == first) { "All runs have" } else { "Not all runs have" };
+    Some(format!("{subject} ended in the same weights, bit for bit."))
 }
 
 /// Returns a table of the settings that differ, and one of all settings.

@@ -64,7 +64,7 @@ mod tests {
     use crate::example;
 
     #[test]
-    fn predictions_stand_beside_what_came() {
+    fn predictions_stand_beside_measurements() {
         let step = |workers| PredictedStep { workers, seconds: 0.0248, exposed: 0.0005 };
         let text = |predicted: &[PredictedStep]| {
             section(&[&example::run(100)], predicted).unwrap().html().into_string()

@@ -47,11 +47,11 @@ fn figure(run: &Run, runs: usize, times: &[RankTimes]) -> Figure {
     let all: Vec<Bar> = times.iter().enumerate().map(bar).collect();
     let heights: Vec<f64> = all.iter().map(|bar| bar.parts.iter().sum()).collect();
     let (x, y) = (Axis::numbers("rank", times.len()), Axis::times("median step", heights.clone()));
-    let colours = PARTS.map(|(colour, _, _)| colour);
+    let colors = PARTS.map(|(color, _, _)| color);
     Figure {
-        about: format!("Stacked columns of {}: {}.", plural(times.len(), "rank"), words(times)),
-        marks: bars(&x, &y, &all, &colours),
-        legend: PARTS.iter().map(|(colour, name, _)| (*colour, (*name).into())).collect(),
+        about: format!("Stacked columns of {}: {}.", plural(times.len(), "rank"), longest_busy(times)),
+        marks: bars(&x, &y, &all, &colors),
+        legend: PARTS.iter().map(|(color, name, _)| (*color, (*name).into())).collect(),
         note: beyond_top("column", &heights, y.high(), seconds),
         table: table(&title, times),
         title,
@@ -61,7 +61,7 @@ fn figure(run: &Run, runs: usize, times: &[RankTimes]) -> Figure {
 }
 
 /// Names the rank that is busy longest.
-fn words(times: &[RankTimes]) -> String {
+fn longest_busy(times: &[RankTimes]) -> String {
     let busy = |times: &RankTimes| times.busy_seconds();
     let longest = times.iter().enumerate().max_by(|a, b| busy(a.1).total_cmp(&busy(b.1)));
     longest.map_or_else(String::new, |(rank, times)| {

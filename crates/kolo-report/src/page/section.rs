@@ -29,16 +29,16 @@ impl Section {
     }
 }
 
-pub(super) fn paragraph(words: &str) -> Element {
-    element("p").add(with_code(words))
+pub(super) fn paragraph(text: &str) -> Element {
+    element("p").add(with_code(text))
 }
 
 /// Renders a text in which backticks enclose code.
-pub(super) fn with_code(words: &str) -> Html {
-    let parts: Vec<&str> = words.split('`').collect();
+pub(super) fn with_code(text: &str) -> Html {
+    let parts: Vec<&str> = text.split('`').collect();
     if parts.len().is_multiple_of(2) {
         // A backtick without a partner.
-        return words.into();
+        return text.into();
     }
     let part = |(index, part): (usize, &&str)| match index % 2 {
         0 => Html::from(*part),
@@ -58,12 +58,12 @@ pub(super) fn titled(run: &str, runs: usize, title: &str) -> String {
 }
 
 /// Returns a note about values above the end of an axis, if there are any.
-pub(super) fn beyond_top(what: &str, values: &[f64], high: f64, words: fn(f64) -> String) -> Option<String> {
+pub(super) fn beyond_top(what: &str, values: &[f64], high: f64, format: fn(f64) -> String) -> Option<String> {
     let beyond = values.iter().filter(|value| **value > high).count();
     let most = values.iter().copied().fold(0.0, f64::max);
     let verb = if beyond == 1 { "goes" } else { "go" };
     (beyond > 0).then(|| {
-        format!("{} {verb} on beyond the top, the largest up to {}.", plural(beyond, what), words(most))
+        format!("{} {verb} on beyond the top, the largest up to {}.", plural(beyond, what), format(most))
     })
 }
 

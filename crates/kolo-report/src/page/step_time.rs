@@ -53,7 +53,7 @@ fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
     let heights: Vec<f64> = all.iter().map(|bar| bar.parts.iter().sum()).collect();
     let ends = all.first().map(|bar| bar.from).into_iter().chain(all.last().map(|bar| bar.to));
     let (x, y) = (Axis::linear("step", ends, false), Axis::times("mean of a step", heights.clone()));
-    let colours: Vec<usize> = parts.iter().map(|(colour, _, _)| *colour).collect();
+    let colors: Vec<usize> = parts.iter().map(|(color, _, _)| *color).collect();
     let names = parts.iter().map(|(_, name, _)| *name);
     let mut table = Table::new(title, std::iter::once("steps").chain(names.clone()));
     for column in columns {
@@ -62,8 +62,8 @@ fn stacked(title: &str, columns: &[Column], parts: &[Part]) -> Figure {
     Figure {
         title: title.into(),
         about: about(columns, parts),
-        marks: bars(&x, &y, &all, &colours),
-        legend: colours.into_iter().zip(names.map(String::from)).collect(),
+        marks: bars(&x, &y, &all, &colors),
+        legend: colors.into_iter().zip(names.map(String::from)).collect(),
         note: beyond_top("column", &heights, y.high(), seconds),
         x,
         y,
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_and_exposed_communication_are_told_apart() {
+    fn hidden_and_exposed_communication_are_separate() {
         let mut run = example::run(200);
         run.steps[0].seconds = 3.0;
         let text = section(&[&run], &mut Ids::default()).html().into_string();
