@@ -1,4 +1,4 @@
-//! Figures derived from those of a run: for pictures ([`columns`], [`rank_times`]), and for findings
+//! Figures derived from those of a run: for pictures ([`columns()`], [`rank_times()`]), and for findings
 //! ([`Pace`], [`BucketCosts`], [`SlowRank`]).
 
 mod bucket_costs;
