@@ -1,7 +1,7 @@
 //! Adam with L2 weight decay: g = g + λ·θ, then the moments ([`adam_rule`](crate::adam_rule)).
 //!
-//! As PyTorch's `torch.optim.Adam`. The penalty goes through the moments, so parameters with large gradients
-//! decay less than others; [`adamw`](crate::adamw) decays all alike.
+//! Same as PyTorch's `torch.optim.Adam`. The penalty passes through the moments, so parameters with large
+//! gradients decay less than others. [`adamw`](crate::adamw) decays all of them alike.
 
 use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, FREEZE_AFTER, WEIGHT_DECAY, WeightDecay};
 use crate::optimizer::Optimizer;

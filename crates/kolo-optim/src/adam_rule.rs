@@ -1,6 +1,7 @@
-//! What Adam and AdamW have in common: two moments, their corrections, and one pass over the elements.
+//! The common part of Adam and AdamW: two moments, their corrections, and one pass over the elements.
 //!
-//! They differ in where weight decay acts ([`WeightDecay`]). Muon steps by the same pass what is no matrix.
+//! The two differ in the place of weight decay ([`WeightDecay`]). Muon uses this pass for tensors that are
+//! not matrices.
 
 use serde::Deserialize;
 
@@ -10,7 +11,7 @@ use crate::optimizer::{Optimizer, Update};
 use crate::table::{Entry, Setting, Settings};
 use crate::vectorised::vectorised;
 
-/// The settings of every optimizer with Adam's moments.
+/// Settings of the optimizers with Adam's moments.
 pub(crate) const WEIGHT_DECAY: Setting =
     Setting::number("weight_decay", 0.0, 0.0..f64::INFINITY, "Weight decay");
 pub(crate) const BETA1: Setting = Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment");
@@ -36,21 +37,21 @@ pub(crate) struct AdamSettings {
     pub(crate) beta2: f32,
     /// ε
     pub(crate) epsilon: f32,
-    /// Steps after which v stays as it is (Tang et al. 2021, "1-bit Adam", algorithm 1); 0: never.
+    /// Steps after which v stays constant (Tang et al. 2021, "1-bit Adam", algorithm 1); 0 means never.
     pub(crate) freeze_after: f64,
 }
 
-/// Where weight decay acts.
+/// Place of weight decay in the rule.
 #[derive(Clone, Copy)]
 pub(crate) enum WeightDecay {
-    /// On the gradient, g + λ·θ, and so on the moments: the L2 penalty of Adam.
+    /// In the gradient, g + λ·θ, and thus in the moments: the L2 penalty of Adam.
     Coupled,
-    /// On the parameter, θ −= η·λ·θ: AdamW.
+    /// In the parameter, θ −= η·λ·θ: AdamW.
     Decoupled,
 }
 
-/// How the tensors of a group are stepped: m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with
-/// m̂ = m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
+/// Rule for the tensors of one group: m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; θ −= η·m̂ / (√v̂ + ε), with m̂ =
+/// m/(1−β₁ᵗ) and v̂ = v/(1−β₂ᵗ).
 pub(crate) struct AdamRule {
     settings: AdamSettings,
     lr_scale: f64,
@@ -70,7 +71,7 @@ impl AdamRule {
         AdamRule { settings, lr_scale, weight_decay, decay, rate, correction, is_frozen }
     }
 
-    /// Before step `step`, from 1.
+    /// Prepares step `step`, counted from 1.
     pub(crate) fn begin(&mut self, step: u64, learning_rate: f64) {
         let AdamSettings { beta1, beta2, weight_decay, freeze_after, .. } = self.settings;
         self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
@@ -82,7 +83,7 @@ impl AdamRule {
         self.correction = (1.0 / correct(beta2, seen).sqrt()) as f32;
     }
 
-    /// Steps elements whose moments are `first` and `second`.
+    /// Steps elements with the moments `first` and `second`.
     pub(crate) fn update(&self, update: Update<'_>, first: &mut [f32], second: &mut [f32]) {
         let Update { parameters, gradient, scale, decay, .. } = update;
         let moments = (first, second);
@@ -98,8 +99,9 @@ impl AdamRule {
         }
     }
 
-    /// The pass over the elements: what the moments see of gradient and parameter, and what is left of the
-    /// parameter before its step, are functions, so that both ways of decay are the same loop.
+    /// Runs the pass over the elements. `seen` maps gradient and parameter to the gradient that the moments
+    /// see; `decayed` maps a parameter to its value before the step. Both kinds of weight decay thus share
+    /// one loop.
     #[inline(always)]
     fn pass(
         &self,
@@ -111,7 +113,8 @@ impl AdamRule {
     ) {
         let AdamSettings { beta1, beta2, epsilon, .. } = self.settings;
         let (rate, correction, is_frozen) = (self.rate, self.correction, self.is_frozen);
-        // It has all that it reads: of what it borrowed the compiler would not know that no element is there.
+        // The closure owns all it reads: through a captured reference the compiler could not rule out
+        // aliasing.
         vectorised(
             #[inline(always)]
             move || {
@@ -134,7 +137,7 @@ impl AdamRule {
     }
 }
 
-/// Adam or AdamW, whichever the entry and the way of decay say.
+/// Adam or AdamW, depending on the entry and the kind of weight decay.
 pub(crate) struct Adam {
     entry: &'static Entry<dyn Optimizer>,
     weight_decay: WeightDecay,

@@ -1,7 +1,7 @@
-//! Adam with decoupled weight decay: θ −= η·λ·θ, and the moments see the gradient alone
+//! Adam with decoupled weight decay: θ −= η·λ·θ, while the moments see only the gradient
 //! ([`adam_rule`](crate::adam_rule)).
 //!
-//! As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the rate of the moment.
+//! As in PyTorch's `torch.optim.AdamW`, the decay is multiplied by the learning rate η.
 
 use crate::adam_rule::{Adam, BETA1, BETA2, EPSILON, FREEZE_AFTER, WEIGHT_DECAY, WeightDecay};
 use crate::optimizer::Optimizer;
@@ -25,7 +25,7 @@ mod tests {
     use crate::layout::{Kind, Layout, ParamSpec};
     use crate::optimizer::Update;
 
-    /// The algorithm in double precision, straight from the paper.
+    /// The paper's algorithm in double precision.
     fn reference(gradients: &[f64], settings: &AdamSettings, rate: f64) -> f64 {
         let (b1, b2) = (f64::from(settings.beta1), f64::from(settings.beta2));
         let (mut theta, mut m, mut v) = (0.7, 0.0, 0.0);

@@ -1,17 +1,17 @@
-//! Types of elements, and how they lie in flat memory, which is of `f32`.
+//! Element types, and their form in flat memory, which is an array of `f32`.
 //!
-//! What is no float has to keep all its bits on the way over the wire and through files, and must look like a
-//! number to whoever tests values for being finite. So an integer is four digits of 16 bits, each of which
-//! an `f32` holds exactly.
+//! Integers and truth values have to keep all their bits over the wire and in files, and must pass a test for
+//! finite values. An integer is therefore stored as four digits of 16 bits, each of which an `f32` holds
+//! exactly.
 
-/// Digits of an integer, of so many bits each.
+/// Digits of an integer, of `BITS` bits each.
 const DIGITS: usize = 4;
 const BITS: u32 = 16;
 
 /// Type of a tensor's elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Element {
-    /// Floats of 32 bits.
+    /// 32-bit floats.
     #[default]
     F32,
     /// Integers of up to 64 bits.
@@ -21,7 +21,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Number of `f32` that an element takes in flat memory.
+    /// Returns the number of `f32` values that an element takes in flat memory.
     pub fn values(self) -> usize {
         match self {
             Element::F32 | Element::Bool => 1,
@@ -29,7 +29,7 @@ impl Element {
         }
     }
 
-    /// Its name in safetensors.
+    /// Returns the name of the type in safetensors.
     pub fn dtype(self) -> &'static str {
         match self {
             Element::F32 => "F32",
@@ -38,12 +38,12 @@ impl Element {
         }
     }
 
-    /// The type of that name in safetensors, if it is any of these.
+    /// Returns the type with this name in safetensors, if Kolo has it.
     pub fn of_dtype(dtype: &str) -> Option<Self> {
         [Element::F32, Element::I64, Element::Bool].into_iter().find(|element| element.dtype() == dtype)
     }
 
-    /// Bytes of an element in files.
+    /// Returns the size of an element in files, in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Element::F32 => size_of::<f32>(),
@@ -52,7 +52,7 @@ impl Element {
         }
     }
 
-    /// Elements as files have them, little-endian, from their values in flat memory.
+    /// Converts values of flat memory to elements in files, which are little-endian.
     pub fn to_bytes(self, values: &[f32]) -> Vec<u8> {
         match self {
             Element::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
@@ -61,7 +61,7 @@ impl Element {
         }
     }
 
-    /// Values in flat memory from elements as files have them.
+    /// Converts elements in files to values of flat memory.
     pub fn from_bytes(self, bytes: &[u8]) -> Vec<f32> {
         match self {
             Element::F32 => {
@@ -77,7 +77,7 @@ impl Element {
     }
 }
 
-/// Values in flat memory of these integers: the digits of each, from the lowest on.
+/// Converts integers to values of flat memory: the digits of each, lowest first.
 pub fn of_integers(integers: impl IntoIterator<Item = i64>) -> Vec<f32> {
     let digits = |integer: i64| {
         (0..DIGITS as u32).map(move |digit| f32::from((integer as u64 >> (BITS * digit)) as u16))
@@ -85,7 +85,7 @@ pub fn of_integers(integers: impl IntoIterator<Item = i64>) -> Vec<f32> {
     integers.into_iter().flat_map(digits).collect()
 }
 
-/// The integers that have these values in flat memory.
+/// Converts values of flat memory back to integers.
 pub fn integers(values: &[f32]) -> Vec<i64> {
     let (all, _) = values.as_chunks::<DIGITS>();
     let integer = |digits: &[f32; DIGITS]| {

@@ -1,4 +1,4 @@
-//! LAMB: Adam's direction, with a step as long for each tensor as its learning rate times its own norm.
+//! LAMB: Adam's direction, with a step length for each tensor of the learning rate times the tensor's norm.
 
 use serde::Deserialize;
 
@@ -39,23 +39,23 @@ struct LambSettings {
 }
 
 /// m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; u = m̂ / (√v̂ + ε) + λ·θ; θ −= η · ‖θ‖/‖u‖ · u, with m̂ = m/(1−β₁ᵗ)
-/// and v̂ = v/(1−β₂ᵗ), for each tensor θ (φ of the paper is the identity).
+/// and v̂ = v/(1−β₂ᵗ), for each tensor θ (the paper's φ is the identity).
 ///
-/// The trust ratio ‖θ‖/‖u‖ is 1 where either norm is 0, so a tensor that begins as zeros gets away from
-/// there, and in groups with `trust_ratio` false. A tensor without weight decay has λ = 0 and the trust ratio
-/// as all others; the paper makes no exception.
+/// The trust ratio ‖θ‖/‖u‖ is 1 if either norm is 0, so that a tensor of zeros can move. It is also 1 in
+/// groups with `trust_ratio` false. A tensor without weight decay has λ = 0 and, as in the paper, keeps its
+/// trust ratio.
 ///
-/// Memory: besides m and v one tensor, as long as the longest.
+/// Memory: m, v, and a buffer as long as the longest trained tensor.
 struct Lamb {
     settings: Settings,
     groups: Vec<Group>,
     first: Vec<f32>,
     second: Vec<f32>,
-    /// u of the tensor that is being stepped.
+    /// u of the current tensor.
     direction: Vec<f32>,
 }
 
-/// How the tensors of a group are stepped.
+/// Settings and rate of one group's tensors.
 struct Group {
     settings: LambSettings,
     lr_scale: f64,
@@ -148,7 +148,7 @@ impl Optimizer for Lamb {
     }
 }
 
-/// ‖θ‖/‖u‖ from the squares of both; NaN, if one of them is.
+/// Returns ‖θ‖/‖u‖ from the squared norms; NaN if one of them is NaN.
 fn ratio(parameters: f64, direction: f64) -> f64 {
     if parameters == 0.0 || direction == 0.0 { 1.0 } else { (parameters / direction).sqrt() }
 }

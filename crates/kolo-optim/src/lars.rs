@@ -1,5 +1,5 @@
-//! LARS: SGD with momentum, whose rate is for each tensor in proportion to the ratio of its own norm to that
-//! of its gradient.
+//! LARS: SGD with momentum and, for each tensor, a rate in proportion to the ratio of its norm to its
+//! gradient's norm.
 
 use serde::Deserialize;
 
@@ -40,17 +40,17 @@ struct LarsSettings {
 }
 
 /// λ = η·‖w‖ / (‖g‖ + β·‖w‖); v = m·v + γ·λ·(g + β·w); w −= v, for each tensor w with the rate γ of the step.
-/// The rate is inside of the velocity, as the paper has it, so that a change of it comes slowly.
+/// As in the paper, the rate is inside the velocity, so that a change of rate takes effect gradually.
 ///
-/// λ is 1 where w or g has the norm 0, so a tensor that begins as zeros gets away from there, and in groups
-/// with `trust_ratio` false.
+/// λ is 1 if w or g has norm 0, so that a tensor of zeros can move. It is also 1 in groups with `trust_ratio`
+/// false.
 struct Lars {
     settings: Settings,
     groups: Vec<Group>,
     velocity: Vec<f32>,
 }
 
-/// How the tensors of a group are stepped.
+/// Settings and rate of one group's tensors.
 struct Group {
     settings: LarsSettings,
     lr_scale: f64,
@@ -121,7 +121,7 @@ impl Optimizer for Lars {
     }
 }
 
-/// λ of a tensor from the norms of its values and of its gradient; NaN, if one of them is.
+/// Returns λ from the norms of a tensor and its gradient; NaN if one of them is NaN.
 fn ratio(coefficient: f64, parameters: f64, gradient: f64, decay: f64) -> f64 {
     match parameters == 0.0 || gradient == 0.0 {
         true => 1.0,

@@ -1,13 +1,12 @@
-//! Optimizers over flat memory: where each of a model's tensors lives ([`Layout`]), rules by which gradients
-//! change parameters ([`Optimizer`]), and learning rates by step ([`rate`]).
+//! Optimizers over flat memory: the place of each of a model's tensors ([`Layout`]), the rules by which
+//! gradients change parameters ([`Optimizer`]), and the learning rate of each step ([`rate`]).
 //!
-//! Never sees a tensor library, a file or another worker: a step's gradient comes in as a slice, and so do
-//! the parameters. Nothing of Kolo stands below. Above are checkpoints (`kolo_checkpoint`), which save the
-//! state of an optimizer by name, and the step (`kolo_ddp`), which knows when which elements are to be
-//! stepped.
+//! This crate never sees a tensor library, a file or another worker: gradients and parameters come in as
+//! slices. It uses no other crate of Kolo. Above it, checkpoints (`kolo_checkpoint`) save an optimizer's
+//! state by name, and the training step (`kolo_ddp`) decides which elements to step when.
 //!
-//! A new optimizer is a file here and a line in [`OPTIMIZERS`]. A user's own is a type that implements
-//! [`Optimizer`]; everything that takes one of the table by [`named`] takes that as well.
+//! A new optimizer is one file here and one line in [`OPTIMIZERS`]. Your own optimizer implements
+//! [`Optimizer`]; everything that takes a [`named`] optimizer takes yours as well.
 
 mod adam;
 mod adam_rule;
@@ -40,24 +39,24 @@ pub use vectorised::vectorised;
 
 use table::Entry;
 
-/// Every optimizer there is.
+/// All optimizers of Kolo.
 pub static OPTIMIZERS: &[Entry<dyn Optimizer>] =
     &[sgd::ENTRY, adam::ENTRY, adamw::ENTRY, lars::ENTRY, lamb::ENTRY, lion::ENTRY, muon::ENTRY];
 
-/// The entry of that name in [`OPTIMIZERS`].
+/// Returns the entry of [`OPTIMIZERS`] with this name.
 ///
 /// # Errors
 ///
-/// There is none of that name; lists the known ones.
+/// Returns [`ChoiceError::Unknown`], which lists the known names, if there is no such entry.
 pub fn find(name: &str) -> Result<&'static Entry<dyn Optimizer>, ChoiceError> {
     table::find("optimizer", OPTIMIZERS, name)
 }
 
-/// The optimizer of that name, with these settings; the others have their defaults.
+/// Builds the optimizer with this name and these settings. Settings that are not given have their defaults.
 ///
 /// # Errors
 ///
-/// There is none of that name, it has no such setting, or a value is not allowed.
+/// Returns an error if no optimizer has this name, if it has no such setting, or if a value is not allowed.
 pub fn named(name: &str, settings: &Settings) -> Result<Box<dyn Optimizer>, ChoiceError> {
     find(name)?.build(settings)
 }
@@ -66,7 +65,7 @@ pub fn named(name: &str, settings: &Settings) -> Result<Box<dyn Optimizer>, Choi
 mod tests {
     use super::*;
 
-    /// What the table says of settings is what the optimizers read.
+    /// The settings that the table lists are those that the optimizers read.
     #[test]
     fn every_entry_builds_from_its_defaults() {
         for entry in OPTIMIZERS {
@@ -78,7 +77,7 @@ mod tests {
         }
     }
 
-    /// Ranks compare what they say.
+    /// Ranks compare these settings when a job starts.
     #[test]
     fn an_optimizer_says_every_setting() {
         for entry in OPTIMIZERS {

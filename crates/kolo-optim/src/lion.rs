@@ -1,4 +1,4 @@
-//! Lion: steps of the sign of a momentum.
+//! Lion: steps along the sign of a momentum.
 
 use serde::Deserialize;
 
@@ -32,15 +32,15 @@ struct LionSettings {
 
 /// c = β₁m + (1−β₁)g; θ −= η·(sign(c) + λ·θ); m = β₂m + (1−β₂)g, where sign(0) is 0.
 ///
-/// All elements move by η, so the paper's rates are 3 to 10 times less than AdamW's, and its decay as much
-/// more.
+/// All elements move by η. The paper's learning rates are therefore 3 to 10 times smaller than AdamW's, and
+/// its weight decay is larger by the same factor.
 struct Lion {
     settings: Settings,
     groups: Vec<Group>,
     momentum: Vec<f32>,
 }
 
-/// How the tensors of a group are stepped.
+/// Settings and rate of one group's tensors.
 struct Group {
     settings: LionSettings,
     lr_scale: f64,
@@ -108,7 +108,7 @@ impl Optimizer for Lion {
     }
 }
 
-/// -1, 0 or 1, and NaN of NaN, which would else stay in the momentum unseen; `f32::signum` of 0 is 1.
+/// Returns -1, 0 or 1, or NaN for NaN, which would otherwise hide in the momentum. `f32::signum` of 0 is 1.
 #[inline(always)]
 fn sign(x: f32) -> f32 {
     if x == 0.0 { 0.0 } else { x.signum() }

@@ -1,25 +1,25 @@
-//! In which order a tensor's elements lie in memory.
+//! Order of a tensor's elements in memory.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// A permutation of a tensor's axes. Elements that a library's layers read in another order than row-major
-/// lie in that order in flat memory too, so that nobody has to copy them; files and hashes are row-major.
+/// Permutation of a tensor's axes. If a library's layers read a tensor in another order than row-major, its
+/// elements lie in that order in flat memory too, which saves a copy. Files and hashes are always row-major.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MemoryOrder {
-    /// Outermost first; empty for row-major.
+    /// Axes, outermost first; empty for row-major.
     axes: Vec<usize>,
 }
 
 impl MemoryOrder {
-    /// The last axis innermost.
+    /// Returns the order in which the last axis is innermost.
     pub fn row_major() -> Self {
         Self::default()
     }
 
-    /// The order in which axis `i` of a tensor of this shape has the stride `strides[i]`. Row-major where the
-    /// strides are not those of a permutation.
+    /// Returns the order in which axis `i` of a tensor of this shape has the stride `strides[i]`; row-major
+    /// if the strides are not those of a permutation.
     pub fn of_strides(shape: &[usize], strides: &[usize]) -> Self {
         let mut long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] != 1).collect();
         if long.iter().any(|axis| shape[*axis] == 0) {
@@ -36,29 +36,31 @@ impl MemoryOrder {
         if long.is_sorted() {
             return Self::row_major();
         }
-        // Axes of one element may stand anywhere: always at the beginning, so that equal orders are equal.
+        // The position of an axis of one element is arbitrary. Such axes go first, so that equal orders
+        // compare equal.
         let short = (0..shape.len()).filter(|axis| shape[*axis] == 1);
         MemoryOrder { axes: short.chain(long.iter().copied()).collect() }
     }
 
-    /// Whether the last axis is innermost.
+    /// Returns true if the last axis is innermost.
     pub fn is_row_major(&self) -> bool {
         self.axes.is_empty()
     }
 
-    /// The axes of a tensor of `rank` dimensions, outermost first.
+    /// Returns the axes of a tensor of `rank` dimensions, outermost first.
     pub fn axes(&self, rank: usize) -> Vec<usize> {
         if self.is_row_major() { (0..rank).collect() } else { self.axes.clone() }
     }
 
-    /// Where among [`axes`](Self::axes) each axis stands: what permutes a tensor of the shape in memory back.
+    /// Returns the position of each axis in [`axes`](Self::axes): the permutation from the shape in memory
+    /// back to the tensor's own shape.
     pub fn inverse_axes(&self, rank: usize) -> Vec<usize> {
         let mut inverse = vec![0; rank];
         self.axes(rank).into_iter().enumerate().for_each(|(place, axis)| inverse[axis] = place);
         inverse
     }
 
-    /// For each place in memory the row-major index of the element that lies there.
+    /// Returns, for each place in memory, the row-major index of the element there.
     pub fn row_major_indices(&self, shape: &[usize]) -> impl Iterator<Item = usize> {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
@@ -76,7 +78,7 @@ impl MemoryOrder {
         })
     }
 
-    /// Values that lie in this order, in row-major order.
+    /// Returns `values`, which lie in this order, in row-major order.
     pub fn to_row_major<'a>(&self, shape: &[usize], values: &'a [f32]) -> Cow<'a, [f32]> {
         if self.is_row_major() {
             return Cow::Borrowed(values);
@@ -97,10 +99,10 @@ mod tests {
         let row_major: [usize; 0] = [];
         assert_eq!(order(&[4, 3, 2], &[6, 2, 1]), row_major);
         assert_eq!(order(&[4, 3, 2], &[1, 8, 4]), [1, 2, 0]);
-        // An axis of one element has any stride.
+        // The stride of an axis of one element does not matter.
         assert_eq!(order(&[4, 1, 2], &[2, 77, 1]), row_major);
         assert_eq!(order(&[4, 1, 2], &[1, 0, 4]), [1, 2, 0]);
-        // Broadcast, padded and empty tensors are none.
+        // Strides of broadcast, padded and empty tensors are not a permutation.
         assert_eq!(order(&[4, 3], &[0, 1]), row_major);
         assert_eq!(order(&[4, 3], &[1, 5]), row_major);
         assert_eq!(order(&[4, 0], &[1, 4]), row_major);

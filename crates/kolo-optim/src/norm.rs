@@ -1,8 +1,8 @@
-//! Euclidean norms in the same bits everywhere.
+//! Euclidean norms with the same bits on every machine.
 
-/// The sum of squares, in double precision.
+/// Returns the sum of squares in double precision.
 ///
-/// Eight running sums, so that vector instructions can be used; their number is fixed, so the bits are, too.
+/// Eight running sums allow vector instructions; their fixed number fixes the bits.
 pub fn sum_of_squares(values: &[f32]) -> f64 {
     let mut sums = [0.0f64; 8];
     let mut chunks = values.chunks_exact(8);

@@ -1,4 +1,4 @@
-//! What an optimizer is: a rule by which gradients change parameters, in one fused pass.
+//! The [`Optimizer`] trait: a rule by which gradients change parameters, in one fused pass.
 
 use std::any::type_name;
 use std::ops::Range;
@@ -7,71 +7,71 @@ use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::settings::Settings;
 
-/// How much of a tensor a rule has to see at once.
+/// Part of a tensor that a rule has to see at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Nothing but the element itself: any run of a tensor's elements can be stepped alone, as soon as its
-    /// bucket is back.
+    /// The element alone: any run of a tensor's elements can be stepped as soon as its bucket is reduced.
     Element,
-    /// All of the tensor, such as its norm: a tensor that is cut across buckets is stepped when the last of
-    /// them is back.
+    /// The whole tensor, for example for its norm. A tensor that spans several buckets is stepped when the
+    /// last of them is reduced.
     Tensor,
 }
 
-/// Elements of one tensor that are to be stepped: with [`Scope::Tensor`] all of them, else any number.
+/// Elements of one tensor to step: all of them with [`Scope::Tensor`], otherwise any run.
 #[derive(Debug)]
 pub struct Update<'a> {
-    /// Which elements of flat memory they are; the optimizer's state of them is there.
+    /// Range of these elements in flat memory, and in the optimizer's state.
     pub range: Range<usize>,
-    /// Their values, which the optimizer changes.
+    /// Values of the elements, which the optimizer changes.
     pub parameters: &'a mut [f32],
-    /// Their gradient, summed over the global batch; it still has to be multiplied by `scale`.
+    /// Gradient, summed over the global batch. The optimizer multiplies it by `scale`.
     pub gradient: &'a [f32],
-    /// Makes the gradient the mean over the batch, times what its transforms have decided.
+    /// Factor that turns the summed gradient into the batch mean, times the factor of the gradient
+    /// transforms.
     pub scale: f32,
-    /// Whether weight decay applies to this tensor.
+    /// True if weight decay applies to this tensor.
     pub decay: bool,
-    /// The tensor's group, an index of what [`Optimizer::set_groups`] has been given; 0 where there are none.
+    /// Index of the tensor's group in the argument of [`Optimizer::set_groups`]; 0 if there are no groups.
     pub group: usize,
 }
 
 /// A rule by which gradients change parameters.
 ///
-/// Its results may depend on the values that it is given and on its state only. With [`Scope::Element`] they
-/// must not depend on how a tensor was cut. Then the parameters are the same bits for any number of workers
+/// The results may depend only on the arguments and on the optimizer's state. With [`Scope::Element`] they
+/// must not depend on how a tensor is cut. The parameters are then the same bits for any number of workers
 /// and any buckets.
 pub trait Optimizer: Send + 'static {
-    /// What it is called where the ranks' settings are compared: that of its type, unless it says otherwise.
+    /// Returns the name by which ranks compare their settings; by default the name of the type.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
     }
 
-    /// Its settings, which must be the same on all ranks; what it does not state is not compared.
+    /// Returns the settings, which must be the same on all ranks. Ranks do not compare what is missing here.
     fn settings(&self) -> Settings {
         Settings::default()
     }
 
-    /// Another one with the same settings and without state, for a job with islands, each of which has one.
-    /// Those of the table need not implement it: they are made by name.
+    /// Returns a new optimizer with the same settings and no state. A job with islands needs one for each
+    /// island. Optimizers of the table need not implement this: Kolo builds them by name.
     fn another(&self) -> Option<Box<dyn Optimizer>> {
         None
     }
 
-    /// How much of a tensor it has to see at once.
+    /// Returns the part of a tensor that one update has to see.
     fn scope(&self) -> Scope {
         Scope::Element
     }
 
-    /// Takes what is different for groups of tensors. The first holds all tensors that no group selects;
-    /// nothing is different there. Called before [`Optimizer::init`], if there are groups at all; a second
-    /// call replaces the first. Updates of a frozen group are never asked for.
+    /// Sets what differs for groups of tensors. The first group holds all tensors that no group selects, and
+    /// nothing differs there. If there are groups, this is called before [`Optimizer::init`]; a second call
+    /// replaces the first. A frozen group never gets an update.
     ///
-    /// Unless it is implemented all tensors are stepped alike, or frozen.
+    /// The default implementation accepts only groups that are frozen or differ in nothing.
     ///
     /// # Errors
     ///
-    /// A group has a setting that the optimizer does not have, or with a value that it may not have; or the
-    /// optimizer cannot step tensors differently.
+    /// Returns an error if the optimizer does not have a group's setting, if the value is not allowed, or if
+    /// the optimizer cannot step tensors differently.
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
         match groups.iter().all(|group| group.is_plain() || group.is_frozen()) {
             true => Ok(()),
@@ -79,18 +79,18 @@ pub trait Optimizer: Send + 'static {
         }
     }
 
-    /// Makes its state for the tensors of `layout`, as it is before the first step. Called before everything
-    /// else, and again where a worker has to begin anew.
+    /// Creates the state for the tensors of `layout`, as it is before the first step. This is called before
+    /// all other methods but [`Optimizer::set_groups`], and again when a worker starts over.
     fn init(&mut self, layout: &Layout);
 
-    /// Before the updates of step `step`, counted from 1.
+    /// Prepares the updates of step `step`, counted from 1.
     fn begin(&mut self, step: u64, learning_rate: f64);
 
-    /// Steps some elements. In each step every element of every trained tensor is stepped once, in any order.
+    /// Steps some elements. A step covers every element of every trained tensor once, in any order.
     fn update(&mut self, update: Update<'_>);
 
-    /// Its state: name and one value for each element of flat memory. Together with the number of the step it
-    /// is all that a checkpoint needs, and all that a worker gets which joins later.
+    /// Returns the state: names, each with one value per element of flat memory. Together with the step
+    /// number, this is all that a checkpoint or a worker that joins later needs.
     fn state(&mut self) -> Vec<(&'static str, &mut [f32])>;
 }
 

@@ -1,28 +1,28 @@
-//! The learning rate of each step: one value an update, however many micro-batches the update has.
+//! Learning rate of each step: one value per update, for any number of micro-batches.
 
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-/// How the rate falls after the warm-up.
+/// Decay of the rate after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {
-    /// Not at all.
+    /// No decay.
     Constant,
-    /// Multiplied by `factor` after every `every` steps.
+    /// Multiplies the rate by `factor` after every `every` steps, which count from the start of the run.
     Step {
         /// Steps between two cuts, at least 1.
         every: u64,
-        /// What is left after a cut.
+        /// Factor of each cut.
         factor: f64,
     },
     /// Half a cosine from the base rate to 0 (Loshchilov & Hutter 2017, equation 5, without restarts).
     Cosine,
-    /// The base rate times (1 − share of the run that is over)^`power`, so 0 at the end. You et al. 2017
+    /// The base rate times (1 − share of the decay that is over)^`power`, which ends at 0. You et al. 2017
     /// (LARS, [arXiv:1708.03888](https://arxiv.org/abs/1708.03888)) train with power 2.
     Polynomial {
-        /// The exponent, greater than 0; 1 is a straight line.
+        /// Exponent, greater than 0; 1 is a straight line.
         power: f64,
     },
 }
@@ -30,24 +30,24 @@ pub enum Decay {
 /// Learning rate as a function of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// The rate after the warm-up.
+    /// Rate after the warm-up.
     pub base: f64,
-    /// How it falls.
+    /// Decay after the warm-up.
     pub decay: Decay,
-    /// Steps over which it rises linearly from base / warm-up to base (Goyal et al. 2017, section 2.2).
+    /// Steps of a linear rise from base / warm-up to base (Goyal et al. 2017, section 2.2).
     pub warmup: u64,
     /// Steps of the whole run.
     pub total: u64,
 }
 
 impl Rate {
-    /// The rate of step `step`, from 0.
+    /// Returns the rate of step `step`, counted from 0.
     pub fn at(&self, step: u64) -> f64 {
         self.after(step as f64)
     }
 
-    /// The rate of the step before which so much work is done, in steps. Where a batch grows, a later step
-    /// counts as several of the first ones, so that a schedule of epochs stays one.
+    /// Returns the rate of the step that follows `steps` steps of work. If the batch grows during a run, a
+    /// later step counts as several of the first ones, so that a schedule in epochs keeps its length.
     pub fn after(&self, steps: f64) -> f64 {
         let (warmup, total) = (self.warmup as f64, self.total as f64);
         if steps < warmup {
@@ -65,22 +65,23 @@ impl Rate {
     }
 }
 
-/// How a learning rate follows the size of the batch.
+/// Scaling of the learning rate with the batch size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchScaling {
-    /// A batch k times as large gets a rate k times as large: the sum of k small steps, if the weights move
-    /// little in them (Goyal et al. 2017, section 2.1).
+    /// A batch k times as large gets a rate k times as large, like the sum of k small steps in which the
+    /// weights move little (Goyal et al. 2017, section 2.1).
     #[default]
     Linear,
-    /// A batch k times as large gets a rate √k times as large: so a step's noise keeps its variance
+    /// A batch k times as large gets a rate √k times as large, so that the noise of a step keeps its variance
     /// (Krizhevsky 2014, [arXiv:1404.5997](https://arxiv.org/abs/1404.5997)). You et al. 2020 scale LAMB's
     /// rate like this.
     Sqrt,
 }
 
 impl BatchScaling {
-    /// The rate for a global batch of `batch` samples; `base` is the rate stated for `base_batch`.
+    /// Returns the rate for a global batch of `batch` samples, given the rate `base` for `base_batch`
+    /// samples.
     pub fn rate(self, base: f64, base_batch: usize, batch: usize) -> f64 {
         match self {
             BatchScaling::Linear => base * batch as f64 / base_batch as f64,
@@ -125,8 +126,8 @@ mod tests {
 
     #[test]
     fn a_schedule_of_goyals_run() {
-        // Goyal et al. 2017, section 5.1: 8,192 images, rate 0.1 for 256 of them, five epochs of warm-up, cut
-        // to a tenth after epochs 30 and 60. (Their third cut, after 80, is none of equal distances.)
+        // Goyal et al. 2017, section 5.1: 8,192 images, rate 0.1 per 256 images, five epochs of warm-up, cut
+        // to a tenth after epochs 30 and 60. (`Decay::Step` cannot express their third cut, after epoch 80.)
         let epoch = 1_281_167_u64.div_ceil(8192);
         let base = BatchScaling::Linear.rate(0.1, 256, 8192);
         let decay = Decay::Step { every: 30 * epoch, factor: 0.1 };
@@ -144,7 +145,7 @@ mod tests {
             assert!(rate.at(40) < rate.after(39.5) && rate.after(39.5) < rate.at(39));
             assert_eq!(rate.after(40.0).to_bits(), rate.at(40).to_bits());
         }
-        // A step of several first ones does not rise beyond the warm-up.
+        // Half a step beyond the warm-up stays at the base rate.
         assert_eq!(rate(Decay::Constant).after(3.5), 0.8);
     }
 

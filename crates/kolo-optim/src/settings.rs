@@ -1,4 +1,4 @@
-//! Settings of what can be chosen by name, as data.
+//! Settings of a table entry, as data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value as optimizers compute with it, which is the nearest `f32`.
+    /// Returns the nearest `f32`, with which optimizers compute.
     pub fn in_f32(self) -> Self {
         match self {
             Value::Flag(_) => self,
@@ -52,22 +52,21 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a setting may be.
+/// Allowed values of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allowed {
     /// `true` or `false`.
     Flag,
-    /// A number of this range. Its end is not part of it; without an end it is infinite.
+    /// Number in this half-open range. An infinite end means no upper limit.
     Number(Range<f64>),
     /// A number greater than 0.
     Positive,
-    /// A whole number of this range, whose end is not part of it.
+    /// Whole number in this half-open range.
     Whole(Range<u64>),
 }
 
 impl Allowed {
-    /// Whether the nearest `f32` of a value is allowed as well. Whole numbers are counts, in which nothing is
-    /// computed.
+    /// Returns true if the nearest `f32` is allowed as well. Whole numbers are counts and are never rounded.
     pub(crate) fn contains_in_f32(&self, value: Value) -> bool {
         matches!(self, Allowed::Whole(_)) || self.contains(value.in_f32())
     }
@@ -103,93 +102,93 @@ impl fmt::Display for Allowed {
 /// A setting of an [`Entry`](crate::table::Entry).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Its name in `config.toml`; on the command line with `-` in place of `_`.
+    /// Name in `config.toml`; the command line has `-` in place of `_`.
     pub name: &'static str,
-    /// Its value where nobody gives one.
+    /// Value if none is given.
     pub default: Value,
-    /// What it may be.
+    /// Allowed values.
     pub allowed: Allowed,
-    /// What it is, in one line.
+    /// Description in one line.
     pub about: &'static str,
 }
 
 impl Setting {
-    /// A number of the range `allowed`.
+    /// Creates a setting that is a number in the range `allowed`.
     pub const fn number(name: &'static str, default: f64, allowed: Range<f64>, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Number(allowed), about }
     }
 
-    /// A number greater than 0.
+    /// Creates a setting that is a number greater than 0.
     pub const fn positive(name: &'static str, default: f64, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default), allowed: Allowed::Positive, about }
     }
 
-    /// A whole number of the range `allowed`.
+    /// Creates a setting that is a whole number in the range `allowed`.
     pub const fn whole(name: &'static str, default: u64, allowed: Range<u64>, about: &'static str) -> Self {
         Setting { name, default: Value::Number(default as f64), allowed: Allowed::Whole(allowed), about }
     }
 
-    /// A flag, which is off by default.
+    /// Creates a flag that is off by default.
     pub const fn flag(name: &'static str, about: &'static str) -> Self {
         Setting { name, default: Value::Flag(false), allowed: Allowed::Flag, about }
     }
 
-    /// The same flag, on by default.
+    /// Turns the flag on by default.
     pub const fn on(self) -> Self {
         Setting { default: Value::Flag(true), ..self }
     }
 }
 
-/// Values of settings by name. What is not among them has its default.
+/// Values of settings by name. A setting that is absent has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, Value>);
 
 impl Settings {
-    /// With one more; it replaces an earlier value.
+    /// Sets a value, replacing an earlier one.
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.insert(name.into(), value.into());
         self
     }
 
-    /// The value of a setting, if it is given.
+    /// Returns the value of a setting, if it is given.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.0.get(name).copied()
     }
 
-    /// The names of those that are given.
+    /// Returns the names of the given settings.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether no value is given.
+    /// Returns true if no value is given.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The settings that a struct holds, as those of [`Settings::read`]: of each `f32` the shortest number
-    /// that stands for it.
+    /// Returns the fields of a struct as settings, the inverse of [`Settings::read`]. An `f32` becomes the
+    /// shortest number that rounds to it.
     ///
     /// # Panics
     ///
-    /// If a field is neither a number nor a flag.
+    /// Panics if a field is neither a number nor a flag.
     pub fn of<S: Serialize>(settings: &S) -> Self {
         let text = serde_json::to_string(settings);
         text.and_then(|text| serde_json::from_str(&text)).expect("settings are numbers and flags")
     }
 
-    /// The settings as a struct with a field for each setting of the table.
+    /// Reads the settings into a struct with one field for each setting of the entry.
     ///
     /// # Panics
     ///
-    /// If the struct has other fields than the entry that has completed the settings.
+    /// Panics if the struct's fields differ from the settings of the entry that completed these settings.
     pub fn read<S: DeserializeOwned>(&self) -> S {
         let values = serde_json::to_value(self);
         values.and_then(serde_json::from_value).expect("an entry lists the fields of its settings")
     }
 }
 
-/// As `momentum=0.9,nesterov=true`, sorted by name.
+/// Writes `momentum=0.9,nesterov=true`, sorted by name.
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (name, value)) in self.0.iter().enumerate() {
@@ -199,9 +198,9 @@ impl fmt::Display for Settings {
     }
 }
 
-/// As `momentum=0.9,nesterov=true`, with blanks around names and values.
+/// Reads `momentum=0.9,nesterov=true`; blanks around names and values are ignored.
 impl FromStr for Settings {
-    /// What is wrong with the text.
+    /// Fault in the text.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {

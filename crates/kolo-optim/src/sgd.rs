@@ -1,4 +1,4 @@
-//! Stochastic gradient descent with momentum, as PyTorch's `torch.optim.SGD` (no dampening).
+//! Stochastic gradient descent with momentum, same as PyTorch's `torch.optim.SGD` without dampening.
 
 use serde::Deserialize;
 
@@ -31,14 +31,14 @@ struct SgdSettings {
 
 /// g = scale·gradient + λ·θ; v = μ·v + g; θ −= η·v, or with Nesterov θ −= η·(g + μ·v).
 ///
-/// PyTorch starts with v = g; so does this, because v is 0 before.
+/// The first step has v = g, as in PyTorch, because v starts at 0.
 struct Sgd {
     settings: Settings,
     groups: Vec<Group>,
     velocity: Vec<f32>,
 }
 
-/// How the tensors of a group are stepped.
+/// Settings and rate of one group's tensors.
 struct Group {
     settings: SgdSettings,
     lr_scale: f64,
@@ -117,7 +117,8 @@ mod tests {
     use super::*;
     use crate::layout::{Kind, ParamSpec};
 
-    /// θ after two steps with gradient 0.5 and rate 0.1, worked out by hand.
+    /// Returns θ after two steps with gradient 0.5 and rate 0.1; the tests compare it with values computed by
+    /// hand.
     fn two_steps(settings: Settings) -> f32 {
         let mut sgd = ENTRY.build(&settings).unwrap();
         let kind = Kind::Parameter { decay: true };

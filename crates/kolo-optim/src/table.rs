@@ -1,8 +1,8 @@
-//! Tables of what can be chosen by name: optimizers, and in `kolo_ddp` gradient transforms. Each entry has
-//! settings of its own.
+//! Tables of things chosen by name: optimizers, and the gradient transforms of `kolo_ddp`. Each entry has its
+//! own settings.
 //!
-//! An entry lists its settings as data, with their defaults and what they may be. The command line, its help,
-//! `config.toml` and the tests read that list, so whoever adds an entry edits none of them.
+//! An entry lists its settings as data, with defaults and allowed values. The command line, its help,
+//! `config.toml` and the tests read that list, so a new entry changes none of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::settings::{Allowed, Setting, Settings, Value};
 
-/// An entry of a table by its name, with settings: what a configuration holds.
+/// Name of a table entry with its settings, as a configuration holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
     /// Name of the entry.
     pub name: String,
-    /// Values of its settings; the others have their defaults.
+    /// Settings that differ from their defaults.
     #[serde(default)]
     pub settings: Settings,
 }
 
 impl Choice {
-    /// The entry of that name with its defaults.
+    /// Creates a choice of this entry with default settings.
     pub fn new(name: &str) -> Self {
         Choice { name: name.into(), settings: Settings::default() }
     }
 
-    /// With a value for one more setting.
+    /// Sets one more setting.
     pub fn with(self, name: &str, value: impl Into<Value>) -> Self {
         Choice { settings: self.settings.with(name, value), ..self }
     }
 }
 
-/// As on a command line: `NAME`, or `NAME:setting=value,…`.
+/// Writes the form of the command line: `NAME`, or `NAME:setting=value,…`.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let colon = if self.settings.is_empty() { "" } else { ":" };
@@ -42,7 +42,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// As it is displayed.
+/// Reads the displayed form.
 impl FromStr for Choice {
     type Err = ChoiceError;
 
@@ -53,25 +53,25 @@ impl FromStr for Choice {
     }
 }
 
-/// What is wrong with a name or with settings.
+/// Error in a name or in settings.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ChoiceError {
-    /// A text is not a name with settings.
+    /// The text is not a name with settings.
     #[error("`{text}` is not NAME:setting=value,…: {problem}")]
     Syntax {
-        /// The text.
+        /// Text as given.
         text: String,
-        /// What is wrong with it.
+        /// Fault in the text.
         problem: &'static str,
     },
     /// The table has no entry of that name.
     #[error("unknown {kind} `{name}`; known are {}", known.join(", "))]
     Unknown {
-        /// What the table lists.
+        /// Kind of thing that the table lists.
         kind: &'static str,
-        /// The name that was asked for.
+        /// Name as given.
         name: String,
-        /// The names that there are.
+        /// Names of all entries.
         known: Box<[&'static str]>,
     },
     /// The entry has no such setting.
@@ -79,22 +79,22 @@ pub enum ChoiceError {
     NoSetting {
         /// Name of the entry.
         entry: &'static str,
-        /// The setting that was given.
+        /// Name of the setting as given.
         setting: String,
-        /// The settings that it has.
+        /// Settings of the entry.
         known: &'static [Setting],
     },
-    /// A value that the setting may not have.
+    /// The value is not allowed for the setting.
     #[error("{} of {entry} is {value}; it must be {}", setting.name, setting.allowed)]
     NotAllowed {
         /// Name of the entry.
         entry: &'static str,
-        /// The setting, and with it what it may be.
+        /// Setting, with its allowed values.
         setting: &'static Setting,
-        /// The value that was given.
+        /// Value as given.
         value: Value,
     },
-    /// A value that becomes one that the setting may not have, where it is rounded to an `f32`.
+    /// Rounded to `f32`, the value is not allowed for the setting.
     #[error(
         "{} of {entry} is {value}, which is {} in single precision; it must be {}",
         setting.name, value.in_f32(), setting.allowed
@@ -102,9 +102,9 @@ pub enum ChoiceError {
     Rounded {
         /// Name of the entry.
         entry: &'static str,
-        /// The setting, and with it what it may be.
+        /// Setting, with its allowed values.
         setting: &'static Setting,
-        /// The value that was given.
+        /// Value as given.
         value: Value,
     },
 }
@@ -116,15 +116,15 @@ fn names(settings: &[Setting]) -> String {
     }
 }
 
-/// A line of a table.
+/// Line of a table.
 pub struct Entry<T: ?Sized> {
-    /// Its name in `config.toml` and on the command line.
+    /// Name in `config.toml` and on the command line.
     pub name: &'static str,
-    /// What it is, in one line, with its source.
+    /// Description in one line, with its source.
     pub about: &'static str,
-    /// The settings that it has.
+    /// Settings of the entry.
     pub settings: &'static [Setting],
-    /// Makes one from a value for each of its settings ([`Settings::read`]).
+    /// Constructor, which takes a value for each setting ([`Settings::read`]).
     pub make: fn(&Settings) -> Box<T>,
 }
 
@@ -135,17 +135,17 @@ impl<T: ?Sized> fmt::Debug for Entry<T> {
 }
 
 impl<T: ?Sized> Entry<T> {
-    /// The setting of that name, if it has one.
+    /// Returns the setting with this name, if the entry has it.
     pub fn setting(&self, name: &str) -> Option<&'static Setting> {
         self.settings.iter().find(|setting| setting.name == name)
     }
 
-    /// A value for each of its settings: those given, else the defaults.
+    /// Returns a value for each setting: the given one, or else the default.
     ///
     /// # Errors
     ///
-    /// A setting is given that this entry does not have, or with a value that it may not have, as it is or
-    /// rounded to an `f32`.
+    /// Returns an error if `given` has a setting that this entry lacks, or a value that is not allowed,
+    /// either as given or rounded to `f32`.
     pub fn complete(&self, given: &Settings) -> Result<Settings, ChoiceError> {
         if let Some(setting) = given.names().find(|name| self.setting(name).is_none()) {
             let (entry, setting, known) = (self.name, setting.to_string(), self.settings);
@@ -164,21 +164,21 @@ impl<T: ?Sized> Entry<T> {
         self.settings.iter().map(value).collect()
     }
 
-    /// Makes one.
+    /// Builds the entry's object.
     ///
     /// # Errors
     ///
-    /// As [`Entry::complete`].
+    /// Returns the errors of [`Entry::complete`].
     pub fn build(&self, given: &Settings) -> Result<Box<T>, ChoiceError> {
         Ok((self.make)(&self.complete(given)?))
     }
 }
 
-/// The entry of that name in a table that lists `kind`.
+/// Returns the entry with this name in a table that lists `kind`.
 ///
 /// # Errors
 ///
-/// There is none of that name; lists the known ones.
+/// Returns [`ChoiceError::Unknown`], which lists the known names, if there is no such entry.
 pub fn find<T: ?Sized>(
     kind: &'static str,
     table: &'static [Entry<T>],

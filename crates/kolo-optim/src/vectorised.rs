@@ -1,10 +1,10 @@
-//! Loops over elements with the widest vectors that the processor has.
+//! Loops over elements with the widest vectors of the processor.
 
-/// Runs a loop that the compiler may turn into vector instructions. All of it must be inlined: what is called
-/// in it by another function is compiled for the oldest processors.
+/// Runs a loop that the compiler may vectorize. Everything in it must be inlined: the compiler builds
+/// separate functions for the oldest processors.
 ///
-/// Wider vectors take more elements at a time, but do not change what is done to each, or in which order
-/// elements are added, since the compiler does neither: the bits are the same on all processors.
+/// Wider vectors take more elements at a time, but change neither the operations on each element nor the
+/// order of additions. The bits are therefore the same on all processors.
 #[inline(always)]
 pub fn vectorised<R>(of: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(of)

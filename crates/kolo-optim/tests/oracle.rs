@@ -1,7 +1,7 @@
-//! Every optimizer beside the equations of its paper, written out in double precision with one loop and no
-//! flat memory: over steps whose gradients are sums over 1, 7, 33 or 64 samples, with rates that change,
-//! groups, tensors of every kind, and every setting away from its default. Bits that are the same on all
-//! workers can be wrong on all of them; this says what is right.
+//! Compares every optimizer with the equations of its paper, in double precision with one loop and no flat
+//! memory. The steps have gradients summed over 1, 7, 33 or 64 samples, changing rates, groups, tensors of
+//! every kind, and every setting away from its default. Equal bits on all workers can be wrong on all of
+//! them; this test checks the values.
 
 mod equations;
 
@@ -12,15 +12,15 @@ use kolo_optim::table::{Allowed, Entry, Value};
 use kolo_optim::{GroupSettings, Kind, Layout, OPTIMIZERS, Optimizer, ParamSpec, Scope, Settings, Update};
 
 const STEPS: u64 = 30;
-/// Of the norm of a tensor's values.
+/// Largest distance, relative to the norm of a tensor's values.
 const LIMIT: f64 = 1e-5;
 
-/// Samples of a step.
+/// Returns the number of samples of a step.
 fn count(step: u64) -> usize {
     [64, 1, 7, 64, 33, 1, 1, 7][step as usize % 8]
 }
 
-/// It rises, falls, and is 0 once.
+/// Returns a rate that rises, falls, and is 0 once.
 fn rate(step: u64) -> f64 {
     match step {
         11 => 0.0,
@@ -28,14 +28,15 @@ fn rate(step: u64) -> f64 {
     }
 }
 
-/// A number of [-1, 1) with 11 bits, so that sums of some of them are exact.
+/// Returns a number in [-1, 1) with 11 bits, so that short sums are exact.
 fn noise(index: usize) -> f32 {
     let x = (index as u32 + 1).wrapping_mul(2_654_435_761);
     let x = (x ^ x >> 15).wrapping_mul(2_246_822_519);
     ((x ^ x >> 13) % 2048) as f32 / 1024.0 - 1.0
 }
 
-/// Shape, weight decay and group of each tensor. Tensors without elements lie where the next one does.
+/// Returns shape, weight decay and group of each tensor. Tensors without elements have the offset of the next
+/// one.
 fn shapes() -> Vec<(Vec<usize>, bool, usize)> {
     vec![
         (vec![0], true, 0),
@@ -55,7 +56,7 @@ fn shapes() -> Vec<(Vec<usize>, bool, usize)> {
     ]
 }
 
-/// What is different in the second group.
+/// Returns the groups; the second one has its own settings.
 fn groups(entry: &Entry<dyn Optimizer>) -> Vec<GroupSettings> {
     let mut settings = Settings::default();
     for (name, value) in [("weight_decay", 0.3), ("momentum", 0.5), ("beta1", 0.6), ("epsilon", 1e-2)] {
@@ -67,7 +68,7 @@ fn groups(entry: &Entry<dyn Optimizer>) -> Vec<GroupSettings> {
     vec![GroupSettings::default(), other]
 }
 
-/// Away from the defaults as far as possible, and with each flag the other way round.
+/// Returns settings as far from the defaults as possible, and each flag toggled in turn.
 fn variants(entry: &Entry<dyn Optimizer>) -> Vec<Settings> {
     let lively = |name: &str| match name {
         "weight_decay" => 0.1,
@@ -93,10 +94,10 @@ fn variants(entry: &Entry<dyn Optimizer>) -> Vec<Settings> {
     all
 }
 
-/// Sums of some samples' gradients, of elements of flat memory.
+/// Returns sums of some samples' gradients for a range of flat memory.
 fn sums(step: u64, range: Range<usize>) -> Vec<f32> {
     let of_sample = |element: usize, sample: usize| noise(element + 997 * sample + 100_003 * step as usize);
-    // One element has no gradient at first, as a unit that never fires.
+    // One element has no gradient in the first steps, like a unit that never fires.
     let value = |element: usize| match element == 20 && step < 5 {
         true => 0.0,
         false => (0..count(step)).map(|sample| of_sample(element, sample)).sum(),
@@ -104,7 +105,7 @@ fn sums(step: u64, range: Range<usize>) -> Vec<f32> {
     range.map(value).collect()
 }
 
-/// The weights after each step, all tensors one after another, as the optimizer has them.
+/// Returns the optimizer's weights after each step, all tensors one after another.
 fn found(entry: &Entry<dyn Optimizer>, settings: &Settings, layout: &Layout) -> Vec<Vec<f32>> {
     let mut optimizer = entry.build(settings).unwrap();
     optimizer.set_groups(&groups(entry)).unwrap();
@@ -113,7 +114,7 @@ fn found(entry: &Entry<dyn Optimizer>, settings: &Settings, layout: &Layout) -> 
     let step = |step: u64| {
         optimizer.begin(step, rate(step));
         for (span, (_, decays, group)) in layout.spans().iter().zip(shapes()) {
-            // What sees no more than the element may be cut anywhere.
+            // An element-wise rule may be cut anywhere.
             let cut = match optimizer.scope() {
                 Scope::Element => span.offset + span.len / 3,
                 Scope::Tensor => span.offset,
@@ -132,7 +133,7 @@ fn found(entry: &Entry<dyn Optimizer>, settings: &Settings, layout: &Layout) -> 
     (1..=STEPS).map(step).collect()
 }
 
-/// The same by the equations.
+/// Returns the same from the equations.
 fn expected(entry: &Entry<dyn Optimizer>, settings: &Settings, layout: &Layout) -> Vec<Vec<f64>> {
     let double = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<f64>>();
     let mut tensors: Vec<(Tensor, usize, Range<usize>)> = (layout.spans().iter())
@@ -186,8 +187,7 @@ fn every_optimizer_goes_the_way_of_its_equations() {
     assert!(compared > 10_000, "{compared}");
 }
 
-/// What an optimizer sees of NaN it hands on: a step that swallows it trains on with numbers that mean
-/// nothing.
+/// An optimizer passes NaN on. A step that swallowed it would train on with meaningless numbers.
 #[test]
 fn nan_in_a_gradient_is_nan_in_the_parameter() {
     let layout = Layout::new(vec![ParamSpec::new("p", vec![7, 5], Kind::Parameter { decay: true })]);
@@ -212,7 +212,7 @@ fn nan_in_a_gradient_is_nan_in_the_parameter() {
                     });
                 }
                 let context = format!("{} with {settings}, {poison}: {:?}", entry.name, weights[12]);
-                // The sign of infinity is a number, and a step of it a finite one.
+                // The sign of infinity is finite, so Lion's step is finite.
                 let is_sign = entry.name == "lion" && poison.is_infinite();
                 assert!(is_sign || !weights[12].is_finite(), "{context}");
             }

@@ -1,19 +1,19 @@
-//! Fifty steps of each optimizer with the same weights and gradients as others take: PyTorch's, whose weights
-//! `pytorch/trajectories.py` has written to `pytorch/trajectories.json`, or else the equations of the paper,
-//! written out here in double precision.
+//! Fifty steps of each optimizer, compared with a reference on the same weights and gradients. The reference
+//! is PyTorch, whose weights `pytorch/trajectories.py` wrote to `pytorch/trajectories.json`, or the paper's
+//! equations, written out here in double precision.
 
 use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, Update, named};
 use serde::Deserialize;
 
 const STEPS: u64 = 50;
-/// Of the norm of a tensor's values.
+/// Largest distance, relative to the norm of a tensor's values.
 const LIMIT: f64 = 1e-5;
 
-/// What the script has written.
+/// Output of the script.
 #[derive(Deserialize)]
 struct PyTorch {
     rate: f64,
-    /// Steps after which weights are written.
+    /// Steps whose weights are in the file.
     steps: Vec<u64>,
     shapes: Vec<Vec<usize>>,
     cases: Vec<Case>,
@@ -23,7 +23,7 @@ struct PyTorch {
 struct Case {
     optimizer: String,
     settings: Settings,
-    /// All tensors one after another, after each of the steps.
+    /// Weights of all tensors one after another, after each of those steps.
     weights: Vec<Vec<f64>>,
 }
 
@@ -31,7 +31,7 @@ fn pytorch() -> PyTorch {
     serde_json::from_str(include_str!("pytorch/trajectories.json")).unwrap()
 }
 
-/// As in the script: a number of [-1, 1) with 11 bits.
+/// Same as in the script: a number in [-1, 1) with 11 bits.
 fn noise(index: usize) -> f32 {
     let x = (index as u32 + 1).wrapping_mul(2_654_435_761);
     let x = (x ^ x >> 15).wrapping_mul(2_246_822_519);
@@ -45,7 +45,7 @@ fn layout(shapes: &[Vec<usize>]) -> Layout {
     Layout::new(shapes.iter().enumerate().map(spec).collect())
 }
 
-/// The weights after each step, all tensors one after another.
+/// Returns the weights after each step, all tensors one after another.
 fn trajectory(mut optimizer: Box<dyn Optimizer>, layout: &Layout, rate: f64) -> Vec<Vec<f32>> {
     optimizer.init(layout);
     let mut weights: Vec<f32> = (0..layout.len()).map(noise).collect();
@@ -53,7 +53,7 @@ fn trajectory(mut optimizer: Box<dyn Optimizer>, layout: &Layout, rate: f64) -> 
         optimizer.begin(step, rate);
         for span in layout.spans() {
             let range = span.range();
-            // Twice the gradient, and half of it.
+            // Doubled, because the update halves it.
             let gradient: Vec<f32> = range.clone().map(|i| 2.0 * noise(1000 * step as usize + i)).collect();
             let (parameters, gradient) = (&mut weights[range.clone()], &gradient[..]);
             optimizer.update(Update { range, parameters, gradient, scale: 0.5, decay: true, group: 0 });
@@ -63,7 +63,7 @@ fn trajectory(mut optimizer: Box<dyn Optimizer>, layout: &Layout, rate: f64) -> 
     (1..=STEPS).map(step).collect()
 }
 
-/// That both are the same, tensor by tensor, up to [`LIMIT`].
+/// Asserts that both agree, tensor by tensor, up to [`LIMIT`].
 fn assert_close(found: &[f32], expected: &[f64], layout: &Layout, case: &str) {
     for span in layout.spans() {
         let pairs = found[span.range()].iter().zip(&expected[span.range()]);
@@ -86,14 +86,14 @@ fn those_that_pytorch_has_go_its_way() {
     }
 }
 
-/// The state of one tensor in a transcription: w, and what the algorithm keeps besides.
+/// State of one tensor in the equations: w, and the algorithm's moments.
 struct Tensor {
     w: Vec<f64>,
     m: Vec<f64>,
     v: Vec<f64>,
 }
 
-/// Steps all tensors by `rule`, which gets tensor, gradient and the number of the step from 1.
+/// Steps all tensors by `rule`, which takes tensor, gradient and step number from 1.
 fn by_the_paper(layout: &Layout, mut rule: impl FnMut(&mut Tensor, &[f64], i32)) -> Vec<Vec<f64>> {
     let double = |start: usize, range: std::ops::Range<usize>| -> Vec<f64> {
         range.map(|i| f64::from(noise(start + i))).collect()
@@ -125,7 +125,7 @@ fn compare(name: &str, settings: Settings, rate: f64, rule: impl FnMut(&mut Tens
     }
 }
 
-/// You, Gitman & Ginsburg 2017, algorithm 1; without the decay of γ, which is the schedule's.
+/// You, Gitman & Ginsburg 2017, algorithm 1, without the decay of γ, which belongs to the schedule.
 #[test]
 fn lars_is_that_of_the_paper() {
     let (gamma, m, beta, eta) = (0.5, 0.9, 0.01, 0.05);
@@ -191,7 +191,7 @@ fn lion_is_that_of_the_paper() {
     });
 }
 
-/// A group by AdamW takes AdamW's steps, matrices included.
+/// A group with `adamw` takes AdamW's steps, matrices included.
 #[test]
 fn muon_steps_by_adamw_where_it_is_told_to() {
     let layout = layout(&pytorch().shapes);
@@ -200,8 +200,8 @@ fn muon_steps_by_adamw_where_it_is_told_to() {
     assert!(of("muon", decay.clone().with("adamw", true)) == of("adamw", decay));
 }
 
-/// A matrix that is laid out as inputs × outputs is stepped as the transposed one, also where the shape has a
-/// part in the length.
+/// A matrix laid out as inputs × outputs takes the steps of its transpose, even if the shape affects the
+/// length.
 #[test]
 fn muon_takes_matrices_of_either_orientation() {
     let (rows, columns) = (9, 3);

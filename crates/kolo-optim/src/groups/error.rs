@@ -1,61 +1,61 @@
-//! What can be wrong with groups of parameters.
+//! Errors of parameter groups.
 
 use crate::table::{ChoiceError, Setting};
 
-/// Why groups of parameters cannot be as they are given.
+/// Error in the groups of parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum GroupError {
-    /// The text of a group cannot be read.
+    /// A group cannot be parsed.
     #[error("`{text}`: {problem}; write TENSORS:SETTING=VALUE,… as `head.*,bias:lr_scale=10,weight_decay=0`")]
     Syntax {
-        /// All of it.
+        /// Text of the group.
         text: String,
-        /// What is wrong with it.
+        /// Fault in the text.
         problem: &'static str,
     },
     /// A pattern or a class selects none of the model's trained tensors.
     #[error("{tensors}: no trained parameter is selected by that; {}", examples(names))]
     NoMatch {
-        /// The pattern, or all that the group selects by.
+        /// Pattern, or all selectors of the group.
         tensors: String,
-        /// Names of parameters that there are.
+        /// Names of the model's trained tensors.
         names: Vec<String>,
     },
-    /// The optimizer has no setting of that name, or it may not have that value.
+    /// The optimizer lacks a group's setting, or does not allow its value.
     #[error("{tensors}: {}", in_group(cause))]
     Choice {
-        /// What the group selects by.
+        /// Selectors of the group.
         tensors: String,
-        /// What is wrong.
+        /// Error of the setting.
         cause: ChoiceError,
     },
-    /// A learning rate cannot be multiplied by that.
+    /// The factor of the learning rate is negative or not finite.
     #[error("{tensors}: lr_scale is {value}; it must be a number from 0 (frozen)")]
     Scale {
-        /// What the group selects by.
+        /// Selectors of the group.
         tensors: String,
-        /// The number that was given.
+        /// Factor as given.
         value: f64,
     },
-    /// An optimizer of the user's own steps all tensors alike.
+    /// The user's optimizer steps all tensors alike.
     #[error(
         "{optimizer} steps all parameters alike, so of the groups only those with lr_scale 0 (frozen) can be had; implement \
          `Optimizer::set_groups`, or leave `Config::groups` empty"
     )]
     Unsupported {
-        /// The optimizer's type.
+        /// Type of the optimizer.
         optimizer: &'static str,
     },
 }
 
-/// Names that are listed where none matches.
+/// Number of names in the message if none matches.
 const LISTED: usize = 8;
 
 fn examples(names: &[String]) -> String {
     match names.len() {
         0 => "the model has none".into(),
         all if all <= LISTED => format!("there are {}", names.join(", ")),
-        // Some from everywhere in the model.
+        // The examples come from all parts of the model.
         all => {
             let some: Vec<&str> = (0..LISTED).map(|n| names[n * (all - 1) / (LISTED - 1)].as_str()).collect();
             format!("there are {all}, such as {}", some.join(", "))
@@ -63,7 +63,7 @@ fn examples(names: &[String]) -> String {
     }
 }
 
-/// A group has one setting more than an optimizer.
+/// A group accepts `lr_scale` besides the optimizer's settings.
 fn in_group(cause: &ChoiceError) -> String {
     match cause {
         ChoiceError::NoSetting { entry, setting, known } => {

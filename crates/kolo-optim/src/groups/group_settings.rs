@@ -1,18 +1,18 @@
-//! What an optimizer is told of a group of tensors.
+//! Settings of a group of tensors, as the optimizer receives them.
 
 use serde::de::DeserializeOwned;
 
 use super::error::GroupError;
 use crate::table::{Entry, Settings};
 
-/// What is different for some tensors, after all groups that select them have been put together.
+/// Differences for some tensors, merged from all groups that select them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupSettings {
-    /// What selects the tensors, for messages.
+    /// Selectors of the tensors, for messages.
     pub tensors: String,
-    /// What the learning rate of a step is multiplied by.
+    /// Factor of the learning rate.
     pub lr_scale: f64,
-    /// Settings of the optimizer that are others here; the rest are its own.
+    /// Settings of the optimizer that differ here; the others keep the optimizer's values.
     pub settings: Settings,
 }
 
@@ -23,18 +23,18 @@ impl Default for GroupSettings {
 }
 
 impl GroupSettings {
-    /// Whether the tensors stay as they are: nothing of them is stepped, weight decay and the optimizer's
-    /// state included.
+    /// Returns true if the tensors are never changed. Neither weight decay nor the optimizer's state changes
+    /// either.
     pub fn is_frozen(&self) -> bool {
         self.lr_scale == 0.0
     }
 
-    /// Whether nothing is different here.
+    /// Returns true if nothing differs from the optimizer's own settings.
     pub fn is_plain(&self) -> bool {
         self.lr_scale == 1.0 && self.settings.is_empty()
     }
 
-    /// With these settings in place of those of an entry.
+    /// Reads an optimizer's own settings, overridden by those of the group.
     fn read<T: ?Sized, S: DeserializeOwned>(
         &self,
         entry: &Entry<T>,
@@ -47,11 +47,11 @@ impl GroupSettings {
     }
 }
 
-/// For each group the factor of the learning rate and the settings, those of `own` where it has no others.
+/// Returns, for each group, the factor of the learning rate and the settings, which default to `own`.
 ///
 /// # Errors
 ///
-/// A group has a setting that the entry does not have, or with a value that it may not have.
+/// Returns an error if a group has a setting that the entry lacks, or a value that is not allowed.
 pub(crate) fn by_group<T: ?Sized, S: DeserializeOwned>(
     entry: &Entry<T>,
     own: &Settings,

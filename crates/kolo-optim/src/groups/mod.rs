@@ -1,9 +1,9 @@
-//! Groups of parameters: the learning rate, weight decay and other settings of some tensors, chosen by their
-//! names or by what they are for, as PyTorch's param groups.
+//! Groups of parameters, like PyTorch's param groups: tensors with their own learning rate, weight decay and
+//! other settings, selected by name or by role.
 //!
-//! A [`ParamGroup`] says which tensors ([`Selector`]) and what is different there. [`SpanGroups`] puts all
-//! groups together for each tensor of a model, once, before the first step. An optimizer computes for each
-//! group what its pass needs and finds it by an index, so a step costs the same with and without.
+//! A [`ParamGroup`] names the tensors ([`Selector`]) and their differences. [`SpanGroups`] merges all groups
+//! once, before the first step, for each tensor of a model. An optimizer prepares the values of each group
+//! and finds them by index, so groups do not slow a step down.
 
 mod error;
 mod group_settings;

@@ -1,4 +1,4 @@
-//! A group of parameters as a configuration holds it.
+//! Group of parameters, as a configuration holds it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use super::selector::Selector;
 use crate::layout::{Layout, ParamSpec};
 use crate::table::{Entry, Settings, Value};
 
-/// What is different for some tensors of a model.
+/// Settings that differ for some tensors of a model.
 ///
-/// A tensor may be in several groups of a list. They apply in order, setting by setting: a later group wins
-/// over an earlier one, and leaves what it does not name.
+/// A tensor may be in several groups of a list. They apply in order, setting by setting: a later group
+/// overrides an earlier one in the settings that it names.
 ///
 /// ```
 /// use kolo_optim::{TensorClass, ParamGroup};
@@ -33,57 +33,57 @@ use crate::table::{Entry, Settings, Value};
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParamGroup {
-    /// Its tensors: those that at least one of these selects.
+    /// Selectors; a tensor is in the group if at least one selects it.
     pub tensors: Vec<Selector>,
-    /// What the learning rate of every step is multiplied by, as timm's `lr_scale`; 0: these tensors stay as
-    /// they are, and their part of the optimizer's state, too.
+    /// Factor of the learning rate, like timm's `lr_scale`. 0 freezes the tensors and their part of the
+    /// optimizer's state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lr_scale: Option<f64>,
-    /// Settings of the optimizer, such as `weight_decay`, that are others here.
+    /// Settings of the optimizer, such as `weight_decay`, that differ here.
     #[serde(flatten)]
     pub settings: Settings,
 }
 
 impl ParamGroup {
-    /// A group of the tensors that are selected by patterns of names, as `"head.*"`, by words for classes, as
-    /// `"norm"`, or by a [`TensorClass`](super::TensorClass). Nothing is different for them yet.
+    /// Creates a group of the tensors selected by name patterns such as `"head.*"`, by class words such as
+    /// `"norm"`, or by a [`TensorClass`](super::TensorClass). Nothing differs for them yet.
     pub fn of<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
         let tensors = tensors.into_iter().map(Into::into).collect();
         ParamGroup { tensors, lr_scale: None, settings: Settings::default() }
     }
 
-    /// These tensors have no weight decay: for normalisations and biases that is the habit.
+    /// Creates a group without weight decay, as is common for normalizations and biases.
     pub fn without_decay<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
         ParamGroup::of(tensors).with("weight_decay", 0.0)
     }
 
-    /// These tensors are stepped by the learning rate alone, whatever their norms: for optimizers with trust
-    /// ratios, LARS and LAMB. For normalisations and biases that is the habit.
+    /// Creates a group without trust ratios (LARS and LAMB): its steps depend on the learning rate alone, not
+    /// on norms. This is common for normalizations and biases.
     pub fn without_trust_ratio<S: Into<Selector>>(tensors: impl IntoIterator<Item = S>) -> Self {
         ParamGroup::of(tensors).with("trust_ratio", false)
     }
 
-    /// With the learning rate of every step multiplied by `scale`.
+    /// Multiplies the learning rate of every step by `scale`.
     pub fn with_lr_scale(self, scale: f64) -> Self {
         ParamGroup { lr_scale: Some(scale), ..self }
     }
 
-    /// These tensors stay as they are. Their gradients are still computed, reduced, and counted by gradient
-    /// transforms.
+    /// Freezes these tensors. Their gradients are still computed, reduced, and seen by gradient transforms.
     pub fn frozen(self) -> Self {
         self.with_lr_scale(0.0)
     }
 
-    /// With another value for a setting of the optimizer.
+    /// Sets another value for a setting of the optimizer.
     pub fn with(self, name: &str, value: impl Into<Value>) -> Self {
         ParamGroup { settings: self.settings.with(name, value), ..self }
     }
 
-    /// Checks all that can be checked without a model.
+    /// Checks everything that does not depend on the model.
     ///
     /// # Errors
     ///
-    /// The entry has no such setting, or the learning rate's factor or another value is not allowed.
+    /// Returns an error if the entry lacks a setting, or if a value or the factor of the learning rate is not
+    /// allowed.
     pub fn check<T: ?Sized>(&self, entry: &Entry<T>) -> Result<(), GroupError> {
         self.check_scale()?;
         let wrong = |cause| GroupError::Choice { tensors: self.selected_by(), cause };
@@ -99,12 +99,12 @@ impl ParamGroup {
         }
     }
 
-    /// Whether this trained tensor of `model` is in the group.
+    /// Returns true if this tensor of `model` is trained and in the group.
     pub fn selects(&self, spec: &ParamSpec, model: &Layout) -> bool {
         spec.kind.is_trained() && self.tensors.iter().any(|selector| selector.selects(spec, model))
     }
 
-    /// What it selects by, as the command line has it.
+    /// Returns the selectors in the form of the command line.
     pub(super) fn selected_by(&self) -> String {
         if self.tensors.is_empty() {
             return "(nothing)".into();
@@ -124,10 +124,10 @@ impl fmt::Display for ParamGroup {
     }
 }
 
-/// The name of the factor among a group's settings.
+/// Name of the learning rate's factor among a group's settings.
 const LR_SCALE: &str = "lr_scale";
 
-/// `TENSORS:SETTING=VALUE,…`, with commas between patterns and classes, too.
+/// Reads `TENSORS:SETTING=VALUE,…`, with commas between selectors as well.
 impl FromStr for ParamGroup {
     type Err = GroupError;
 

@@ -1,4 +1,4 @@
-//! Which tensors: a pattern of names, or what they are for.
+//! Selectors of tensors: by a pattern of names, or by role.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,37 +8,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::{Layout, ParamSpec};
 
-/// Selects tensors of a model. A word of [`CLASSES`] is that class; everything else is a pattern of names.
+/// Selector of tensors. A word of [`CLASSES`] selects that class; any other text is a pattern of names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Selector {
     /// All tensors of a class.
     Class(TensorClass),
-    /// The tensors whose whole name is this, where `*` stands for any characters, dots too, or for none:
+    /// Tensors whose whole name matches. `*` stands for any run of characters, including dots or none:
     /// `head.weight`, `layer4.*`, `*.bias`.
     Pattern(String),
 }
 
-/// What a tensor is for, by its name and its shape alone, so that it is the same for every tensor library.
-/// The name is a path of components with dots between them, as Burn and PyTorch have it.
+/// Role of a tensor. It depends on name and shape alone, so that it is the same for every tensor library. The
+/// name is a path of components separated by dots, as in Burn and PyTorch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorClass {
-    /// Scale and shift of a normalisation: tensors of one dimension that are called `gamma` or `beta` (Burn),
-    /// `weight` or `scale` (PyTorch, Flax: all other layers' weights have more dimensions), and the `bias`
-    /// beside such a `weight` or `scale`.
+    /// Scale and shift of a normalization: one-dimensional tensors named `gamma` or `beta` (Burn), `weight`
+    /// or `scale` (PyTorch, Flax: weights of all other layers have more dimensions), and the `bias` beside
+    /// such a `weight` or `scale`.
     Norm,
-    /// What is added: tensors called `bias` or `…_bias`, and a `beta` of one dimension. Those of
-    /// normalisations are among them.
+    /// Additive terms: tensors named `bias` or `…_bias`, and a one-dimensional `beta`. This includes those of
+    /// normalizations.
     Bias,
-    /// Tables of vectors, also of positions: tensors of at least two dimensions of which the last or last but
-    /// one component contains `embed`, or is `wte` or `wpe`.
+    /// Tables of vectors, including positions: tensors of at least two dimensions whose last or second to
+    /// last component contains `embed`, or is `wte` or `wpe`.
     Embedding,
-    /// All tensors of fewer than two dimensions: biases, normalisations and scalars, whatever their names.
-    /// This is timm's and nanoGPT's rule for tensors without weight decay.
+    /// All tensors of fewer than two dimensions: biases, normalizations and scalars of any name. This is the
+    /// rule of timm and nanoGPT for tensors without weight decay.
     BelowTwoDimensions,
 }
 
-/// The words for classes on the command line and in files, and what they are.
+/// Words for classes on the command line and in files, with descriptions.
 pub const CLASSES: [(&str, TensorClass, &str); 4] = [
     ("norm", TensorClass::Norm, "scale and shift of normalisations"),
     ("bias", TensorClass::Bias, "biases, also those of normalisations"),
@@ -74,7 +74,7 @@ impl TensorClass {
     }
 }
 
-/// Whether the `weight` or `scale` of a layer has one dimension.
+/// Returns true if the layer has a one-dimensional `weight` or `scale`.
 fn is_norm(layer: &str, model: &Layout) -> bool {
     model.spans().iter().filter(|span| span.spec.shape.len() == 1).any(|span| {
         let (of, name) = span.spec.name.rsplit_once('.').unwrap_or(("", &span.spec.name));
@@ -83,7 +83,7 @@ fn is_norm(layer: &str, model: &Layout) -> bool {
 }
 
 impl Selector {
-    /// Whether it selects this tensor of `model`.
+    /// Returns true if it selects this tensor of `model`.
     pub fn selects(&self, spec: &ParamSpec, model: &Layout) -> bool {
         match self {
             Selector::Class(class) => class.contains(spec, model),
@@ -92,12 +92,12 @@ impl Selector {
     }
 }
 
-/// Whether `pattern`, in which `*` is any run of characters, is all of `name`.
+/// Returns true if `pattern` matches all of `name`; `*` stands for any run of characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(start) else { return false };
     let Some((middle, end)) = rest.rsplit_once('*') else { return name.ends_with(rest) };
-    // What stands between two stars may be taken where it is found first: more is left for the others then.
+    // Taking the first match of a middle part is safe: it leaves the most characters for the parts after it.
     for part in middle.split('*') {
         match name.find(part) {
             Some(at) => name = &name[at + part.len()..],
@@ -163,7 +163,7 @@ mod tests {
             ("*.bias", &[".bias", "a.b.bias"], &["bias", "a.bias.b"]),
             ("*", &["", "a.b"], &[]),
             ("a*b*c", &["abc", "abbbc", "a.b.b.c", "abcbc"], &["ac", "acb", "abcb", "xabc"]),
-            // No character counts for two parts of a pattern.
+            // No character matches two parts of a pattern.
             ("ab*ba", &["abba", "ab.ba"], &["aba"]),
             ("*ab*ab", &["abab", "xabyab"], &["ab", "xab"]),
             ("a**b", &["ab", "a.b"], &["a"]),
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Names as Burn, PyTorch and Flax have them, and the classes of each.
+    /// Names as in Burn, PyTorch and Flax, with the classes of each.
     #[test]
     fn classes_by_names_and_shapes() {
         let tensors: [(&str, &[usize], &[TensorClass]); 22] = {

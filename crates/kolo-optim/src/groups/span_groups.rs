@@ -1,4 +1,4 @@
-//! Which group each tensor of a model is in.
+//! Group of each tensor of a model.
 
 use super::error::GroupError;
 use super::group_settings::GroupSettings;
@@ -6,8 +6,8 @@ use super::param_group::ParamGroup;
 use super::selector::Selector;
 use crate::layout::{Layout, SpanId};
 
-/// For each tensor of a model what is different there. Tensors with the same differences share a group; group
-/// 0 has none.
+/// Index of the group of each tensor. Tensors with the same differences share a group; group 0 has no
+/// differences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanGroups {
     of_span: Vec<usize>,
@@ -15,12 +15,12 @@ pub struct SpanGroups {
 }
 
 impl SpanGroups {
-    /// Puts the groups of a configuration together for each trained tensor of a model.
+    /// Merges a configuration's groups for each trained tensor of a model.
     ///
     /// # Errors
     ///
-    /// A pattern, or a group as a whole, selects no trained tensor (naming it, with names that there are), or
-    /// a learning rate's factor is negative or no number.
+    /// Returns an error if a pattern, or a group as a whole, selects no trained tensor, with names of
+    /// existing ones; or if the factor of a learning rate is negative or not finite.
     pub fn new(groups: &[ParamGroup], model: &Layout) -> Result<Self, GroupError> {
         groups.iter().try_for_each(|group| check(group, model))?;
         let mut found = SpanGroups { of_span: Vec::new(), groups: vec![GroupSettings::default()] };
@@ -39,23 +39,23 @@ impl SpanGroups {
         Ok(found)
     }
 
-    /// What is different in each group.
+    /// Returns the differences of each group.
     pub fn settings(&self) -> &[GroupSettings] {
         &self.groups
     }
 
-    /// The group of a tensor, an index of [`SpanGroups::settings`].
+    /// Returns the group of a tensor, an index of [`SpanGroups::settings`].
     pub fn of(&self, id: SpanId) -> usize {
         self.of_span[id.0]
     }
 
-    /// Whether a tensor stays as it is.
+    /// Returns true if the tensor is never changed.
     pub fn is_frozen(&self, id: SpanId) -> bool {
         self.groups[self.of(id)].is_frozen()
     }
 }
 
-/// One more group that selects the same tensor.
+/// Merges one more group that selects the same tensor.
 fn together(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
     let GroupSettings { mut tensors, lr_scale, settings } = before;
     if !tensors.is_empty() {
@@ -68,8 +68,8 @@ fn together(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
     }
 }
 
-/// A pattern that selects nothing is a mistake. A class may be one that this model does not have, as long as
-/// the group has others.
+/// Checks a group. A pattern that selects nothing is an error. A class may be absent from this model if
+/// another selector of the group matches.
 fn check(group: &ParamGroup, model: &Layout) -> Result<(), GroupError> {
     group.check_scale()?;
     let trained = || model.spans().iter().map(|span| &span.spec).filter(|spec| spec.kind.is_trained());
@@ -160,7 +160,7 @@ mod tests {
             let words = format!("{tensors}: no trained parameter is selected by that; {names}");
             assert_eq!(error(group), words);
         }
-        // A model without embeddings, and a switch that is the same for all models.
+        // A model without embeddings accepts a switch that is the same for all models.
         assert!(SpanGroups::new(&[ParamGroup::without_decay(["norm", "embedding"])], &model()).is_ok());
         let error = error(ParamGroup::of(["*"]).with_lr_scale(-1.0));
         assert_eq!(error, "*: lr_scale is -1; it must be a number from 0 (frozen)");

@@ -1,47 +1,47 @@
-//! A tensor as the matrix that Muon orthogonalizes.
+//! View of a tensor as the matrix that Muon orthogonalizes.
 
 use crate::layout::Span;
 
-/// How the elements of a tensor are those of a matrix: the first dimension gives the rows, all others
-/// together the columns, so the kernels of a convolution are outputs × (inputs · height · width).
+/// Mapping of a tensor's elements to a matrix. The first dimension gives the rows and all others together the
+/// columns, so a convolution's kernels are outputs × (inputs · height · width).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Matrix {
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// Whether the tensor has more than two dimensions, as the kernels of a convolution: then the first one
-    /// is that of the outputs in every library.
+    /// True if the tensor has more than two dimensions, as a convolution's kernels; in every library their
+    /// first dimension is that of the outputs.
     pub(super) is_kernel: bool,
-    /// Elements of one row that lie side by side in flat memory: all of them where the first dimension is
-    /// outermost there, one where it is innermost.
+    /// Number of elements of a row that are contiguous in flat memory: all of them if the first dimension is
+    /// outermost there, one if it is innermost.
     run: usize,
 }
 
 impl Matrix {
-    /// None for a tensor of fewer than two dimensions, or without elements.
+    /// Returns `None` for a tensor of fewer than two dimensions or without elements.
     pub(super) fn of(span: &Span) -> Option<Self> {
         let shape = &span.spec.shape;
         if shape.len() < 2 || span.len == 0 {
             return None;
         }
-        // The order of the columns does not matter, as long as it is the same both ways: permuted columns are
-        // orthogonalized to the same columns, permuted.
+        // The order of the columns does not matter, as long as it is the same both ways: orthogonalizing
+        // permuted columns gives the permuted result.
         let inside = span.spec.order.axes(shape.len()).into_iter().rev().take_while(|axis| *axis != 0);
         let run = inside.map(|axis| shape[axis]).product();
         Some(Matrix { rows: shape[0], columns: span.len / shape[0], is_kernel: shape.len() > 2, run })
     }
 
-    /// Whether it is turned so that it has no more rows than columns.
+    /// Returns true if it is transposed, so that it has no more rows than columns.
     fn is_turned(&self) -> bool {
         self.rows > self.columns
     }
 
-    /// Rows and columns after it has been turned.
+    /// Returns rows and columns after the transposition, if any.
     pub(super) fn sides(&self) -> (usize, usize) {
         (self.rows.min(self.columns), self.rows.max(self.columns))
     }
 
-    /// The runs of flat memory and, for each, the place of its first element in the turned matrix
-    /// and the distance of two.
+    /// Returns the contiguous runs of flat memory and, for each, the place of its first element in the
+    /// transposed matrix and the distance between neighboring elements there.
     pub(super) fn runs(&self) -> impl Iterator<Item = (std::ops::Range<usize>, usize, usize)> {
         let Matrix { rows, columns, run, .. } = *self;
         let (of_row, of_column) = if self.is_turned() { (1, rows) } else { (columns, 1) };
@@ -77,14 +77,14 @@ mod tests {
             matrix(&[4, 3, 2, 2], None),
             Some(Matrix { rows: 4, columns: 12, is_kernel: true, run: 12 })
         );
-        // Channels last, and with the outputs innermost or in the middle.
+        // Channels last, then outputs innermost, then outputs in the middle.
         let permuted = |strides| matrix(&[4, 3, 2, 2], Some(strides)).unwrap().run;
         assert_eq!(permuted(&[12, 1, 6, 3]), 12);
         assert_eq!(permuted(&[1, 4, 24, 12]), 1);
         assert_eq!(permuted(&[3, 1, 24, 12]), 3);
     }
 
-    /// Elements of one row of the tensor are in one row of the matrix, or in one column if it is turned.
+    /// Elements of a tensor's row are in one row of the matrix, or in one column if it is transposed.
     #[test]
     fn every_element_has_one_place_in_its_row() {
         for (shape, strides) in [
@@ -104,7 +104,7 @@ mod tests {
                     let place = place + n * distance;
                     assert!(!std::mem::replace(&mut seen[place], true));
                     let row = if matrix.is_turned() { place % long } else { place / long };
-                    // Which row it is by the strides of the tensor.
+                    // Row by the strides of the tensor.
                     let expected =
                         if strides[0] == 1 { element % shape[0] } else { element / strides[0] % shape[0] };
                     assert_eq!(row, expected, "{shape:?} {strides:?}");

@@ -1,4 +1,4 @@
-//! Muon: a momentum whose matrices are orthogonalized; AdamW for what is no matrix.
+//! Muon: momentum with orthogonalized matrices; AdamW for all other tensors.
 
 mod matrix;
 mod newton_schulz;
@@ -55,32 +55,32 @@ struct MuonSettings {
     epsilon: f32,
 }
 
-/// B = μB + (1−μ)g; O = NS(B), or with Nesterov NS(μB + (1−μ)g); θ −= η·λ·θ; θ −= η·s·O, for each tensor of
-/// at least two dimensions as a matrix ([`Matrix`]) of r rows and c columns. NS is five steps of Newton and
-/// Schulz, which make all singular values about 1 ([`NewtonSchulz`]). All as PyTorch's `torch.optim.Muon`,
-/// but for NS in f32.
+/// For each tensor of at least two dimensions, as a matrix ([`Matrix`]) of r rows and c columns: B = μB +
+/// (1−μ)g; O = NS(B), or with Nesterov NS(μB + (1−μ)g); θ −= η·λ·θ; θ −= η·s·O. NS is five steps of the
+/// Newton-Schulz iteration, which brings all singular values near 1 ([`NewtonSchulz`]). All as in PyTorch's
+/// `torch.optim.Muon`, except that NS computes in f32.
 ///
-/// s makes up for the matrix's shape: 0.2·√max(r, c), with which a step is as long as one of AdamW (Liu et
-/// al. 2025, section 2.2), or without `match_rms_adamw` √max(1, r/c), the author's, of r outputs and c
-/// inputs. The former is the default, because it is the same for matrices that a library lays out as inputs ×
-/// outputs, and for a transposed one; PyTorch's is the latter.
+/// s compensates for the matrix's shape. By default s = 0.2·√max(r, c), which makes a step as long as AdamW's
+/// (Liu et al. 2025, section 2.2). Without `match_rms_adamw` s = √max(1, r/c) with r outputs and c inputs,
+/// which is the author's and PyTorch's choice. The default is the same for a transposed matrix, and thus for
+/// libraries that lay out matrices as inputs × outputs.
 ///
-/// Tensors of fewer than two dimensions, and those of groups with `adamw`, are stepped by AdamW. The author's
-/// advice is that for embeddings and the last layer.
+/// AdamW steps tensors of fewer than two dimensions, and groups with `adamw`. The author recommends the
+/// latter for embeddings and the last layer.
 ///
-/// Memory: `momentum` (B, or AdamW's first moment), `second_moment`, which for matrices stays 0, and what
-/// [`NewtonSchulz`] needs for the largest matrix.
+/// Memory: `momentum` (B, or AdamW's first moment), `second_moment` (0 for matrices), and the buffers of
+/// [`NewtonSchulz`] for the largest matrix.
 struct Muon {
     settings: Settings,
     groups: Vec<Group>,
-    /// Offset in flat memory of each trained tensor that is a matrix, in order.
+    /// Offset in flat memory of each trained matrix, in ascending order.
     matrices: Vec<(usize, Matrix)>,
     momentum: Vec<f32>,
     second: Vec<f32>,
     iteration: NewtonSchulz,
 }
 
-/// How the tensors of a group are stepped.
+/// Settings and rates of one group's tensors.
 struct Group {
     settings: MuonSettings,
     adamw: AdamRule,
@@ -111,7 +111,7 @@ impl Group {
         Group { settings, adamw, lr_scale, rate: 0.0 }
     }
 
-    /// s of a matrix.
+    /// Returns s of a matrix.
     fn adjustment(&self, matrix: &Matrix) -> f64 {
         let (rows, columns) = (matrix.rows as f64, matrix.columns as f64);
         let is_turned = self.settings.inputs_first && !matrix.is_kernel;
@@ -185,7 +185,7 @@ impl Optimizer for Muon {
     }
 
     fn update(&mut self, update: Update<'_>) {
-        // A tensor without elements lies where the next one does, which may be a matrix.
+        // A tensor without elements has the offset of the next one, which may be a matrix.
         if update.range.is_empty() {
             return;
         }

@@ -1,18 +1,18 @@
-//! The nearest matrix whose singular values are about 1, by an iteration of products alone.
+//! Approximation of the nearest semi-orthogonal matrix by an iteration of matrix products.
 
 use super::product::{Panels, Right, product};
 use crate::norm::sum_of_squares;
 
-/// a, b, c of X ← aX + (bA + cA²)X with A = XXᵀ: they raise small singular values fastest, and end with all
-/// of them between about 0.7 and 1.2 rather than at 1 (Jordan et al. 2024).
+/// a, b, c of X ← aX + (bA + cA²)X with A = XXᵀ. They raise small singular values fastest, and bring all of
+/// them to between about 0.7 and 1.2 rather than to 1 (Jordan et al. 2024).
 const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
-/// How often.
+/// Number of iterations.
 const STEPS: usize = 5;
-/// The least norm that a matrix is divided by.
+/// Smallest norm to divide a matrix by.
 const LEAST_NORM: f64 = 1e-7;
 
-/// Memory of the iteration, kept from one matrix to the next: three times the largest matrix and twice the
-/// square of its shorter side.
+/// Buffers of the iteration, reused for the next matrix: three times the largest matrix and twice the square
+/// of its shorter side.
 #[derive(Default)]
 pub(super) struct NewtonSchulz {
     /// X, with no more rows than columns.
@@ -26,11 +26,11 @@ pub(super) struct NewtonSchulz {
 impl NewtonSchulz {
     /// Replaces `x`, of `rows` × `columns` elements in row-major order with `rows` ≤ `columns`.
     ///
-    /// In f32, where the author and PyTorch have bf16: a sum is the same bits with vectors of any width.
+    /// The author and PyTorch use bf16; f32 keeps the bits of a sum the same for vectors of any width.
     pub(super) fn run(&mut self, rows: usize, columns: usize) {
         let NewtonSchulz { x, next, gram, polynomial, panels } = self;
         let norm = sum_of_squares(x).sqrt();
-        // A norm that is NaN stays, which `f64::max` would replace.
+        // A NaN norm must stay NaN; `f64::max` would drop it.
         let scale = (1.0 / if norm < LEAST_NORM { LEAST_NORM } else { norm }) as f32;
         x.iter_mut().for_each(|x| *x *= scale);
         next.resize(rows * columns, 0.0);
@@ -51,10 +51,10 @@ impl NewtonSchulz {
 mod tests {
     use super::*;
 
-    /// Of a matrix U·diag(s)·Vᵀ what is left of the singular values is the polynomial, five times.
+    /// In a matrix U·diag(s)·Vᵀ, five steps apply the polynomial five times to each singular value.
     #[test]
     fn singular_values_are_what_the_polynomial_makes_of_them() {
-        // Rotations in the planes of two axes each are orthogonal, and so are their products.
+        // Rotations in the plane of two axes, and their products, are orthogonal.
         let (rows, columns) = (3, 40);
         let s = [0.9f64, 0.3, 0.01];
         let mut x = vec![0.0f64; rows * columns];

@@ -1,42 +1,43 @@
-//! Products of matrices on one thread, in the same bits with vectors of any width.
+//! Matrix products on one thread, with the same bits for vectors of any width.
 //!
-//! An element of a product is made of chains of [`CHAIN`] fused multiplications and additions in the order of
-//! the inner dimension, which are then added one after another. Neither the processor's vectors nor its
-//! caches have a part in that: both factors are copied into panels whose sizes are constants.
+//! Each element is a sum over chains of [`CHAIN`] fused multiply-adds, in the order of the inner dimension;
+//! the chains are then added one after another. Neither the vector width nor the cache sizes affect that
+//! order.
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// Steps of the inner dimension that are one chain of additions: a panel of the right factor has as many
-/// rows, and so fits into the innermost cache. Part of the order of additions, and so of the result.
+/// Steps of the inner dimension in one chain of additions. A panel of the right factor has as many rows and
+/// fits into the innermost cache. It is part of the order of additions, and so of the result.
 const CHAIN: usize = 256;
-/// Rows of a tile, whose sums stay in registers.
+/// Rows of a tile; their sums stay in registers.
 const ROWS: usize = 6;
-/// Vectors of a tile's row.
+/// Vectors per row of a tile.
 const VECTORS: usize = 2;
 
-/// The right factor of a product, by what is in memory.
+/// Right factor of a product, by its layout in memory.
 #[derive(Clone, Copy)]
 pub(super) enum Right<'a> {
-    /// Its rows, one after another.
+    /// Row-major.
     Rows(&'a [f32]),
-    /// Its columns, one after another: the product is known to be symmetric, and half of it is computed.
+    /// Column-major. The product is known to be symmetric, and only half of it is computed.
     ColumnsOfSymmetric(&'a [f32]),
-    /// Its rows; the product is known to be symmetric.
+    /// Row-major; the product is known to be symmetric.
     RowsOfSymmetric(&'a [f32]),
 }
 
-/// Memory for the copies of both factors, kept from one product to the next.
+/// Buffers for the copies of both factors, reused for the next product.
 #[derive(Default)]
 pub(super) struct Panels {
     left: Vec<[f32; ROWS]>,
     right: Vec<f32>,
 }
 
-/// `out = left · right`, row-major, with `left` of `rows` × `inner` and `out` of `rows` × `columns` elements.
+/// Computes `out = left · right`, row-major, with `left` of `rows` × `inner` and `out` of `rows` × `columns`
+/// elements.
 ///
 /// # Panics
 ///
-/// If the slices have other lengths.
+/// Panics if a slice has another length.
 pub(super) fn product(
     left: &[f32],
     right: Right<'_>,
@@ -47,7 +48,7 @@ pub(super) fn product(
     product_on(Arch::new(), left, right, [rows, inner, columns], out, panels);
 }
 
-/// As [`product`], with the vectors of one instruction set.
+/// Same as [`product`], with the vectors of one instruction set.
 fn product_on(
     arch: Arch,
     left: &[f32],
@@ -103,7 +104,7 @@ impl WithSimd for Product<'_> {
                 let (panel, _) = S::as_simd_f32s(&panels.right);
                 let (panel, _) = panel.as_chunks::<VECTORS>();
                 for (tile, out) in out.chunks_mut(ROWS * columns).enumerate() {
-                    // Of a symmetric product only what is on or below the diagonal.
+                    // Of a symmetric product, compute only tiles on or below the diagonal.
                     if right.is_symmetric() && (tile + 1) * ROWS <= column {
                         continue;
                     }
@@ -123,7 +124,7 @@ impl WithSimd for Product<'_> {
     }
 }
 
-/// The innermost loop: one chain for each element of a tile.
+/// Innermost loop: one chain for each element of a tile.
 #[inline(always)]
 fn sums<S: Simd>(simd: S, left: &[[f32; ROWS]], right: &[[S::f32s; VECTORS]]) -> [[S::f32s; VECTORS]; ROWS] {
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; ROWS];
@@ -138,8 +139,7 @@ fn sums<S: Simd>(simd: S, left: &[[f32; ROWS]], right: &[[S::f32s; VECTORS]]) ->
     sums
 }
 
-/// Copies some columns of the left factor: for each tile its rows side by side, with zeros where there are
-/// no more.
+/// Copies some columns of the left factor: the rows of each tile side by side, padded with zeros.
 #[inline(always)]
 fn pack_left(left: &[f32], inner: usize, steps: std::ops::Range<usize>, panel: &mut Vec<[f32; ROWS]>) {
     let tiles = left.chunks(ROWS * inner);
@@ -152,7 +152,7 @@ fn pack_left(left: &[f32], inner: usize, steps: std::ops::Range<usize>, panel: &
     }
 }
 
-/// Copies some rows of `width` columns of the right factor, with zeros where there are no more.
+/// Copies some rows of `width` columns of the right factor, padded with zeros.
 #[inline(always)]
 fn pack_right(
     right: Right<'_>,
@@ -189,7 +189,7 @@ mod tests {
         (0..len).map(|i| ((i * 7_919 + seed * 104_729) as f32 * 0.37).sin()).collect()
     }
 
-    /// What this processor has.
+    /// Returns the instruction sets of this processor.
     fn instruction_sets() -> Vec<Arch> {
         #[allow(unused_mut, reason = "there may be no others")]
         let mut all = vec![Arch::Scalar, Arch::new()];
@@ -201,7 +201,7 @@ mod tests {
         all
     }
 
-    /// In double precision; `right` by an index of row and column.
+    /// Computes the product in double precision; `right` maps row and column to an element.
     fn naive(
         left: &[f32],
         right: impl Fn(usize, usize) -> f32,
@@ -243,7 +243,7 @@ mod tests {
                 let expected = naive(left, element, sizes);
                 let largest = expected.iter().fold(1.0, |most: f64, value| most.max(value.abs()));
                 let on = |arch| {
-                    // What an earlier product has left in the panels does not matter.
+                    // Stale values in the panels must not matter.
                     let mut panels = Panels { left: vec![[f32::NAN; ROWS]; 9], right: vec![f32::NAN; 99] };
                     let mut out = vec![f32::NAN; rows * columns];
                     product_on(arch, left, right, sizes, &mut out, &mut panels);

@@ -1,30 +1,30 @@
-//! The equations of the optimizers, from their papers, in double precision: one loop over a tensor, no flat
-//! memory, no vectors. Kolo's step is compared with them as well.
+//! Equations of the optimizers, from their papers, in double precision: one loop over a tensor, no flat
+//! memory, no vectors. Tests of Kolo's training step use them as well.
 
 use kolo_optim::Settings;
 use kolo_optim::table::Value;
 
-/// A tensor, as the equations see it.
+/// Tensor with its state, as the equations see it.
 pub struct Tensor {
     pub shape: Vec<usize>,
     pub w: Vec<f64>,
-    /// The first moment, or the velocity.
+    /// First moment, or velocity.
     pub m: Vec<f64>,
-    /// The second moment.
+    /// Second moment.
     pub v: Vec<f64>,
-    /// Whether weight decay applies to it.
+    /// True if weight decay applies.
     pub decays: bool,
 }
 
 impl Tensor {
-    /// Before the first step.
+    /// Creates the state before the first step.
     pub fn new(shape: Vec<usize>, w: Vec<f64>, decays: bool) -> Self {
         let zeros = vec![0.0; w.len()];
         Tensor { shape, w, m: zeros.clone(), v: zeros, decays }
     }
 }
 
-/// Settings as the equations read them: as the nearest `f32`, which is what optimizers compute with.
+/// Settings as the equations read them: rounded to `f32`, with which the optimizers compute.
 pub struct Read(pub Settings);
 
 impl Read {
@@ -41,10 +41,11 @@ impl Read {
     }
 }
 
-/// A rule: changes a tensor by the mean gradient in a step, counted from 1, with a rate.
+/// Rule that changes a tensor. Its arguments are the tensor, the mean gradient, the step from 1, the rate and
+/// the settings.
 pub type Rule = fn(&mut Tensor, &[f64], i32, f64, &Read);
 
-/// The rule of each optimizer.
+/// Returns the rule of an optimizer.
 pub fn rule(name: &str) -> Rule {
     match name {
         "sgd" => sgd,
@@ -68,7 +69,7 @@ fn sgd(tensor: &mut Tensor, g: &[f64], _: i32, rate: f64, settings: &Read) {
     }
 }
 
-/// Kingma & Ba 2015, algorithm 1, of the gradient with the L2 penalty.
+/// Kingma & Ba 2015, algorithm 1, with the L2 penalty in the gradient.
 fn adam(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     let lambda = decay(tensor, settings);
     let g: Vec<f64> = g.iter().zip(&tensor.w).map(|(g, w)| g + lambda * w).collect();
@@ -76,15 +77,15 @@ fn adam(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     tensor.w.iter_mut().zip(steps).for_each(|(w, step)| *w -= rate * step);
 }
 
-/// Loshchilov & Hutter 2019, algorithm 2, where decay is multiplied by the rate as in PyTorch.
+/// Loshchilov & Hutter 2019, algorithm 2, with the decay multiplied by the rate, as in PyTorch.
 fn adamw(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     let lambda = decay(tensor, settings);
     let steps = adams(tensor, g, t, settings);
     tensor.w.iter_mut().zip(steps).for_each(|(w, step)| *w -= rate * lambda * *w + rate * step);
 }
 
-/// m̂ / (√v̂ + ε) of Kingma & Ba 2015, algorithm 1. After `freeze_after` steps v stays as it is (Tang et al.
-/// 2021, algorithm 1).
+/// Returns m̂ / (√v̂ + ε) of Kingma & Ba 2015, algorithm 1. After `freeze_after` steps v stays constant (Tang
+/// et al. 2021, algorithm 1).
 fn adams(tensor: &mut Tensor, g: &[f64], t: i32, settings: &Read) -> Vec<f64> {
     let [beta1, beta2, epsilon] = ["beta1", "beta2", "epsilon"].map(|name| settings.number(name));
     let last = match settings.0.get("freeze_after") {
@@ -143,8 +144,8 @@ fn lion(tensor: &mut Tensor, g: &[f64], _: i32, rate: f64, settings: &Read) {
     }
 }
 
-/// Jordan et al. 2024, with the decay and the length of Liu et al. 2025, sections 2.1 and 2.2. What is no
-/// matrix is stepped by AdamW.
+/// Jordan et al. 2024, with the decay and the length of Liu et al. 2025, sections 2.1 and 2.2. AdamW steps
+/// all other tensors.
 fn muon(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     if settings.flag("adamw") || tensor.shape.len() < 2 {
         return adamw(tensor, g, t, rate, settings);
@@ -172,8 +173,8 @@ fn muon(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     }
 }
 
-/// Five steps of X ← aX + bAX + cA²X, A = XXᵀ, from X/‖X‖; of a matrix with more rows than columns the
-/// transposed one's (Jordan et al. 2024).
+/// Five steps of X ← aX + bAX + cA²X, A = XXᵀ, from X/‖X‖; on the transpose if the matrix has more rows than
+/// columns (Jordan et al. 2024).
 fn orthogonalized(x: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     let transposed = |x: &[f64], rows: usize, columns: usize| -> Vec<f64> {
         (0..columns).flat_map(|column| (0..rows).map(move |row| x[row * columns + column])).collect()
@@ -202,7 +203,7 @@ fn decay(tensor: &Tensor, settings: &Read) -> f64 {
     if tensor.decays { settings.number("weight_decay") } else { 0.0 }
 }
 
-/// Euclidean norm.
+/// Returns the Euclidean norm.
 pub fn norm(vector: &[f64]) -> f64 {
     vector.iter().map(|x| x * x).sum::<f64>().sqrt()
 }

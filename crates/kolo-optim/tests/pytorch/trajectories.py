@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Writes trajectories.json: weights that PyTorch's optimizers reach with the weights and gradients of
-trajectories.rs.
+"""Writes trajectories.json: the weights that PyTorch's optimizers reach from trajectories.rs's weights and gradients.
 
     python3 crates/kolo-optim/tests/pytorch/trajectories.py   # needs torch 2.9 or newer; 2.11 wrote the file
 
-All in double precision. torch.optim.Muon orthogonalizes in bfloat16 whatever its parameters are: here the
-very function of PyTorch runs in double precision, with that one conversion taken out.
+Everything runs in double precision. torch.optim.Muon orthogonalizes in bfloat16 for parameters of any type; here
+PyTorch's own function runs in double precision, with that one conversion taken out.
 """
 
 import inspect
@@ -37,7 +36,7 @@ CASES = [
 
 
 def noise(index: int) -> float:
-    """A number of [-1, 1) with 11 bits, so that it is the same in single and double precision."""
+    """Returns a number in [-1, 1) with 11 bits, exact in single and double precision."""
     x = (index + 1) * 2654435761 & 0xFFFFFFFF
     x = (x ^ x >> 15) * 2246822519 & 0xFFFFFFFF
     return ((x ^ x >> 13) % 2048 - 1024) / 1024
@@ -55,7 +54,7 @@ def in_double_precision() -> None:
 
 
 def keywords(settings: dict) -> dict:
-    """The settings by PyTorch's names."""
+    """Returns the settings by PyTorch's names."""
     named = dict(settings)
     if "beta1" in named:
         named["betas"] = (named.pop("beta1"), named.pop("beta2"))
@@ -68,7 +67,7 @@ def optimizers(cls: type, settings: dict, parameters: list) -> list[torch.optim.
     if cls is not torch.optim.Muon:
         return [cls(parameters, lr=RATE, **named)]
     named["adjust_lr_fn"] = "match_rms_adamw" if named.pop("match_rms_adamw", True) else "original"
-    # What is no matrix is AdamW's, of the same decay.
+    # AdamW steps all other tensors, with the same weight decay.
     small = [p for p in parameters if p.dim() < 2]
     rest = torch.optim.AdamW(small, lr=RATE, weight_decay=named["weight_decay"])
     return [torch.optim.Muon([p for p in parameters if p.dim() == 2], lr=RATE, **named), rest]
