@@ -1,4 +1,4 @@
-//! A thread that does one job at a time, where a newer job makes the one that still waits unnecessary.
+//! Thread that runs one job at a time; a newer job replaces the waiting one.
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, sleep};
@@ -9,11 +9,11 @@ use parking_lot::{Condvar, Mutex};
 use crate::error::Error;
 use crate::warning::{Warning, Warnings, tell};
 
-/// Time between two tries of the last job.
+/// Time between two attempts of the last job.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The thread and the job that waits for it. A job that fails is told as a warning and forgotten when the
-/// next one comes; the last one is tried again at the end: once, or as long as its owner has patience.
+/// Thread with at most one waiting job. A job that fails is reported as a warning and dropped when the next
+/// one arrives. The last job is retried at the end: once, or for as long as the owner's patience lasts.
 pub(crate) struct Background<T> {
     shared: Arc<Shared<T>>,
     thread: Option<JoinHandle<Result<(), Error>>>,
@@ -27,12 +27,12 @@ struct Shared<T> {
 struct State<T> {
     waiting: Option<T>,
     closing: bool,
-    /// For how long the last job is tried again.
+    /// Time during which the last job is retried.
     patience: Duration,
 }
 
 impl<T> Shared<T> {
-    /// The next job, when there is one; `None` when there will be none.
+    /// Waits for the next job; `None` means that there will be no more.
     fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.waiting.is_none() && !state.closing);
@@ -41,11 +41,11 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts the thread; `work` does a job.
+    /// Starts the thread, which runs `work` for each job.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// Returns the system's error if it cannot create a thread.
     pub(crate) fn start(
         name: &str,
         warnings: Warnings,
@@ -59,18 +59,19 @@ impl<T: Send + 'static> Background<T> {
         Ok(Background { shared, thread: Some(thread) })
     }
 
-    /// Leaves a job to the thread, in place of one that still waits. Returns at once.
+    /// Hands a job to the thread, in place of one that still waits. Returns at once.
     pub(crate) fn put(&self, job: T) {
-        // What is replaced is dropped when the thread does not wait for it any more.
+        // Drop the replaced job after the lock is released.
         let _replaced = self.shared.state.lock().waiting.replace(job);
         self.shared.changed.notify_one();
     }
 
-    /// Waits until all is done. A last job that fails is tried again, at least once, for so long.
+    /// Waits for all jobs. A last job that fails is retried at least once, and for as long as `patience`
+    /// allows.
     ///
     /// # Errors
     ///
-    /// The last job failed each time.
+    /// Returns the last job's error if each attempt failed.
     pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Error> {
         self.shared.state.lock().patience = patience;
         self.end()
@@ -86,11 +87,11 @@ impl<T> Background<T> {
     }
 }
 
-/// Nobody asks any more: what waits is done nevertheless, because it may be what the next run needs.
+/// Runs the waiting job even if nobody waits for the result: the next run may need it.
 impl<T> Drop for Background<T> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
-            // Whom nobody asks has nobody to give it to.
+            // There is no caller to return the error to.
             tell(&format_args!("the last checkpoint was not written: {error}"));
         }
     }
@@ -125,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// A background whose jobs say that they have begun and wait until they are told how to end.
+    /// Creates a background whose jobs report their start, then wait for the test to choose their outcome.
     fn background() -> (Background<u32>, Receiver<u32>, Sender<bool>) {
         with(Warnings::default())
     }

@@ -1,38 +1,37 @@
-//! What can go wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
 
-/// An error of a checkpoint, which names the file.
+/// Error of a checkpoint, with the name of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A part of a checkpoint holds elements that the model does not have.
     #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]
     PartTooLong {
-        /// Its first element of flat memory.
+        /// First element in flat memory.
         start: usize,
-        /// The one after its last.
+        /// End of the range.
         end: usize,
-        /// Elements of the model.
+        /// Number of elements of the model.
         len: usize,
     },
-    /// A part of a checkpoint is to go into a file that is not named after its set.
+    /// The file of a checkpoint's part is not named after its set.
     #[error(
         "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
     )]
     PartFile {
-        /// The file that was asked for.
+        /// File as given.
         file: String,
-        /// The file that holds the whole set.
+        /// Name of the file that holds the whole set.
         whole: &'static str,
     },
-    /// A writer of checkpoints was to keep none.
+    /// The number of checkpoints to keep is 0.
     #[error("0 checkpoints to keep: it must be at least 1")]
     KeepsNone,
-    /// A checkpoint was to be taken of values that are not finite, for which the last good one might have been
-    /// removed.
+    /// The values are not finite. Writing the checkpoint might have removed the last good one.
     #[error(
         "no checkpoint is taken after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
          rate or clip the gradient, and go on from the last checkpoint"
@@ -40,39 +39,39 @@ pub enum Error {
     SnapshotNotFinite {
         /// Steps done.
         step: u64,
-        /// The first tensor that is not finite, as it would be called in its file.
+        /// First tensor that is not finite, by its name in the file.
         tensor: String,
     },
     /// A file of a checkpoint holds values that are not finite.
     #[error("{}: {} not finite, so nothing can be continued from it; use an older checkpoint", path.display(), are(tensors))]
     NotFinite {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The tensors that are not.
+        /// Names of the tensors that are not finite.
         tensors: Vec<String>,
     },
-    /// Somebody else writes the folder now.
+    /// Another process writes the folder now.
     #[error("{}: {source}", folder.display())]
     NotAllowed {
-        /// The folder of the checkpoints.
+        /// Folder of the checkpoints.
         folder: PathBuf,
-        /// What the writer's guard says.
+        /// Reason that the writer's guard gave.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The thread that writes checkpoints has panicked.
+    /// The thread that writes checkpoints panicked.
     #[error("the thread that writes checkpoints panicked; this is a bug")]
     WriterPanicked,
     /// A file of a checkpoint cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it, and the remedy.
+        /// Problem and remedy.
         problem: String,
     },
 }
 
-/// The names of tensors, the first few, and a verb.
+/// Returns the names of the first few tensors, and a verb.
 fn are(tensors: &[String]) -> String {
     const MOST: usize = 4;
     let named: Vec<String> = tensors.iter().take(MOST).map(|name| format!("`{name}`")).collect();
@@ -88,14 +87,14 @@ impl Error {
         Error::File { path: path.into(), problem: problem.to_string() }
     }
 
-    /// A file that could not be written.
+    /// Creates the error of a failed write, with a remedy.
     pub(crate) fn not_written(path: impl Into<PathBuf>, cause: &std::io::Error) -> Self {
         Error::file(path, format_args!("{cause}{}", remedy(cause)))
     }
 }
 
-/// What follows an error of the operating system when something was written: what to do where the disk is
-/// full, or a file larger than this process may make it, else nothing.
+/// Returns the remedy for a failed write, as a suffix of the error's message. It is empty unless the disk is
+/// full or the file is larger than the process or the file system allows.
 pub fn remedy(cause: &std::io::Error) -> String {
     match (cause.kind(), getrlimit(Resource::Fsize).current) {
         (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => "; make room there".into(),

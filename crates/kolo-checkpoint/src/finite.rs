@@ -1,4 +1,4 @@
-//! Whether the values of a file of tensors are finite, while it is read block by block.
+//! Test for finite values in a file of tensors, block by block.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use serde::Deserialize;
 use crate::manifest::FileEntry;
 use kolo_optim::Element;
 
-/// Bytes of a safetensors file that say how long its header is.
+/// Size in bytes of the header's length field in a safetensors file.
 const LENGTH: usize = 8;
 
-/// Looks at the tensors of `f32` in a safetensors file of a checkpoint; others are finite by their type.
+/// Test of the `f32` tensors in a checkpoint's safetensors file; other types have only finite values.
 pub(crate) struct Finite<'a> {
     file: &'a FileEntry,
-    /// The bytes until the values begin, as far as they have come.
+    /// Bytes before the values, as far as they are read.
     head: Vec<u8>,
-    /// Where each of those tensors lies behind them, by its place; none before the header has come, or if it
-    /// makes no sense.
+    /// Range of each `f32` tensor behind the header. `None` before the header is complete; empty if the
+    /// header is invalid.
     tensors: Option<Vec<Place>>,
-    /// Bytes of values that have been looked at.
+    /// Number of bytes of values tested so far.
     seen: usize,
 }
 
@@ -29,7 +29,7 @@ struct Place {
     is_finite: bool,
 }
 
-/// What the header says of a tensor.
+/// Description of a tensor in the header.
 #[derive(Deserialize)]
 struct Described {
     dtype: String,
@@ -41,9 +41,10 @@ impl<'a> Finite<'a> {
         Finite { file, head: Vec::new(), tensors: None, seen: 0 }
     }
 
-    /// Takes the next block of the file.
+    /// Tests the next block of the file.
     pub(crate) fn take(&mut self, mut block: &[u8]) {
-        // The header of a file is no longer than the file, of which the manifest says how long it is.
+        // The header cannot outgrow memory: it is part of the file, and the manifest limits the file's
+        // length.
         while self.tensors.is_none() && !block.is_empty() {
             let missing = self.head_len().saturating_sub(self.head.len());
             let (head, rest) = block.split_at(missing.min(block.len()));
@@ -62,7 +63,7 @@ impl<'a> Finite<'a> {
         }
     }
 
-    /// The tensors that are not finite, though they were when training began, in the order of the manifest.
+    /// Returns the tensors that are not finite but were when training began, in the manifest's order.
     pub(crate) fn wrong(self) -> Vec<String> {
         let places = self.tensors.unwrap_or_default();
         let wrong: HashMap<&str, bool> =
@@ -72,7 +73,7 @@ impl<'a> Finite<'a> {
         known.map(|tensor| tensor.key()).filter(is_wrong).collect()
     }
 
-    /// Bytes until the values begin, as far as that is known.
+    /// Returns the number of bytes before the values, as far as it is known.
     fn head_len(&self) -> usize {
         match self.head.first_chunk::<LENGTH>() {
             Some(length) => LENGTH.saturating_add(u64::from_le_bytes(*length) as usize),
@@ -91,8 +92,8 @@ impl<'a> Finite<'a> {
     }
 }
 
-/// Whether words of `f32` are finite. Blocks are a multiple of words long, and safetensors aligns its values,
-/// those of longer elements first.
+/// Returns true if all `f32` words are finite. Every block is a whole number of words, and safetensors aligns
+/// values by putting longer element types first.
 fn are_finite(bytes: &[u8]) -> bool {
     let (words, _) = bytes.as_chunks::<4>();
     let magnitude = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7fff_ffff;
@@ -107,7 +108,7 @@ mod tests {
 
     use crate::{Error, Part, Position, Reader, Set, Snapshot, newest, path, verify};
 
-    /// Longer than a block that is read at a time, so that the last value is in another one.
+    /// Longer than one block, so that the last value is in another block.
     const LONG: usize = 300_000;
 
     fn layout() -> Arc<Layout> {
@@ -126,7 +127,7 @@ mod tests {
         Position { step, epoch: 0, step_in_epoch: 0, notes: "a test".into() }
     }
 
-    /// As a program has written it that looks at nothing.
+    /// Creates a snapshot that skips the test for finite values.
     fn unseen(step: u64, wrong: &[(usize, f32)]) -> Snapshot {
         let mut snapshot = Snapshot::new(layout(), parts(&[]), &at(step)).unwrap();
         snapshot.parts = parts(wrong);
@@ -173,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Such as a mask of −∞ that is added.
+    /// Such as an additive mask of −∞.
     #[test]
     fn what_was_not_finite_from_the_start_may_be_so() {
         let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The folder in which a run keeps its checkpoints: lists them, finds the newest good one, removes old ones.
+//! Folder of a run's checkpoints: lists them, finds the newest good one, and removes old ones.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,44 +13,45 @@ use crate::manifest::{MANIFEST, Manifest};
 use crate::position::POSITION;
 use crate::read::{Reader, scan};
 
-/// What the name of a checkpoint ends in that is about to be replaced.
+/// Suffix of a checkpoint that is about to be replaced.
 const ASIDE: &str = ".old";
-/// What the name of a checkpoint ends in that is being removed.
+/// Suffix of a checkpoint that is being removed.
 const REMOVED: &str = ".gone";
 
-/// Where the checkpoint of a step is.
+/// Returns the path of a step's checkpoint.
 pub fn path(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("step-{step:08}"))
 }
 
-/// Where it is while it is being written.
+/// Returns the path of a checkpoint while it is being written.
 pub(crate) fn draft(folder: &Path, step: u64, guard: &Guard) -> PathBuf {
     folder.join(format!(".step-{step:08}{}.part", guard.draft_suffix()))
 }
 
-/// Where one is that is about to be replaced: still a checkpoint, until the new one has its name.
+/// Returns the path of a checkpoint that is about to be replaced. It stays valid until the new one has its
+/// name.
 pub(crate) fn aside(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!(".step-{step:08}{ASIDE}"))
 }
 
-/// Where one is that is being removed.
+/// Returns the path of a checkpoint that is being removed.
 fn removed(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!(".step-{step:08}{REMOVED}"))
 }
 
-/// The checkpoint that a path is, or that it is a file of, good or not; `None` for all else.
+/// Returns the checkpoint, good or not, that `path` is or that contains the file `path`.
 pub fn of_file(path: &Path) -> Option<&Path> {
     let folder = if path.is_dir() { path } else { path.parent()? };
-    // Other programs have a manifest as well.
+    // Other programs' folders may have a manifest as well, so both names must exist.
     Some(folder).filter(|folder| [MANIFEST, POSITION].iter().all(|name| folder.join(name).is_file()))
 }
 
-/// The checkpoints in a folder, good or not: step and path, by rising step. None where there is no folder.
-/// One that was about to be replaced when the machine failed is one of them.
+/// Returns step and path of all checkpoints in a folder, good or not, by ascending step. The list is empty if
+/// the folder does not exist. It includes a checkpoint that was about to be replaced when the machine failed.
 ///
 /// # Errors
 ///
-/// The folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -72,27 +73,27 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     Ok(all)
 }
 
-/// The step of a checkpoint that was about to be replaced, by its name.
+/// Returns the step of a checkpoint that was about to be replaced, from its name.
 fn step_put_aside(name: &str) -> Option<u64> {
     name.strip_prefix(".step-")?.strip_suffix(ASIDE)?.parse().ok()
 }
 
-/// A checkpoint to continue from.
+/// Checkpoint to continue from.
 #[derive(Debug)]
 pub struct Found {
     /// Steps done.
     pub step: u64,
-    /// Its folder.
+    /// Folder of the checkpoint.
     pub path: PathBuf,
-    /// What is wrong with the newer ones: each names its file.
+    /// Errors of the newer checkpoints, each with the name of its file.
     pub passed_over: Vec<Error>,
 }
 
-/// The newest checkpoint in a folder that verifies, if there are any at all.
+/// Returns the newest checkpoint in a folder that verifies, or `None` if the folder has no checkpoints.
 ///
 /// # Errors
 ///
-/// There are checkpoints, but each is damaged or incomplete: lists what is wrong with them.
+/// Returns an error that lists all problems if there are checkpoints, but each is damaged or incomplete.
 pub fn newest(folder: &Path) -> Result<Option<Found>, Error> {
     let mut passed_over = Vec::new();
     for (step, path) in list(folder)?.into_iter().rev() {
@@ -111,13 +112,13 @@ pub fn newest(folder: &Path) -> Result<Option<Found>, Error> {
     ))
 }
 
-/// Reads all of a checkpoint, compares it with its manifest and looks at its values, without keeping it in
-/// memory.
+/// Reads all of a checkpoint without keeping it in memory, compares it with its manifest and tests its
+/// values.
 ///
 /// # Errors
 ///
-/// Names the first file that is missing or damaged, or that holds values that are not finite, and the tensors
-/// that these are of.
+/// Returns an error with the first file that is missing or damaged. If all files are intact but values are
+/// not finite, the error names the first such file and its tensors.
 pub fn verify(checkpoint: &Path) -> Result<(), Error> {
     let reader = Reader::open(checkpoint)?;
     let mut not_finite = Ok(());
@@ -137,13 +138,13 @@ pub fn verify(checkpoint: &Path) -> Result<(), Error> {
     not_finite
 }
 
-/// Removes what a run that was killed left half done, and gives a checkpoint its name back that was about to
-/// be replaced.
+/// Removes the remains of a run that was killed, and restores the name of a checkpoint that was about to be
+/// replaced.
 pub(crate) fn clean(folder: &Path) {
     let names = || fs::read_dir(folder).into_iter().flatten().flatten();
     for step in names().filter_map(|entry| step_put_aside(entry.file_name().to_str()?)) {
         if !path(folder, step).exists() {
-            // Where that fails it is found under its other name.
+            // If this fails, `list` still finds the checkpoint under its other name.
             let _ = rename(&aside(folder, step), &path(folder, step));
         }
     }
@@ -154,17 +155,17 @@ pub(crate) fn clean(folder: &Path) {
         name.starts_with(".step-") && (name.ends_with(".part") || name.ends_with(REMOVED) || is_replaced())
     });
     for entry in left {
-        // What cannot be removed is told when it stands in the way.
+        // A later write reports what is still in its way.
         let _ = fs::remove_dir_all(entry.path());
     }
 }
 
-/// Removes checkpoints older than the one of `step`, which has just become durable, so that `keep` are left
-/// with it. Damaged ones do not count, and newer ones, which a run that went back has left, are not touched.
+/// Removes checkpoints older than that of `step`, which is durable, so that `keep` remain in total. Damaged
+/// ones do not count. Newer ones, from a run that went back, stay.
 ///
 /// # Errors
 ///
-/// Names the checkpoint that cannot be removed.
+/// Returns an error with the checkpoint that cannot be removed.
 pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> {
     let mut kept = 1;
     for (older, path) in list(folder)?.into_iter().rev() {
@@ -175,7 +176,7 @@ pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> 
             kept += usize::from(is_whole(&path));
             continue;
         }
-        // First hidden, so that what is half removed is not taken for half written.
+        // Rename it first: a half-removed checkpoint must not look like a half-written one.
         let hidden = removed(folder, older);
         let removed = fs::rename(&path, &hidden).and_then(|()| fs::remove_dir_all(&hidden));
         removed.map_err(|e| Error::file(&path, e))?;
@@ -183,7 +184,8 @@ pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether all files of a checkpoint are there in their lengths: what can be told without reading them.
+/// Returns true if all files of a checkpoint have the lengths of the manifest, without reading their
+/// contents.
 fn is_whole(checkpoint: &Path) -> bool {
     let long = |name: &str| fs::metadata(checkpoint.join(name)).map(|file| file.len()).ok();
     let manifest = Manifest::read(checkpoint);
@@ -195,7 +197,7 @@ mod tests {
     use super::*;
     use crate::{Snapshot, Writer};
 
-    /// The machine fails between the two renames by which a checkpoint takes another one's place.
+    /// The machine fails between the two renames that replace a checkpoint.
     #[test]
     fn one_that_was_about_to_be_replaced_is_not_lost() {
         let place = tempfile::tempdir().unwrap();
@@ -208,7 +210,7 @@ mod tests {
         let found = newest(folder).unwrap().unwrap();
         assert_eq!((found.step, found.path), (2, path(folder, 2)));
         assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "and the draft is removed");
-        // Where the new one has its name the other one is removed.
+        // Once the new checkpoint has its name, the old one is removed.
         fs::rename(path(folder, 1), aside(folder, 2)).unwrap();
         drop(Writer::new(folder, 3).unwrap());
         assert_eq!(list(folder).unwrap().len(), 1);

@@ -1,5 +1,5 @@
-//! The decoders of this crate that read bytes from outside, for `fuzz/`. Only in tests and with the feature
-//! `fuzzing`; not part of the interface.
+//! Decoders of untrusted bytes, for `fuzz/`. They exist only in tests and with the feature `fuzzing`, and are
+//! not part of the public API.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use crate::manifest::{FileEntry, Manifest, TensorEntry};
 use crate::position::Position;
 use crate::read::words;
 
-/// Takes any bytes without a panic, whatever it makes of them.
+/// Decoder that must accept any bytes without a panic.
 pub type Decoder = fn(&[u8]);
 
-/// The targets of this crate: the name of each, and its decoder.
+/// Name and decoder of each fuzz target.
 pub const TARGETS: &[(&str, Decoder)] = &[("manifest", manifest), ("safetensors", safetensors)];
 
-/// Decodes what a checkpoint says of itself: its manifest, and where the run was.
+/// Decodes a checkpoint's metadata: its manifest, and the position of the run.
 pub fn manifest(bytes: &[u8]) {
     let _ = Manifest::parse(bytes);
-    // With the right hash in it, so that what comes after the hash is reached.
+    // Fix the hash, so that the fuzzer reaches the code behind the hash check.
     if let Ok(Ok(text)) = serde_json::from_slice::<Manifest>(bytes).map(|manifest| manifest.text()) {
         for file in Manifest::parse(text.as_bytes()).into_iter().flat_map(|manifest| manifest.files) {
             let _: Vec<String> = file.tensors.iter().map(TensorEntry::key).collect();
@@ -28,7 +28,7 @@ pub fn manifest(bytes: &[u8]) {
     let _ = serde_json::from_slice::<Position>(bytes);
 }
 
-/// Decodes a file of tensors, of which a manifest says that each is whole, or the first half of another one.
+/// Decodes a file of tensors, with manifest entries for all and for half of each tensor.
 pub fn safetensors(bytes: &[u8]) {
     let file = FileEntry { name: String::new(), bytes: 0, sha256: String::new(), tensors: Vec::new() };
     let mut finite = Finite::new(&file);
@@ -55,7 +55,7 @@ pub fn safetensors(bytes: &[u8]) {
     }
 }
 
-/// Good bytes for every target: its name, the name of the seed, and the bytes.
+/// Returns valid inputs: the target, the name of the seed, and the bytes.
 pub fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let entry = TensorEntry {
         name: "weight".into(),

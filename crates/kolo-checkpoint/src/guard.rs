@@ -1,11 +1,12 @@
-//! Whether a writer still may write, where somebody else could take its folder.
+//! Guard that stops a writer after another process has taken its folder.
 
 use std::error::Error as StdError;
 use std::path::Path;
 
 use crate::error::Error;
 
-/// What a writer asks before it changes anything in its folder. One that may not leaves all as it is.
+/// Permission that a writer checks before each change in its folder. Without it, the writer leaves everything
+/// as it is.
 pub struct Guard {
     name: String,
     check: Box<dyn Fn() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync>,
@@ -13,8 +14,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// A guard that lets a writer write as long as `check` says so. `name`, a part of file names, tells the
-    /// writer from all others of the folder: what it drafts nobody else takes for its own.
+    /// Creates a guard that permits writing while `check` succeeds. `name` becomes part of file names and
+    /// must be unique among the folder's writers, so that no writer takes another's draft for its own.
     pub fn new(
         name: impl Into<String>,
         check: impl Fn() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync + 'static,
@@ -22,18 +23,18 @@ impl Guard {
         Guard { name: name.into(), check: Box::new(check), seal: Box::new(|| {}) }
     }
 
-    /// Calls `seal` before each checkpoint gets its name: for files that are to hold everything up to it, and
-    /// have to be synced. What goes wrong there does not keep the checkpoint from being written.
+    /// Calls `seal` before each checkpoint gets its name, for example to sync files that must hold everything
+    /// up to the checkpoint. A failure in `seal` does not prevent the checkpoint.
     pub fn sealing(self, seal: impl Fn() + Send + Sync + 'static) -> Guard {
         Guard { seal: Box::new(seal), ..self }
     }
 
-    /// The only writer of its folder.
+    /// Creates the guard of a folder's only writer.
     pub(crate) fn none() -> Guard {
         Guard::new("", || Ok(()))
     }
 
-    /// What follows a step in the name of a draft.
+    /// Returns the part of a draft's name that follows the step.
     pub(crate) fn draft_suffix(&self) -> String {
         match self.name.is_empty() {
             true => String::new(),

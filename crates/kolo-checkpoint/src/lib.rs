@@ -1,19 +1,19 @@
-//! Checkpoints: a folder with files that others can open, in which nothing depends on the number of workers.
+//! Checkpoints: folders of files in standard formats, independent of the number of workers.
 //!
-//! `weights.safetensors` holds the model under its parameters' own names, `optimizer.safetensors` the
-//! optimizer's state as `<state>/<parameter>`, `residuals.safetensors` what the reduction keeps for each
-//! shard as `shard<number>/<parameter>` (where it keeps something), `position.json` where the run was, and
-//! `manifest.json` the length and SHA-256 of each, so that damage is found and named. A checkpoint is written
-//! under a temporary name, synced and renamed: it is there whole or not at all. [`Writer`] does that on a
-//! thread of its own while training goes on; [`newest`] finds the last good one.
+//! `weights.safetensors` holds the model under the names of its parameters. `optimizer.safetensors` holds the
+//! optimizer's state as `<state>/<parameter>`. `residuals.safetensors` holds the reduction's state for each
+//! shard, if any, as `shard<number>/<parameter>`. `position.json` holds the position of the run.
+//! `manifest.json` holds length and SHA-256 of each file, so that damage is found and named. A checkpoint is
+//! written under a temporary name, synced and renamed, so it exists whole or not at all. [`Writer`] does this
+//! on its own thread while training continues; [`newest`] finds the last good checkpoint.
 //!
-//! The manifest says which elements of which tensor a file holds, and reading asks for a range of flat
-//! memory. So ranks that each hold a part of the optimizer's state can write it as files of their own, and
-//! any other number of ranks can read it: see [`Part`].
+//! The manifest lists the elements of each tensor in a file, and readers ask for ranges of flat memory. Ranks
+//! that each hold a part of the optimizer's state can thus write their own files, which any other number of
+//! ranks can read: see [`Part`].
 //!
-//! Never sees a worker or a tensor library: what is saved comes in as slices of flat memory
-//! (`kolo_optim::Layout`). Above, `kolo_ddp::checkpoint` says what of a replica is saved and how it goes on
-//! from there.
+//! This crate sees no workers and no tensor library: values come in as slices of flat memory
+//! (`kolo_optim::Layout`). Above it, `kolo_ddp::checkpoint` chooses the parts of a replica to save, and
+//! resumes from them.
 
 mod background;
 mod error;
@@ -42,7 +42,7 @@ pub use snapshot::{Part, Set, Snapshot, WEIGHTS, common_prefix, shard_prefix, st
 pub use warning::{Warning, tell};
 pub use writer::Writer;
 
-/// A hash as it is written: two lower-case digits a byte.
+/// Formats a hash as two lower-case hexadecimal digits per byte.
 pub fn hex(hash: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

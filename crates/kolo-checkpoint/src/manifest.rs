@@ -1,7 +1,8 @@
-//! `manifest.json`: what a checkpoint consists of. Written last; without it a checkpoint is none.
+//! `manifest.json`: the contents of a checkpoint. It is written last; a folder without it is not a
+//! checkpoint.
 //!
-//! It also carries its own SHA-256, that of its text with zeros in place of those digits, so that damage to
-//! the manifest is not blamed on the files that it lists.
+//! It includes its own SHA-256, computed with zeros in place of those digits, so that damage to the manifest
+//! is not blamed on the files that it lists.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -15,23 +16,23 @@ use crate::error::Error;
 use crate::hex;
 use kolo_optim::MemoryOrder;
 
-/// The version of the format that is written, and the newest one that is read.
+/// Version of the format that is written, and the newest one that can be read.
 pub const FORMAT: u64 = 1;
 
 pub(crate) const MANIFEST: &str = "manifest.json";
 
-/// No manifest is that large (bytes); one that says so is not read into memory.
+/// Largest size of a manifest, in bytes. No more than that is read into memory.
 const MOST: u64 = 256 << 20;
 
-/// In place of the manifest's own hash while that is computed.
+/// Placeholder for the manifest's own hash while the hash is computed.
 const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// The table of contents of a checkpoint.
+/// Table of contents of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`FORMAT`] of the Kolo that wrote it.
     pub format: u64,
-    /// Version of that Kolo.
+    /// Version of the Kolo that wrote it.
     pub kolo: String,
     /// SHA-256 of this file with 64 zeros here; lower-case hexadecimal digits.
     pub manifest_sha256: String,
@@ -39,45 +40,47 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
 }
 
-/// A file of a checkpoint.
+/// File of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Its name in the checkpoint's folder.
+    /// Name in the checkpoint's folder.
     pub name: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its SHA-256, lower-case hexadecimal digits.
+    /// SHA-256 in lower-case hexadecimal digits.
     pub sha256: String,
-    /// The tensors, or parts of such, in it; none in files that are not safetensors.
+    /// Tensors, or parts of tensors, in the file; empty for files that are not safetensors.
     pub tensors: Vec<TensorEntry>,
 }
 
-/// What a file holds of a tensor.
+/// Tensor, or a part of one, in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TensorEntry {
-    /// The tensor's name: the parameter's own, after `<state>/` if it is optimizer state.
+    /// Name of the tensor: that of the parameter, after `<state>/` if it is optimizer state.
     pub name: String,
-    /// Type of its elements, as safetensors spells it.
+    /// Element type, as spelled by safetensors.
     pub dtype: String,
     /// Shape of the whole tensor.
     pub shape: Vec<usize>,
-    /// Which of its elements. A whole tensor is stored in row-major order.
+    /// Range of its elements in the file. A whole tensor is stored in row-major order.
     pub elements: Range<usize>,
-    /// In which order they are counted and stored if they are a part of the tensor.
+    /// Order in which the elements of a partial tensor are counted and stored.
     #[serde(default, skip_serializing_if = "MemoryOrder::is_row_major")]
     pub order: MemoryOrder,
-    /// Whether it was not finite when training began, such as a mask of −∞ that is added: then it may be so.
+    /// True if the tensor was not finite when training began, such as an additive mask of −∞. It need not be
+    /// finite then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub given: bool,
 }
 
 impl TensorEntry {
-    /// Whether it is the whole tensor.
+    /// Returns true if it is the whole tensor.
     pub fn is_whole(&self) -> bool {
         self.elements.start == 0 && Some(self.elements.end) == self.len()
     }
 
-    /// What it is called inside the file: a part, which is stored flat, has its elements behind its name.
+    /// Returns the name inside the file. A part, which is stored flat, has the range of its elements as a
+    /// suffix.
     pub fn key(&self) -> String {
         match self.is_whole() {
             true => self.name.clone(),
@@ -85,7 +88,7 @@ impl TensorEntry {
         }
     }
 
-    /// Elements of the whole tensor; `None` if there are more than memory has addresses for.
+    /// Returns the number of elements of the whole tensor, or `None` if it overflows `usize`.
     fn len(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |product, n| product.checked_mul(*n))
     }
@@ -97,7 +100,7 @@ impl Manifest {
         Manifest { format: FORMAT, kolo, manifest_sha256: ZEROS.into(), files }
     }
 
-    /// The manifest as it is written, with its own hash in it.
+    /// Returns the text of the file, including its own hash.
     pub(crate) fn text(&self) -> Result<String, serde_json::Error> {
         let blank = Manifest { manifest_sha256: ZEROS.into(), ..self.clone() };
         let text = serde_json::to_string_pretty(&blank)? + "\n";
@@ -105,11 +108,11 @@ impl Manifest {
         Ok(text.replacen(ZEROS, &own, 1))
     }
 
-    /// The manifest of a checkpoint.
+    /// Reads the manifest of a checkpoint.
     ///
     /// # Errors
     ///
-    /// It is missing or damaged, or of a newer format; names the file.
+    /// Returns an error with the file's name if the manifest is missing, damaged, or of a newer format.
     pub fn read(checkpoint: &Path) -> Result<Self, Error> {
         let path = checkpoint.join(MANIFEST);
         let mut text = Vec::new();
@@ -128,7 +131,7 @@ impl Manifest {
         let damaged = |what: &dyn std::fmt::Display| format!("is damaged: {what}; use another checkpoint");
         let text = std::str::from_utf8(text).map_err(|e| damaged(&e))?;
         let any: serde_json::Value = serde_json::from_str(text).map_err(|e| damaged(&e))?;
-        // Before anything in it is believed.
+        // Check the hash before trusting anything else.
         let own = any["manifest_sha256"].as_str().filter(|own| own.len() == ZEROS.len());
         let own = own.ok_or_else(|| damaged(&"it does not say its own SHA-256"))?;
         let found = hex(&Sha256::digest(text.replacen(own, ZEROS, 1)));
@@ -148,7 +151,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// What a hash does not tell: that the entries make sense, and lead nowhere else.
+    /// Checks what a hash cannot: the entries must be valid, and their names must stay inside the folder.
     fn check(&self) -> Result<(), String> {
         for file in &self.files {
             let mut components = Path::new(&file.name).components();

@@ -1,25 +1,25 @@
-//! Where a run was: what a checkpoint holds besides tensors.
+//! Position of a run: the contents of a checkpoint besides tensors.
 
 use serde::{Deserialize, Serialize};
 
-/// The file that it is in.
+/// File of the position.
 pub(crate) const POSITION: &str = "position.json";
-/// What `position.json` has besides a [`Position`]: how often the next step is expected to use each tensor.
-/// Which contributions come late follows from it, and so in which order they are added.
+/// Key in `position.json` of the expected number of uses of each tensor in the next step. They determine
+/// which contributions come late, and so the order in which they are added.
 pub(crate) const USES: &str = "uses";
-/// And, of a job that measures it, the averages that the noise scale of its gradient is made of, as text:
-/// JSON's numbers need not come back in the same bits.
+/// Key in `position.json` of the averages behind the gradient's noise scale, if the job measures it. They are
+/// text, because a JSON number may not keep all bits.
 pub(crate) const NOISE_SCALE: &str = "noise_scale";
 
-/// Where a run was.
+/// Position of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Position {
     /// Steps done.
     pub step: u64,
     /// Epochs done.
     pub epoch: usize,
-    /// Steps done in the epoch that has begun.
+    /// Steps done in the current epoch.
     pub step_in_epoch: usize,
-    /// Anything else the program wants to find again.
+    /// Notes of the program, which it gets back when it resumes.
     pub notes: serde_json::Value,
 }

@@ -1,4 +1,4 @@
-//! A finished checkpoint gets its name: at once, also in place of another one of the same step.
+//! Atomic publication of a finished checkpoint, even if it replaces one of the same step.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use kolo_durable::{exchange, rename, sync_folder};
 use crate::error::Error;
 use crate::folder::aside;
 
-/// Gives the checkpoint in `draft` the name `target`, durably, in place of one of the same step.
+/// Renames the checkpoint in `draft` to `target`, durably, replacing one of the same step.
 pub(crate) fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
     if fs::symlink_metadata(target).is_ok_and(|found| !found.is_dir()) {
         return Err(Error::file(target, "is no checkpoint, and in the way of one; move it away"));
@@ -19,14 +19,15 @@ pub(crate) fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> 
     }
     sync(folder)?;
     if swapped {
-        // It is the one that was replaced.
+        // After the exchange, the draft is the replaced checkpoint.
         let _ = fs::remove_dir_all(draft);
     }
     Ok(())
 }
 
-/// For file systems that cannot exchange two names, as NFS. A folder cannot be renamed over one that has
-/// files, so for a moment the old checkpoint has another name, under which [`list`](crate::list) finds it.
+/// Publishes on file systems that cannot exchange two names, such as NFS. A folder cannot be renamed over one
+/// that has files, so the old checkpoint briefly has another name, under which [`list`](crate::list) finds
+/// it.
 fn put_aside(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
     let aside = aside(folder, step);
     let replaces = target.exists();
@@ -41,7 +42,7 @@ fn put_aside(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<()
         return Err(Error::file(target, error));
     }
     if replaces {
-        // Only now that the new name is durable.
+        // The new name must be durable before the old checkpoint goes.
         sync(folder)?;
         let _ = fs::remove_dir_all(&aside);
     }
@@ -66,7 +67,8 @@ mod tests {
 
     type Writes = fn(&Path);
 
-    /// What a power failure may show, however checkpoints are written, and whatever the file system can do.
+    /// After a power failure at any point, no name may refer to unsynced contents, with any writer and any
+    /// file system.
     #[test]
     fn what_has_a_name_is_durable() {
         fn write(folder: &Path, step: u64) {
@@ -97,7 +99,7 @@ mod tests {
         }
     }
 
-    /// As FUSE and some network file systems, which take no fsync of a folder; and a disk that fails.
+    /// FUSE and some network file systems reject an fsync of a folder, which is fine; a failing disk is not.
     #[test]
     fn folders_that_cannot_be_synced_keep_nothing_from_being_written() {
         for (errno, is_written) in [(22, true), (95, true), (5, false)] {

@@ -1,4 +1,4 @@
-//! Reading a checkpoint: any range of flat memory, from however many files, each verified before it is used.
+//! Reading of checkpoints: any range of flat memory, from any number of files, each verified before use.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -20,39 +20,39 @@ use kolo_optim::{Element, Kind, Layout, Span};
 
 const ANOTHER: &str = "this checkpoint belongs to another model or optimizer";
 
-/// Bytes that are hashed at a time.
+/// Number of bytes hashed at a time.
 const BLOCK: usize = 1 << 20;
 
-/// A checkpoint whose manifest is good.
+/// Checkpoint with a valid manifest.
 #[derive(Clone, Debug)]
 pub struct Reader {
     folder: PathBuf,
     manifest: Manifest,
-    /// `position.json`, once it has been read.
+    /// Contents of `position.json`, read on first use.
     position: OnceLock<serde_json::Value>,
 }
 
-/// A tensor, or a part of one, in a file.
+/// Tensor, or a part of one, in a file.
 struct Held<'a> {
     entry: &'a TensorEntry,
     span: &'a Span,
-    /// Where in flat memory its elements lie.
+    /// Range of its elements in flat memory.
     place: Range<usize>,
-    /// The number of what is read of which it is.
+    /// Index of its target in [`Reader::read_all`].
     kind: usize,
 }
 
-/// What is read.
+/// Request of a read.
 struct Wanted<'a> {
     /// Tensors by name.
     spans: HashMap<&'a str, &'a Span>,
-    /// By the prefix of the tensors' names, the number of what is read and its elements of flat memory.
+    /// Index of the target and its range of flat memory, by the prefix of the tensors' names.
     kinds: HashMap<String, (usize, Range<usize>)>,
 }
 
 impl<'a> Wanted<'a> {
-    /// The tensor, and what is read, that a name in a file stands for. Prefixes end with a slash, or are
-    /// empty; names may have slashes, too.
+    /// Returns the tensor and the target for a name in a file. Prefixes are empty or end with a slash; names
+    /// may contain slashes, too.
     fn find(&self, name: &str) -> Option<(&'a Span, &(usize, Range<usize>))> {
         let ends = [0].into_iter().chain(name.match_indices('/').map(|(slash, _)| slash + 1));
         ends.into_iter().find_map(|end| {
@@ -67,19 +67,19 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// It is missing or damaged, or of a newer format; names the file.
+    /// Returns an error with the file's name if the manifest is missing, damaged, or of a newer format.
     pub fn open(checkpoint: &Path) -> Result<Self, Error> {
         let (folder, manifest) = (checkpoint.to_path_buf(), Manifest::read(checkpoint)?);
         Ok(Reader { folder, manifest, position: OnceLock::new() })
     }
 
-    /// What the checkpoint consists of.
+    /// Returns the contents of the checkpoint.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// Names, shapes and types of the tensors of a set, each once, in the order in which they are listed. One
-    /// of integers that was cut is listed as its values in flat memory.
+    /// Returns names, shapes and types of a set's tensors, each once, in the order of the manifest. A tensor
+    /// of integers that was cut appears as its values in flat memory.
     pub fn tensors(&self, set: Set) -> Vec<(&str, &[usize], Element)> {
         let files = self.manifest.files.iter().filter(|file| set.is_in(&file.name));
         let mut known = HashSet::new();
@@ -88,32 +88,32 @@ impl Reader {
         tensors.map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice(), element(tensor))).collect()
     }
 
-    /// Where the run was.
+    /// Returns the position of the run.
     ///
     /// # Errors
     ///
-    /// The file that says so is damaged or missing.
+    /// Returns an error if `position.json` is damaged or missing.
     pub fn position(&self) -> Result<Position, Error> {
         let position = self.position_json()?.clone();
         serde_json::from_value(position).map_err(|e| Error::file(self.folder.join(POSITION), e))
     }
 
-    /// How often the next step is expected to use each tensor, if the checkpoint says so.
+    /// Returns how often the next step is expected to use each tensor, if the checkpoint has it.
     pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
         Ok(serde_json::from_value(self.position_json()?[USES].clone()).ok())
     }
 
-    /// What the noise scale of the gradient is made of, if the checkpoint says so.
+    /// Returns the averages behind the gradient's noise scale, if the checkpoint has them.
     pub fn noise_scale(&self) -> Result<Option<Vec<String>>, Error> {
         Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].clone()).ok())
     }
 
-    /// What else the replica went on with under this name ([`Snapshot::with_entry`](crate::Snapshot)), if
-    /// the checkpoint says so.
+    /// Returns the entry that the replica saved under this name ([`Snapshot::with_entry`](crate::Snapshot)),
+    /// if the checkpoint has it.
     ///
     /// # Errors
     ///
-    /// The file that says so is damaged or missing, or says something that is no `T`.
+    /// Returns an error if `position.json` is damaged or missing, or if the entry is not a `T`.
     pub fn entry<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
         let fail = |e| Error::file(self.folder.join(POSITION), format!("`{name}`: {e}"));
         serde_json::from_value(self.position_json()?[name].clone()).map_err(fail)
@@ -135,7 +135,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// Names the file that is damaged or missing, or the first tensor that does not fit or is not finite.
+    /// Returns an error with the file that is damaged or missing, or the first tensor that does not fit or is
+    /// not finite.
     pub fn read(
         &self,
         set: Set,
@@ -148,11 +149,11 @@ impl Reader {
     }
 
     /// Reads several kinds of tensors of a set, such as all states of an optimizer or the residuals of all
-    /// shards: those under each prefix into its values, as [`Reader::read`] does. Each file is read once.
+    /// shards. Each prefix has its own values, filled as by [`Reader::read`]. Each file is read once.
     ///
     /// # Errors
     ///
-    /// As [`Reader::read`].
+    /// Returns the errors of [`Reader::read`].
     pub fn read_all(
         &self,
         set: Set,
@@ -197,7 +198,7 @@ impl Reader {
         })
     }
 
-    /// What a file holds of what is wanted, and where that lies in flat memory.
+    /// Returns the requested tensors in a file, with their ranges of flat memory.
     fn held<'a>(&self, file: &'a FileEntry, wanted: &Wanted<'a>) -> Result<Vec<Held<'a>>, Error> {
         let mut all = Vec::new();
         for entry in &file.tensors {
@@ -217,7 +218,7 @@ impl Reader {
         Ok(all)
     }
 
-    /// That the weights are those of this model and nothing more.
+    /// Checks that the weights have as many tensors as this model.
     pub fn expect_no_others(&self, layout: &Layout) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Weights.is_in(&file.name));
         let names: HashSet<&str> = files.flat_map(|file| &file.tensors).map(|t| t.name.as_str()).collect();
@@ -229,7 +230,7 @@ impl Reader {
         Ok(())
     }
 
-    /// That what a reduction has kept is there for so many shards, 0 for a reduction that keeps nothing.
+    /// Checks that the reduction's state covers exactly `shards` shards; 0 for a reduction without state.
     pub fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Residuals.is_in(&file.name));
         let shard_of = |tensor: &'_ TensorEntry| {
@@ -249,7 +250,7 @@ impl Reader {
         Err(Error::file(self.folder.join(Set::Residuals.file()), problem))
     }
 
-    /// The contents of a file, verified.
+    /// Returns the verified contents of a file.
     fn file(&self, entry: &FileEntry) -> Result<Vec<u8>, Error> {
         let mut data = Vec::new();
         scan(&self.folder, entry, |block| data.extend_from_slice(block))?;
@@ -278,7 +279,7 @@ impl Reader {
         Err(Error::file(self.folder.join(&file.name), problem))
     }
 
-    /// Every wanted element came once.
+    /// Checks that each requested element came exactly once.
     fn covers(
         &self,
         set: Set,
@@ -307,7 +308,7 @@ impl Reader {
         let name = span.map_or("?", |span| &span.spec.name);
         let whole = span.is_some_and(|span| !filled.iter().any(|range| span.range().contains(&range.start)));
         let what = if whole { "tensor" } else { "elements of" };
-        // Names the one file that should have it, or what lists several.
+        // Name the one file that should have it, or the manifest that lists several.
         let mut files = self.manifest.files.iter().filter(|file| set.is_in(&file.name));
         let file = match (files.next(), files.next()) {
             (Some(file), None) => file.name.as_str(),
@@ -317,7 +318,7 @@ impl Reader {
     }
 }
 
-/// Takes elements of a tensor out of a file, from a place in it on.
+/// Copies elements of a stored tensor to `target`, beginning with element `from` of the file's part.
 fn take(tensors: &SafeTensors<'_>, held: &Held<'_>, from: usize, target: &mut [f32]) -> Result<(), String> {
     let Held { entry, span, .. } = held;
     let words = words(tensors, entry)?;
@@ -335,14 +336,14 @@ fn take(tensors: &SafeTensors<'_>, held: &Held<'_>, from: usize, target: &mut [f
     Ok(())
 }
 
-/// What a file of state has nothing of, because nothing is kept of what does not change.
+/// Returns the ranges that files of state lack, because frozen tensors have no state.
 fn frozen(layout: &Layout, wanted: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let frozen = layout.spans().iter().filter(|span| span.spec.kind == Kind::Frozen);
     let common = |span: &Span| span.range().start.max(wanted.start)..span.range().end.min(wanted.end);
     frozen.map(common).filter(|range| !range.is_empty())
 }
 
-/// The bytes of a tensor in a file.
+/// Returns the bytes of a stored tensor.
 pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
     let key = entry.key();
     let tensor =
@@ -354,7 +355,7 @@ pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Resul
     Ok(tensor.data())
 }
 
-/// Reads a file of a checkpoint block by block and compares it with its entry in the manifest.
+/// Reads a file of a checkpoint block by block and compares it with its manifest entry.
 pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
     #[cfg(test)]
     tests::SCANNED.set(tests::SCANNED.get() + 1);
@@ -400,7 +401,7 @@ mod tests {
     use kolo_optim::element::of_integers;
 
     thread_local! {
-        /// Files read on this thread.
+        /// Number of files read on this thread.
         pub(super) static SCANNED: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -408,7 +409,7 @@ mod tests {
         Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null }
     }
 
-    /// It took a read of the whole file for each shard.
+    /// Reading all shards at once must not read the file once per shard.
     #[test]
     fn each_file_is_read_once_for_all_shards() {
         const SHARDS: usize = 16;
@@ -438,7 +439,7 @@ mod tests {
         assert_eq!(SCANNED.get() - before, 2);
     }
 
-    /// Integers and truth values are such in the file, and nothing is kept of them but what they are.
+    /// Files store integers and truth values in their own types. Frozen tensors have no optimizer state.
     #[test]
     fn what_is_frozen_is_saved_as_what_it_is() {
         let frozen = |name: &str, len: usize, element| ParamSpec {
@@ -475,7 +476,7 @@ mod tests {
         let names: Vec<&str> = whole.tensors(Set::Optimizer).into_iter().map(|tensor| tensor.0).collect();
         assert_eq!(names, ["m/a"]);
 
-        // Also where two ranks have written a part each, which cut the integers.
+        // The same with two ranks that each wrote a part, cutting the integers.
         let part = |range: Range<usize>, file: &str| Part {
             set: Set::Weights,
             file: file.into(),

@@ -1,4 +1,4 @@
-//! What a checkpoint is going to hold: copies, so that training can go on while they are written.
+//! Snapshot of a checkpoint's contents: copies, so that training continues while they are written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,23 +11,22 @@ use crate::position::Position;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Element, Kind, Layout, MemoryOrder, Span};
 
-/// The kinds of tensors, and how the files begin that hold them.
+/// Kind of tensors, which gives the prefix of their files' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// The model's own values.
+    /// Values of the model.
     Weights,
-    /// The optimizer's state.
+    /// State of the optimizer.
     Optimizer,
-    /// What the reduction keeps from step to step, for each shard and for all of them; in a checkpoint of a
-    /// job whose reduction keeps something.
+    /// State that the reduction keeps from step to step, per shard and for all shards, if it keeps any.
     Residuals,
 }
 
-/// The file of a checkpoint that holds the model's own values.
+/// File of a checkpoint that holds the model's values.
 pub const WEIGHTS: &str = "weights.safetensors";
 
 impl Set {
-    /// The file that holds the whole set.
+    /// Returns the file that holds the whole set.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Set::Weights => WEIGHTS,
@@ -36,7 +35,7 @@ impl Set {
         }
     }
 
-    /// Whether a file holds tensors of this set: `optimizer.safetensors`, or
+    /// Returns true if a file holds tensors of this set: `optimizer.safetensors`, or
     /// `optimizer-<anything>.safetensors` for a part.
     pub(crate) fn is_in(self, name: &str) -> bool {
         let stem = self.file().trim_end_matches(".safetensors");
@@ -45,59 +44,59 @@ impl Set {
     }
 }
 
-/// Before the names of the parameters in a state of the optimizer.
+/// Returns the prefix of parameter names in a state of the optimizer.
 pub fn state_prefix(name: &str) -> String {
     format!("{name}/")
 }
 
-/// Before the names of the parameters in a state that the reduction keeps for a shard.
+/// Returns the prefix of parameter names in a state that the reduction keeps for one shard.
 pub fn shard_prefix(shard: usize, name: &str) -> String {
     format!("shard{shard}/{name}/")
 }
 
-/// Before the names of the parameters in a state that the reduction keeps once for all shards.
+/// Returns the prefix of parameter names in a state that the reduction keeps for all shards together.
 pub fn common_prefix(name: &str) -> String {
     format!("common/{name}/")
 }
 
-/// A run of flat memory that goes into one file.
+/// Run of flat memory that goes into one file.
 ///
-/// A rank that holds the optimizer's state of the elements 1000 to 1999 only has a part of each state with
-/// `start: 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. A tensor that such a part cuts
-/// is stored as far as it is in the part, as it lies in flat memory, under the name
-/// `<tensor>[<first>..<end>]`; the manifest says which elements those are.
+/// A rank that holds only the optimizer state of elements 1000 to 1999 has a part of each state with `start:
+/// 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. If a part cuts a tensor, the file
+/// stores the tensor's elements in the part as they lie in flat memory, under the name
+/// `<tensor>[<first>..<end>]`; the manifest lists their range.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// What it is of.
+    /// Set of the values.
     pub set: Set,
-    /// The file that it goes into, together with other parts of the same set.
+    /// File that holds it, together with other parts of the same set.
     pub file: String,
-    /// Before the names of the parameters: `<state>/` for optimizer state, `shard<number>/<state>/` for what
-    /// the reduction keeps for a shard, `common/<state>/` for what it keeps once for all.
+    /// Prefix of the parameter names: `<state>/` for optimizer state, `shard<number>/<state>/` for the
+    /// reduction's state of a shard, `common/<state>/` for its state of all shards.
     pub prefix: String,
-    /// The first element of flat memory.
+    /// First element in flat memory.
     pub start: usize,
-    /// One value for each element from there on.
+    /// Values of the elements from `start` on.
     pub values: Vec<f32>,
 }
 
 impl Part {
-    /// All of the model's values.
+    /// Creates a part with all values of the model.
     pub fn weights(values: &[f32]) -> Self {
         Self::whole(Set::Weights, String::new(), values.to_vec())
     }
 
-    /// All of one state of the optimizer.
+    /// Creates a part with all of one optimizer state.
     pub fn state(name: &str, values: &[f32]) -> Self {
         Self::whole(Set::Optimizer, state_prefix(name), values.to_vec())
     }
 
-    /// All of one state that the reduction keeps for a shard.
+    /// Creates a part with all of one reduction state of a shard.
     pub fn of_shard(shard: usize, name: &str, values: &[f32]) -> Self {
         Self::whole(Set::Residuals, shard_prefix(shard, name), values.to_vec())
     }
 
-    /// All of one state that the reduction keeps once for all shards.
+    /// Creates a part with all of one reduction state that is common to all shards.
     pub fn of_reduction(name: &str, values: &[f32]) -> Self {
         Self::whole(Set::Residuals, common_prefix(name), values.to_vec())
     }
@@ -107,40 +106,39 @@ impl Part {
     }
 }
 
-/// A checkpoint that is not written yet.
+/// Checkpoint that is not written yet.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) position: Position,
     pub(crate) layout: Arc<Layout>,
     pub(crate) parts: Vec<Part>,
-    /// How often the next step is expected to use each tensor, in the order of the layout; empty if that is
-    /// not known.
+    /// Expected number of uses of each tensor in the next step, in the layout's order; empty if unknown.
     pub(crate) uses: Vec<u32>,
-    /// What the noise scale is made of, where the job measures it.
+    /// Averages behind the noise scale, if the job measures it.
     pub(crate) noise_scale: Option<Vec<String>>,
-    /// What else the replica goes on with, by name.
+    /// Other values that the replica resumes with, by name.
     pub(crate) entries: Vec<(&'static str, serde_json::Value)>,
-    /// For each tensor whether it was not finite when training began.
+    /// For each tensor, true if it was not finite when training began.
     pub(crate) given: Vec<bool>,
 }
 
 impl Snapshot {
-    /// A checkpoint made of these parts, which together hold every element of every set once.
+    /// Creates a checkpoint of these parts, which together hold every element of every set once.
     ///
     /// # Errors
     ///
-    /// A part reaches beyond the layout, goes into a file that is not named after its set, or holds a value
-    /// that is not finite (naming the tensor).
+    /// Returns an error if a part reaches beyond the layout, if its file is not named after its set, or if it
+    /// holds a value that is not finite (with the tensor's name).
     pub fn new(layout: Arc<Layout>, parts: Vec<Part>, position: &Position) -> Result<Self, Error> {
         Self::of_model(layout, parts, position, Vec::new())
     }
 
-    /// The same of a model some of whose own tensors were not finite when training began, such as a mask of
-    /// −∞ that is added: `given` says so for each of the layout's, or is empty.
+    /// Same as [`Snapshot::new`], for a model with tensors that were not finite when training began, such as
+    /// an additive mask of −∞. `given` is true for each such tensor of the layout, or is empty.
     ///
     /// # Errors
     ///
-    /// As [`Snapshot::new`].
+    /// Returns the errors of [`Snapshot::new`].
     pub fn of_model(
         layout: Arc<Layout>,
         parts: Vec<Part>,
@@ -165,7 +163,7 @@ impl Snapshot {
         }
     }
 
-    /// The first tensor that is not finite, though it was when training began.
+    /// Returns the first tensor that is not finite but was when training began.
     fn not_finite(&self) -> Option<String> {
         let wrong = self.parts.iter().filter(|part| !are_finite(&part.values));
         let mut pieces = wrong.flat_map(|part| self.pieces(part));
@@ -173,35 +171,35 @@ impl Snapshot {
         wrong.map(|piece| piece.entry.key())
     }
 
-    /// With how often the next step is expected to use each tensor, in the order of the layout: which
-    /// contributions come late follows from it, and so in which order they are added.
+    /// Adds the expected number of uses of each tensor in the next step, in the layout's order. They
+    /// determine which contributions come late, and so the order in which they are added.
     pub fn with_uses(self, uses: Vec<u32>) -> Self {
         Snapshot { uses, ..self }
     }
 
-    /// With the averages that the noise scale of the gradient is made of, where the job measures it.
+    /// Adds the averages behind the gradient's noise scale, if the job measures it.
     pub fn with_noise_scale(self, noise_scale: Option<Vec<String>>) -> Self {
         Snapshot { noise_scale, ..self }
     }
 
-    /// With something else that the replica goes on with, such as its loss scale: an entry of
-    /// `position.json`, which [`Reader::entry`](crate::Reader::entry) finds again.
+    /// Adds another value that the replica resumes with, such as its loss scale. It becomes an entry of
+    /// `position.json`, which [`Reader::entry`](crate::Reader::entry) returns.
     pub fn with_entry(mut self, name: &'static str, value: serde_json::Value) -> Self {
         self.entries.push((name, value));
         self
     }
 
-    /// Bytes of the values in it; its files hold little more.
+    /// Returns the size of the values in bytes; the files are hardly larger.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| size_of_val(&part.values[..]) as u64).sum()
     }
 
-    /// Where the run was.
+    /// Returns the position of the run.
     pub fn position(&self) -> &Position {
         &self.position
     }
 
-    /// The files of tensors. A set that has no tensors has an empty file.
+    /// Returns the files of tensors. Weights and optimizer state have a file even if it is empty.
     pub(crate) fn files(&self) -> Vec<String> {
         let mut files: Vec<String> = self.parts.iter().map(|part| part.file.clone()).collect();
         for set in [Set::Weights, Set::Optimizer] {
@@ -214,7 +212,7 @@ impl Snapshot {
         files
     }
 
-    /// What goes into a file, tensor by tensor.
+    /// Returns the tensors of a file.
     pub(crate) fn tensors(&self, file: &str) -> Vec<Piece<'_>> {
         let parts = self.parts.iter().filter(|part| part.file == file);
         parts.flat_map(|part| self.pieces(part)).collect()
@@ -244,7 +242,7 @@ impl Snapshot {
                 let (shape, element) = (entry.shape.clone(), spec.element);
                 return Some(Piece { shape, entry, span, values, element });
             }
-            // What is cut is stored as it lies in flat memory.
+            // A cut tensor is stored as it lies in flat memory.
             let (elements, order) = (from - span.offset..to - span.offset, spec.order.clone());
             let (dtype, shape) = (Element::F32.dtype().into(), spec.flat_shape());
             let entry = TensorEntry { name, dtype, shape, elements, order, given };
@@ -253,15 +251,15 @@ impl Snapshot {
     }
 }
 
-/// A tensor, or a part of one, on its way into a file.
+/// Tensor, or a part of one, on its way into a file.
 pub(crate) struct Piece<'a> {
     pub(crate) entry: TensorEntry,
     span: &'a Span,
-    /// As stored.
+    /// Shape in the file.
     shape: Vec<usize>,
-    /// As in flat memory.
+    /// Values in flat memory.
     values: &'a [f32],
-    /// As which they are stored.
+    /// Element type in the file.
     element: Element,
 }
 
@@ -287,7 +285,7 @@ impl View for &Piece<'_> {
     }
 }
 
-/// What safetensors calls elements of a type.
+/// Returns the safetensors type of an element type.
 pub(crate) fn dtype(element: Element) -> Dtype {
     match element {
         Element::F32 => Dtype::F32,
@@ -296,7 +294,7 @@ pub(crate) fn dtype(element: Element) -> Dtype {
     }
 }
 
-/// Little-endian, as safetensors has it.
+/// Returns the values in little-endian order, as safetensors requires.
 pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; size_of_val(values)];
     bytes
@@ -308,7 +306,7 @@ pub(crate) fn bytes(values: &[f32]) -> Vec<u8> {
 
 #[cfg(test)]
 impl Snapshot {
-    /// Two weights, both `step`.
+    /// Creates a snapshot with two weights, both `step`.
     pub(crate) fn for_tests(step: u64) -> Self {
         use kolo_optim::ParamSpec;
         let kind = Kind::Parameter { decay: true };

@@ -1,4 +1,4 @@
-//! What a user must know of checkpoints though training goes on.
+//! Warnings about checkpoints.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -8,24 +8,24 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// What a user must know of checkpoints though training goes on.
+/// Problem with checkpoints that does not stop training, but that the user must know.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
     /// A checkpoint could not be written.
     #[error("checkpoint not written: {0}; training goes on, the next checkpoint is another try")]
     NotWritten(#[source] Error),
-    /// A checkpoint that is not to be kept could not be removed.
+    /// A surplus checkpoint could not be removed.
     #[error("an old checkpoint stays: {0}")]
     NotRemoved(#[source] Error),
 }
 
-/// The warnings of a writer that nobody has taken yet.
+/// Warnings of a writer that the program has not taken yet.
 #[derive(Clone, Default)]
 pub(crate) struct Warnings(Arc<Mutex<Vec<Warning>>>);
 
 impl Warnings {
-    /// Tells the user, and keeps it.
+    /// Logs a warning and keeps it.
     pub(crate) fn add(&self, warning: Warning) {
         tell(&warning);
         self.0.lock().push(warning);
@@ -36,11 +36,10 @@ impl Warnings {
     }
 }
 
-/// Tells the program's logger, or, where there is none that listens to anything, stderr: what a user must
-/// know is heard in any case.
+/// Logs a warning through the program's logger, or to stderr if logging is off: the user must see it.
 pub fn tell(warning: &dyn Display) {
     match log::max_level() {
-        // Nobody may read it, and training goes on nevertheless.
+        // Ignore errors: stderr may be closed, and training continues anyway.
         log::LevelFilter::Off => {
             let _ = std::io::stderr().write_all(format!("warning: {warning}\n").as_bytes());
         }
@@ -54,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// The test runs itself as a program, which has no logger.
+    /// The test runs itself as a program without a logger.
     #[test]
     fn a_warning_without_a_logger_goes_to_stderr() {
         const CHILD: &str = "KOLO_TEST_WARNS";

@@ -1,6 +1,6 @@
-//! Writing a checkpoint: whole or not at all, whatever ends the process or the machine meanwhile.
+//! Writing of checkpoints: whole or not at all, even if the process or the machine fails meanwhile.
 //!
-//! All files go into a hidden folder, each synced, the manifest last; then the folder itself is synced and
+//! All files go into a hidden folder and are synced, the manifest last. Then the folder itself is synced and
 //! renamed.
 
 use std::fs;
@@ -21,25 +21,25 @@ use crate::publish::{publish, sync};
 use crate::snapshot::Snapshot;
 
 impl Snapshot {
-    /// Writes it to `folder/step-<step>` and returns that path when it is durable. [`Writer`](crate::Writer)
+    /// Writes it to `folder/step-<step>` and returns that path once it is durable. [`Writer`](crate::Writer)
     /// does the same without waiting.
     ///
     /// # Errors
     ///
-    /// Names the file that cannot be written.
+    /// Returns an error with the file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, Error> {
         create_folders(folder).map_err(|e| Error::file(folder, e))?;
         write(folder, self, &Guard::none())
     }
 }
 
-/// Writes a snapshot to `folder/step-<step>` and returns that path when it is durable. The folder must be
-/// there: one that has gone, as with a disk that is no longer mounted, is not made anew in the wrong place.
+/// Writes a snapshot to `folder/step-<step>` and returns that path once it is durable. The folder must exist:
+/// if it vanished, for example with an unmounted disk, creating it anew would be in the wrong place.
 pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result<PathBuf, Error> {
     guard.check(folder)?;
     let step = snapshot.position.step;
     let (target, draft) = (path(folder, step), draft(folder, step, guard));
-    // Left over from a run that was killed while it wrote.
+    // Remains of a run that was killed while it wrote.
     let _ = fs::remove_dir_all(&draft);
     create_folder(&draft).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Error::file(folder, "the folder of the checkpoints is gone; bring it back"),
@@ -47,11 +47,11 @@ pub(crate) fn write(folder: &Path, snapshot: &Snapshot, guard: &Guard) -> Result
     })?;
     let result = fill(&draft, snapshot)
         .and_then(|()| guard.check(folder))
-        // What the steps have written comes before the checkpoint that follows them.
+        // Files that belong to the steps so far must be durable before the checkpoint is.
         .map(|()| guard.seal())
         .and_then(|()| publish(folder, &draft, &target, step));
     if result.is_err() {
-        // On a full disk half a checkpoint would only stand in the way of the next.
+        // On a full disk, half a checkpoint would take the next one's space.
         let _ = fs::remove_dir_all(&draft);
     }
     result.map(|()| target)
@@ -82,7 +82,7 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     sync(draft)
 }
 
-/// Writes a file and says what the manifest has to say about it.
+/// Writes a file and returns its manifest entry.
 fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Result<FileEntry, Error> {
     write_file(&folder.join(name), data)?;
     let sha256 = hex(&Sha256::digest(data));

@@ -1,4 +1,4 @@
-//! Writes checkpoints while training goes on.
+//! Writer of checkpoints that works while training continues.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,38 +13,38 @@ use crate::snapshot::Snapshot;
 use crate::warning::{Warning, Warnings};
 use crate::{folder, write};
 
-/// A thread that writes checkpoints and keeps the last few.
+/// Thread that writes checkpoints and keeps the last few.
 ///
-/// One is written at a time; a newer one takes the place of one that still waits. One that cannot be written,
-/// because the disk is full or the folder gone, is a warning ([`Writer::take_warnings`]) that names path and
-/// cause, and the next one is another try. Memory: the checkpoint that is being written, the one that waits,
-/// and the file that is under way.
+/// It writes one checkpoint at a time; a newer one replaces one that still waits. A failed write, for example
+/// on a full disk, is a warning ([`Writer::take_warnings`]) with path and cause; the next checkpoint tries
+/// again. Memory: the checkpoint being written, the waiting one, and the current file.
 ///
-/// Dropping it waits for what is under way or waits, too; [`Writer::finish`] also says whether that went
-/// well.
+/// Dropping the writer waits for its work, too; [`Writer::finish`] also returns the result.
 pub struct Writer {
     background: Background<Snapshot>,
     warnings: Warnings,
 }
 
 impl Writer {
-    /// A writer to a folder, which is made if it is not there. No other may write there meanwhile. When a
-    /// checkpoint is durable, older ones are removed, so that `keep` good ones are left.
+    /// Creates a writer to a folder, which is created if missing. No other process may write there. Once a
+    /// checkpoint is durable, older ones are removed, so that `keep` good ones remain.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made, `keep` is 0, or the system gives no thread.
+    /// Returns an error if the folder cannot be created, if `keep` is 0, or if the system cannot create a
+    /// thread.
     pub fn new(folder: &Path, keep: usize) -> Result<Self, Error> {
         create_folders(folder).map_err(|e| Error::file(folder, e))?;
         Self::guarded(folder, keep, Guard::none())
     }
 
-    /// The same where others may take the folder: asks `guard` before each change, and changes nothing once
-    /// that refuses. The folder above is not made, because it may be one that is away for a while.
+    /// Same as [`Writer::new`], for a folder that others may take: checks `guard` before each change, and
+    /// changes nothing once it refuses. Parent folders are not created, because they may be unavailable for a
+    /// while.
     ///
     /// # Errors
     ///
-    /// As [`Writer::new`], and [`Error::NotAllowed`].
+    /// Returns the errors of [`Writer::new`], and [`Error::NotAllowed`].
     pub fn guarded(folder: &Path, keep: usize, guard: Guard) -> Result<Self, Error> {
         if keep == 0 {
             return Err(Error::KeepsNone);
@@ -71,13 +71,13 @@ impl Writer {
         Ok(Writer { background, warnings })
     }
 
-    /// Leaves a checkpoint to the thread. Returns at once and cannot fail.
+    /// Hands a checkpoint to the thread. Returns at once and cannot fail.
     pub fn put(&self, snapshot: Snapshot) {
         self.background.put(snapshot);
     }
 
-    /// What the user must know of the checkpoints so far, each once: those that could not be written, and old
-    /// ones that could not be removed. The program's logger has heard of them, or stderr where there is none.
+    /// Returns the warnings since the last call: checkpoints that could not be written, and old ones that
+    /// could not be removed. They were also logged, or printed to stderr if logging is off.
     pub fn take_warnings(&self) -> Vec<Warning> {
         self.warnings.take()
     }
@@ -86,17 +86,17 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The last checkpoint could not be written, also not at a second try; names the file.
+    /// Returns an error with the file's name if two attempts to write the last checkpoint failed.
     pub fn finish(self) -> Result<(), Error> {
         self.finish_within(Duration::ZERO)
     }
 
-    /// As [`Writer::finish`], with more tries of the last checkpoint for so long: somebody may make room on a
-    /// full disk, or bring a folder back.
+    /// Same as [`Writer::finish`], but retries the last checkpoint for as long as `patience`: meanwhile
+    /// someone may make room on a full disk, or bring a folder back.
     ///
     /// # Errors
     ///
-    /// The last checkpoint could not be written within that time; names the file.
+    /// Returns an error with the file's name if the last checkpoint could not be written in that time.
     pub fn finish_within(self, patience: Duration) -> Result<(), Error> {
         self.background.finish(patience)
     }
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::list;
 
-    /// A guard that refuses when the flag is up.
+    /// Creates a guard that refuses once the flag is set.
     fn guard(name: &str, refuses: &Arc<AtomicBool>) -> Guard {
         let refuses = Arc::clone(refuses);
         Guard::new(name, move || match refuses.load(Ordering::Relaxed) {
@@ -129,7 +129,7 @@ mod tests {
         writer.put(Snapshot::for_tests(1));
         writer.finish().unwrap();
         let writer = Writer::guarded(&folder, 1, guard("a", &refuses)).unwrap();
-        // What the one that writes now has under way.
+        // Draft of the current writer.
         let theirs = folder.join(".step-00000002.b.part");
         fs::create_dir(&theirs).unwrap();
         refuses.store(true, Ordering::Relaxed);
