@@ -1,4 +1,4 @@
-//! On which devices Kolo trains, and what it promises there.
+//! Devices on which Kolo trains, and its promises there.
 
 use burn::backend::DispatchDevice;
 use burn::module::{Module, ModuleVisitor, Param};
@@ -7,20 +7,20 @@ use burn_flex_nn::Precision;
 
 use crate::Error;
 
-/// Refuses a device on which the hook would see nothing.
+/// Refuses a device on which the hook cannot see gradients.
 ///
 /// # Errors
 ///
-/// It is on none of the table's backends, or does not record gradients.
+/// Returns an error if the backend is not in the table, or if the device does not record gradients.
 pub(crate) fn check(device: &Device) -> Result<(), Error> {
     is_exact(device).map(drop)
 }
 
-/// Refuses a precision that a device does not have: to be asked before the first step.
+/// Refuses a precision that a device does not support. Call this before the first step.
 ///
 /// # Errors
 ///
-/// It has none of that type.
+/// Returns [`Error::Precision`] if the device does not support the type.
 pub fn check_precision(precision: Precision, device: &Device) -> Result<(), Error> {
     match precision.is_on(device) {
         true => Ok(()),
@@ -31,12 +31,12 @@ pub fn check_precision(precision: Precision, device: &Device) -> Result<(), Erro
     }
 }
 
-/// Refuses a model whose gradients cannot be seen, and says in one line where the bits are not promised.
+/// Refuses a model whose gradients Kolo cannot see. Returns one warning for each device without exact bits.
 ///
 /// # Errors
 ///
-/// A trained parameter is on a backend that Kolo does not see, or none is trained, be it because the device
-/// records no gradients.
+/// Returns an error if a trained parameter is on an unknown backend, or if no parameter is trained, perhaps
+/// because the device records no gradients.
 pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
     #[derive(Default)]
     struct Devices {
@@ -55,7 +55,7 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
     let mut devices = Devices::default();
     module.visit(&mut devices);
     if devices.trained.is_empty() {
-        // The device is the likelier fault.
+        // The device is the more likely cause.
         devices.first.as_ref().map_or(Ok(()), check)?;
         return Err(Error::NothingTrained);
     }
@@ -70,12 +70,12 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
     Ok(warnings)
 }
 
-/// Whether sums on this device are added in one order, so that the weights are the same bits on every run and
-/// on every machine of a kind. A kernel of a GPU may choose another order with every launch.
+/// Returns true if the device adds in a fixed order, so that the weights are the same bits in every run and
+/// on every machine of a kind. A GPU kernel may choose another order with every launch.
 ///
 /// # Errors
 ///
-/// As [`check`].
+/// Returns the errors of [`check`].
 fn is_exact(device: &Device) -> Result<bool, Error> {
     let DispatchDevice::Autodiff(autodiff) = device.as_dispatch() else {
         return Err(Error::NoAutodiff { device: format!("{:?}", device.as_dispatch()) });

@@ -1,16 +1,15 @@
-//! Dropout whose mask does not depend on who computes it.
+//! Dropout with masks that depend on no worker.
 //!
-//! Burn's own draws from one generator a process: with another number of workers, or of shards a worker,
-//! every mask is another one. Here an element is kept or not as a pure function of its [`DropoutKey`], its
-//! layer and its index, and a model is told the key with every forward pass: there is no state that could be
-//! out of step.
+//! Burn's dropout draws from one generator per process, so masks change with the number of workers and of
+//! shards per worker. Here a mask is a pure function of the [`DropoutKey`], the layer and the element's
+//! index. Every forward pass takes a key, so there is no state that could get out of step.
 
 use burn::module::Module;
 use burn::tensor::{Tensor, TensorData};
 
 use kolo_ddp::key::Key;
 
-/// Where in a training a forward pass stands. The sample is its index within the shard's batch.
+/// Position of a forward pass in the training. A sample is keyed by its index in the shard's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropoutKey {
     /// Seed of the job.
@@ -30,8 +29,8 @@ impl DropoutKey {
     }
 }
 
-/// Sets elements to zero with a probability and divides the others by what is left of it, so that the
-/// expectation stays (Srivastava et al. 2014, [JMLR 15](https://jmlr.org/papers/v15/srivastava14a.html),
+/// Dropout layer. It sets elements to zero with a probability p and divides the others by 1 − p, which keeps
+/// the expectation (Srivastava et al. 2014, [JMLR 15](https://jmlr.org/papers/v15/srivastava14a.html),
 /// section 10, "inverted").
 #[derive(Module, Debug)]
 pub struct Dropout {
@@ -39,11 +38,11 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Drops an element with `probability`.
+    /// Creates a layer that drops an element with `probability`.
     ///
     /// # Panics
     ///
-    /// If that is not at least 0 and below 1.
+    /// Panics if `probability` is not at least 0 and below 1.
     pub fn new(probability: f64) -> Self {
         assert!(
             (0.0..1.0).contains(&probability),
@@ -52,8 +51,8 @@ impl Dropout {
         Dropout { probability }
     }
 
-    /// A training's forward pass; for evaluation leave it out. `layer` is a name, another one for each
-    /// dropout of a model.
+    /// Runs the forward pass of training; evaluation skips the layer. `layer` must be unique among the
+    /// dropouts of a model.
     ///
     /// # Shapes
     ///
@@ -66,8 +65,9 @@ impl Dropout {
         x * mask
     }
 
-    /// What each element of `[samples, rows, columns]` is multiplied by; `None` where nothing is dropped. Of
-    /// a sample's row that many columns are looked at as `seen` says; the others are 0, which costs less.
+    /// Returns the factors of all elements of `[samples, rows, columns]`, or `None` if nothing is dropped. In
+    /// each row of a sample, only the first `seen(row)` columns get a mask. The others are 0, which is
+    /// cheaper.
     pub(crate) fn factors(
         &self,
         shape: [usize; 3],
@@ -117,7 +117,7 @@ mod tests {
     fn a_mask_depends_on_its_place_and_on_nothing_else() {
         let dropout = Dropout::new(0.5);
         let mask = dropout.mask([4, 1, 100], |_| 100, "fc", &KEY);
-        // A sample's mask is its own, however many come with it.
+        // A sample's mask does not depend on the number of samples.
         assert_eq!(mask[..200], dropout.mask([2, 1, 100], |_| 100, "fc", &KEY));
         assert_ne!(mask[..100], mask[100..200]);
         assert_ne!(mask, dropout.mask([4, 1, 100], |_| 100, "other", &KEY));

@@ -1,10 +1,10 @@
-//! What can go wrong in training a Burn model.
+//! Errors in training a Burn model.
 
 use burn::tensor::DType;
 
 use crate::backend::ReadError;
 
-/// Why a Burn model cannot be trained, by kind. [`kolo_ddp::Error::Binding`] carries it.
+/// Error in training a Burn model, carried by [`kolo_ddp::Error::Binding`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The model is on a device that records no gradients.
@@ -13,7 +13,7 @@ pub enum Error {
          `Device::flex().autodiff()`"
     )]
     NoAutodiff {
-        /// The device, as Burn prints it.
+        /// Device, as Burn prints it.
         device: String,
     },
     /// No parameter of the model is trained.
@@ -22,49 +22,49 @@ pub enum Error {
          autodiff, as `Device::flex().autodiff()`, and freeze (`no_grad`) only a part of it"
     )]
     NothingTrained,
-    /// A parameter would not be trained, though the model means to train it.
+    /// The module means to train a parameter, but nothing records its gradient.
     #[error(
         "parameter `{parameter}` is on {device} and nothing records its gradient, so it would not be trained; build \
          it on a device with autodiff, as the other parameters, or freeze it with `no_grad`"
     )]
     Untracked {
-        /// Its path in the model.
+        /// Path in the model.
         parameter: String,
-        /// The device, as Burn prints it.
+        /// Device, as Burn prints it.
         device: String,
     },
-    /// A forward pass has changed a tensor that steps leave as it is.
+    /// A forward pass changed a tensor that steps never change.
     #[error(
         "the forward pass has changed `{parameter}`, which is frozen or holds no floats and has to be the same on \
          all ranks; keep what a forward pass changes in a `RunningState` of floats"
     )]
     FrozenChanged {
-        /// Its path in the model.
+        /// Path in the model.
         parameter: String,
     },
-    /// The model is on one of Burn's backends that this build of Kolo does not see.
+    /// The model is on a Burn backend that this build of Kolo does not support.
     #[error(
         "Kolo sees no gradients on {device}; build the model on `Device::flex().autodiff()`, or build \
          kolo-burn with the feature of the device: `cpu`, `cuda`, `rocm` or `wgpu`"
     )]
     Backend {
-        /// The device, as Burn prints it.
+        /// Device, as Burn prints it.
         device: String,
     },
-    /// A parameter holds another element type than `f32`.
+    /// A parameter has an element type other than `f32`.
     #[error("parameter `{parameter}` is {dtype:?}; Kolo trains f32")]
     DType {
-        /// Its path in the model.
+        /// Path in the model.
         parameter: String,
-        /// What it holds.
+        /// Element type of the parameter.
         dtype: DType,
     },
-    /// The device cannot compute in the type that is asked for.
+    /// The device cannot compute in the requested type.
     #[error("{device} does not compute in {precision}; take f32, or another device")]
     Precision {
-        /// The device, as Burn prints it.
+        /// Device, as Burn prints it.
         device: String,
-        /// The type.
+        /// Requested type.
         precision: &'static str,
     },
     /// A gradient could not be read in the backward pass.
@@ -76,9 +76,9 @@ pub enum Error {
     /// A parameter's values could not be read.
     #[error("parameter `{parameter}` cannot be read: {cause}")]
     Read {
-        /// Its path in the model.
+        /// Path in the model.
         parameter: String,
-        /// What Burn says.
+        /// Message from Burn.
         cause: String,
     },
 }

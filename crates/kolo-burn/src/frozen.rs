@@ -1,9 +1,9 @@
-//! What is frozen stays what it was written as.
+//! Check that frozen tensors never change.
 //!
-//! No rank tells the others of a frozen tensor after the first step, so one that a forward pass changes would
-//! come apart. A tensor's memory is shared and never changed under whoever holds it, so it is enough to see
-//! that it is the same memory still, which costs nothing; only other memory is compared. On a device whose
-//! memory Kolo does not see nothing is looked at.
+//! After the first step, ranks no longer exchange frozen tensors, so a change in a forward pass would make
+//! them diverge. The memory of a tensor is shared and never changes under its holder. Comparing addresses is
+//! therefore enough and costs nothing; only a tensor at another address is compared by value. On a device
+//! whose memory Kolo cannot see, nothing is checked.
 
 use std::any::Any;
 
@@ -22,7 +22,7 @@ use crate::backend::{HostMemory, on_backends};
 use crate::tensor_list::{TensorList, are_equal};
 
 on_backends! {
-    /// Where tensors lie, on backends where that can be seen.
+    /// Address of a tensor, on backends where it is visible.
     trait Address: Backend {
         fn of_floats(_tensor: FloatTensor<Self>) -> Option<usize> {
             None
@@ -69,28 +69,28 @@ impl<B: HostMemory + Address, C: CheckpointStrategy> Address for Autodiff<B, C> 
     }
 }
 
-/// Where a tensor of floats lies, if that can be seen.
+/// Returns the address of a tensor of floats, if it is visible.
 pub(crate) fn address<const D: usize>(tensor: &Tensor<D>) -> Option<usize> {
     <Dispatch as Address>::of_floats(tensor.clone().into_dispatch())
 }
 
-/// The frozen tensors of a module as they were written: `Tensor`s of floats, integers and truth values.
+/// Frozen tensors of a module as last written: `Tensor`s of floats, integers and truth values.
 #[derive(Default)]
 pub(crate) struct FrozenTensors(Vec<Box<dyn Any + Send + Sync>>);
 
 impl FrozenTensors {
-    /// Those of a module.
+    /// Collects the frozen tensors of a module.
     pub(crate) fn of<M: Module>(module: &M, list: &TensorList) -> Self {
         let mut visitor = Visit { list, next: 0, next_other: 0, see: Keep(Vec::new()) };
         module.visit(&mut visitor);
         FrozenTensors(visitor.see.0)
     }
 
-    /// Compares with a module.
+    /// Compares a module with the frozen tensors.
     ///
     /// # Errors
     ///
-    /// A frozen tensor is another one; names it.
+    /// Returns an error with the name of the first frozen tensor that changed.
     pub(crate) fn expect_in<M: Module>(&self, module: &M, list: &TensorList) -> Result<(), Error> {
         if self.0.is_empty() {
             return Ok(());
@@ -105,7 +105,7 @@ impl FrozenTensors {
     }
 }
 
-/// What is done with each frozen tensor; `same` says whether two of them are the same.
+/// Operation on each frozen tensor; `same` compares two of them.
 trait See {
     fn see<T: Send + Sync + 'static>(&mut self, name: &str, tensor: T, same: fn(&T, &T) -> bool);
 }

@@ -1,14 +1,14 @@
-//! The gradient hook: it sees each gradient at the moment it is computed, on any backend of the table.
+//! Gradient hook: sees each gradient as soon as it is computed, on every backend of the table.
 //!
-//! Burn runs the backward pass level by level of graph depth, so an operation at a leaf would fire only at
-//! the very end. What works on an unmodified model is one identity operation at the *root*: it is the first
-//! step of the pass, when the container of gradients holds nothing but the root's own. There it replaces the
-//! container with one that reports every registration (Burn's hook for its own distributed training). Both
-//! types are public but young: Burn's version is pinned, all of it is in this file, and a test fails when a
-//! report comes late.
+//! Burn runs the backward pass level by level of graph depth, so an operation at a leaf would run only at the
+//! very end. The hook is instead one identity operation at the *root*, which works with an unmodified model.
+//! It is the first step of the pass, when the container of gradients holds only the root's own. It replaces
+//! that container with one that reports every registration (Burn's hook for its own distributed training).
+//! Both types are public but young. Burn's version is therefore pinned, this file has all the code that uses
+//! them, and a test fails if a report comes late.
 //!
-//! On `flex` a gradient is handed over where it lies. On a device it is copied to the host first, for which
-//! the pass waits until the device has computed it.
+//! On `flex` a gradient is passed on in place. On a device it is first copied to the host, and the pass waits
+//! until the device has computed it.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -33,21 +33,21 @@ use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
 use crate::device;
 
-/// Which node of the graph is which parameter, and how that lies in memory.
+/// Parameter and memory order of each graph node.
 pub(crate) type Nodes = HashMap<NodeId, (SpanId, MemoryOrder)>;
 
 on_backends! {
-    /// What the hook needs of a backend. Without autodiff there is no graph and nothing to see.
+    /// Operations that the hook needs of a backend. Without autodiff there is no graph.
     trait Graph: Backend {
-        /// The node of the graph that a tensor is.
+        /// Returns the graph node of a tensor.
         fn node(_tensor: FloatTensor<Self>) -> Option<NodeId> {
             None
         }
 
-        /// In which order the elements lie in memory.
+        /// Returns the order of the elements in memory.
         fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder;
 
-        /// The loss behind an identity operation that is the first step of its backward pass.
+        /// Returns the loss behind an identity operation, which is the first step of its backward pass.
         fn watch(loss: FloatTensor<Self>, _watch: Watch) -> FloatTensor<Self> {
             loss
         }
@@ -85,23 +85,23 @@ impl<B: HostMemory, C: CheckpointStrategy> Graph for Autodiff<B, C> {
     }
 }
 
-/// The graph node of a parameter; `None` if it is not trained.
+/// Returns the graph node of a parameter, or `None` if it is not trained.
 pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
     if tensor.is_require_grad() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
 }
 
-/// In which order a tensor's elements lie in memory.
+/// Returns the order of a tensor's elements in memory.
 pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
     <Dispatch as Graph>::memory_order(tensor.into_dispatch())
 }
 
-/// Runs the backward pass of `loss` and hands every parameter's gradient to `sink` as soon as it is there.
+/// Runs the backward pass of `loss` and passes each parameter's gradient to `sink` as soon as it is computed.
 ///
-/// The gradients do not outlive the pass: what has been handed over is taken out of the container.
+/// Gradients do not outlive the pass: the hook takes them out of the container.
 ///
 /// # Errors
 ///
-/// The loss is on a device without autodiff, or a gradient cannot be read.
+/// Returns an error if the loss is on a device without autodiff, or if a gradient cannot be read.
 pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink>) -> Result<(), Error> {
     device::check(&loss.device())?;
     let watch = Watch { nodes: Arc::new(nodes), sink, failure: Arc::default() };
@@ -112,12 +112,12 @@ pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink
     failure.map_or(Ok(()), |cause| Err(Error::Gradient(cause)))
 }
 
-/// Where the gradients of one backward pass go.
+/// Destination of the gradients of one backward pass.
 #[derive(Clone)]
 pub(crate) struct Watch {
     nodes: Arc<Nodes>,
     sink: Arc<dyn GradientSink>,
-    /// Why a gradient could not be read: inside the pass nobody can be told.
+    /// First error in reading a gradient; the pass itself cannot return errors.
     failure: Arc<Mutex<Option<ReadError>>>,
 }
 
@@ -127,7 +127,7 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// The identity operation at the root.
+/// Identity operation at the root.
 #[derive(Debug)]
 struct Root;
 

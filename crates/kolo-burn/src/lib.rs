@@ -1,12 +1,12 @@
-//! Kolo's binding to [Burn](https://burn.dev): it trains any Burn module on any of Burn's devices, on many
-//! workers as on one.
+//! Kolo's binding to [Burn](https://burn.dev): trains any Burn module on any Burn device, on many workers as
+//! on one.
 //!
-//! It turns a module's parameters into flat memory and back, sees each gradient at the moment it is computed,
-//! and has the layers that need more than their own shard ([`sync_batch_norm`]) or must not depend on who
-//! computes them ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers: those are
+//! The binding maps a module's parameters to flat memory and back, and sees each gradient as soon as it is
+//! computed. It has the layers that need data of other shards ([`sync_batch_norm`]) or that must not depend
+//! on the worker ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers. Those are
 //! below, in `kolo_ddp` (whose [`Ddp`](kolo_ddp::Ddp) drives it through
-//! [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`. Above stand training loops: `kolo_train`'s, or
-//! one's own, as in this crate's example `two_workers`.
+//! [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`. Above it are training loops: that of
+//! `kolo_train`, or your own, as in this crate's example `two_workers`.
 
 mod backend;
 mod batch_norm;
@@ -40,5 +40,5 @@ pub use transformer::{
 };
 pub use values::{tied, with_values};
 
-/// A Burn module of which every worker holds a replica: [`kolo_ddp::Ddp`] of this binding.
+/// [`kolo_ddp::Ddp`] with this binding: a Burn module with a replica on every worker.
 pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

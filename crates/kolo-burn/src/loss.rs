@@ -1,9 +1,9 @@
-//! What a forward pass ends in.
+//! Result of a forward pass.
 
 use burn::tensor::Tensor;
 
-/// A shard's loss: a sum, and what it is a sum over. Kolo divides by the count of the whole batch, so a short
-/// shard weighs what it should.
+/// Loss of a shard: a sum, and the number of its terms. Kolo divides by the count of the whole batch, so that
+/// a short shard has its proper weight.
 #[derive(Debug)]
 pub struct Loss {
     pub(crate) sum: Tensor<1>,
@@ -11,17 +11,17 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// A loss that is the mean over `count` samples, as Burn's losses are by default. Shape `[1]`.
+    /// Creates a loss from the mean over `count` samples, the default of Burn's losses. Shape `[1]`.
     pub fn mean(mean: Tensor<1>, count: usize) -> Self {
         Loss { sum: mean.mul_scalar(count as f32), count: count as f64 }
     }
 
-    /// The mean, as a tensor of the shape `[1]`: for loops of one's own.
+    /// Returns the mean, as a tensor of shape `[1]`, for your own training loop.
     pub fn into_mean(self) -> Tensor<1> {
         self.sum.div_scalar(self.count as f32)
     }
 
-    /// A loss that is the sum over `count` samples (or tokens, or whatever it counts). Shape `[1]`.
+    /// Creates a loss from the sum over `count` samples, tokens or other items. Shape `[1]`.
     pub fn sum(sum: Tensor<1>, count: usize) -> Self {
         Loss { sum, count: count as f64 }
     }

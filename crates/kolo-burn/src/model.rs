@@ -1,4 +1,4 @@
-//! A Burn module as [`kolo_ddp::Ddp`] trains it.
+//! Burn module in the form that [`kolo_ddp::Ddp`] trains.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,18 +11,17 @@ use crate::loss::Loss;
 use crate::tensor_list::TensorList;
 use crate::{device, hook, tensors};
 
-/// A Burn module in training. It is used like the module itself, of which it keeps what new values must not
-/// change.
+/// Burn module in training. It dereferences to the module, and keeps what new values must not change.
 pub struct BurnModel<M> {
-    /// Always there; taken only while it is being rewritten.
+    /// Module; `None` only inside `write`.
     module: Option<M>,
     list: Arc<TensorList>,
-    /// What is frozen, as it was written last.
+    /// Frozen tensors as last written.
     frozen: Arc<FrozenTensors>,
 }
 
 impl<M: Module> BurnModel<M> {
-    /// The module itself.
+    /// Returns the module.
     pub fn into_module(mut self) -> M {
         self.module.take().expect(HERE)
     }
@@ -45,8 +44,8 @@ impl<M> Deref for BurnModel<M> {
     }
 }
 
-/// A clone has parameters that are leaves of its own, and running statistics of its own; values are shared.
-/// So its backward pass can run while that of another clone does.
+/// Clones the module with new leaves for its parameters and its own running statistics; values are shared.
+/// The backward passes of two clones can thus run at the same time.
 impl<M: Module> Clone for BurnModel<M> {
     fn clone(&self) -> Self {
         let module = tensors::copy_with_own_leaves::<M>(self, &self.list);

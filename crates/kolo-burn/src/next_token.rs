@@ -1,38 +1,36 @@
-//! The loss of language models.
+//! Loss of language models.
 
 use burn::tensor::{Int, Tensor};
 use burn_flex_nn::cross_entropy;
 
 use crate::Loss;
 
-/// The cross entropy of the next token, in natural units, as a sum over the tokens; the loss's count is that
-/// of the tokens.
+/// Returns the cross entropy of the next token, in nats, as a sum over all tokens; the loss's count is the
+/// number of tokens.
 ///
-/// `targets[b][t]` is the token that comes after position `t`: the input shifted by one. Nothing overflows,
-/// whatever the logits.
+/// `targets[b][t]` is the token after position `t`: the input shifted by one. Large logits do not overflow.
 ///
 /// # Shapes
 ///
-/// - `logits`: `[batch, time, vocabulary]`, before softmax
-/// - `targets`: `[batch, time]`
+/// - `logits`: `[batch, time, vocabulary]`, before softmax - `targets`: `[batch, time]`
 ///
 /// # Panics
 ///
-/// If the shapes do not fit, or a target is not in `0 .. vocabulary`.
+/// Panics if the shapes do not match, or if a target is not in `0 .. vocabulary`.
 pub fn next_token_loss(logits: Tensor<3>, targets: Tensor<2, Int>) -> Loss {
     loss(logits, targets, None)
 }
 
-/// The same without the positions whose target is `ignored`, such as padding: they have no gradient and do
-/// not count. `ignored` need not be a token of the vocabulary; -100 is usual.
+/// Same as [`next_token_loss`], without the positions whose target is `ignored`, such as padding: they have
+/// no gradient and are not counted. `ignored` need not be in the vocabulary; -100 is common.
 ///
 /// # Shapes
 ///
-/// As [`next_token_loss`].
+/// See [`next_token_loss`].
 ///
 /// # Panics
 ///
-/// If the shapes do not fit, or another target is not in `0 .. vocabulary`.
+/// Panics if the shapes do not match, or if another target is not in `0 .. vocabulary`.
 pub fn next_token_loss_ignoring(logits: Tensor<3>, targets: Tensor<2, Int>, ignored: i64) -> Loss {
     loss(logits, targets, Some(ignored))
 }
@@ -65,7 +63,7 @@ mod tests {
         Tensor::from_data(TensorData::new(values, SHAPE), &Device::flex().autodiff()).require_grad()
     }
 
-    /// Every fourth target is `other`.
+    /// Returns targets of which every fourth is `other`.
     fn targets(other: Option<i64>) -> Tensor<2, Int> {
         let target = |index: i64| other.filter(|_| index % 4 == 1).unwrap_or(index * 3 % 7);
         let targets: Vec<i64> = (0..15).map(target).collect();
@@ -74,7 +72,7 @@ mod tests {
 
     #[test]
     fn losses_and_gradients_are_burns() {
-        // Burn ignores a token of the vocabulary, which 2 is.
+        // Burn can ignore only a token of the vocabulary, such as 2.
         for (ignored, scale) in [(None, 1.0), (None, 50.0), (Some(2), 3.0)] {
             let [ours, burns] = [logits(scale), logits(scale)];
             let loss = match ignored {

@@ -1,4 +1,4 @@
-//! What each tensor of a module is to training: trained or not, and which of them are one parameter.
+//! Roles of a module's tensors in training: trained or not, and which of them are one parameter.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -12,44 +12,45 @@ use kolo_ddp::{Kind, SpanId};
 use crate::Error;
 use crate::hook::node_of;
 
-/// The tensors of a module, in the order in which Burn visits them.
+/// Tensors of a module, in the order in which Burn visits them.
 pub(crate) struct TensorList {
     listed: Vec<Listed>,
-    /// Paths of the tensors of integers and of truth values, which stand behind all others.
+    /// Paths of the tensors of integers and truth values, which come after all others.
     others: Vec<String>,
-    /// Number of tensors of floats, of which one at several places counts once.
+    /// Number of tensors of floats; one that is in several places counts once.
     floats: usize,
 }
 
-/// One tensor of floats of a module.
+/// Tensor of floats in a module.
 pub(crate) struct Listed {
     /// Path in the module.
     pub(crate) name: String,
-    /// What it is for.
+    /// Role in training.
     pub(crate) kind: Kind,
-    /// Which of Kolo's tensors it is.
+    /// Index among Kolo's tensors.
     pub(crate) span: SpanId,
-    /// Whether a tensor before it is the same parameter, whose values it takes.
+    /// True if an earlier tensor is the same parameter; this one takes its values.
     pub(crate) is_tied: bool,
-    /// How it changes on its way to and from a file (a `Linear` may be transposed there): a
-    /// `ParamMapper<Tensor<D>>`. A lazy parameter begins without.
+    /// Transformation to and from files, for example a transposed `Linear`: a `ParamMapper<Tensor<D>>`. A
+    /// lazy parameter starts without one.
     pub(crate) mapper: Box<dyn Any + Send + Sync>,
-    /// Its device, where the module means to train it and nothing records its gradient.
+    /// Device, if the module means to train the tensor but nothing records its gradient.
     untracked: Option<Device>,
 }
 
 impl TensorList {
-    /// Looks at a module before it is trained.
+    /// Lists the tensors of a module before training.
     ///
-    /// A parameter that stands at several places of a module (`b.weight = a.weight.clone()`) is one: the
-    /// copies have one [`ParamId`], and one leaf of the graph, or, as after loading a record, leaves with the
-    /// same values. What has one id and other values, as a copy that was trained by itself, are several.
+    /// A parameter in several places of a module (`b.weight = a.weight.clone()`) is one. Its copies have one
+    /// [`ParamId`] and one leaf of the graph, or, after loading a record, leaves with the same values.
+    /// Tensors with one id but different values, such as a copy that was trained separately, are several
+    /// parameters.
     pub(crate) fn of<M: Module>(module: &M) -> Self {
-        // What the module means to train shows when a copy of it is put into training.
+        // A copy in training mode shows which tensors the module means to train.
         let mut meant = Trained(Vec::new());
         let copy = module.valid().train();
         copy.visit(&mut meant);
-        // Parameters can be trained; running statistics stay what they are.
+        // Parameters can be switched to training; running statistics cannot.
         let mut could_be = Trained(Vec::new());
         copy.map(&mut Train).visit(&mut could_be);
         let mut list = List {
@@ -65,22 +66,22 @@ impl TensorList {
         TensorList { listed: list.found, others: list.others, floats: list.spans }
     }
 
-    /// The tensors of floats, one for each that Burn visits.
+    /// Returns the tensors of floats, one for each that Burn visits.
     pub(crate) fn listed(&self) -> &[Listed] {
         &self.listed
     }
 
-    /// The path of the tensor of integers or truth values of this number, and which of Kolo's it is.
+    /// Returns path and id of a tensor of integers or truth values, by its index among them.
     pub(crate) fn other(&self, number: usize) -> (&str, SpanId) {
         (&self.others[number], SpanId(self.floats + number))
     }
 
-    /// Whether any tensor stands at several places.
+    /// Returns true if any tensor is in several places.
     pub(crate) fn has_ties(&self) -> bool {
         self.listed.iter().any(|tensor| tensor.is_tied)
     }
 
-    /// The places of tensors that stand at another place before: each with the first one.
+    /// Returns each place of a repeated tensor, with the tensor's first place.
     pub(crate) fn ties(&self) -> impl Iterator<Item = (&str, &str)> {
         self.listed.iter().filter(|tensor| tensor.is_tied).filter_map(|tensor| {
             let first = self.listed.iter().find(|other| other.span == tensor.span)?;
@@ -88,7 +89,7 @@ impl TensorList {
         })
     }
 
-    /// Tied parameters are told: a layer that was cloned may have been meant to be another one.
+    /// Warns about tied parameters: a cloned layer may have been meant as a separate one.
     fn warnings(&self) -> Vec<String> {
         let mut ties = self.ties();
         let Some((name, first)) = ties.next() else { return Vec::new() };
@@ -102,11 +103,11 @@ impl TensorList {
         )]
     }
 
-    /// What the user must know before the module is trained.
+    /// Returns warnings for the user before training.
     ///
     /// # Errors
     ///
-    /// A parameter would not be trained, though others are and nobody has frozen it.
+    /// Returns an error if a parameter would not be trained although others are and it is not frozen.
     pub(crate) fn check(&self) -> Result<Vec<String>, Error> {
         let untracked = |tensor: &Listed| {
             let device = format!("{:?}", tensor.untracked.as_ref()?.as_dispatch());
@@ -116,7 +117,7 @@ impl TensorList {
     }
 }
 
-/// Whether each float tensor of a module requires a gradient.
+/// For each float tensor of a module, true if it requires a gradient.
 struct Trained(Vec<bool>);
 
 impl ModuleVisitor for Trained {
@@ -125,7 +126,7 @@ impl ModuleVisitor for Trained {
     }
 }
 
-/// Has all parameters of a module trained.
+/// Makes all parameters of a module require gradients.
 struct Train;
 
 impl ModuleMapper for Train {
@@ -134,23 +135,23 @@ impl ModuleMapper for Train {
     }
 }
 
-/// A tensor that is no copy of another: its kind, its span, and itself, a `Tensor<D>`.
+/// Tensor that is not a copy of another: its kind, its span, and the `Tensor<D>` itself.
 type First = (Kind, SpanId, Box<dyn Any>);
 
 struct List {
     path: Vec<String>,
-    /// Which tensors the module means to train, and which it could.
+    /// True for tensors that the module means to train, and for those that it could.
     meant: Vec<bool>,
     could_be: Vec<bool>,
     others: Vec<String>,
     found: Vec<Listed>,
-    /// The tensors of each id that are no copies of others.
+    /// Tensors of each id that are not copies.
     firsts: HashMap<ParamId, Vec<First>>,
     spans: usize,
 }
 
 impl List {
-    /// The tensor before this one that is the same parameter.
+    /// Returns an earlier tensor that is the same parameter.
     fn first<const D: usize>(&self, id: ParamId, kind: Kind, tensor: &Tensor<D>) -> Option<SpanId> {
         let mut same = self.firsts.get(&id)?.iter().filter(|(other, ..)| *other == kind);
         let is_same = |other: &Tensor<D>| {
@@ -161,7 +162,7 @@ impl List {
     }
 }
 
-/// Whether two tensors have the same shape and bits.
+/// Returns true if two tensors have the same shape and bits.
 pub(crate) fn are_equal<const D: usize, K: Basic>(one: &Tensor<D, K>, other: &Tensor<D, K>) -> bool {
     let data = |tensor: &Tensor<D, K>| -> Option<TensorData> { tensor.clone().try_into_data().ok() };
     one.dims() == other.dims() && data(one).is_some_and(|one| data(other).is_some_and(|other| one == other))
@@ -186,7 +187,7 @@ impl ModuleVisitor for List {
             (false, Some(true)) => Kind::Frozen,
             (false, _) => Kind::Statistic,
         };
-        // Running statistics that have one id are what the forward pass makes of them.
+        // Running statistics are never tied: each is what its own forward pass computes.
         let first = (kind != Kind::Statistic).then(|| self.first(id, kind, &tensor)).flatten();
         let span = first.unwrap_or(SpanId(self.spans));
         if first.is_none() {
@@ -213,21 +214,21 @@ impl ModuleVisitor for List {
     }
 }
 
-/// In a pass over a module, gives a tensor that stands at several places to all of them.
+/// Keeps tied tensors tied in a pass over a module.
 #[derive(Default)]
 pub(crate) struct Ties {
-    /// The first one of each: a `Param<Tensor<D>>`.
+    /// First parameter of each span: a `Param<Tensor<D>>`.
     firsts: HashMap<SpanId, Box<dyn Any>>,
 }
 
 impl Ties {
-    /// What a tensor of the list becomes if one before it is the same parameter.
+    /// Returns the parameter that replaces a tensor of the list, if an earlier one is the same.
     pub(crate) fn first<const D: usize>(&self, listed: &Listed) -> Option<Param<Tensor<D>>> {
         let first = self.firsts.get(&listed.span).filter(|_| listed.is_tied)?;
         first.downcast_ref().cloned()
     }
 
-    /// What a tensor of the list has become.
+    /// Records the parameter that replaced a tensor of the list.
     pub(crate) fn keep<const D: usize>(
         &mut self,
         listed: &Listed,
@@ -240,7 +241,7 @@ impl Ties {
     }
 }
 
-/// Makes the tensors of a copy of a module one again that are one in the module.
+/// Restores the ties of a module in its copy.
 pub(crate) struct Retie<'a> {
     pub(crate) list: &'a TensorList,
     pub(crate) next: usize,

@@ -1,4 +1,4 @@
-//! A module's tensors as one flat run of `f32`, and back.
+//! Conversion of a module's tensors to one flat run of `f32`, and back.
 
 use burn::backend::ExecutionError;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamMapper};
@@ -12,13 +12,13 @@ use crate::Error;
 use crate::hook::{Nodes, node_of, order_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
 
-/// Names, shapes and values of a module's tensors: first those of floats, in the module's order, then those
-/// of integers and truth values.
+/// Returns names, shapes and values of a module's tensors: first those of floats, in the module's order, then
+/// those of integers and truth values.
 pub(crate) fn inventory<M: Module>(module: &M, which: Which, list: &TensorList) -> Result<Inventory, Error> {
     let (found, others) = (Inventory::default(), Inventory::default());
     let mut visitor = Read { which, list, next: 0, found, others, error: None };
-    // Running statistics keep their newest value aside until they are synchronised, which making a validation
-    // copy does.
+    // Running statistics hold their newest value back until they are synchronized; making a validation copy
+    // does that.
     drop(module.valid());
     module.visit(&mut visitor);
     match visitor.error {
@@ -37,13 +37,13 @@ struct Read<'a> {
     list: &'a TensorList,
     next: usize,
     found: Inventory,
-    /// Tensors of integers and of truth values.
+    /// Tensors of integers and truth values.
     others: Inventory,
     error: Option<Error>,
 }
 
 impl Read<'_> {
-    /// Reads the elements as they lie in memory, and says in which order that is.
+    /// Reads the elements in memory order, and returns that order.
     fn read<const D: usize>(&mut self, name: &str, tensor: Tensor<D>) -> Result<MemoryOrder, Error> {
         let parameter = || name.to_owned();
         if tensor.dtype() != DType::F32 {
@@ -60,7 +60,7 @@ impl Read<'_> {
         Ok(order)
     }
 
-    /// Reads a tensor of integers or truth values, whose values in flat memory `read` makes of its data.
+    /// Reads a tensor of integers or truth values; `read` converts its data to values of flat memory.
     fn read_other(
         &mut self,
         element: Element,
@@ -111,7 +111,7 @@ impl ModuleVisitor for Read<'_> {
     }
 }
 
-/// Whether tensors of a kind are listed or written.
+/// Returns true if `which` includes tensors of this kind.
 fn is_among(kind: Kind, which: Which) -> bool {
     match which {
         Which::All => true,
@@ -120,12 +120,12 @@ fn is_among(kind: Kind, which: Which) -> bool {
     }
 }
 
-/// The axes of a tensor as they lie in memory, outermost first.
+/// Returns the axes of a tensor in memory, outermost first.
 fn axes<const D: usize>(order: &MemoryOrder) -> [usize; D] {
     order.axes(D).try_into().expect("as many axes as the tensor has")
 }
 
-/// A tensor of this shape from its elements in memory order.
+/// Creates a tensor of this shape from its elements in memory order.
 pub(crate) fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device: &Device) -> Tensor<D> {
     if spec.order.is_row_major() {
         return Tensor::from_data(TensorData::new(values, spec.shape.clone()), device);
@@ -135,7 +135,7 @@ pub(crate) fn tensor<const D: usize>(values: Vec<f32>, spec: &ParamSpec, device:
     Tensor::from_data(TensorData::new(values, in_memory), device).permute(back)
 }
 
-/// The graph nodes of all trained parameters. They are new after every write.
+/// Returns the graph nodes of all trained parameters, which are new after every write.
 pub(crate) fn nodes<M: Module>(module: &M, list: &TensorList) -> Nodes {
     struct Find<'a> {
         list: &'a TensorList,
@@ -156,21 +156,20 @@ pub(crate) fn nodes<M: Module>(module: &M, list: &TensorList) -> Nodes {
     visitor.nodes
 }
 
-/// Gives every parameter that waits for its values these values.
+/// Initializes every parameter that still waits for its values.
 pub(crate) fn initialise<M: Module>(module: &M) {
     struct Touch;
     impl ModuleVisitor for Touch {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            // To look at the value is to initialise it.
+            // Dereferencing initializes the value.
             let _: &Tensor<D> = param;
         }
     }
     module.visit(&mut Touch);
 }
 
-/// A copy whose parameters are leaves of its own and whose running statistics are its own; values are shared.
-/// Burn keeps the graphs of all that comes from one leaf under one lock, also while it goes through one of
-/// them.
+/// Copies a module. The copy has new leaves and its own running statistics; values are shared. Burn holds one
+/// lock for all graphs that stem from a leaf, even while it traverses one of them.
 pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> M {
     struct Strategy(Option<GradientCheckpointingStrategy>);
     impl ModuleVisitor for Strategy {
@@ -188,7 +187,7 @@ pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> 
     }
     let mut strategy = Strategy(None);
     module.visit(&mut strategy);
-    // Going to validation and back loses the strategy, and makes one leaf that stands at several places many.
+    // The way to validation and back loses the strategy, and splits a leaf that is in several places.
     let copy = module.valid().train().map(&mut strategy);
     match list.has_ties() {
         true => copy.map(&mut Retie { list, next: 0, ties: Ties::default() }),
@@ -196,8 +195,7 @@ pub(crate) fn copy_with_own_leaves<M: Module>(module: &M, list: &TensorList) -> 
     }
 }
 
-/// Writes new values into the module: trained parameters take theirs when they are first used, all others at
-/// once.
+/// Writes new values into the module. Trained parameters take theirs on first use, all others at once.
 pub(crate) fn write<M: Module>(module: M, which: Which, list: &TensorList, values: &Values) -> M {
     module.map(&mut Write { which, list, values, next: 0, next_other: 0, ties: Ties::default() })
 }
@@ -212,7 +210,7 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// The new values of the next tensor of integers or truth values, if it is written.
+    /// Returns the new values of the next tensor of integers or truth values, if it is written.
     fn next_other(&mut self) -> Option<Vec<f32>> {
         let id = self.list.other(self.next_other).1;
         self.next_other += 1;
@@ -268,13 +266,13 @@ impl ModuleMapper for Write<'_> {
     }
 }
 
-/// A tensor of integers like `old`, with these values of flat memory.
+/// Creates a tensor of integers like `old` from values of flat memory.
 pub(crate) fn integers_like<const D: usize>(values: &[f32], old: &Tensor<D, Int>) -> Tensor<D, Int> {
     let data = TensorData::new(integers(values), old.dims());
     Tensor::from_data(data, (&old.device(), old.dtype()))
 }
 
-/// A tensor of truth values like `old`, with these values of flat memory.
+/// Creates a tensor of truth values like `old` from values of flat memory.
 pub(crate) fn truths_like<const D: usize>(values: &[f32], old: &Tensor<D, Bool>) -> Tensor<D, Bool> {
     let data = TensorData::new(values.iter().map(|value| *value != 0.0).collect::<Vec<bool>>(), old.dims());
     Tensor::from_data(data, (&old.device(), old.dtype()))

@@ -1,4 +1,4 @@
-//! Values from elsewhere into a module, before it is trained.
+//! Initialization of a module with given values.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Bool, Int, Tensor};
@@ -8,19 +8,19 @@ use crate::hook::order_of;
 use crate::tensor_list::{TensorList, Ties};
 use crate::tensors;
 
-/// The module with other values. `values` is asked, tensor by tensor in the module's order, for those of the
-/// tensor at a path (`layer1.0.conv1.weight`) with a shape and a type of elements, in row-major order, each
-/// element as flat memory has it ([`Element`]); for `None` a tensor stays as it is. Memory orders, devices
-/// and what is trained stay, too. A parameter that stands at several places ([`tied`]) is asked for once, at
-/// the first of them.
+/// Replaces the values of a module before it is trained. For each tensor, in the module's order, calls
+/// `values` with path (such as `layer1.0.conv1.weight`), shape and element type. The result is in row-major
+/// order, with each element in the form of flat memory ([`Element`]); `None` keeps the tensor. Memory orders,
+/// devices and trainability stay the same. A parameter in several places ([`tied`]) causes one call, for the
+/// first place.
 ///
 /// # Errors
 ///
-/// The first one of `values`.
+/// Returns the first error of `values`.
 ///
 /// # Panics
 ///
-/// If `values` gives another number of elements than the shape has.
+/// Panics if `values` returns another number of elements than the shape has.
 pub fn with_values<M: Module, E>(
     module: M,
     values: impl FnMut(&str, &[usize], Element) -> Result<Option<Vec<f32>>, E>,
@@ -32,8 +32,8 @@ pub fn with_values<M: Module, E>(
     mapper.error.map_or(Ok(module), Err)
 }
 
-/// The places of a module whose parameter stands at another one, too, as with
-/// `b.weight = a.weight.clone()`: the path of each, and that of the first place.
+/// Returns the places of a module whose parameter is also in an earlier place, as after `b.weight =
+/// a.weight.clone()`: the path of each, and of the first place.
 pub fn tied<M: Module>(module: &M) -> Vec<(String, String)> {
     let list = TensorList::of(module);
     list.ties().map(|(path, first)| (path.to_owned(), first.to_owned())).collect()
@@ -52,7 +52,7 @@ impl<F, E> Replace<'_, F, E>
 where
     F: FnMut(&str, &[usize], Element) -> Result<Option<Vec<f32>>, E>,
 {
-    /// The values of a tensor, if it gets others.
+    /// Returns the new values of a tensor, if it gets any.
     fn ask(&mut self, name: &str, shape: &[usize], element: Element) -> Option<Vec<f32>> {
         if self.error.is_some() {
             return None;
@@ -66,7 +66,7 @@ where
         Some(values)
     }
 
-    /// The values of the next tensor of integers or truth values, if it gets others.
+    /// Returns the new values of the next tensor of integers or truth values, if it gets any.
     fn ask_next_other(&mut self, shape: &[usize], element: Element) -> Option<Vec<f32>> {
         let name = self.list.other(self.next_other).0;
         self.next_other += 1;

@@ -1,7 +1,7 @@
-//! The gradient hook on a device of wgpu (Vulkan): two workers train a small network as they do on `flex`.
+//! Gradient hook on a wgpu device (Vulkan): two workers train a small network as they do on `flex`.
 //!
-//! Where there is no adapter the tests are ignored, with the reason. `bench/wgpu.sh` runs them on a
-//! processor, by Mesa's lavapipe.
+//! Without an adapter the tests are ignored, with the reason. `bench/wgpu.sh` runs them on a CPU with Mesa's
+//! lavapipe.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -22,7 +22,7 @@ const SHARDS: usize = 3;
 const STEPS: usize = 6;
 const WORKERS: usize = 2;
 
-/// A convolution, a batch normalisation, dropout and a linear layer.
+/// Convolution, batch normalization, dropout and a linear layer.
 #[derive(Module, Debug)]
 struct Net {
     conv: Conv2d,
@@ -36,7 +36,7 @@ fn wave(seed: usize, len: usize) -> Vec<f32> {
 }
 
 impl Net {
-    /// The same values on every device.
+    /// Creates the same values on every device.
     fn new(device: &Device) -> Self {
         let mut conv = Conv2dConfig::new([1, 6], [3, 3]).with_bias(false).init(device);
         let mut linear = LinearConfig::new(6, CLASSES).init(device);
@@ -75,14 +75,14 @@ fn loss(net: &Net, step: usize, shard: usize, device: &Device, pass: Option<&Cro
     Loss::mean(CrossEntropyLossConfig::new().init(device).forward(scores, labels), count)
 }
 
-/// The loss of each step, and all values after the last one.
+/// Loss of each step, and all values after the last one.
 struct Trajectory {
     losses: Vec<f64>,
     values: Vec<f32>,
 }
 
-/// One worker's training. `together`: all shards go through the model in step, normalised over the global
-/// batch.
+/// Trains on one worker. With `together`, all shards go through the model in lockstep, normalized over the
+/// global batch.
 fn train(group: Group, device: &Device, together: bool) -> Result<Trajectory, Error> {
     let config = Config { shards: Some(SHARDS), verify_every: 2, ..Config::default() };
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9))?;
@@ -107,14 +107,14 @@ fn train(group: Group, device: &Device, together: bool) -> Result<Trajectory, Er
 fn two_workers(device: &Device, together: bool) -> Result<Trajectory, Failed> {
     let workers = threads::spawn(WORKERS, |group| train(group, device, together))?;
     let mut workers = workers.into_iter().collect::<Result<Vec<_>, _>>()?;
-    // Whatever the kernels do, all workers step with the same sums.
+    // Even with inexact kernels, all workers step with the same sums.
     if workers.windows(2).any(|pair| pair[0].values != pair[1].values || pair[0].losses != pair[1].losses) {
         return Err("the workers have different weights".into());
     }
     Ok(workers.swap_remove(0))
 }
 
-/// Against `flex`, to the precision that another order of additions leaves after so many steps.
+/// Compares with `flex`, within the error of another order of additions after that many steps.
 fn compare(device: &Device, together: bool) -> Result<(), Failed> {
     let (on_device, on_flex) =
         (two_workers(device, together)?, two_workers(&Device::flex().autodiff(), together)?);

@@ -1,5 +1,4 @@
-//! Burn's CubeCL backend (CUDA, ROCm, wgpu, CPU): tensors are in the device's memory and are copied to the
-//! host.
+//! Burn's CubeCL backend (CUDA, ROCm, wgpu, CPU): tensors are in device memory and are copied to the host.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use burn::backend::{Cube, DType, TensorData, TensorMetadata, read_sync};
 
 use super::{HostMemory, ReadError};
 
-/// A copy of a tensor's elements, which are `f32`.
+/// Copy of a tensor's elements, which are `f32`.
 #[derive(Clone, Debug)]
 pub(crate) struct Copied(Arc<TensorData>);
 
@@ -25,7 +24,7 @@ impl Deref for Copied {
 impl HostMemory for Cube {
     type Floats = Copied;
 
-    /// One copy from the device; all work that was launched before has to be done by then.
+    /// Copies once from the device, after waiting for all work launched before.
     fn floats(tensor: FloatTensor<Cube>) -> Result<Copied, ReadError> {
         match tensor.dtype() {
             DType::F32 => Ok(Copied(Arc::new(read_sync(Cube::float_into_data(tensor))?))),

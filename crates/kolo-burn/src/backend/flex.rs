@@ -1,4 +1,4 @@
-//! Burn's `flex`: tensors are in host memory already and are read where they lie.
+//! Burn's `flex`: tensors are in host memory and are read in place.
 
 use std::ops::Deref;
 
@@ -8,7 +8,7 @@ use kolo_ddp::MemoryOrder;
 
 use super::{HostMemory, ReadError};
 
-/// A contiguous `f32` tensor, whose memory it shares.
+/// Contiguous `f32` tensor, with shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Contiguous(FlexTensor);
 
@@ -23,7 +23,7 @@ impl Deref for Contiguous {
 impl HostMemory for Flex {
     type Floats = Contiguous;
 
-    /// Copies nothing but a tensor that is not contiguous, such as a transposed one.
+    /// Copies only if the tensor is not contiguous, such as a transposed one.
     fn floats(tensor: FlexTensor) -> Result<Contiguous, ReadError> {
         match tensor.dtype() {
             DType::F32 if tensor.as_slice::<f32>().is_some() => Ok(Contiguous(tensor)),

@@ -1,9 +1,9 @@
-//! The table of Burn's backends on which Kolo trains, and what it needs of each of them.
+//! Table of Burn's backends on which Kolo trains, with the operations that Kolo needs of each.
 //!
 //! A Burn tensor carries its backend at run time, and `burn::backend::backend_extension` generates the
-//! dispatch from there to generic code. The operations that reach below Burn's tensors (the gradient hook,
-//! batch normalisation over the global batch) are therefore traits that are defined inside [`on_backends!`],
-//! implemented once for `Autodiff<B, C>` of any [`HostMemory`].
+//! dispatch to generic code. Operations below Burn's tensors (the gradient hook, batch normalization over the
+//! global batch) are therefore traits defined inside [`on_backends!`], and are implemented once for
+//! `Autodiff<B, C>` of any [`HostMemory`].
 
 #[cfg(feature = "cubecl")]
 mod cubecl;
@@ -16,9 +16,9 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Backend, DType, ExecutionError, TensorMetadata};
 use kolo_ddp::MemoryOrder;
 
-/// Defines a trait that every backend of the table implements, also with autodiff around it. A backend is one
-/// line here and one file beside this one. CUDA, ROCm, wgpu and CubeCL's CPU are one backend to Burn: the
-/// tensor's device says which of them runs.
+/// Defines a trait that every backend of the table implements, with and without autodiff. A backend is one
+/// line here and one file beside this one. Burn treats CUDA, ROCm, wgpu and CubeCL's CPU as one backend; the
+/// tensor's device selects the runtime.
 macro_rules! on_backends {
     ($($definition:tt)*) => {
         #[burn::backend::backend_extension(
@@ -31,12 +31,12 @@ macro_rules! on_backends {
 }
 pub(crate) use on_backends;
 
-/// A backend whose tensors can be read by the host.
+/// Backend whose tensors the host can read.
 pub(crate) trait HostMemory: Backend {
-    /// The elements of one `f32` tensor in host memory.
+    /// Elements of one `f32` tensor in host memory.
     type Floats: Deref<Target = [f32]> + Clone + Debug + Send + 'static;
 
-    /// Reads `tensor` in row-major order; waits for the device until it has been computed.
+    /// Reads `tensor` in row-major order, after waiting until the device has computed it.
     fn floats(tensor: FloatTensor<Self>) -> Result<Self::Floats, ReadError>;
 
     /// Reads `tensor` in another order of its elements.
@@ -48,19 +48,19 @@ pub(crate) trait HostMemory: Backend {
         Self::floats(Self::float_permute(tensor, &axes))
     }
 
-    /// In which order the elements lie in memory; where that can be chosen, and is known.
+    /// Returns the order of the elements in memory, on backends where it can vary and is known.
     fn order(_tensor: &FloatTensor<Self>) -> MemoryOrder {
         MemoryOrder::row_major()
     }
 }
 
-/// Why a tensor's elements cannot be had as `f32` in host memory.
+/// Error in reading a tensor's elements as `f32` in host memory.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It holds another element type.
+    /// The tensor has another element type.
     #[error("it holds {0:?}; Kolo trains f32")]
     DType(DType),
-    /// The device could not compute it or copy it.
+    /// The device could not compute or copy the tensor.
     #[error("the device cannot read it: {0}")]
     Device(#[from] ExecutionError),
 }

@@ -1,45 +1,43 @@
-//! The arithmetic of batch normalisation on flat memory: runs of a channel's elements, or rows of all
-//! channels.
+//! Arithmetic of batch normalization on flat memory: runs of one channel's elements, or rows of all channels.
 //!
-//! Sums are made in double precision: the squares of `f32` are exact there, so that the variance can be had
-//! from the sum of squares, in one pass and one exchange, without the cancellation that this would suffer in
-//! `f32`.
+//! Sums are in double precision, where the squares of `f32` are exact. The variance can thus be computed from
+//! the sum of squares, in one pass and one exchange, without the cancellation that `f32` would suffer.
 
 use std::ops::Range;
 
-/// What is added at once. Part of the order of additions, and so of the result.
+/// Number of running sums. It is part of the order of additions, and so of the result.
 const LANES: usize = 8;
 
-/// The shape of what is normalised: `[samples, channels, inner]` in row-major order.
+/// Shape of the normalized tensor: `[samples, channels, inner]` in row-major order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// Or, where the channels are innermost, samples and all of their positions.
+    /// Number of samples, or of samples times positions if the channels are innermost.
     pub(super) samples: usize,
     pub(super) channels: usize,
-    /// Elements of one channel of one sample that lie together.
+    /// Number of contiguous elements of one channel in one sample.
     pub(super) inner: usize,
 }
 
 impl Extent {
-    /// Elements of one channel.
+    /// Returns the number of elements of one channel.
     pub(super) fn count(&self) -> f64 {
         (self.samples * self.inner) as f64
     }
 
-    /// Where each channel's elements lie, sample by sample.
+    /// Returns the ranges of the channels' elements, sample by sample.
     fn runs(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
         let (channels, inner) = (self.channels, self.inner);
         (0..self.samples * channels).map(move |run| (run % channels, run * inner..(run + 1) * inner))
     }
 }
 
-/// For each channel the sum of `x` and of its squares: first all of the ones, then all of the others.
+/// Returns the sums of `x` for all channels, then the sums of its squares for all channels.
 pub(super) fn moments(extent: Extent, x: &[f32]) -> Vec<f64> {
     pairs(extent, x, x, |_| |x, _| [x, x * x])
 }
 
-/// For each channel the sum of `gradient` and of its products with `x` less the channel's mean; in the order
-/// of [`moments`].
+/// Returns for each channel the sum of `gradient` and of its products with `x` minus the channel's mean, in
+/// the order of [`moments`].
 pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean: &[f64]) -> Vec<f64> {
     pairs(extent, gradient, x, |channel| {
         let mean = mean[channel];
@@ -47,7 +45,7 @@ pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean
     })
 }
 
-/// `(x - mean) * scale + shift`, with numbers of each channel.
+/// Returns `(x - mean) * scale + shift`, with the numbers of each channel.
 pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], shift: &[f32]) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
     if extent.inner == 1 {
@@ -67,8 +65,8 @@ pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], 
     out
 }
 
-/// The gradient of the loss with respect to `x`: `(gradient - first - (x - mean) * second) * scale`, with
-/// numbers of each channel.
+/// Returns the gradient of the loss with respect to `x`: `(gradient - first - (x - mean) * second) * scale`,
+/// with the numbers of each channel.
 pub(super) fn gradient(
     extent: Extent,
     gradient: &[f32],
@@ -103,7 +101,7 @@ fn rounded(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
 }
 
-/// For each channel two sums over its elements of `a` and `b`.
+/// Returns two sums over the elements of `a` and `b` for each channel.
 fn pairs<F: Fn(f64, f64) -> [f64; 2]>(
     extent: Extent,
     a: &[f32],

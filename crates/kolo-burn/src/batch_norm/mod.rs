@@ -1,11 +1,11 @@
-//! Batch normalisation over the global batch (Ioffe and Szegedy,
-//! [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)): one operation of the graph, with an exchange of
-//! sums in its forward and in its backward pass.
+//! Batch normalization over the global batch (Ioffe and Szegedy,
+//! [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)), as one operation of the graph that exchanges sums
+//! in its forward and its backward pass.
 //!
-//! With x̂ = (x − mean) / σ over the n elements that all shards have of a channel, and g the gradient of the
-//! loss with respect to the output, the gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n), sums
-//! over all shards. Those with respect to γ and β are of this shard alone: the reducer adds them to the
-//! others' like every other gradient.
+//! Let x̂ = (x − mean) / σ over the n elements that all shards have of a channel, and g the gradient of the
+//! loss with respect to the output. The gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n), with
+//! sums over all shards. The gradients with respect to γ and β are those of this shard alone: the reduction
+//! adds them up across shards like every other gradient.
 
 mod kernel;
 
@@ -28,13 +28,13 @@ use crate::Error;
 use crate::backend::{HostMemory, ReadError, on_backends};
 use crate::hook::order_of;
 
-/// What `layer.forward(x)` does in training, with mean and variance of the global batch instead of the
-/// shard's, of which its running statistics learn as well (the variance as Burn counts it: over n, not n −
-/// 1). PyTorch calls it `SyncBatchNorm`. In evaluation, or where the layer is frozen, it is
+/// Replaces `layer.forward(x)` in training, with mean and variance of the global batch instead of the
+/// shard's. The running statistics take these, too (the variance as in Burn, over n rather than n − 1).
+/// PyTorch calls it `SyncBatchNorm`. In evaluation, or if the layer's training flag is off (frozen), it is
 /// `layer.forward(x)`.
 ///
-/// All shards must call it in the same order. Each call waits for all of them in the forward pass, and once
-/// more in the backward pass. On a device `x` and its gradient travel to the host, where the sums are made.
+/// All shards must call it in the same order. Each call waits for all of them in the forward pass, and again
+/// in the backward pass. On a device, `x` and its gradient are copied to the host, which computes the sums.
 ///
 /// # Shapes
 ///
@@ -42,7 +42,7 @@ use crate::hook::order_of;
 ///
 /// # Panics
 ///
-/// If `x` has fewer than two dimensions, or other channels than the layer.
+/// Panics if `x` has fewer than two dimensions, or another number of channels than the layer.
 pub fn sync_batch_norm<const D: usize>(layer: &BatchNorm, x: Tensor<D>, pass: &CrossShardPass) -> Tensor<D> {
     let device = x.device();
     if !device.is_autodiff() || !layer.training.is_enabled() {
@@ -65,18 +65,17 @@ pub fn sync_batch_norm<const D: usize>(layer: &BatchNorm, x: Tensor<D>, pass: &C
     output
 }
 
-/// Mean and variance of each channel over the global batch, in the precision of the layer's running
-/// statistics.
+/// Mean and variance of each channel over the global batch, in the precision of the running statistics.
 struct Moments {
     mean: Vec<f32>,
     variance: Vec<f32>,
 }
 
-/// Normalises `x` with the global batch's mean and variance.
+/// Normalizes `x` with the global batch's mean and variance.
 ///
 /// # Errors
 ///
-/// A tensor cannot be read as `f32`.
+/// Returns an error if a tensor cannot be read as `f32`.
 fn normalise<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
@@ -96,16 +95,16 @@ fn normalise<const D: usize>(
     moments.map(|moments| (Tensor::from_dispatch(output), moments))
 }
 
-/// The order itself if it has the channels (axis 1) innermost, as the layers of burn-flex-nn have them; else
-/// row-major, into which the tensor is copied.
+/// Returns `order` if it has the channels (axis 1) innermost, as after the layers of burn-flex-nn. Otherwise
+/// returns row-major order, into which the tensor is copied.
 fn channels_innermost(order: MemoryOrder, rank: usize) -> MemoryOrder {
     if order.axes(rank).last() == Some(&1) { order } else { MemoryOrder::row_major() }
 }
 
 on_backends! {
-    /// Batch normalisation over the global batch, of a backend. Without autodiff it is not called.
+    /// Batch normalization over the global batch on a backend; never called without autodiff.
     trait GlobalNorm: Backend {
-        /// The output, and what it was normalised by; `x` itself where a tensor could not be read.
+        /// Returns the output and the moments; the output is `x` itself if a tensor could not be read.
         fn normalise(
             x: FloatTensor<Self>,
             _gamma: FloatTensor<Self>,
@@ -135,13 +134,13 @@ impl<B: HostMemory, C: CheckpointStrategy> GlobalNorm for Autodiff<B, C> {
     }
 }
 
-/// One normalisation of one shard.
+/// One normalization in one shard.
 #[derive(Clone, Debug)]
 struct Layer {
     number: usize,
     epsilon: f64,
     extent: Extent,
-    /// In which order the elements are read and written.
+    /// Order in which the elements are read and written.
     order: MemoryOrder,
     handle: ShardHandle,
 }
@@ -164,7 +163,8 @@ impl Layer {
         let count = sums[2 * channels];
         let mean: Vec<f64> = sums[..channels].iter().map(|sum| sum / count).collect();
         let squares = sums[channels..].iter().zip(&mean);
-        // What rounding has made negative is 0; NaN stays, which `f64::max` would replace.
+        // Rounding may make a variance negative, which becomes 0. NaN must stay NaN; `f64::max` would drop
+        // it.
         let variance = squares.map(|(sum, mean)| sum / count - mean * mean);
         let variance: Vec<f64> = variance.map(|of| if of < 0.0 { 0.0 } else { of }).collect();
         let inverse: Vec<f64> =
@@ -183,8 +183,7 @@ impl Layer {
     }
 }
 
-/// Puts the operation into the graph. Nothing of it is computed again in the backward pass, whatever the
-/// strategy.
+/// Adds the operation to the graph. The backward pass recomputes nothing, with any checkpointing strategy.
 fn record<B: HostMemory, C: CheckpointStrategy>(
     state: State<B>,
     output: FloatTensor<B>,
@@ -196,7 +195,7 @@ fn record<B: HostMemory, C: CheckpointStrategy>(
     }
 }
 
-/// A tensor of this shape from its elements in another order.
+/// Creates a tensor of this shape from elements in another order.
 fn tensor_in<B: HostMemory>(
     order: &MemoryOrder,
     values: Vec<f32>,
@@ -215,7 +214,7 @@ fn tensor<B: HostMemory>(values: Vec<f32>, shape: Shape, device: &Device<B>) -> 
     B::float_from_data(TensorData::new(values, shape), device)
 }
 
-/// What the backward pass needs.
+/// State for the backward pass.
 #[derive(Clone, Debug)]
 struct State<B: HostMemory> {
     layer: Layer,
@@ -224,7 +223,7 @@ struct State<B: HostMemory> {
     device: Device<B>,
     count: f64,
     mean: Vec<f64>,
-    /// 1/σ and γ/σ.
+    /// 1/σ; `scale` is γ/σ.
     inverse: Vec<f64>,
     scale: Vec<f64>,
 }
@@ -243,7 +242,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
         let g = match B::floats_in(&layer.order, gradients.consume::<B>(&ops.node)) {
             Ok(g) => g,
             Err(cause) => {
-                // The pass goes on to its end with zeros, where the turn taker says why.
+                // The pass continues to its end with zeros; the turn taker reports the error there.
                 layer.handle.turns().fail(unreadable(cause));
                 let zeros = tensor::<B>(vec![0.0; x.len()], shape, &device);
                 x_node.into_iter().for_each(|node| gradients.register::<B>(node.id, zeros.clone()));
@@ -272,7 +271,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
     }
 }
 
-/// What ends the step of all shards when a tensor of this one cannot be read.
+/// Returns the error that ends the step of all shards if this one cannot read a tensor.
 fn unreadable(cause: ReadError) -> kolo_ddp::Error {
     kolo_ddp::Error::Binding(Box::new(Error::BatchNorm(cause)))
 }

@@ -1,4 +1,4 @@
-//! The arithmetic, against Burn's own.
+//! Comparison with Burn's own batch normalization.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn turns() -> Arc<TurnTaker> {
     TurnTaker::new(exchange, vec![true])
 }
 
-/// Output, gradients of x, γ and β, and running statistics.
+/// Returns output, gradients of x, γ and β, and running statistics.
 fn pass<const D: usize>(
     dims: [usize; D],
     place: impl Fn(Tensor<D>) -> Tensor<D>,
@@ -51,7 +51,7 @@ fn same_as_burn<const D: usize>(dims: [usize; D]) {
     same_as_burn_where(dims, |x| x);
 }
 
-/// `place` may put the elements in another order in memory.
+/// Compares with Burn; `place` may change the order of the elements in memory.
 fn same_as_burn_where<const D: usize>(dims: [usize; D], place: impl Fn(Tensor<D>) -> Tensor<D>) {
     let turns = turns();
     let runner = turns.enter(0);

@@ -1,4 +1,4 @@
-//! Normalisation over the global batch: the gradients of the whole batch, in the same bits on any number of
+//! Normalization over the global batch: the gradients of the whole batch, with the same bits on any number of
 //! ranks.
 
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -36,7 +36,7 @@ fn loss(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
     Loss::mean(CrossEntropyLossConfig::new().init(&scores.device()).forward(scores, labels), count)
 }
 
-/// One step on so many samples, of which a shard gets none where there are fewer of them than shards.
+/// Runs one step on `samples` samples. A shard gets none if there are fewer samples than shards.
 fn step(ddp: &mut Ddp<ResidualNet>, step: usize, samples: usize, shards: usize, device: &Device) {
     let of_shard = |shard| {
         let own: Vec<usize> = tree::share(samples, shards, kolo_comm::Rank(shard)).collect();
@@ -62,8 +62,8 @@ fn relative_error(a: &[f32], b: &[f32]) -> f64 {
     (error / b.iter().map(|b| square(f64::from(*b))).sum::<f64>()).sqrt()
 }
 
-/// Against Burn's own batch normalisation, of the whole batch on one worker; with and without checkpoints of
-/// the graph.
+/// Compares with Burn's own batch normalization of the whole batch on one worker, with and without
+/// checkpointing of the graph.
 #[test]
 fn gradients_and_statistics_are_those_of_the_whole_batch() {
     const SAMPLES: usize = 14;
@@ -96,7 +96,7 @@ fn gradients_and_statistics_are_those_of_the_whole_batch() {
     }
 }
 
-/// With dropout, steps in which some shards and whole ranks have no samples, and more ranks than shards.
+/// Covers dropout, steps in which some shards and whole ranks have no samples, and more ranks than shards.
 #[test]
 fn the_same_bits_on_any_number_of_ranks() {
     const SHARDS: usize = 6;
@@ -104,7 +104,7 @@ fn the_same_bits_on_any_number_of_ranks() {
         let mut ddp = ddp(group, SHARDS, 0.2, &plain());
         let states = [14, 4, 15, 14, 2, 1, 13, 14, 14].into_iter().enumerate().map(|(number, samples)| {
             step(&mut ddp, number, samples, SHARDS, &plain());
-            // Every other step is followed by the next forward pass with nothing in between.
+            // Every other step is followed directly by the next forward pass.
             if number % 2 == 0 { values(&ddp).iter().map(|x| x.to_bits()).collect() } else { Vec::new() }
         });
         states.collect::<Vec<Vec<u32>>>()
@@ -118,7 +118,7 @@ fn the_same_bits_on_any_number_of_ranks() {
     }
 }
 
-/// One rank with two shards, whose model takes another way for the second one.
+/// Runs one rank with two shards, whose models may take different paths, and returns the error.
 fn apart(forward: impl Fn(&BurnModel<ResidualNet>, usize, &CrossShardPass) -> Loss + Sync) -> String {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
     ddp.cross_shard_passes(vec![Some(0), Some(1)], forward).unwrap_err().to_string()

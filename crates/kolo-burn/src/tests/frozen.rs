@@ -1,4 +1,4 @@
-//! Frozen layers, and parameters that are no floats.
+//! Frozen layers, and parameters that are not floats.
 
 use burn::module::Param;
 use burn::tensor::Bool;
@@ -9,7 +9,7 @@ use super::*;
 use crate::frozen::FrozenTensors;
 use crate::with_values;
 
-/// A frozen layer with a table that picks and a mask that hides some of what it gives, and a trained one.
+/// A frozen layer, a table that reorders its output, a mask that hides some of it, and a trained layer.
 #[derive(Module, Debug)]
 struct Picked {
     base: Linear,
@@ -45,7 +45,7 @@ impl Picked {
     }
 }
 
-/// All values, as training sees them.
+/// Returns the bits of all values, as training sees them.
 fn bits(model: &Picked) -> Vec<u32> {
     inventory_of(model).values.iter().map(|value| value.to_bits()).collect()
 }
@@ -56,7 +56,7 @@ fn kinds_are_what_burn_makes_of_them() {
     let kinds = |specs: &[ParamSpec], kind: Kind| {
         specs.iter().filter(|spec| spec.kind == kind).map(|spec| spec.name.clone()).collect::<Vec<_>>()
     };
-    // Running statistics of a frozen layer still run, as PyTorch's in training.
+    // Running statistics of a frozen layer still run, as PyTorch's do in training.
     let specs = inventory_of(&net).specs;
     let statistics = kinds(&specs, Kind::Statistic);
     assert!(
@@ -84,7 +84,7 @@ fn kinds_are_what_burn_makes_of_them() {
     );
 }
 
-/// Every rank begins with its own table, mask and frozen layer; all end as one process does.
+/// Every rank starts with its own table, mask and frozen layer; all end with the values of one process.
 #[test]
 fn all_ranks_compute_with_rank_0s() {
     let train = |group: Group| {
@@ -98,7 +98,7 @@ fn all_ranks_compute_with_rank_0s() {
             }
             ddp.step(0.01).unwrap();
         }
-        // Not even written anew.
+        // The frozen weight was not even rewritten.
         let address = |tensor: Tensor<2>| crate::frozen::address(&tensor);
         assert_eq!(address(ddp.model().base.weight.val()), address(kept));
         let model = ddp.into_model().unwrap().into_module();

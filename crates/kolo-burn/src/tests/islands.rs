@@ -1,5 +1,5 @@
-//! Islands that synchronise rarely, on a real network: the model is that of one island after another. And
-//! updates that are one step late: the model lacks a gradient until all is applied.
+//! Islands that synchronize rarely, on a real network: the model is that of one process that trains the
+//! islands in turn. Also, updates that are one step late: the model is complete only when all are applied.
 
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
@@ -10,7 +10,7 @@ use super::{device, residual_shard, sgd};
 use crate::Ddp;
 use crate::tests::inventory_of;
 
-/// The bits of all values after two rounds and a half, the last of which is ended early.
+/// Returns the bits of all values after two and a half rounds; the last one ends early.
 fn train(group: Group, config: &Config) -> Vec<u32> {
     let momentum = Settings::default().with("momentum", 0.9);
     let mut ddp = Ddp::new(group, ResidualNet::new(0.2, &device()), config, sgd(&momentum)).unwrap();
@@ -24,7 +24,7 @@ fn train(group: Group, config: &Config) -> Vec<u32> {
         ddp.step(0.05).unwrap();
     }
     let values = ddp.with_replica(|replica| replica.values().unwrap().to_vec());
-    // The model holds what the replica holds, running statistics included.
+    // The model has the replica's values, including running statistics.
     assert_eq!(inventory_of::<ResidualNet>(ddp.model()).values, values);
     ddp.into_model().unwrap();
     values.iter().map(|value| value.to_bits()).collect()

@@ -1,5 +1,5 @@
-//! A small language model with dropout, whose embedding is also its last layer: the same bits on any number
-//! of ranks, and the gradients of the whole batch.
+//! A small language model with dropout and tied embedding: the same bits on any number of ranks, and the
+//! gradients of the whole batch.
 
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Initializer};
@@ -54,7 +54,7 @@ impl LanguageModel {
     }
 }
 
-/// Sequences of a rule that can be learned, and what comes next: two samples of three end in padding.
+/// Returns sequences of a learnable rule, and their next tokens; two of three samples end in padding.
 fn batch(samples: &[usize]) -> [Tensor<2, Int>; 2] {
     let token = |sample: usize, t: usize| ((sample + 3 * t) % VOCABULARY) as i64;
     let of = |value: &dyn Fn(usize, usize) -> i64| {
@@ -70,7 +70,7 @@ fn batch(samples: &[usize]) -> [Tensor<2, Int>; 2] {
 }
 
 fn shard_loss(model: &LanguageModel, step: usize, shard: usize, dropped: bool) -> Loss {
-    // The shards have different numbers of samples, and of tokens.
+    // Shards differ in their numbers of samples and of tokens.
     let samples: Vec<usize> = (0..1 + shard).map(|sample| 7 * step + 5 * shard + sample).collect();
     let [tokens, targets] = batch(&samples);
     let key = DropoutKey { seed: 3, epoch: 0, step, shard };
@@ -108,7 +108,7 @@ fn the_same_bits_on_any_number_of_ranks() {
     }
 }
 
-/// The embedding is used twice: Kolo's gradient of it is Burn's, which is the sum of both.
+/// The embedding is used twice: Kolo's gradient equals Burn's, which is the sum over both uses.
 #[test]
 fn a_tied_embedding_has_the_gradient_of_both_uses() {
     let mut ddp = ddp(Group::alone(), 1, 0.0);
@@ -130,7 +130,7 @@ fn a_tied_embedding_has_the_gradient_of_both_uses() {
     }
 }
 
-/// Where a parameter's values are in a concatenation of all, in the layout's order.
+/// Returns the range of a parameter's values in a concatenation of all, in the layout's order.
 fn span_of(ddp: &Ddp<LanguageModel>, name: &str) -> std::ops::Range<usize> {
     let mut start = 0;
     for span in ddp.layout().spans() {

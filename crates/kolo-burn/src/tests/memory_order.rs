@@ -1,11 +1,11 @@
-//! Weights that lie in memory in another order than row-major.
+//! Weights in a memory order other than row-major.
 
 use burn_flex_nn::arrange;
 
 use super::*;
 use crate::hook::order_of;
 
-/// Trained by the same layers they become the same, and never have to be put in another order.
+/// With the same layers they train to the same values and are never reordered.
 #[test]
 fn weights_in_another_order_become_the_same() {
     let train = |model: ResidualNet| {

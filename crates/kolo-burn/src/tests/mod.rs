@@ -1,4 +1,4 @@
-//! The promises of [`Ddp`](crate::Ddp), on real networks.
+//! Promises of [`Ddp`](crate::Ddp), tested on real networks.
 
 mod cross_shard;
 mod frozen;
@@ -35,7 +35,7 @@ use crate::{Ddp, DropoutKey, Loss, tensors};
 
 const WIDTH: usize = 48;
 
-/// Five layers; `shared` is used twice, `unused` never.
+/// Network that uses `shared` twice and `unused` never.
 #[derive(Module, Debug)]
 struct Net {
     first: Linear,
@@ -48,7 +48,7 @@ impl Net {
     fn new(device: &Device) -> Self {
         let mut layers = (0..4).map(|layer| {
             let mut linear = LinearConfig::new(WIDTH, WIDTH).with_bias(true).init(device);
-            // Not Burn's global random state: other tests draw from it at the same time.
+            // Avoid Burn's global random state: other tests draw from it at the same time.
             let values: Vec<f32> = (0..WIDTH * WIDTH).map(|i| noise(layer, i) * 0.3).collect();
             let values = Tensor::<2>::from_data(TensorData::new(values, [WIDTH, WIDTH]), device);
             linear.weight = linear.weight.map(|_| values.require_grad());
@@ -59,7 +59,7 @@ impl Net {
         Net { first: next(), shared: next(), unused: next(), last: next() }
     }
 
-    /// `between` stands between the first layer and the rest.
+    /// Runs the forward pass, with `between` after the first layer.
     fn forward(&self, x: Tensor<2>, between: impl Fn(Tensor<2>) -> Tensor<2>) -> Tensor<2> {
         let x = between(tanh(self.first.forward(x)));
         let x = tanh(self.shared.forward(x));
@@ -85,7 +85,7 @@ fn tiny_buckets(shards: usize) -> Config {
     Config { shards: Some(shards), caps: Some(BucketCaps { first: 4096, other: 4096 }), ..Config::default() }
 }
 
-/// An identity whose backward pass waits until the first bucket has come back.
+/// Identity whose backward pass waits until the first bucket is reduced.
 #[derive(Debug)]
 struct Gate;
 
@@ -124,14 +124,14 @@ fn gate(x: Tensor<2>, replica: &Arc<Mutex<Replica>>) -> Tensor<2> {
     Tensor::from_primitive::<Backend>(gated)
 }
 
-/// What training sees of a module.
+/// Returns the inventory that training sees of a module.
 pub(super) fn inventory_of<M: Module>(module: &M) -> Inventory {
     tensors::inventory(module, Which::All, &TensorList::of(module)).unwrap()
 }
 
-/// The order of events, not their time: the first layer's gradient cannot be computed before a bucket of the
-/// last layers has been reduced by both ranks. If reductions waited for the end of the pass, or the hook told
-/// of gradients late, the gate would never open.
+/// Tests the order of events, not their time. The gate holds back the first layer's gradient until both ranks
+/// have reduced a bucket of the last layers. If reductions waited for the end of the pass, or if the hook
+/// reported gradients late, the gate would never open.
 #[test]
 fn buckets_are_reduced_while_the_backward_pass_goes_on() {
     threads::spawn(2, |group| {
@@ -141,7 +141,7 @@ fn buckets_are_reduced_while_the_backward_pass_goes_on() {
         for step in 0..3 {
             let handle = ddp.shared_replica();
             // Buckets are in the order of readiness from the second step on. (Burn computes the gradient of a
-            // bias at the very end of the pass, though its layer is the last.)
+            // bias at the very end of the pass, even for the last layer.)
             let between = |x| if step == 0 { x } else { gate(x, &handle) };
             let out = ddp.model().forward(inputs(&[step, step + 1], &device), between);
             ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 2)).unwrap();
@@ -155,7 +155,7 @@ fn sgd(settings: &Settings) -> Box<dyn Optimizer> {
     optimizer::named("sgd", settings).unwrap()
 }
 
-/// The gradient of a step, read from the optimizer's velocity after it.
+/// Returns the gradient of a step, from the optimizer's velocity after it.
 fn gradient(group: Group, samples: usize) -> Vec<f32> {
     let (world, rank, device) = (group.world_size(), group.rank(), device());
     let settings = Settings::default().with("momentum", 0.9);
@@ -167,7 +167,7 @@ fn gradient(group: Group, samples: usize) -> Vec<f32> {
     velocity(&ddp)
 }
 
-/// The optimizer's velocity, which after one step is the gradient.
+/// Returns the optimizer's velocity, which after one step is the gradient.
 pub(super) fn velocity<M: Module>(ddp: &Ddp<M>) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
@@ -197,7 +197,7 @@ fn gradients_are_those_of_the_whole_batch() {
     }
 }
 
-/// One shard of a step of a residual network, with dropout.
+/// Runs one shard of a step of a residual network, with dropout.
 fn residual_shard(ddp: &mut Ddp<ResidualNet>, step: usize, shard: usize) {
     let device = device();
     let pixels: Vec<f32> = (0..3 * 144).map(|i| noise(step * 4 + shard, i)).collect();
@@ -216,8 +216,8 @@ fn residual(group: Group, statistics: Statistics) -> Ddp<ResidualNet> {
     Ddp::new(group, model, &config, sgd(&settings)).unwrap()
 }
 
-/// A residual network with dropout and batch normalisation: the bits of all its values, whatever the number
-/// of ranks. Every other step is followed by the next forward pass with nothing in between.
+/// A residual network with dropout and batch normalization has the same bits for any number of ranks. Every
+/// other step is followed directly by the next forward pass.
 #[test]
 fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     let train = |group: Group| -> Vec<Vec<u32>> {
@@ -233,7 +233,7 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
                 states.push(ddp.with_replica(|replica| bits(replica.values().unwrap())));
             }
         }
-        // The model holds what the replica holds, running statistics included.
+        // The model has the replica's values, including running statistics.
         let inventory = inventory_of::<ResidualNet>(ddp.model());
         ddp.with_replica(|replica| assert_eq!(inventory.values, replica.values().unwrap()));
         states
@@ -247,8 +247,8 @@ fn a_residual_network_has_the_same_bits_on_any_number_of_ranks() {
     }
 }
 
-/// Where each rank keeps its own running statistics the trained parameters are still those of the job, and
-/// the model holds what the replica holds.
+/// If each rank keeps its own running statistics, the trained parameters are still those of the job, and the
+/// model has the replica's values.
 #[test]
 fn local_statistics_are_each_ranks_own() {
     let train = |group: Group, statistics| -> [Vec<u32>; 2] {
@@ -273,7 +273,7 @@ fn local_statistics_are_each_ranks_own() {
     assert!(ranks[0][0] != ranks[1][0] && ranks[0][0] != of_job);
 }
 
-/// What a model does to a tensor on its way to a file, it still does after steps.
+/// A parameter's transformation for files survives steps.
 #[test]
 fn parameters_keep_their_mappers_and_wait_until_they_are_used() {
     let device = device();
@@ -318,7 +318,7 @@ fn a_model_of_which_nothing_is_trained_is_told() {
     assert!(error.contains("nothing to train"), "{error}");
 }
 
-/// The loss of another model, or of the model's copy for evaluation.
+/// The loss may come from another model, or from the model's copy for evaluation.
 #[test]
 fn a_loss_without_autodiff_is_told() {
     let net = Net::new(&device());

@@ -1,5 +1,5 @@
-//! Mixed precision, on a real network: parameters stay `f32`, an overflow of `f16` is skipped by all ranks,
-//! and the bits are the same on any number of them.
+//! Mixed precision on a real network: parameters stay `f32`, all ranks skip an overflow of `f16`, and the
+//! bits are the same on any number of ranks.
 
 use burn::tensor::activation::tanh;
 use burn::tensor::{Tensor, f16};
@@ -13,7 +13,7 @@ use crate::{Ddp, Loss, Precision, linear, with_precision};
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 8;
-/// In this step the loss of shard 1 is a thousand times as large.
+/// Step in which the loss of shard 1 is a thousand times as large.
 const LARGE: u64 = 3;
 const SCALING: LossScaling = LossScaling { initial: 1024.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
 
@@ -30,7 +30,7 @@ fn forward(net: &Net, x: Tensor<2>) -> Tensor<2> {
     linear(&net.last, tanh(linear(&net.shared, x)))
 }
 
-/// Takes these steps; the loss of each, and which of them were skipped.
+/// Runs these steps; returns all losses, and the steps that were skipped.
 fn train(ddp: &mut Ddp<Net>, precision: Precision, steps: std::ops::Range<u64>) -> (Vec<f64>, Vec<u64>) {
     let (mut losses, mut skipped) = (Vec::new(), Vec::new());
     for step in steps {
@@ -83,8 +83,7 @@ fn an_overflow_of_f16_is_skipped_by_all_ranks_also_of_a_run_that_is_resumed() {
     }
 }
 
-/// Without an overflow every precision learns about the same, each in bits of its own, on any number of
-/// ranks.
+/// Without overflow, each precision learns about equally well, and has its own bits on any number of ranks.
 #[test]
 fn bf16_learns_as_f32_does_in_the_same_bits_on_any_number_of_ranks() {
     let run = |precision| {

@@ -1,4 +1,4 @@
-//! A small residual network for tests: convolutions, batch normalisations, a shortcut and dropout.
+//! Small residual network for tests: convolutions, batch normalizations, a shortcut and dropout.
 
 use burn::module::{Module, Param};
 use burn::nn::conv::Conv2d;
@@ -10,8 +10,8 @@ use kolo_ddp::cross_shard::CrossShardPass;
 use crate::dropout::{Dropout, DropoutKey};
 use crate::sync_batch_norm;
 
-/// `fc(dropout(mean(block(relu(bn1(conv1(x)))))))`, where the block halves the image and has a projection as
-/// its shortcut.
+/// `fc(dropout(mean(block(relu(bn1(conv1(x)))))))`. The block halves the image and has a projection as its
+/// shortcut.
 #[derive(Module, Debug)]
 pub(crate) struct ResidualNet {
     pub(crate) conv1: Conv2d,
@@ -27,8 +27,8 @@ pub(crate) struct ResidualNet {
 }
 
 impl ResidualNet {
-    /// For images of one channel and ten classes. The same values at each call: Burn's random state is the
-    /// whole process's.
+    /// Creates the network for images of one channel and ten classes. Values are the same at each call,
+    /// unlike Burn's random state, which the process shares.
     pub(crate) fn new(dropout: f64, device: &Device) -> Self {
         let conv = |seed, [input, output]: [usize; 2], kernel: usize, stride| {
             let padding = kernel / 2;
@@ -57,17 +57,17 @@ impl ResidualNet {
         }
     }
 
-    /// Scores `[samples, 10]` of images `[samples, 1, height, width]`, nothing dropped.
+    /// Returns scores `[samples, 10]` of images `[samples, 1, height, width]`, without dropout.
     pub(crate) fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         self.fc.forward(self.features(images, None))
     }
 
-    /// Scores in training.
+    /// Returns scores in training.
     pub(crate) fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
         self.fc.forward(self.dropout.forward(self.features(images, None), "fc", key))
     }
 
-    /// Scores in training, normalised over the global batch.
+    /// Returns scores in training, normalized over the global batch.
     pub(crate) fn forward_cross_shard(
         &self,
         images: Tensor<4>,

@@ -1,11 +1,11 @@
-//! One parameter at several places of a module.
+//! Parameters in several places of a module.
 
 use burn::module::{Param, ParamId};
 
 use super::*;
 use crate::{tied, with_values};
 
-/// Two layers with one weight, and one of its own.
+/// Two layers with a common weight, and one with its own.
 #[derive(Module, Debug)]
 struct Tied {
     first: Linear,
@@ -31,7 +31,7 @@ impl Tied {
     }
 }
 
-/// A parameter of its own with the values of a tensor.
+/// Creates a parameter with the values of a tensor.
 fn leaf(tensor: Tensor<2>) -> Tensor<2> {
     Tensor::from_data(tensor.into_data(), &device()).require_grad()
 }
@@ -40,7 +40,7 @@ fn bits<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
     tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
 }
 
-/// Steps of plain gradient descent in Burn alone: the gradient of a parameter is that of all its places.
+/// Runs plain gradient descent in Burn alone: the gradient of a parameter is the sum over its places.
 fn expected(steps: usize) -> (Vec<f32>, Vec<f32>) {
     let mut net = Tied::new(&device());
     for step in 0..steps {
@@ -65,7 +65,7 @@ fn expected(steps: usize) -> (Vec<f32>, Vec<f32>) {
     (values(&net.first), values(&net.own))
 }
 
-/// Biases stay zero, so that the reference above is short.
+/// Returns a configuration that keeps biases at zero, which keeps the reference above short.
 fn config(shards: usize) -> Config {
     let frozen = "*.bias:lr_scale=0".parse().unwrap();
     Config { groups: vec![frozen], ..tiny_buckets(shards) }
@@ -104,7 +104,7 @@ fn a_tied_parameter_stays_one_and_takes_the_gradients_of_all_its_places() {
     assert!(threads::spawn(2, train).unwrap().iter().all(|rank| *rank == alone));
 }
 
-/// A copy of the model for another thread is tied as the model is.
+/// A copy of the model for another thread has the same ties.
 #[test]
 fn a_copy_with_its_own_leaves_is_tied_too() {
     let model = crate::BurnModel::from(Tied::new(&device()));
@@ -114,7 +114,7 @@ fn a_copy_with_its_own_leaves_is_tied_too() {
     assert!(node(&copy.first) != node(&model.first) && node(&copy.own) != node(&copy.first));
 }
 
-/// A record gives each place a leaf of its own, with one id; a copy that was trained by itself has the id,
+/// A record gives each place its own leaf with a common id. A copy that was trained separately has that id,
 /// too.
 #[test]
 fn one_id_and_the_same_values_are_one_parameter_and_other_values_another() {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A network of which one layer is on another device.
+/// Creates a network with one layer on another device.
 fn mixed(layer: impl Fn(&Device) -> Linear) -> Net {
     Net { shared: layer(&Device::flex()), ..Net::new(&device()) }
 }
@@ -23,7 +23,7 @@ fn a_layer_on_a_device_without_autodiff_is_refused_by_name() {
     assert_eq!(refusal(mixed(|device| layer(device).no_grad())), None, "it is frozen");
 }
 
-/// The module means to train it, and its tensor was replaced by one that records nothing.
+/// The module means to train the parameter, but its tensor was replaced by one that records nothing.
 #[test]
 fn a_parameter_that_was_replaced_by_a_constant_is_refused_by_name() {
     let mut net = Net::new(&device());

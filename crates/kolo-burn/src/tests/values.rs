@@ -1,4 +1,4 @@
-//! Values from elsewhere.
+//! Modules with given values.
 
 use burn_flex_nn::arrange;
 use kolo_ddp::binding::Inventory;
@@ -10,7 +10,7 @@ fn inventory(model: &ResidualNet) -> Inventory {
     inventory_of(model)
 }
 
-/// Each tensor of the result: its name, and its values in row-major order.
+/// Returns name and row-major values of each tensor.
 fn row_major(Inventory { specs, values, .. }: &Inventory) -> Vec<(String, Vec<f32>)> {
     let mut rest = values.as_slice();
     let tensors = specs.iter().map(|spec| {
@@ -32,7 +32,7 @@ fn values_change_and_nothing_else_does() {
         Ok::<_, ()>(Some(values))
     });
     let after = inventory(&after.unwrap());
-    // Kinds say what is trained; orders say how it lies in memory.
+    // Kinds show which tensors are trained, orders how they lie in memory.
     assert_eq!(after.specs, before.specs);
     assert!(after.specs.iter().any(|spec| !spec.order.is_row_major()));
     assert!(after.specs.iter().any(|spec| spec.kind == Kind::Statistic));

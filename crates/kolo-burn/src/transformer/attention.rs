@@ -1,4 +1,4 @@
-//! Self-attention of several heads.
+//! Multi-head self-attention.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -14,17 +14,17 @@ use crate::dropout::{Dropout, DropoutKey};
 pub struct SelfAttentionConfig {
     /// Width of the input and the output.
     pub width: usize,
-    /// Into how many heads the width is divided.
+    /// Number of heads; it must divide the width.
     pub heads: usize,
-    /// By what dropout and initial values tell this layer from the model's others: another name for each.
+    /// Name that keys dropout and initial values; unique among the layers of a model.
     pub name: String,
-    /// Whether a position sees itself and what comes before only. Default: yes.
+    /// True if a position sees only itself and earlier ones. Default: true.
     #[config(default = true)]
     pub causal: bool,
-    /// Share of the weights, and of the output, that a training step drops. Default: 0.
+    /// Share of weights and of output elements dropped in training. Default: 0.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// How many layers' outputs are added up in the residual stream; the initial values of the output's
+    /// Number of layers whose outputs the residual stream adds up; the initial values of the output's
     /// projection are divided by its square root. Default: 1.
     #[config(default = 1)]
     pub residuals: usize,
@@ -34,12 +34,12 @@ pub struct SelfAttentionConfig {
 }
 
 impl SelfAttentionConfig {
-    /// Makes the layer: weights normal with deviation 0.02, those of the output's projection divided by
-    /// √`residuals`, biases 0 (Radford et al. 2019). They follow from seed and name alone.
+    /// Creates the layer. Weights are normal with deviation 0.02, those of the output's projection divided by
+    /// √`residuals`; biases are 0 (Radford et al. 2019). All depend only on seed and name.
     ///
     /// # Panics
     ///
-    /// If the heads do not divide the width, or dropout is not at least 0 and below 1.
+    /// Panics if the heads do not divide the width, or if dropout is not at least 0 and below 1.
     pub fn init(&self, device: &Device) -> SelfAttention {
         let Self { width, heads, ref name, causal, dropout, residuals, seed } = *self;
         assert!(heads > 0 && width % heads == 0, "a width of {width} in {heads} heads: they must divide it");
@@ -56,15 +56,15 @@ impl SelfAttentionConfig {
 }
 
 /// Multi-head self-attention (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762),
-/// section 3.2.2): softmax(q·kᵀ / √d) · v for each head, and a projection of all of them. Its fields are
-/// GPT-2's.
+/// section 3.2.2): softmax(q·kᵀ / √d) · v for each head, and a projection of all heads. Field names are those
+/// of GPT-2.
 ///
-/// Dropout is on the weights after softmax and on the output.
+/// Dropout applies to the weights after softmax, and to the output.
 #[derive(Module, Debug)]
 pub struct SelfAttention {
-    /// From the input to queries, keys and values, side by side: `[width, 3 · width]`.
+    /// Projection from the input to queries, keys and values, side by side: `[width, 3 · width]`.
     pub c_attn: Linear,
-    /// From the heads, side by side, to the output: `[width, width]`.
+    /// Projection from the heads, side by side, to the output: `[width, width]`.
     pub c_proj: Linear,
     dropout: Dropout,
     heads: usize,
@@ -73,17 +73,16 @@ pub struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// Lets each position look at the others. `padding` says where the input is none: nobody looks there.
-    /// Dropout is that of training where there is a key; in evaluation there is none.
+    /// Runs the forward pass. `padding` is true for positions of the input that no position may attend to. A
+    /// dropout key means training; `None` means evaluation.
     ///
     /// # Shapes
     ///
-    /// - `x`, output: `[batch, time, width]`
-    /// - `padding`: `[batch, time]`
+    /// - `x`, output: `[batch, time, width]` - `padding`: `[batch, time]`
     ///
     /// # Panics
     ///
-    /// If `x` has another width than the layer, or `padding` another shape.
+    /// Panics if `x` has another width than the layer, or if `padding` has another shape.
     pub fn forward(
         &self,
         x: Tensor<3>,

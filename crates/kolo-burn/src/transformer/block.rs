@@ -10,29 +10,29 @@ use super::feed_forward::{FeedForward, FeedForwardConfig};
 use super::init::{Init, layer_norm};
 use crate::dropout::DropoutKey;
 
-/// Self-attention and feed-forward network, each with a residual connection and a layer normalisation. Its
-/// fields are GPT-2's.
+/// Self-attention and feed-forward network, each with a residual connection and a layer normalization. Field
+/// names are those of GPT-2.
 #[derive(Module, Debug)]
 pub struct TransformerBlock {
-    /// Before the attention, or after its sum.
+    /// Normalization before the attention, or after its sum.
     pub ln_1: LayerNorm,
-    /// The attention.
+    /// Attention.
     pub attn: SelfAttention,
-    /// Before the feed-forward network, or after its sum.
+    /// Normalization before the feed-forward network, or after its sum.
     pub ln_2: LayerNorm,
-    /// The feed-forward network.
+    /// Feed-forward network.
     pub mlp: FeedForward,
     #[module(skip)]
     norm: Norm,
 }
 
 impl TransformerBlock {
-    /// The block of this number of a stack, from 0. The number tells its dropout and its initial values from
-    /// the other blocks'.
+    /// Creates the block with this number in a stack, counted from 0. The number keys its dropout and its
+    /// initial values.
     ///
     /// # Panics
     ///
-    /// As [`TransformerConfig::init`].
+    /// Panics as [`TransformerConfig::init`] does.
     pub fn new(config: &TransformerConfig, number: usize, device: &Device) -> Self {
         let init = Init { seed: config.seed, device };
         let name = format!("{}.h.{number}", config.name);
@@ -57,7 +57,7 @@ impl TransformerBlock {
         }
     }
 
-    /// Shapes, arguments and panics as in [`SelfAttention::forward`].
+    /// Runs the forward pass, with the shapes, arguments and panics of [`SelfAttention::forward`].
     pub fn forward(
         &self,
         x: Tensor<3>,

@@ -1,13 +1,13 @@
-//! What a transformer looks like.
+//! Configuration of a transformer.
 
 use burn::config::Config;
 
 use super::feed_forward::Activation;
 
-/// Where the layer normalisations stand.
+/// Position of the layer normalizations.
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum Norm {
-    /// x + f(norm(x)), and one more normalisation behind the last block (Radford et al. 2019; Xiong et al.
+    /// x + f(norm(x)), with one more normalization after the last block (Radford et al. 2019; Xiong et al.
     /// 2020, [arXiv:2002.04745](https://arxiv.org/abs/2002.04745), figure 1b). It trains without a warm-up of
     /// the learning rate.
     Pre,
@@ -15,32 +15,32 @@ pub enum Norm {
     Post,
 }
 
-/// Configuration of a [`Transformer`](super::Transformer). By default it is GPT-2's.
+/// Configuration of a [`Transformer`](super::Transformer). The default is GPT-2's.
 #[derive(Config, Debug)]
 pub struct TransformerConfig {
     /// Width of the residual stream.
     pub width: usize,
-    /// Heads of each attention; they divide the width.
+    /// Number of heads of each attention; it must divide the width.
     pub heads: usize,
     /// Number of blocks.
     pub layers: usize,
     /// Width between the layers of the feed-forward networks. Default: 4 · `width`.
     pub hidden: Option<usize>,
-    /// Whether a position sees itself and what comes before only. Default: yes.
+    /// True if a position sees only itself and earlier ones. Default: true.
     #[config(default = true)]
     pub causal: bool,
-    /// Share of attention weights, attention outputs and feed-forward outputs that a training step drops.
-    /// Default: 0.
+    /// Share of attention weights, attention outputs and feed-forward outputs dropped in training. Default:
+    /// 0.
     #[config(default = 0.0)]
     pub dropout: f64,
     /// Activation of the feed-forward networks. Default: GELU.
     #[config(default = "Activation::Gelu")]
     pub activation: Activation,
-    /// Where the layer normalisations stand. Default: before attention and feed-forward network.
+    /// Position of the layer normalizations. Default: before attention and feed-forward network.
     #[config(default = "Norm::Pre")]
     pub norm: Norm,
-    /// By what dropout and initial values tell this transformer from others of the same model: another name
-    /// for each. Default: `transformer`.
+    /// Name that keys dropout and initial values; unique among the transformers of a model. Default:
+    /// `transformer`.
     #[config(default = "String::from(\"transformer\")")]
     pub name: String,
     /// Seed of the initial values. Default: 0.

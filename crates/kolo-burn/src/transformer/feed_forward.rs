@@ -1,4 +1,4 @@
-//! The layer that works on each position alone.
+//! Feed-forward network, which works on each position alone.
 
 use burn::config::Config;
 use burn::module::Module;
@@ -10,7 +10,7 @@ use burn_flex_nn::{gelu, linear};
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
 
-/// What stands between the two linear layers of a [`FeedForward`].
+/// Activation between the two linear layers of a [`FeedForward`].
 #[derive(Config, Debug, Copy, PartialEq, Eq)]
 pub enum Activation {
     /// x · Φ(x), not its approximation by tanh ([arXiv:1606.08415](https://arxiv.org/abs/1606.08415)).
@@ -24,18 +24,18 @@ pub enum Activation {
 pub struct FeedForwardConfig {
     /// Width of the input and the output.
     pub width: usize,
-    /// Width between the two layers; 4 · `width` is usual.
+    /// Width between the two layers; 4 · `width` is common.
     pub hidden: usize,
-    /// By what dropout and initial values tell this layer from the model's others: another name for each.
+    /// Name that keys dropout and initial values; unique among the layers of a model.
     pub name: String,
-    /// What stands between the two layers. Default: GELU.
+    /// Activation between the two layers. Default: GELU.
     #[config(default = "Activation::Gelu")]
     pub activation: Activation,
-    /// Share of the output that a training step drops. Default: 0.
+    /// Share of the output dropped in training. Default: 0.
     #[config(default = 0.0)]
     pub dropout: f64,
-    /// How many layers' outputs are added up in the residual stream; the initial values of the second layer
-    /// are divided by its square root. Default: 1.
+    /// Number of layers whose outputs the residual stream adds up; the initial values of the second layer are
+    /// divided by its square root. Default: 1.
     #[config(default = 1)]
     pub residuals: usize,
     /// Seed of the initial values. Default: 0.
@@ -44,12 +44,12 @@ pub struct FeedForwardConfig {
 }
 
 impl FeedForwardConfig {
-    /// Makes the layer: weights normal with deviation 0.02, those of the second one divided by √`residuals`,
-    /// biases 0 (Radford et al. 2019). They follow from seed and name alone.
+    /// Creates the layer. Weights are normal with deviation 0.02, those of the second layer divided by
+    /// √`residuals`; biases are 0 (Radford et al. 2019). All depend only on seed and name.
     ///
     /// # Panics
     ///
-    /// If dropout is not at least 0 and below 1.
+    /// Panics if dropout is not at least 0 and below 1.
     pub fn init(&self, device: &Device) -> FeedForward {
         let Self { width, hidden, ref name, activation, dropout, residuals, seed } = *self;
         let init = Init { seed, device };
@@ -63,14 +63,14 @@ impl FeedForwardConfig {
     }
 }
 
-/// The position-wise feed-forward network (Vaswani et al. 2017,
-/// [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 2): activation(x · W₁ + b₁) · W₂ + b₂. Its
-/// fields are GPT-2's.
+/// Position-wise feed-forward network (Vaswani et al. 2017,
+/// [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 2): activation(x · W₁ + b₁) · W₂ + b₂.
+/// Field names are those of GPT-2.
 #[derive(Module, Debug)]
 pub struct FeedForward {
-    /// The first layer: `[width, hidden]`.
+    /// First layer: `[width, hidden]`.
     pub c_fc: Linear,
-    /// The second layer: `[hidden, width]`.
+    /// Second layer: `[hidden, width]`.
     pub c_proj: Linear,
     #[module(skip)]
     activation: Activation,
@@ -79,7 +79,7 @@ pub struct FeedForward {
 }
 
 impl FeedForward {
-    /// Dropout is that of training where there is a key; in evaluation there is none.
+    /// Runs the forward pass. A dropout key means training; `None` means evaluation.
     ///
     /// # Shapes
     ///
@@ -87,7 +87,7 @@ impl FeedForward {
     ///
     /// # Panics
     ///
-    /// If `x` has another width than the layer.
+    /// Panics if `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
         let hidden = linear(&self.c_fc, x);
         let active = match self.activation {

@@ -1,5 +1,5 @@
-//! Initial values: each element a function of (seed, name, element), so that every rank builds the same
-//! layers, in whichever order.
+//! Initial values. Each element is a function of (seed, name, element), so that every rank builds the same
+//! layers in any order.
 
 use burn::module::Param;
 use burn::nn::{LayerNorm, LayerNormConfig, Linear};
@@ -7,21 +7,21 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use kolo_ddp::key::Key;
 
-/// What layer normalisations add to the variance.
+/// Constant that layer normalizations add to the variance.
 const EPSILON: f64 = 1e-5;
 
 /// Standard deviation of weights (`initializer_range` of the published GPT-2).
 const DEVIATION: f64 = 0.02;
 
-/// Makes initialised layers.
+/// Builder of initialized layers.
 pub(super) struct Init<'a> {
     pub(super) seed: u64,
     pub(super) device: &'a Device,
 }
 
 impl Init<'_> {
-    /// Normal weights `[input, output]` of deviation 0.02 / √residuals, so that a sum of so many outputs has
-    /// the variance of one; a bias of zeros.
+    /// Creates normal weights `[input, output]` of deviation 0.02 / √residuals, so that a sum of that many
+    /// outputs has the variance of one, and a bias of zeros.
     pub(super) fn linear(&self, name: &str, shape: [usize; 2], residuals: usize) -> Linear {
         let deviation = DEVIATION / (residuals.max(1) as f64).sqrt();
         let key = Key::new(self.seed).with_str(name).with_str("weight");
@@ -34,13 +34,13 @@ impl Init<'_> {
         }
     }
 
-    /// Scale one, shift zero.
+    /// Creates a layer normalization with scale 1 and shift 0.
     pub(super) fn layer_norm(&self, width: usize) -> LayerNorm {
         LayerNormConfig::new(width).with_epsilon(EPSILON).init(self.device)
     }
 }
 
-/// The forward pass of a layer that [`Init::layer_norm`] has made.
+/// Runs the forward pass of a layer created by [`Init::layer_norm`].
 pub(super) fn layer_norm(layer: &LayerNorm, x: Tensor<3>) -> Tensor<3> {
     burn_flex_nn::layer_norm(x, layer.gamma.val(), layer.beta.as_ref().map(|beta| beta.val()), EPSILON)
 }

@@ -1,9 +1,8 @@
-//! Transformers whose dropout does not depend on who computes it: attention, feed-forward network, block and
-//! stack.
+//! Transformers with dropout that depends on no worker: attention, feed-forward network, block and stack.
 //!
-//! The layers are Burn's, the arithmetic between them is burn-flex-nn's on `flex` and Burn's elsewhere. Every
-//! dropout has a name of its own, which a layer is given when it is built; where in a training a forward pass
-//! stands is said by the [`DropoutKey`], without which nothing is dropped.
+//! The layers are Burn's. The arithmetic between them is that of burn-flex-nn on `flex`, and Burn's
+//! elsewhere. Every dropout has its own name, set when its layer is built. A [`DropoutKey`] gives the
+//! position of a forward pass in the training; without a key, nothing is dropped.
 
 mod attention;
 mod block;
@@ -24,8 +23,8 @@ pub use self::feed_forward::{Activation, FeedForward, FeedForwardConfig};
 use self::init::{Init, layer_norm};
 use crate::dropout::DropoutKey;
 
-/// A stack of blocks (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), section 3.1;
-/// Radford et al. 2019, section 2.3). Its parameters have the names and shapes of GPT-2's checkpoints:
+/// Stack of blocks (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), section 3.1;
+/// Radford et al. 2019, section 2.3). Names and shapes of its parameters are those of GPT-2's checkpoints:
 /// `h.0.attn.c_attn.weight` is `[width, 3 · width]`.
 ///
 /// ```
@@ -42,22 +41,23 @@ use crate::dropout::DropoutKey;
 /// ```
 #[derive(Module, Debug)]
 pub struct Transformer {
-    /// The blocks, in the order in which they are passed.
+    /// Blocks, in order of execution.
     pub h: Vec<TransformerBlock>,
-    /// The normalisation behind the last block, where the blocks have theirs before them.
+    /// Normalization after the last block, if the blocks normalize first ([`Norm::Pre`]).
     pub ln_f: Option<LayerNorm>,
 }
 
 impl TransformerConfig {
-    /// Makes the transformer, with GPT-2's initial values: weights normal with deviation 0.02, those whose
-    /// outputs are added to the residual stream divided by √(2 · layers), biases 0 (Radford et al. 2019,
+    /// Creates the transformer with GPT-2's initial values. Weights are normal with deviation 0.02, divided
+    /// by √(2 · layers) if their outputs are added to the residual stream; biases are 0 (Radford et al. 2019,
     /// section 2.3).
     ///
-    /// The values follow from `seed`, `name` and each parameter's path alone: every rank makes the same ones.
+    /// The values depend only on `seed`, `name` and each parameter's path, so every rank creates the same
+    /// ones.
     ///
     /// # Panics
     ///
-    /// If the heads do not divide the width, or dropout is not at least 0 and below 1.
+    /// Panics if the heads do not divide the width, or if dropout is not at least 0 and below 1.
     pub fn init(&self, device: &Device) -> Transformer {
         let blocks = (0..self.layers).map(|number| TransformerBlock::new(self, number, device));
         let ln_f = (self.norm == Norm::Pre).then(|| Init { seed: self.seed, device }.layer_norm(self.width));
@@ -66,7 +66,7 @@ impl TransformerConfig {
 }
 
 impl Transformer {
-    /// Dropout is that of training where there is a key; in evaluation there is none.
+    /// Runs the forward pass. A dropout key means training; `None` means evaluation.
     ///
     /// # Shapes
     ///
@@ -74,22 +74,21 @@ impl Transformer {
     ///
     /// # Panics
     ///
-    /// If `x` has another width than the transformer.
+    /// Panics if `x` has another width than the transformer.
     pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
         self.blocks(x, None, dropout)
     }
 
-    /// The same where some of the input is padding, at which nobody looks; whatever stands there, the output
-    /// at the other positions is the same.
+    /// Same as [`Transformer::forward`], for input with padding. No position attends to padding, so the
+    /// values there do not affect the output at the other positions.
     ///
     /// # Shapes
     ///
-    /// - `x`, output: `[batch, time, width]`
-    /// - `padding`: `[batch, time]`
+    /// - `x`, output: `[batch, time, width]` - `padding`: `[batch, time]`
     ///
     /// # Panics
     ///
-    /// If `x` has another width than the transformer, or `padding` another shape.
+    /// Panics if `x` has another width than the transformer, or if `padding` has another shape.
     pub fn forward_padded(
         &self,
         x: Tensor<3>,

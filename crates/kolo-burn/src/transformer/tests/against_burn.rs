@@ -1,4 +1,4 @@
-//! Outputs and gradients beside those of Burn's `TransformerEncoder` with the same weights.
+//! Comparison of outputs and gradients with Burn's `TransformerEncoder` of the same weights.
 
 use burn::module::Param;
 use burn::nn::activation::ActivationConfig;
@@ -29,7 +29,7 @@ fn norm(seed: usize, device: &Device) -> LayerNorm {
     norm
 }
 
-/// Queries, keys and values side by side.
+/// Joins queries, keys and values side by side.
 fn side_by_side(layers: [&Linear; 3]) -> Linear {
     let weights = layers.map(|layer| layer.weight.val().inner());
     let biases = layers.map(|layer| layer.bias.as_ref().unwrap().val().inner());
@@ -39,7 +39,7 @@ fn side_by_side(layers: [&Linear; 3]) -> Linear {
     }
 }
 
-/// Burn's encoder and ours of the same weights.
+/// Returns Burn's encoder and Kolo's transformer with the same weights.
 fn pair(config: &TransformerConfig, device: &Device) -> (TransformerEncoder, Transformer) {
     let activation = match config.activation {
         Activation::Gelu => ActivationConfig::Gelu,
@@ -63,7 +63,7 @@ fn pair(config: &TransformerConfig, device: &Device) -> (TransformerEncoder, Tra
         ours.attn.c_attn = side_by_side([&burns.mha.query, &burns.mha.key, &burns.mha.value]);
         ours.attn.c_proj = burns.mha.output.clone();
         (ours.mlp.c_fc, ours.mlp.c_proj) = (burns.pwff.linear_inner.clone(), burns.pwff.linear_outer.clone());
-        // Burn's numbers are those of the order in post-norm.
+        // Burn numbers the normalizations in the order of post-norm.
         let (first, second) = match config.norm {
             Norm::Pre => (&burns.norm_2, &burns.norm_1),
             Norm::Post => (&burns.norm_1, &burns.norm_2),
@@ -86,7 +86,7 @@ fn close(what: &str, ours: Tensor<1>, burns: Tensor<1>) {
 fn compare(config: TransformerConfig, padded: bool) {
     let device = device();
     let (burns, ours) = pair(&config, &device);
-    // The first position is none of padding's: there every query sees something.
+    // The first position is never padding, so that every query sees something.
     let padding = values(tensor(71, [BATCH, TIME], &device));
     let padding = padding.iter().enumerate().map(|(index, noise)| index % TIME > 0 && *noise > 0.2);
     let padding = Tensor::<1, Bool>::from_data(&padding.collect::<Vec<bool>>()[..], &device);
@@ -131,7 +131,7 @@ fn compare(config: TransformerConfig, padded: bool) {
             close(&format!("gradient of {name}, {what}"), of_ours.flatten(0, 1), expected.flatten(0, 1));
             let expected = burns.iter().map(|layer| bias(layer, &by_burns)).collect();
             let of_ours: Tensor<1> = bias(ours, &by_ours);
-            // The bias of keys moves all scores of a query by the same: its gradient is 0 up to roundings.
+            // The bias of keys shifts all scores of a query alike, so its gradient is 0 up to rounding.
             close(&format!("gradient of {name}'s bias, {what}"), of_ours, Tensor::cat(expected, 0));
         };
         linear("c_attn", &ours.attn.c_attn, &[&burns.mha.query, &burns.mha.key, &burns.mha.value]);

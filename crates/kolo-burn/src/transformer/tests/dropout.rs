@@ -23,7 +23,7 @@ fn masks_are_the_keys_and_nothing_elses() {
     drop(values(Tensor::<1>::random([100], Distribution::Default, &device)));
     transformer.forward(tensor(2, [5, 3, 16], &device), Some(&DropoutKey { step: 9, ..KEY }));
     assert_eq!(bits(transformer.forward(x.clone(), Some(&KEY))), expected);
-    // A sample's masks are its own, however many come with it.
+    // A sample's masks do not depend on the number of samples.
     assert_eq!(bits(transformer.forward(x.clone().narrow(0, 0, 1), Some(&KEY))), expected[..7 * 16]);
 
     assert_ne!(bits(transformer.forward(x.clone(), None)), expected);
@@ -37,7 +37,7 @@ fn masks_are_the_keys_and_nothing_elses() {
     }
 }
 
-/// Two blocks of the same weights, and two transformers of the same model.
+/// Compares two blocks with the same weights, then blocks of two transformers in one model.
 #[test]
 fn each_layer_has_masks_of_its_own() {
     let device = device();
@@ -66,8 +66,8 @@ const HEADS: usize = 4;
 const HEAD: usize = 64;
 const TIME: usize = 40;
 
-/// Attention that looks at all positions alike, whose values are one and whose projection is the identity:
-/// what comes out is the share of the weights that was kept.
+/// Creates an attention with equal weights for all positions, values of one, and the identity as projection.
+/// Its output is the share of the weights that was kept.
 fn even_attention(probability: f64, device: &Device) -> SelfAttention {
     let width = HEADS * HEAD;
     let config = SelfAttentionConfig::new(width, HEADS, String::from("even"));
@@ -89,16 +89,16 @@ fn weights_and_output_are_dropped_at_the_rate() {
         let output = values(attention.forward(x, None, Some(&KEY)));
         let dropped = output.iter().filter(|value| **value == 0.0).count() as f64 / output.len() as f64;
         assert!((dropped - probability).abs() < 0.01, "{dropped} of the output, not {probability}");
-        // One number for each head of each query: of the 64 outputs one at least was kept.
+        // One number for each head of each query: of its 64 outputs, at least one was kept.
         let kept = output.chunks(HEAD).map(|head| head.iter().copied().fold(0.0, f32::max));
         let kept: Vec<f64> = kept.map(|kept| f64::from(kept) * (1.0 - probability)).collect();
         let mean = kept.iter().sum::<f64>() / kept.len() as f64;
         assert!((mean - 1.0).abs() < 0.02, "a mean of {mean}");
-        // The number of kept weights of 40 is binomial.
+        // The number of kept weights out of 40 is binomial.
         let variance = kept.iter().map(|kept| (kept - mean).powi(2)).sum::<f64>() / kept.len() as f64;
         let expected = probability / (1.0 - probability) / TIME as f64;
         assert!((variance / expected - 1.0).abs() < 0.3, "a variance of {variance}, not {expected}");
-        // Heads have masks of their own.
+        // Each head has its own mask.
         let heads: Vec<&[f64]> = kept.chunks(HEADS).collect();
         for head in 1..HEADS {
             let same = heads.iter().filter(|kept| (kept[0] - kept[head]).abs() < 1e-6).count();

@@ -1,4 +1,4 @@
-//! What a position may look at.
+//! Positions that a position may attend to.
 
 use burn::tensor::{Bool, Tensor};
 
@@ -7,7 +7,7 @@ use crate::transformer::{Norm, TransformerConfig};
 
 const SHAPE: [usize; 3] = [2, 9, 16];
 
-/// The bits of the output at each position of all samples.
+/// Returns the bits of the output at each position of all samples.
 fn positions(output: Tensor<3>) -> Vec<Vec<u32>> {
     let [_, time, _] = output.dims();
     let at = |t| values(output.clone().narrow(1, t, 1)).iter().map(|x| x.to_bits()).collect();
@@ -42,7 +42,7 @@ fn without_the_causal_mask_the_first_position_sees_the_last() {
     assert_ne!(before[0], after[0]);
 }
 
-/// On both sides, and where a causal position has nothing to look at but padding.
+/// Padding on both sides, and a causal position that can attend only to padding.
 #[test]
 fn nobody_looks_at_padding() {
     let device = device();

@@ -1,4 +1,4 @@
-//! The layers beside Burn's, and what they promise of masks and dropout.
+//! Comparison of the layers with Burn's, and tests of masks and dropout.
 
 mod against_burn;
 mod dropout;
@@ -12,7 +12,7 @@ fn device() -> Device {
     Device::flex().autodiff()
 }
 
-/// Numbers that follow from `seed` alone.
+/// Creates a tensor of values that depend only on `seed`.
 fn tensor<const D: usize>(seed: usize, shape: [usize; D], device: &Device) -> Tensor<D> {
     let values: Vec<f32> = (0..shape.iter().product()).map(|index| noise(seed, index)).collect();
     Tensor::from_data(TensorData::new(values, shape), device)
