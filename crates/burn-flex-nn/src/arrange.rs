@@ -1,13 +1,13 @@
-//! Weights in the order in which they are read.
+//! Weights in the order in which convolutions read them.
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
 
 use crate::memory::{WEIGHTS, inverse};
 
-/// Lays the weights of all `Conv2d` layers of a module out as [`conv2d`](crate::conv2d) reads them. Shapes,
-/// names and values stay the same: each weight is then a permuted view. Without this, `conv2d` copies the
-/// weights at every call.
+/// Lays out the weights of all `Conv2d` layers of a module in the order in which [`conv2d`](crate::conv2d)
+/// reads them. Shapes, names and values stay the same: each weight becomes a permuted view. Without this,
+/// `conv2d` copies the weights in every call.
 pub fn arrange<M: Module>(module: M) -> M {
     module.map(&mut Arrange { containers: Vec::new() })
 }

@@ -1,5 +1,5 @@
-//! The cross entropy of scores and the classes that are right: log Σ exp(scores) less the score of the right
-//! one, whose gradient is softmax(scores) less one at the right one.
+//! Cross entropy of scores and target classes: log Σ exp(scores) minus the target's score. Its gradient is
+//! softmax(scores), minus one at the target.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -16,21 +16,18 @@ use crate::lanes::{exponentials, largest};
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
-/// The sum of the rows' cross entropies, in natural units; rows whose target is `None` add nothing to it and
-/// have no gradient. Nothing overflows, whatever the scores.
+/// Returns the sum of the rows' cross entropies, in nats. Rows with target `None` add nothing and have no
+/// gradient. Large scores do not overflow.
 ///
-/// On `flex` the scores are gone through twice, once forward and once backward, and no table of targets is
-/// made.
+/// On `flex` there is one pass over the scores forward and one backward, and no table of targets.
 ///
 /// # Shapes
 ///
-/// - `scores`: `[rows, classes]`, before softmax
-/// - `targets`: one for each row
-/// - output: `[1]`
+/// - `scores`: `[rows, classes]`, before softmax - `targets`: one for each row - output: `[1]`
 ///
 /// # Panics
 ///
-/// If there are not as many targets as rows, or a target is not below `classes`.
+/// Panics if the number of targets is not that of the rows, or if a target is not below `classes`.
 pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1> {
     let [rows, classes] = scores.dims();
     assert_eq!(targets.len(), rows, "{} targets for {rows} rows of scores", targets.len());
@@ -43,12 +40,12 @@ pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1
     Tensor::from_dispatch(<Dispatch as CrossEntropy>::cross_entropy(scores.into_dispatch(), targets))
 }
 
-/// The same of Burn's operations.
+/// Same with Burn's operations.
 fn composed(scores: Tensor<2>, targets: &[Option<usize>]) -> Tensor<1> {
     let ([rows, classes], device) = (scores.dims(), scores.device());
     let index: Vec<i64> = targets.iter().map(|target| target.unwrap_or(0) as i64).collect();
     let index = Tensor::<2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
-    // A row without a target is not looked at: NaN in it is none of the sum's.
+    // A row without a target is ignored: NaN in it must not reach the sum.
     let ignored: Vec<bool> = targets.iter().map(Option::is_none).collect();
     let ignored = Tensor::<1, Bool>::from_data(&ignored[..], &device).reshape([rows, 1]);
     let scores = scores.mask_fill(ignored.clone().expand([rows, classes]), 0.0);
@@ -78,12 +75,12 @@ impl<C: CheckpointStrategy> CrossEntropy for Autodiff<Flex, C> {
     }
 }
 
-/// What the backward pass needs.
+/// State for the backward pass.
 #[derive(Clone, Debug)]
 struct Saved {
     scores: Values,
     targets: Vec<Option<usize>>,
-    /// Largest score of each row, and the sum of the exponentials of the scores less that.
+    /// Largest score of each row, and the sum of exp(score − largest).
     sums: Vec<[f32; 2]>,
 }
 

@@ -1,4 +1,4 @@
-//! A tensor that is used twice.
+//! Tensor that is used twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use burn::tensor::Tensor;
 use crate::memory::add_activations;
 use crate::on_flex;
 
-/// `[x.clone(), x]`, for the two ways through a residual block, at less cost in the backward pass.
+/// Returns `[x.clone(), x]`, for the two branches of a residual block, with a cheaper backward pass.
 ///
-/// The gradients of the two are added in the order in which the layers of this crate have them in memory,
-/// where Burn would go through them in another and copy the sum.
+/// It adds the two gradients in the memory order of this crate's layers. Burn would traverse them in another
+/// order, and copy the sum.
 ///
 /// # Shapes
 ///
 /// - `x`, outputs: `[samples, channels, height, width]`
 pub fn fork(x: Tensor<4>) -> [Tensor<4>; 2] {
-    // Nothing is taken back from the gradient of a leaf, which is the user's.
+    // The gradient of a leaf belongs to the user, so nothing may be taken out of it.
     if !on_flex(&x) || !x.device().is_autodiff() || x.is_require_grad() {
         return [x.clone(), x];
     }
@@ -36,7 +36,7 @@ pub fn fork(x: Tensor<4>) -> [Tensor<4>; 2] {
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
 trait Fork: Backend {
-    /// The tensor itself, as an operation of the graph.
+    /// Returns the tensor itself, as an operation of the graph.
     fn branch(x: FloatTensor<Self>, _branch: Branch) -> FloatTensor<Self> {
         x
     }
@@ -54,10 +54,10 @@ impl<C: CheckpointStrategy> Fork for Autodiff<Flex, C> {
     }
 }
 
-/// One of two.
+/// One of the two branches.
 #[derive(Clone, Debug)]
 struct Branch {
-    /// Whether the other one's gradient is with the parent already.
+    /// True once the first branch has registered its gradient with the parent.
     registered: Arc<AtomicBool>,
 }
 
@@ -67,8 +67,8 @@ struct Identity;
 impl Backward<Flex, 1> for Identity {
     type State = Branch;
 
-    /// Whoever is second takes back what the first has registered, which the parent cannot have used yet: it
-    /// is further from the end of the graph than both.
+    /// Registers the gradient. The second branch takes back what the first one registered. The parent cannot
+    /// have used that yet, because it is further from the end of the graph than both branches.
     fn backward(self, ops: Ops<Branch, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let mut gradient = gradients.consume::<Flex>(&ops.node);
         let [Some(parent)] = ops.parents else { return };

@@ -1,10 +1,9 @@
-//! The Gaussian error linear unit (Hendrycks and Gimpel,
-//! [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)): x · Φ(x), Φ the distribution function of the normal
-//! distribution.
+//! Gaussian error linear unit (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)): x
+//! · Φ(x), with Φ the distribution function of the normal distribution.
 //!
-//! Φ is had from the rational approximation 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical
-//! Functions*, whose error is below 1.5e-7: Φ(-|x|) = ½ t (a₁ + t (a₂ + …)) e^(-x²/2) with
-//! t = 1 / (1 + p |x| / √2). The exponential is also that of the density, which the gradient needs.
+//! Φ uses the rational approximation 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical Functions*,
+//! with an error below 1.5e-7: Φ(-|x|) = ½ t (a₁ + t (a₂ + …)) e^(-x²/2) with t = 1 / (1 + p |x| / √2). The
+//! density in the gradient has the same exponential.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -20,7 +19,8 @@ use crate::lanes::exp;
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 
-/// What [`burn::tensor::activation::gelu`] computes, within 1e-6; elsewhere it is that.
+/// Computes [`burn::tensor::activation::gelu`], within 1e-6. On other backends and types it calls that
+/// function.
 ///
 /// # Shapes
 ///
@@ -93,7 +93,7 @@ fn backward(x: &[f32], gradient: &[f32]) -> Vec<f32> {
     out
 }
 
-/// Distribution function and density of the standard normal distribution at `x`.
+/// Returns distribution function and density of the standard normal distribution at `x`.
 #[inline(always)]
 fn normal(x: f32) -> [f32; 2] {
     let size = x.abs();

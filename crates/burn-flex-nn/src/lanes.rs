@@ -1,21 +1,19 @@
-//! Arithmetic on rows of numbers that compilers can turn into vector instructions of any width without
-//! another result: sums are made in 16 lanes, which are then added pairwise, and no multiplication is fused
-//! with an addition.
+//! Arithmetic on rows of numbers that compilers can vectorize at any width without changing the result. Sums
+//! have 16 lanes, which are then added pairwise, and no multiplication is fused with an addition.
 
-/// Running values of a sum or a maximum over a row.
+/// Number of running values of a sum or a maximum over a row.
 pub(crate) const LANES: usize = 16;
 
-/// e^x by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a polynomial (the coefficients are those of
-/// Moshier's [Cephes](https://www.netlib.org/cephes/), `expf.c`), within 2 units in the last place. Below
-/// -87, where the result would be less than the smallest normal number, it is 0; of NaN it is NaN. Not for x
-/// above 88.
+/// Returns e^x within 2 units in the last place, by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a
+/// polynomial (with the coefficients of Moshier's [Cephes](https://www.netlib.org/cephes/), `expf.c`). Below
+/// -87, where the result would be subnormal, it is 0; for NaN it is NaN. `x` must not exceed 88.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    /// 1.5 · 2²³: added to a small number it leaves its nearest integer in the lowest bits.
+    /// 1.5 · 2²³: added to a small number, it leaves the nearest integer in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let whole = shifted - ROUND;
-    // ln(2) in two parts, the first of which has so few bits that its product is exact.
+    // ln(2) in two parts; the first has so few bits that its product is exact.
     let r = x - whole * 0.693_359_4;
     let r = r + whole * 2.121_944_4e-4;
     let mut p = 1.987_569_1e-4;
@@ -23,14 +21,14 @@ pub(crate) fn exp(x: f32) -> f32 {
         p = p * r + coefficient;
     }
     let p = p * (r * r) + r + 1.0;
-    // Times 2 to the integer: it is added to the exponent.
+    // Multiply by a power of 2: add the integer to the exponent.
     let scaled = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
-    // The bits of a NaN are none of a number: what is added to them may give any.
+    // Adding to the bits of a NaN may yield an ordinary number.
     let scaled = if x.is_nan() { x } else { scaled };
     if x < -87.0 { 0.0 } else { scaled }
 }
 
-/// The lanes' sum, in a fixed order.
+/// Adds up the lanes in a fixed order.
 #[inline(always)]
 pub(crate) fn sum(mut lanes: [f32; LANES]) -> f32 {
     let mut width = LANES / 2;
@@ -43,7 +41,7 @@ pub(crate) fn sum(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// The sum of `term(a, b)` over two rows of the same length.
+/// Returns the sum of `term(a, b)` over two rows of the same length.
 #[inline(always)]
 pub(crate) fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -60,7 +58,7 @@ pub(crate) fn sum_of(a: &[f32], b: &[f32], term: impl Fn(f32, f32) -> f32) -> f3
     sum(lanes)
 }
 
-/// The largest value, or -∞ of none.
+/// Returns the largest value, or -∞ for an empty row.
 #[inline(always)]
 pub(crate) fn largest(row: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -74,7 +72,7 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
     lanes.fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most })
 }
 
-/// Replaces each value by `exp((value - largest) · scale)`, and returns the sum of these.
+/// Replaces each value by `exp((value - largest) · scale)`, and returns their sum.
 #[inline(always)]
 pub(crate) fn exponentials(row: &mut [f32], largest: f32, scale: f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -106,7 +104,7 @@ mod tests {
         }
         assert_eq!(exp(0.0), 1.0);
         assert_eq!([exp(-87.5), exp(-1e30), exp(f32::NEG_INFINITY)], [0.0; 3]);
-        // Whatever is in the bits that a NaN has to spare.
+        // NaN with any payload.
         for payload in (1..1 << 23).step_by(7) {
             assert!(
                 [0, 1 << 31].iter().all(|sign| exp(f32::from_bits(sign | 0x7f80_0000 | payload)).is_nan())

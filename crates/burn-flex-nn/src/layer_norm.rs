@@ -1,7 +1,7 @@
-//! Normalisation of each row (Ba, Kiros and Hinton, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450)).
+//! Layer normalization (Ba, Kiros and Hinton, [arXiv:1607.06450](https://arxiv.org/abs/1607.06450)).
 //!
-//! With x̂ = (x − mean) / σ over the n elements of a row, and h the gradient of the loss with respect to x̂,
-//! the gradient with respect to x is 1/σ · (h − Σh/n − x̂ · Σ(h·x̂)/n).
+//! Let x̂ = (x − mean) / σ over the n elements of a row, and h the gradient of the loss with respect to x̂.
+//! The gradient with respect to x is 1/σ · (h − Σh/n − x̂ · Σ(h·x̂)/n).
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -17,18 +17,17 @@ use crate::lanes::sum_of;
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
-/// What [`burn::tensor::module::layer_norm`] computes, and with it the forward pass of Burn's
-/// [`LayerNorm`](burn::nn::LayerNorm). On other backends, for other types than `f32`, and without `beta`, it
-/// is that.
+/// Computes [`burn::tensor::module::layer_norm`], the forward pass of Burn's
+/// [`LayerNorm`](burn::nn::LayerNorm). On other backends, for types other than `f32`, and without `beta`, it
+/// calls that function.
 ///
 /// # Shapes
 ///
-/// - `x`, output: `[…, width]`
-/// - `gamma`, `beta`: `[width]`
+/// - `x`, output: `[…, width]` - `gamma`, `beta`: `[width]`
 ///
 /// # Panics
 ///
-/// If `x` has another width than `gamma` or `beta`.
+/// Panics if `x` has another width than `gamma` or `beta`.
 pub fn layer_norm<const D: usize>(
     x: Tensor<D>,
     gamma: Tensor<1>,
@@ -79,7 +78,7 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
     }
 }
 
-/// What the backward pass needs.
+/// State for the backward pass.
 #[derive(Clone, Debug)]
 struct Saved {
     x: Values,
@@ -129,7 +128,7 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
     (output, Saved { x, gamma, moments })
 }
 
-/// The gradients with respect to `x`, `gamma` and `beta`. The sums over rows are made in double precision.
+/// Returns the gradients with respect to `x`, `gamma` and `beta`. Sums over rows are in double precision.
 fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
     let Saved { x, gamma, moments } = saved;
     let width = gamma.len();

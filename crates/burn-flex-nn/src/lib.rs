@@ -1,19 +1,18 @@
-//! Fast layers for `flex`, [Burn](https://burn.dev)'s CPU backend: convolution, normalisation of batches and
-//! layers, max pooling, attention, GELU and cross entropy, with their gradients.
+//! Fast layers for `flex`, [Burn](https://burn.dev)'s CPU backend: convolution, batch and layer
+//! normalization, max pooling, attention, GELU and cross entropy, with their gradients.
 //!
-//! Each function takes one of Burn's own layers and computes what its `forward` does: [`conv2d`],
-//! [`batch_norm`] and its two relatives that go on with a ReLU, [`max_pool2d`], [`layer_norm`]. On other
-//! backends and for other types than `f32` they are that `forward`. Images that go from one to the next stay
-//! in the order in which these layers read them; [`arrange`] puts weights into theirs, and [`fork`] adds
-//! gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph
-//! where Burn has several; on other backends they are made of Burn's.
+//! [`conv2d`], [`batch_norm`], its two relatives with a ReLU, [`max_pool2d`] and [`layer_norm`] compute the
+//! forward pass of Burn's layers. On other backends and for types other than `f32` they call that `forward`.
+//! Between them, images stay in the memory order in which they read them; [`arrange`] gives weights their
+//! order, and [`fork`] adds gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one
+//! operation of the graph where Burn has several; on other backends they use Burn's operations.
 //!
-//! Within [`with_precision`] products and convolutions compute in a lower type, by the list of
+//! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].
 //!
-//! Every sum is made in an order that depends on the shapes alone, on one thread: the bits are the same on
-//! every processor. The matrix products of attention are Burn's, whose bits are those of processors of a
-//! kind.
+//! The order of every sum depends only on the shapes, on one thread: the bits are the same on every
+//! processor. The exception is attention: its matrix products are Burn's, whose bits depend on the kind of
+//! processor.
 
 mod arrange;
 mod attention;
@@ -44,12 +43,12 @@ pub use product::{linear, matmul};
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};
 
-/// Whether a tensor is one that these layers compute with.
+/// Returns true if these layers compute with this tensor.
 fn on_flex<const D: usize>(tensor: &Tensor<D>) -> bool {
     is_flex(&tensor.device()) && tensor.dtype() == DType::F32
 }
 
-/// Whether a device is `flex`, with autodiff or without.
+/// Returns true if a device is `flex`, with or without autodiff.
 fn is_flex(device: &Device) -> bool {
     let inner = match device.as_dispatch().clone() {
         DispatchDevice::Autodiff(autodiff) => autodiff.inner(),

@@ -1,20 +1,19 @@
-//! Matrix products, which are Burn's, in the precision that counts.
+//! Burn's matrix products, in the current precision.
 
 use burn::nn::Linear;
 use burn::tensor::{Tensor, module};
 
 use crate::precision::{lower, raise};
 
-/// What `layer.forward(x)` computes, in the precision of [`with_precision`](crate::with_precision).
+/// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
 ///
 /// # Shapes
 ///
-/// - `x`: `[…, inputs]`
-/// - output: `[…, outputs]`
+/// - `x`: `[…, inputs]` - output: `[…, outputs]`
 ///
 /// # Panics
 ///
-/// If `x` has another width than the layer.
+/// Panics if `x` has another width than the layer.
 pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     let (weight, bias) = (layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
     let [width, _] = weight.dims();
@@ -22,17 +21,15 @@ pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     raise(module::linear(lower(x), lower(weight), bias.map(lower)))
 }
 
-/// What `a.matmul(b)` computes, in the precision of [`with_precision`](crate::with_precision).
+/// Computes `a.matmul(b)` in the precision of [`with_precision`](crate::with_precision).
 ///
 /// # Shapes
 ///
-/// - `a`: `[…, rows, inner]`
-/// - `b`: `[…, inner, columns]`
-/// - output: `[…, rows, columns]`
+/// - `a`: `[…, rows, inner]` - `b`: `[…, inner, columns]` - output: `[…, rows, columns]`
 ///
 /// # Panics
 ///
-/// As Burn's: if the shapes do not fit.
+/// Panics, as Burn does, if the shapes do not match.
 pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
     raise(lower(a).matmul(lower(b)))
 }

@@ -1,4 +1,4 @@
-//! Outputs and gradients beside those of Burn's own layers on `flex`, for hundreds of random shapes.
+//! Compares outputs and gradients with Burn's own layers on `flex`, for hundreds of random shapes.
 
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
@@ -11,7 +11,7 @@ use burn_flex_nn::{
     max_pool2d,
 };
 
-/// Numbers by Marsaglia's xorshift64 (2003).
+/// Random numbers by Marsaglia's xorshift64 (2003).
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
         self.0
     }
 
-    /// In `1 ..= most`.
+    /// Returns a number in `1 ..= most`.
     fn up_to(&mut self, most: usize) -> usize {
         1 + (self.next() >> 20) as usize % most
     }
@@ -214,7 +214,7 @@ fn max_pools() {
     }
 }
 
-/// Output and gradients with respect to the inputs, of two functions of the same inputs.
+/// Compares the outputs and input gradients of two functions of the same inputs.
 fn compare<const D: usize, const E: usize>(
     what: &str,
     inputs: &[Tensor<D>],

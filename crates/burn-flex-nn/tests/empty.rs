@@ -1,5 +1,5 @@
-//! Tensors without elements in every kernel: outputs and gradients have their shapes, and a sum over nothing
-//! is 0.
+//! Tensors without elements in every kernel: outputs and gradients have the right shapes, and an empty sum is
+//! 0.
 
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
@@ -19,7 +19,7 @@ fn zeros<const D: usize>(dims: [usize; D]) -> Tensor<D> {
     Tensor::zeros(dims, &device()).require_grad()
 }
 
-/// That output and gradients have these shapes; the output's values.
+/// Asserts that output and gradients have these shapes, and returns the output's values.
 fn passes<const D: usize, const E: usize>(
     output: Tensor<D>,
     dims: [usize; D],
@@ -90,7 +90,7 @@ fn normalizations() {
 #[test]
 fn products_attention_and_units() {
     for [rows, inner, columns] in [[0, 3, 2], [2, 0, 3], [2, 3, 0], [0, 0, 0]] {
-        // They are Burn's, which has no gradients for some of them.
+        // These are Burn's, which has no gradients for some of them.
         let product = matmul(zeros([rows, inner]), zeros([inner, columns]));
         assert_eq!(product.dims(), [rows, columns]);
         let values: Vec<f32> = product.into_data().iter().collect();

@@ -1,6 +1,6 @@
-//! NaN, infinities and the smallest numbers in every input and every gradient of every kernel. Where Burn's
-//! own layers give out NaN or an infinity, so do these, and nowhere else: a kernel that swallows NaN lets a
-//! broken network train on.
+//! NaN, infinities and the smallest numbers in every input and every gradient of every kernel. These kernels
+//! return NaN or infinity exactly where Burn's own layers do: a kernel that swallows NaN lets a broken
+//! network train on.
 
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
@@ -13,10 +13,10 @@ use burn_flex_nn::{
     layer_norm, linear, matmul, max_pool2d, self_attention,
 };
 
-/// What is put in place of one number.
+/// Replacements for one number.
 const POISONS: [f32; 11] = [
     f32::NAN,
-    // Other bits of NaN, the first of which signals.
+    // NaN with other bits, the first of them signaling.
     f32::from_bits(0x7f80_0001),
     f32::from_bits(0x7fc0_0001),
     f32::from_bits(0x7fff_ffff),
@@ -29,17 +29,17 @@ const POISONS: [f32; 11] = [
     -0.0,
 ];
 
-/// A kernel, and how it is called.
+/// Kernel, and a way to call it.
 struct Kernel {
     /// Name of the function.
     name: &'static str,
-    /// Lengths of its inputs; one more is that of its output.
+    /// Lengths of its inputs, and last of its output.
     lens: &'static [usize],
     /// Calls the function, or Burn's layer.
     run: fn(&mut Pass<'_>) -> Tensor<1>,
 }
 
-/// Every function of the crate that computes, some of them in several ways.
+/// All functions of the crate that compute, some of them in several ways.
 static KERNELS: &[Kernel] = &[
     Kernel { name: "conv2d", lens: &[3 * 5 * 16, 19 * 5 * 9, 19, 3 * 19 * 16], run: convolution },
     Kernel { name: "conv2d", lens: &[2 * 8 * 25, 10 * 4 * 9, 10, 2 * 10 * 9], run: strided_convolution },
@@ -65,16 +65,16 @@ static KERNELS: &[Kernel] = &[
 /// Functions of the crate that compute nothing.
 const OTHERS: [&str; 2] = ["arrange", "with_precision"];
 
-/// The gradient of one input.
+/// Reader of one input's gradient.
 type GradientOf = Box<dyn Fn(&Gradients) -> Vec<f32>>;
 
 /// One call of a kernel.
 struct Pass<'a> {
-    /// Whether it is the crate's function that is called, and not Burn's.
+    /// True if the crate's function is called, false if Burn's.
     ours: bool,
     inputs: &'a [Vec<f32>],
     gradients: Vec<GradientOf>,
-    /// What else comes out.
+    /// Further results.
     others: Vec<Vec<f32>>,
 }
 
@@ -87,7 +87,7 @@ fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 }
 
 impl Pass<'_> {
-    /// An input, whose gradient is compared.
+    /// Creates an input whose gradient is compared.
     fn input<const D: usize>(&mut self, n: usize, dims: [usize; D]) -> Tensor<D> {
         let data = TensorData::new(self.inputs[n].clone(), dims);
         let leaf = Tensor::from_data(data, &device()).require_grad();
@@ -96,13 +96,14 @@ impl Pass<'_> {
         leaf
     }
 
-    /// An input that is a parameter.
+    /// Creates an input that is a parameter.
     fn param<const D: usize>(&mut self, n: usize, dims: [usize; D]) -> Param<Tensor<D>> {
         Param::from_tensor(self.input(n, dims))
     }
 }
 
-/// Output, gradients and what else there is, of a kernel with these inputs and this gradient of the output.
+/// Returns output, gradients and further results of a kernel for these inputs and this gradient of the
+/// output.
 fn run(kernel: &Kernel, ours: bool, numbers: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let (of_output, inputs) = numbers.split_last().expect("an output");
     let mut pass = Pass { ours, inputs, gradients: Vec::new(), others: Vec::new() };
@@ -158,7 +159,7 @@ fn attention(pass: &mut Pass<'_>) -> Tensor<1> {
     attend(pass, false, None)
 }
 
-/// The first key of the second sample is padding, so that its first position looks at nothing.
+/// The first key of the second sample is padding, so its first position can attend to nothing.
 fn masked_attention(pass: &mut Pass<'_>) -> Tensor<1> {
     let padding = [false, false, true, false, false, true, false, false, false, true];
     attend(pass, true, Some(Tensor::<1, Bool>::from_data(padding, &device()).reshape([2, 5])))
@@ -179,7 +180,7 @@ fn attend(pass: &mut Pass<'_>, causal: bool, padding: Option<Tensor<2, Bool>>) -
         padding.map_or(vec![false; batch * time], |padding| padding.into_data().iter().collect());
     let is_hidden =
         |sample: usize, query: usize, key: usize| causal && key > query || padding[sample * time + key];
-    // Of each score, whether it is hidden, and whether all of its row are.
+    // For each score, true if it is hidden, or if its whole row is.
     let mask = |of: &dyn Fn(usize, usize, usize) -> bool| {
         let at = |i: usize| of(i / (heads * time * time), i / time % time, i % time);
         let mask: Vec<bool> = (0..batch * heads * time * time).map(at).collect();
@@ -198,7 +199,7 @@ fn batch_norm_layer(pass: &mut Pass<'_>) -> BatchNorm {
     layer
 }
 
-/// The output, beside the running statistics that it has left.
+/// Returns the output, and records the running statistics after it.
 fn normalized(pass: &mut Pass<'_>, layer: &BatchNorm, output: Tensor<4>) -> Tensor<1> {
     let running = [&layer.running_mean, &layer.running_var];
     pass.others.extend(running.map(|running| values(running.value_sync())));
@@ -211,7 +212,7 @@ fn normalization(pass: &mut Pass<'_>) -> Tensor<1> {
     normalized(pass, &layer, output)
 }
 
-/// By running statistics, of which some are not finite.
+/// Uses running statistics, some of which are not finite.
 fn evaluated_normalization(pass: &mut Pass<'_>) -> Tensor<1> {
     let mut layer = batch_norm_layer(pass);
     layer.training = Param::from_bool(false);
@@ -255,7 +256,7 @@ fn gaussian_unit(pass: &mut Pass<'_>) -> Tensor<1> {
     if pass.ours { gelu(x) } else { activation::gelu(x) }
 }
 
-/// A row without a target is not looked at: whatever is in it, it adds nothing and has no gradient.
+/// A row without a target is ignored: it adds nothing and has no gradient, even if it is not finite.
 fn entropy(pass: &mut Pass<'_>) -> Tensor<1> {
     let targets = [Some(0), Some(18), None, Some(7), Some(9)];
     let scores = pass.input::<2>(0, [5, 19]);
@@ -280,7 +281,7 @@ fn pooling(pass: &mut Pass<'_>) -> Tensor<1> {
 }
 
 fn forked(pass: &mut Pass<'_>) -> Tensor<1> {
-    // Not a leaf, of which no fork is made.
+    // `fork` passes leaves through, so this must not be a leaf.
     let x = pass.input::<4>(0, [2, 3, 2, 2]).mul_scalar(2.0);
     let [a, b] = if pass.ours { fork(x) } else { [x.clone(), x] };
     flat(a.mul_scalar(3.0) + b)
@@ -291,7 +292,7 @@ fn flat<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     x.reshape([len])
 }
 
-/// A number between -1 and 1 that is not 0.
+/// Returns a number between -1 and 1 that is not 0.
 fn number(n: usize, index: usize) -> f32 {
     ((n * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
 }
@@ -305,8 +306,8 @@ fn kind(value: f32) -> &'static str {
     }
 }
 
-/// Kernels that leave out products with padding, which in Burn's layer are NaN where the other factor is not
-/// finite. What is not finite still comes out, at the positions that see more than padding.
+/// Kernel that skips products with padding. In Burn's layer they are NaN if the other factor is not finite.
+/// Values that are not finite still appear, at positions that see more than padding.
 const LEAVES_PADDING: &str = "conv2d";
 
 fn compare(what: &str, of_nan: bool, ours: &[Vec<f32>], burns: &[Vec<f32>]) -> usize {
@@ -324,7 +325,7 @@ fn compare(what: &str, of_nan: bool, ours: &[Vec<f32>], burns: &[Vec<f32>]) -> u
                 broken += 1;
                 continue;
             }
-            // Where a sum of a gradient has an infinity, the order of its terms decides whether it is NaN.
+            // In a gradient's sum with an infinity, the order of terms decides whether the result is NaN.
             let by_order = part > 0 && !of_nan && !ours.is_finite() && !burns.is_finite();
             assert!(by_order || kind(*ours) == kind(*burns), "{}", context());
             assert!(!burns.is_finite() || (ours - burns).abs() <= 1e-5 * size, "{}", context());

@@ -1,4 +1,4 @@
-//! What is computed in a lower type, and what is not: the list, and the arithmetic beside Burn's own.
+//! Tests of the list of lowered operations, and of their arithmetic against Burn's own.
 
 use burn::module::Param;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -31,8 +31,8 @@ fn linear_layer() -> Linear {
     Linear { weight: Param::from_tensor(tensor([9, 7], 3)), bias: Some(Param::from_tensor(tensor([7], 4))) }
 }
 
-/// Values of an output, and of the gradients of `inputs` where the output is weighted by numbers that every
-/// type has.
+/// Returns the output's values, and the gradients of `inputs` for an output weighted by numbers that every
+/// type can represent.
 fn passes<const D: usize, const E: usize>(output: Tensor<D>, inputs: &[Tensor<E>]) -> Vec<Vec<f32>> {
     let dims = output.dims();
     let weights = (0..dims.iter().product()).map(|i: usize| (i % 7) as f32 - 2.5).collect::<Vec<f32>>();
@@ -44,7 +44,7 @@ fn passes<const D: usize, const E: usize>(output: Tensor<D>, inputs: &[Tensor<E>
     all
 }
 
-/// Output and gradients of an operation of the list.
+/// Returns output and gradients of an operation of the list.
 fn run(name: &str) -> Vec<Vec<f32>> {
     let images = tensor([3, 5, 6, 6], 5).require_grad();
     let rows = tensor([4, 9], 6).require_grad();
@@ -113,8 +113,8 @@ fn the_list_says_what_is_computed_in_the_lower_type() {
     }
 }
 
-/// Burn's own products of `bf16` on `flex`, through its casts and their gradients: they differ where a sum in
-/// another order is rounded to the other side.
+/// Burn's own products of `bf16` on `flex`, through its casts and their gradients. The two differ where
+/// another order of a sum rounds to the other side.
 #[test]
 fn products_are_those_of_burns_bf16() {
     let [a, b] = [tensor([24, 70], 1).require_grad(), tensor([70, 33], 2).require_grad()];

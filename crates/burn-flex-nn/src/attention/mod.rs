@@ -1,9 +1,9 @@
-//! Scaled dot-product attention of several heads (Vaswani et al.,
+//! Multi-head scaled dot-product attention (Vaswani et al.,
 //! [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 1), as one operation of the graph.
 //!
-//! Queries, keys and values are read where one linear layer has left them, side by side, and their gradients
-//! are written side by side, too: nothing is split, permuted or put together but the output, once in each
-//! direction. What is kept for the backward pass are the weights.
+//! It reads queries, keys and values side by side, as one linear layer writes them, and writes their
+//! gradients the same way. Only the output is permuted, once in each direction. The backward pass needs the
+//! weights, which are kept.
 
 mod softmax;
 
@@ -24,31 +24,31 @@ use crate::memory::{Values, row_major};
 use crate::on_flex;
 use crate::precision::{lower, raise};
 
-/// How positions look at one another.
+/// Heads and masks of an attention.
 #[derive(Clone, Debug, Default)]
 pub struct Attention {
-    /// Into how many heads the width is divided.
+    /// Number of heads; it divides the width.
     pub heads: usize,
-    /// Whether a position sees itself and what comes before only.
+    /// True if a position sees only itself and earlier ones.
     pub causal: bool,
-    /// Where the input is padding, at which nobody looks: `[batch, time]`.
+    /// True for padding, which no position may attend to: `[batch, time]`.
     pub padding: Option<Tensor<2, Bool>>,
-    /// What each weight is multiplied by after softmax, as dropout does: batch · heads · time (of the query)
-    /// · time (of the key) numbers.
+    /// Factors of the weights after softmax, such as dropout masks: batch · heads · time (of the query) ·
+    /// time (of the key) numbers.
     pub weight_factors: Option<Vec<f32>>,
 }
 
-/// For each head softmax(q·kᵀ / √d) · v, where d is the width of a head and q, k and v are what the head has
-/// of each third of `qkv`. A position that may look at nothing has an output of 0.
+/// Computes softmax(q·kᵀ / √d) · v for each head. d is the width of a head, and q, k and v are the head's
+/// columns of each third of `qkv`. A position that can attend to nothing has an output of 0.
 ///
 /// # Shapes
 ///
-/// - `qkv`: `[batch, time, 3 · width]`; queries, keys and values side by side
-/// - output: `[batch, time, width]`, the heads side by side
+/// - `qkv`: `[batch, time, 3 · width]`; queries, keys and values side by side - output: `[batch, time,
+/// width]`, the heads side by side
 ///
 /// # Panics
 ///
-/// If the width of `qkv` is no multiple of 3 · heads, or padding or factors have another shape.
+/// Panics if the width of `qkv` is not a multiple of 3 · heads, or if padding or factors have another shape.
 pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     let [batch, time, width] = qkv.dims();
     let Attention { heads, causal, padding, weight_factors } = attention;
@@ -65,7 +65,7 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
         let weights = sizes.weights().num_elements();
         assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
     }
-    // Nothing looks at nothing. Burn's operations do not take it.
+    // Burn's operations do not accept empty tensors.
     if qkv.dims().contains(&0) {
         return raise(qkv.reshape([batch, time, width / 3]));
     }
@@ -77,7 +77,7 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     raise(Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks)))
 }
 
-/// The same of Burn's operations.
+/// Same with Burn's operations.
 fn composed(
     qkv: Tensor<3>,
     sizes: Sizes,
@@ -85,7 +85,7 @@ fn composed(
     padding: Option<Tensor<2, Bool>>,
     factors: Option<Vec<f32>>,
 ) -> Tensor<3> {
-    /// Less than any score, but finite: a row of nothing else has no NaN.
+    /// Less than any score, but finite, so that a row of only this value has no NaN.
     const HIDDEN: f32 = -1e30;
     let Sizes { batch, time, heads, head } = sizes;
     let device = qkv.device();
@@ -135,7 +135,8 @@ impl Sizes {
         Shape::new([self.batch, self.heads, self.time, self.time])
     }
 
-    /// One `[batch, heads, time, head]` of the `parts` that lie side by side in rows of a row-major tensor.
+    /// Returns one `[batch, heads, time, head]` of the `parts` side by side in the rows of a row-major
+    /// tensor.
     fn heads_of(&self, tensor: &FlexTensor, part: usize, parts: usize) -> FlexTensor {
         let Sizes { batch, time, heads, head } = *self;
         let row = parts * heads * head;
@@ -144,7 +145,7 @@ impl Sizes {
         tensor.clone().with_layout(Layout::new(shape, strides, part * heads * head))
     }
 
-    /// Writes one `[batch, heads, time, head]` to where [`Sizes::heads_of`] reads it.
+    /// Writes one `[batch, heads, time, head]` to the place where [`Sizes::heads_of`] reads it.
     fn put_heads(&self, from: &[f32], into: &mut [f32], part: usize, parts: usize) {
         let Sizes { batch, time, heads, head } = *self;
         let row = parts * heads * head;
@@ -160,7 +161,7 @@ impl Sizes {
     }
 }
 
-/// What is not seen, and how much of the rest.
+/// Masks of hidden positions, and factors of the others.
 #[derive(Clone, Debug)]
 struct Masks {
     causal: bool,
@@ -202,11 +203,11 @@ impl<C: CheckpointStrategy> SelfAttention for Autodiff<Flex, C> {
     }
 }
 
-/// What the backward pass needs.
+/// State for the backward pass.
 #[derive(Clone, Debug)]
 struct Saved {
     qkv: Values,
-    /// Before they were multiplied by the factors.
+    /// Weights before multiplication by the factors.
     weights: Values,
     sizes: Sizes,
     masks: Masks,

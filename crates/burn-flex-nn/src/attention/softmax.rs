@@ -1,29 +1,29 @@
-//! The arithmetic of attention's weights, in place: from scores to weights, and from the weights' gradient to
-//! the scores'.
+//! In-place arithmetic of attention's weights: from scores to weights, and from the weights' gradient to the
+//! scores' gradient.
 
 use pulp::Arch;
 
 use crate::lanes::{exponentials, largest, sum_of};
 
-/// What the rows of scores `[batch, heads, time, time]` are.
+/// Properties of the rows of scores `[batch, heads, time, time]`.
 pub(super) struct Rows<'a> {
     pub(super) heads: usize,
     pub(super) time: usize,
-    /// By which the scores are multiplied before softmax.
+    /// Factor of the scores before softmax.
     pub(super) scale: f32,
     pub(super) causal: bool,
-    /// `[batch, time]`: keys that nobody looks at.
+    /// True for keys that no query may attend to: `[batch, time]`.
     pub(super) padding: Option<&'a [bool]>,
 }
 
 impl Rows<'_> {
-    /// How many keys the query of a row may look at, from the first on.
+    /// Returns the number of keys that the query of a row may attend to, from the first one on.
     #[inline(always)]
     fn visible(&self, row: usize) -> usize {
         if self.causal { row % self.time + 1 } else { self.time }
     }
 
-    /// Whether all that the query of a row could look at is padding.
+    /// Returns true if all keys that the query of a row could attend to are padding.
     fn sees_nothing(&self, row: usize) -> bool {
         let sample = row / (self.heads * self.time);
         self.padding.is_some_and(|padding| {
@@ -31,7 +31,7 @@ impl Rows<'_> {
         })
     }
 
-    /// Makes 0 of what a row of weights, or of their gradients, has for padding.
+    /// Sets the padding's part of a row of weights, or of their gradients, to 0.
     #[inline(always)]
     fn hide(&self, row: usize, values: &mut [f32]) {
         let Some(padding) = self.padding else { return };
@@ -41,7 +41,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Turns scores into weights. What may not be seen has none; a query that sees nothing has none at all.
+    /// Turns scores into weights. Hidden keys have weight 0; if all keys are hidden, all weights are 0.
     pub(super) fn softmax(&self, scores: &mut [f32]) {
         Arch::new().dispatch(
             #[inline(always)]
@@ -56,7 +56,7 @@ impl Rows<'_> {
                         }
                     }
                     let largest = largest(seen);
-                    // Scores that are -∞ of themselves are no weights: they become NaN.
+                    // If scores are -∞ without a mask, the weights must become NaN.
                     if largest == f32::NEG_INFINITY && self.sees_nothing(row) {
                         seen.fill(0.0);
                         continue;
@@ -64,7 +64,7 @@ impl Rows<'_> {
                     let sum = exponentials(seen, largest, self.scale);
                     let inverse = 1.0 / sum;
                     seen.iter_mut().for_each(|weight| *weight *= inverse);
-                    // Padding has no weight in a row that is NaN either.
+                    // Padding has weight 0 even in a row of NaN.
                     if sum.is_nan() {
                         self.hide(row, seen);
                     }
@@ -73,9 +73,8 @@ impl Rows<'_> {
         );
     }
 
-    /// Turns the gradient with respect to the weights into that with respect to the scores: with g the former
-    /// and p the weights, p · (g − Σ g·p) · scale. Where there are factors by which the weights were
-    /// multiplied, g is first multiplied by them.
+    /// Turns the gradient g with respect to the weights p into that with respect to the scores: p · (g − Σ
+    /// g·p) · scale. If the weights were multiplied by factors, g is first multiplied by them.
     pub(super) fn gradient(&self, weights: &[f32], factors: Option<&[f32]>, gradient: &mut [f32]) {
         Arch::new().dispatch(
             #[inline(always)]
@@ -90,7 +89,7 @@ impl Rows<'_> {
                         let factors = &factors[row * self.time..][..visible];
                         gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
                     }
-                    // What nobody looks at is no part of the sum, whatever its values are.
+                    // Padding must not enter the sum, even if its values are not finite.
                     self.hide(row, gradient);
                     let sum = sum_of(weights, gradient, |weight, gradient| weight * gradient);
                     for (gradient, weight) in gradient.iter_mut().zip(weights) {
@@ -105,7 +104,7 @@ impl Rows<'_> {
     }
 }
 
-/// The products of two.
+/// Returns the elementwise product.
 pub(super) fn multiplied(a: &[f32], b: &[f32]) -> Vec<f32> {
     a.iter().zip(b).map(|(a, b)| a * b).collect()
 }

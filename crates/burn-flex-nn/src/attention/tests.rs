@@ -18,8 +18,8 @@ fn close(what: &str, a: Tensor<3>, b: Tensor<3>) {
     }
 }
 
-/// On both sides of one operation and of Burn's: with every mask, every combination of them, and sequences
-/// whose first positions see nothing but padding.
+/// Compares outputs and gradients of the one operation with those of Burn's operations: with every mask, all
+/// masks together, and sequences whose first positions see only padding.
 #[test]
 fn it_is_what_burns_operations_make_of_it() {
     let device = Device::flex().autodiff();

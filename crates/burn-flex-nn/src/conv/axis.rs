@@ -1,55 +1,55 @@
-//! One dimension of a convolution, and which positions belong together in it.
+//! One dimension of a convolution, and its positions that can be computed together.
 
 use std::ops::Range;
 
-/// Height or width: how many positions there are, and which of them the taps of the kernel see.
+/// Height or width: the number of positions, and those that the kernel's taps see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Positions of the input, without padding.
+    /// Number of positions of the input, without padding.
     pub input: usize,
-    /// Positions of the output.
+    /// Number of positions of the output.
     pub output: usize,
-    /// Taps of the kernel.
+    /// Number of taps of the kernel.
     pub kernel: usize,
-    /// Input positions from one output position to the next.
+    /// Input positions between adjacent output positions.
     pub stride: usize,
-    /// Positions of padding before the first of the input.
+    /// Positions of padding before the input.
     pub padding: usize,
-    /// Input positions from one tap to the next.
+    /// Input positions between adjacent taps.
     pub dilation: usize,
 }
 
-/// For each target position which source positions its taps show it.
+/// Source positions that the taps see, for each target position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) runs: Vec<Run>,
-    /// What runs see, each once.
+    /// Distinct patterns of the runs.
     pub(super) patterns: Vec<Pattern>,
-    /// How far the source moves from one target of a run to the next.
+    /// Distance between the sources of adjacent targets of a run.
     pub(super) step: usize,
 }
 
-/// Consecutive target positions that see the same, apart from the place.
+/// Consecutive target positions with the same pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) targets: Range<usize>,
-    /// The source position that the first of the targets sees by the pattern's first tap.
+    /// Source position of the pattern's first tap for the first target.
     pub(super) source: usize,
-    /// Index of its pattern.
+    /// Index of the pattern.
     pub(super) pattern: usize,
 }
 
-/// Taps that see something else than padding, and how far from the first of them each of them looks.
+/// Taps that see more than padding, each with its distance from the first of them.
 pub(super) type Pattern = Vec<(usize, isize)>;
 
 impl Axis {
-    /// The input position that `tap` sees from `output`; none, where that is padding.
+    /// Returns the input position that `tap` sees from `output`, or `None` for padding.
     pub(crate) fn source(&self, output: usize, tap: usize) -> Option<usize> {
         let position = (output * self.stride + tap * self.dilation).checked_sub(self.padding)?;
         (position < self.input).then_some(position)
     }
 
-    /// The output positions from which `tap` sees something else than padding.
+    /// Returns the output positions from which `tap` sees more than padding.
     pub(super) fn outputs_of(&self, tap: usize) -> Range<usize> {
         let offset = tap * self.dilation;
         let first = self.padding.saturating_sub(offset).div_ceil(self.stride);
@@ -57,14 +57,14 @@ impl Axis {
         first.min(end)..end
     }
 
-    /// For each output position what it is computed from. Neighbours that see the same are one run if
-    /// `joined` allows their step.
+    /// Returns the source of each output position. Neighbors with the same pattern form one run if `joined`
+    /// allows their step.
     pub(super) fn outputs(&self, joined: impl Fn(usize) -> bool) -> Plan {
         let seen = |output, tap| self.source(output, tap);
         plan(self.output, self.kernel, seen, self.stride, joined(self.stride))
     }
 
-    /// For each input position which output positions see it; the other way round.
+    /// Returns, in the opposite direction, the output positions that see each input position.
     pub(super) fn inputs(&self, joined: impl Fn(usize) -> bool) -> Plan {
         let seen = |input: usize, tap| {
             let distance = (input + self.padding).checked_sub(tap * self.dilation)?;
@@ -110,7 +110,7 @@ impl Plan {
         })
     }
 
-    /// Whether any target sees something by this tap.
+    /// Returns true if any target sees a source by this tap.
     pub(super) fn sees(&self, tap: usize) -> bool {
         self.patterns.iter().flatten().any(|(seen, _)| *seen == tap)
     }
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Target, tap and source, sorted.
+    /// Returns target, tap and source, sorted.
     fn triples(plan: &Plan) -> Vec<(usize, usize, usize)> {
         let mut all = Vec::new();
         for run in &plan.runs {

@@ -1,5 +1,5 @@
-//! The passes that are an implicit matrix product, of source positions with the weights of the taps that see
-//! them: the output from the input, and the gradient of the input from that of the output.
+//! Passes that are an implicit matrix product of source positions with the weights of the taps that see them:
+//! the output from the input, and the gradient of the input from that of the output.
 
 use std::ops::Range;
 
@@ -10,23 +10,23 @@ use super::geometry::Geometry;
 use super::panel::{Panel, panels};
 use super::tile::{CHAIN, Product, Segment};
 
-/// Vectors of a panel's row.
+/// Vectors per row of a panel.
 const VECTORS: usize = 2;
 
-/// The output of a convolution without bias.
+/// Returns the output of a convolution without bias.
 ///
 /// # Panics
 ///
-/// If the lengths of the slices are not those of the geometry.
+/// Panics if the lengths of the slices are not those of the geometry.
 pub fn forward(geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> {
     forward_on(Arch::new(), geometry, input, weights)
 }
 
-/// As [`forward`], with the vectors of one instruction set.
+/// Same as [`forward`], with the vectors of one instruction set.
 pub(super) fn forward_on(arch: Arch, geometry: &Geometry, input: &[f32], weights: &[f32]) -> Vec<f32> {
     assert_eq!(input.len(), geometry.input_len());
     assert_eq!(weights.len(), geometry.weight_len());
-    // A sum over nothing is 0.
+    // An empty sum is 0.
     if input.is_empty() || weights.is_empty() {
         return vec![0.0; geometry.output_len()];
     }
@@ -46,16 +46,16 @@ pub(super) fn forward_on(arch: Arch, geometry: &Geometry, input: &[f32], weights
     )
 }
 
-/// The gradient of the loss with respect to the input, from that with respect to the output.
+/// Returns the gradient of the loss with respect to the input, from that with respect to the output.
 ///
 /// # Panics
 ///
-/// If the lengths of the slices are not those of the geometry.
+/// Panics if the lengths of the slices are not those of the geometry.
 pub fn input_gradient(geometry: &Geometry, gradient: &[f32], weights: &[f32]) -> Vec<f32> {
     input_gradient_on(Arch::new(), geometry, gradient, weights)
 }
 
-/// As [`input_gradient`], with the vectors of one instruction set.
+/// Same as [`input_gradient`], with the vectors of one instruction set.
 pub(super) fn input_gradient_on(
     arch: Arch,
     geometry: &Geometry,
@@ -83,7 +83,7 @@ pub(super) fn input_gradient_on(
     )
 }
 
-/// Neighbours can be one matrix if the rows of their samples lie at equal distances.
+/// Returns true if neighbors can be one matrix, because the rows of their samples are equally far apart.
 fn joined(geometry: &Geometry, step: usize) -> bool {
     step == 1 || geometry.samples == 1
 }
@@ -93,8 +93,8 @@ fn run(arch: Arch, gemm: &ImplicitGemm<'_>) -> Vec<f32> {
     let len = height * width * gemm.geometry.samples * gemm.geometry.groups * channels;
     let mut target = Vec::with_capacity(len);
     arch.dispatch(Pass { gemm, target: target.as_mut_ptr() });
-    // SAFETY: every row and column of the target belongs to one run, and every channel to one panel, so that
-    // all of it has been written.
+    // SAFETY: every row and column of the target belongs to one run, and every channel to one panel, so all
+    // of it was written.
     unsafe { target.set_len(len) };
     target
 }
@@ -114,10 +114,10 @@ struct ImplicitGemm<'a> {
     columns: Plan,
     source: Side,
     target: Side,
-    /// The source's.
+    /// Values of the source.
     values: &'a [f32],
     weights: &'a [f32],
-    /// Whether sums are over output channels.
+    /// True if sums are over output channels.
     transposed: bool,
 }
 
@@ -141,7 +141,7 @@ impl WithSimd for Pass<'_> {
                 for row in &gemm.rows.runs {
                     for run in &gemm.columns.runs {
                         let segments = &segments[row.pattern * gemm.columns.patterns.len() + run.pattern];
-                        // SAFETY: rows and columns are positions of the two sides, the segments source
+                        // SAFETY: rows and columns are positions of the two sides. The segments are source
                         // positions of the run and rows of the panel.
                         unsafe {
                             let product = Product {
@@ -163,7 +163,8 @@ impl WithSimd for Pass<'_> {
 }
 
 impl ImplicitGemm<'_> {
-    /// For each two patterns the sum's chains: where their terms lie in both factors, seen from the first.
+    /// Returns the chains of the sum for each pair of patterns: the terms' positions in both factors,
+    /// relative to the first.
     fn all_segments(&self, slots: &[Option<usize>]) -> Vec<Vec<Vec<Segment>>> {
         let pairs = self
             .rows
@@ -192,7 +193,7 @@ impl ImplicitGemm<'_> {
         row * self.geometry.columns.kernel + column
     }
 
-    /// Numbers the taps that see anything but padding.
+    /// Numbers the taps that see more than padding.
     fn slots(&self) -> Vec<Option<usize>> {
         let kernel = (0..self.geometry.rows.kernel)
             .flat_map(|row| (0..self.geometry.columns.kernel).map(move |column| (row, column)));
@@ -206,7 +207,7 @@ impl ImplicitGemm<'_> {
             .collect()
     }
 
-    /// Packs some target channels of all taps that are seen.
+    /// Packs some target channels of all taps that see a source.
     fn pack(
         &self,
         panel: &mut Panel,
@@ -232,19 +233,19 @@ impl ImplicitGemm<'_> {
         }
     }
 
-    /// Where in the source a run's first tap looks.
+    /// Returns the offset of a run's first tap in the source.
     fn source_start(&self, row: &Run, run: &Run, group: usize) -> usize {
         let position = row.source * self.source.width + run.source;
         (position * self.geometry.samples * self.geometry.groups + group) * self.source.channels
     }
 
-    /// Where in the target a run begins.
+    /// Returns the offset of a run in the target.
     fn target_start(&self, row: &Run, run: &Run, group: usize) -> usize {
         let position = row.targets.start * self.target.width + run.targets.start;
         (position * self.geometry.samples * self.geometry.groups + group) * self.target.channels
     }
 
-    /// A run's product, but for its place and its sums.
+    /// Returns a run's product, without its place and its segments.
     fn product(&self, run: &Run, panel: &Panel, columns: usize) -> Product<'_> {
         let Geometry { samples, groups, .. } = *self.geometry;
         let distance = if run.targets.len() > 1 { self.columns.step } else { 1 };
@@ -263,11 +264,11 @@ impl ImplicitGemm<'_> {
     }
 }
 
-/// The terms of a sum, cut into chains.
+/// Terms of a sum, cut into chains.
 struct Chains(Vec<Vec<Segment>>);
 
 impl Default for Chains {
-    /// One chain without terms: a sum over nothing is zero.
+    /// Starts with one chain without terms: an empty sum is zero.
     fn default() -> Self {
         Chains(vec![Vec::new()])
     }

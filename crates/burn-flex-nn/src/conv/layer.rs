@@ -19,25 +19,26 @@ use crate::memory::{self, Values};
 use crate::on_flex;
 use crate::precision::{Precision, lower, precision, raise};
 
-/// What `layer.forward(x)` computes, with its gradients, several times as fast on `flex`; in the precision of
+/// Computes `layer.forward(x)`, with its gradients, several times as fast on `flex`, in the precision of
 /// [`with_precision`](crate::with_precision).
 ///
-/// Sums are made in an order that depends on the shapes alone: the bits are the same on every processor.
-/// Multiplications with padding are left out, which also means that an infinite weight does not turn padding
-/// into NaN. It uses one thread. What it does not compute itself goes to `layer.forward(x)`: other backends,
-/// other types than `f32`, and convolutions of fewer than four channels a group, such as depthwise ones.
+/// The order of sums depends only on the shapes: the bits are the same on every processor. Products with
+/// padding are skipped, so an infinite weight does not turn padding into NaN. It uses one thread. It calls
+/// `layer.forward(x)` for other backends, for types other than `f32`, and for convolutions of fewer than four
+/// channels per group, such as depthwise ones.
 ///
-/// The output lies in memory as `[height][width][samples][channels]`, which the other layers of this crate
-/// read without a copy. See [`arrange`](crate::arrange) for the weights.
+/// In memory, the output is `[height][width][samples][channels]`, which the other layers of this crate read
+/// without a copy. See [`arrange`](crate::arrange) for the weights.
 ///
 /// # Shapes
 ///
-/// - `x`: `[samples, input channels, height, width]`
-/// - output: `[samples, output channels, output height, output width]`
+/// - `x`: `[samples, input channels, height, width]` - output: `[samples, output channels, output height,
+/// output width]`
 ///
 /// # Panics
 ///
-/// As `layer.forward(x)`: if `x` has other channels than the layer, or is smaller than the kernel.
+/// Panics, as `layer.forward(x)` does, if `x` has another number of channels than the layer, or is smaller
+/// than the kernel.
 pub fn conv2d(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
     if precision() == Precision::F32 {
         return convolve(layer, x);
@@ -63,7 +64,7 @@ fn convolve(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
     })
 }
 
-/// The sizes of a convolution, if it is computed here.
+/// Returns the sizes of a convolution if this crate computes it.
 fn geometry(layer: &Conv2d, [samples, channels, height, width]: [usize; 4]) -> Option<Geometry> {
     let [output, input, kernel @ ..] = layer.weight.dims();
     let groups = layer.groups;
@@ -150,7 +151,7 @@ impl<C: CheckpointStrategy> Convolution for Autodiff<Flex, C> {
     }
 }
 
-/// What the backward pass needs.
+/// State for the backward pass.
 #[derive(Clone, Debug)]
 struct Saved {
     x: Values,
@@ -159,7 +160,7 @@ struct Saved {
 }
 
 impl Saved {
-    /// Weights first: their gradient may have a way to go.
+    /// Registers the gradients, weights first: a hook may have to send their gradient to other workers.
     fn register(&self, [x, weight]: [Option<NodeId>; 2], gradient: &[f32], gradients: &mut Gradients) {
         if let Some(node) = weight {
             gradients.register::<Flex>(node, self.weight_gradient(gradient));
@@ -208,7 +209,7 @@ impl Backward<Flex, 3> for Convolve {
     }
 }
 
-/// The sum of each column of a matrix.
+/// Returns the sum of each column of a matrix.
 fn column_sums(values: &[f32], columns: usize) -> Vec<f32> {
     let mut sums = vec![0.0; columns];
     for row in values.chunks_exact(columns.max(1)) {

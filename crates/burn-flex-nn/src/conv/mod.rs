@@ -1,4 +1,4 @@
-//! Convolution in two dimensions: its arithmetic on flat memory, and the operation of Burn's graph.
+//! Two-dimensional convolution: its arithmetic on flat memory, and the operation of Burn's graph.
 
 mod axis;
 mod geometry;
@@ -24,7 +24,7 @@ mod tests {
     use super::weight_gradient::weight_gradient_on;
     use super::*;
 
-    /// What this processor has.
+    /// Returns the instruction sets of this processor.
     fn instruction_sets() -> Vec<Arch> {
         #[allow(unused_mut, reason = "there may be no others")]
         let mut all = vec![Arch::Scalar, Arch::new()];

@@ -1,21 +1,21 @@
-//! The second factor of the products: some columns of a matrix, packed row by row.
+//! Second factor of the products: some columns of a matrix, packed row by row.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Elements that are copied at once.
+/// Number of elements that are copied at once.
 const PIECE: usize = 16;
 
 /// Packed rows, each padded with zeros to whole vectors.
 #[derive(Default)]
 pub(super) struct Panel {
     values: Vec<f32>,
-    /// Elements of a row.
+    /// Number of elements of a row.
     width: usize,
 }
 
 thread_local! {
-    /// The one that is used again and again: a new one would be cleared first.
+    /// Reused panel; a new one would have to be cleared first.
     static SCRATCH: RefCell<Panel> = RefCell::default();
 }
 
@@ -24,12 +24,12 @@ impl Panel {
         SCRATCH.take()
     }
 
-    /// For the next one who takes it.
+    /// Returns it for reuse.
     pub(super) fn give_back(self) {
         SCRATCH.set(self);
     }
 
-    /// Becomes one of `rows` rows of `width` elements.
+    /// Resizes to `rows` rows of `width` elements.
     pub(super) fn resize(&mut self, rows: usize, width: usize) {
         self.width = width;
         self.values.resize(rows * width, 0.0);
@@ -39,7 +39,7 @@ impl Panel {
         self.values.as_ptr()
     }
 
-    /// Packs `columns` of the rows of a matrix, behind the first `at` rows.
+    /// Packs `columns` of the rows of a matrix, after the first `at` rows.
     pub(super) fn pack<'a>(
         &mut self,
         at: usize,
@@ -51,7 +51,7 @@ impl Panel {
         }
     }
 
-    /// Packs `columns` of a matrix that is given by its columns, behind the first `at` rows.
+    /// Packs `columns` of a matrix given by its columns, after the first `at` rows.
     pub(super) fn pack_transposed<'a>(
         &mut self,
         at: usize,
@@ -76,7 +76,7 @@ impl Panel {
     }
 }
 
-/// Copies a row and fills the rest with zeros. Pieces of a fixed length need no call.
+/// Copies a row and fills the rest with zeros. Pieces of a fixed length are copied without a call.
 fn copy(packed: &mut [f32], row: &[f32]) {
     let (pieces, rest) = row.as_chunks::<PIECE>();
     let (into, into_rest) = packed.split_at_mut(pieces.len() * PIECE);
@@ -87,8 +87,8 @@ fn copy(packed: &mut [f32], row: &[f32]) {
     }
 }
 
-/// Writes up to [`PIECE`] columns into rows that lie `width` apart. Goes by small squares, because columns
-/// may lie at a distance that the cache can only hold a few of.
+/// Writes up to [`PIECE`] columns into rows that are `width` apart. Small squares keep it fast: columns may
+/// be at a distance at which the cache holds only a few of them.
 fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
     let rows = columns[0].len();
     let mut square = [[0.0; PIECE]; PIECE];
@@ -106,8 +106,7 @@ fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
     }
 }
 
-/// Cuts columns into panels of up to `most` vectors: where each begins and ends, and of how many vectors its
-/// rows are.
+/// Cuts columns into panels of up to `most` vectors: the range of each, and the number of vectors per row.
 pub(super) fn panels(
     columns: usize,
     lanes: usize,

@@ -1,52 +1,52 @@
-//! The innermost loop: a small piece of a matrix product that stays in registers.
+//! Innermost loop: a small tile of a matrix product that stays in registers.
 //!
-//! Every element is one chain of fused multiplications and additions in the order of the segments, whatever
-//! the width of the processor's vectors and the size of the tile: neither has a part in the bits.
+//! Every element is one chain of fused multiply-adds in the order of the segments. Neither the vector width
+//! nor the size of the tile affects the bits.
 
 use pulp::Simd;
 
-/// Steps of a sum that are one chain of additions; longer sums are made of such chains, so that rounding
-/// errors stay small. Part of the order of additions, and so of the result.
+/// Steps of a sum in one chain of additions. Longer sums consist of several chains, which keeps rounding
+/// errors small. It is part of the order of additions, and so of the result.
 pub(super) const CHAIN: usize = 512;
 
-/// Steps of a sum that lie at equal distances in both factors.
+/// Steps of a sum at equal distances in both factors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// Where the first factor begins, relative to that of the product.
+    /// Start in the first factor, relative to that of the product.
     pub(super) a: isize,
     /// First row of the panel.
     pub(super) b: usize,
-    /// Steps.
+    /// Number of steps.
     pub(super) len: usize,
 }
 
-/// `out[i][j] = Σ a[i][k] · b[k][j]` over the steps k of all segments, or added to what is there.
+/// `out[i][j] = Σ a[i][k] · b[k][j]` over the steps k of all segments, or added to the values of `out`.
 #[derive(Clone, Copy)]
 pub(super) struct Product<'a> {
     pub(super) segments: &'a [Segment],
     pub(super) a: *const f32,
-    /// Distance of two rows i of the first factor, and of two steps k.
+    /// Distance between rows i of the first factor; `a_step` is that between steps k.
     pub(super) a_row: usize,
     pub(super) a_step: usize,
-    /// The second factor: rows of `V` vectors.
+    /// Second factor: rows of `V` vectors.
     pub(super) panel: *const f32,
     pub(super) out: *mut f32,
     pub(super) out_row: usize,
-    /// Rows i, and columns j of which the panel has more.
+    /// Number of rows i; `columns` counts the columns j, of which the panel may have more.
     pub(super) rows: usize,
     pub(super) columns: usize,
     pub(super) accumulate: bool,
 }
 
 impl Product<'_> {
-    /// Computes it with a panel of 1, 2 or 4 vectors a row.
+    /// Computes the product with a panel of 1, 2 or 4 vectors per row.
     ///
     /// # Safety
     ///
-    /// All elements that the sizes name have to be within the memory behind the three pointers.
+    /// All elements that the sizes describe must be within the memory behind the three pointers.
     #[inline(always)]
     pub(super) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
-        // SAFETY: as the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             match vectors {
                 1 => self.all_rows::<S, 1>(simd),
@@ -58,11 +58,11 @@ impl Product<'_> {
 
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
-        // As many sums as there are registers for, beside the factors.
+        // As many rows of sums as registers allow beside the factors.
         let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
         let mut row = 0;
         while row < self.rows {
-            // SAFETY: as `compute`'s, for some of the rows.
+            // SAFETY: guaranteed by `compute`'s caller; these are some of its rows.
             unsafe {
                 match (self.rows - row).min(most) {
                     8 => self.tile::<S, 8, V>(simd, row),
@@ -82,7 +82,7 @@ impl Product<'_> {
     #[inline(always)]
     unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, simd: S, row: usize) {
         let mut sums = [[simd.splat_f32s(0.0); V]; R];
-        // SAFETY: as `compute`'s.
+        // SAFETY: guaranteed by `compute`'s caller.
         unsafe {
             let rows = self.a.add(row * self.a_row);
             for segment in self.segments {
@@ -111,7 +111,7 @@ impl Product<'_> {
 
     #[inline(always)]
     unsafe fn store<S: Simd, const V: usize>(&self, simd: S, row: usize, sums: &[S::f32s; V]) {
-        // SAFETY: as `compute`'s.
+        // SAFETY: guaranteed by `compute`'s caller.
         unsafe {
             let out = self.out.add(row * self.out_row);
             if self.columns == V * S::F32_LANES {

@@ -1,4 +1,4 @@
-//! The gradient of the weights: for each tap a product of what it sees of the input with the gradient of the
+//! Gradient of the weights: for each tap, the product of the input that it sees with the gradient of the
 //! output.
 
 use std::ops::Range;
@@ -9,16 +9,16 @@ use super::geometry::Geometry;
 use super::panel::{Panel, panels};
 use super::tile::{CHAIN, Product, Segment};
 
-/// The gradient of the loss with respect to the weights, from that with respect to the output.
+/// Returns the gradient of the loss with respect to the weights, from that with respect to the output.
 ///
 /// # Panics
 ///
-/// If the lengths of the slices are not those of the geometry.
+/// Panics if the lengths of the slices are not those of the geometry.
 pub fn weight_gradient(geometry: &Geometry, input: &[f32], gradient: &[f32]) -> Vec<f32> {
     weight_gradient_on(Arch::new(), geometry, input, gradient)
 }
 
-/// As [`weight_gradient`], with the vectors of one instruction set.
+/// Same as [`weight_gradient`], with the vectors of one instruction set.
 pub(super) fn weight_gradient_on(
     arch: Arch,
     geometry: &Geometry,
@@ -28,13 +28,13 @@ pub(super) fn weight_gradient_on(
     assert_eq!(input.len(), geometry.input_len());
     assert_eq!(gradient.len(), geometry.output_len());
     let len = geometry.weight_len();
-    // A sum over nothing is 0.
+    // An empty sum is 0.
     if input.is_empty() || gradient.is_empty() {
         return vec![0.0; len];
     }
     let mut target = Vec::with_capacity(len);
     arch.dispatch(Pass { geometry, input, gradient, target: target.as_mut_ptr() });
-    // SAFETY: each panel of each tap has been written.
+    // SAFETY: each panel of each tap was written.
     unsafe { target.set_len(len) };
     target
 }
@@ -53,10 +53,10 @@ impl WithSimd for Pass<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Geometry { rows, columns, samples, groups, channels: [input, output] } = *self.geometry;
         let positions = rows.output * columns.output;
-        // About a chain: whole positions, so that all of their samples are together.
+        // About one chain, in whole positions, so that all their samples stay together.
         let chunk = CHAIN.div_ceil(samples.max(1));
         let taps = rows.kernel * columns.kernel;
-        // Tiles of few rows get the longer ones.
+        // Tiles of few rows have longer rows.
         let vectors = if input > 4 { 2 } else { 4 };
         let mut panel = Panel::take();
         let mut segments = Vec::new();
@@ -97,7 +97,7 @@ impl WithSimd for Pass<'_> {
                 }
                 for tap in (0..taps).filter(|tap| !written[*tap]) {
                     for row in 0..input {
-                        // SAFETY: a row of the panel in the target.
+                        // SAFETY: one row of the panel in the target.
                         unsafe {
                             let out = self.target.add((tap * input + row) * groups * output + first);
                             out.write_bytes(0, channels.len());
@@ -111,7 +111,7 @@ impl WithSimd for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Where the sum over some output positions lies in the input and in the panel.
+    /// Collects the places in input and panel of the sum over some output positions.
     fn segments(&self, tap: usize, positions: Range<usize>, into: &mut Vec<Segment>) {
         let Geometry { rows, columns, samples, groups, channels: [input, _] } = *self.geometry;
         let (row_tap, column_tap) = (tap / columns.kernel, tap % columns.kernel);

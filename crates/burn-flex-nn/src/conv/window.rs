@@ -1,10 +1,10 @@
-//! What slides over an image.
+//! Window that slides over an image.
 
 use burn::nn::PaddingConfig2d;
 
 use super::axis::Axis;
 
-/// The settings that convolutions and pooling layers share; height first.
+/// Settings that convolutions and pooling layers share; height first.
 pub(crate) struct Window<'a> {
     pub(crate) kernel: [usize; 2],
     pub(crate) stride: [usize; 2],
@@ -12,7 +12,7 @@ pub(crate) struct Window<'a> {
     pub(crate) padding: &'a PaddingConfig2d,
 }
 
-/// Height and width of what a window sees of an image of this size; none, if it does not fit once.
+/// Returns height and width of a window over an image of this size, or `None` if it does not fit once.
 pub(crate) fn padded_axes(window: &Window<'_>, size: [usize; 2]) -> Option<[Axis; 2]> {
     let axis = |index: usize| {
         let (input, kernel, stride, dilation) =

@@ -1,7 +1,7 @@
-//! The arithmetic of batch normalisation.
+//! Arithmetic of batch normalization.
 //!
-//! Sums are made in double precision, row by row: the squares of `f32` are exact there, so that the variance
-//! can be had from the sum of squares, in one pass, without the cancellation that this would suffer in `f32`.
+//! Sums are in double precision, row by row. The squares of `f32` are exact there, so the variance can be
+//! computed from the sum of squares, in one pass, without the cancellation that `f32` would suffer.
 
 use super::rows::{Formula, Terms, each, sums};
 
@@ -19,7 +19,7 @@ pub(super) fn moments(x: &[f32], channels: usize) -> Moments {
     Moments { variance: variance.collect(), mean }
 }
 
-/// What rounding has made negative is 0. NaN stays, which `f64::max` would replace.
+/// Rounding may make a variance negative, which becomes 0. NaN must stay NaN; `f64::max` would drop it.
 fn at_least_zero(variance: f64) -> f64 {
     if variance < 0.0 { 0.0 } else { variance }
 }
@@ -33,7 +33,7 @@ impl Terms for Squares {
     }
 }
 
-/// For each channel what turns its elements into normalised ones: `(x - mean) · scale + shift`.
+/// Parameters of each channel's normalization: `(x - mean) · scale + shift`.
 #[derive(Clone, Debug)]
 pub(super) struct Affine {
     pub(super) mean: Vec<f32>,
@@ -41,17 +41,17 @@ pub(super) struct Affine {
     pub(super) shift: Vec<f32>,
 }
 
-/// What is done to the normalised values.
+/// Operation on the normalized values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Epilogue {
     Nothing,
     Relu,
-    /// The shortcut's values are added first.
+    /// Adds the shortcut's values first.
     AddRelu,
 }
 
 impl Affine {
-    /// The layer's output. `shortcut` is looked at where it is added.
+    /// Returns the layer's output; `shortcut` is used only by [`Epilogue::AddRelu`].
     pub(super) fn apply(&self, x: &[f32], shortcut: &[f32], epilogue: Epilogue) -> Vec<f32> {
         let (channels, numbers) = (self.mean.len(), [&*self.mean, &*self.scale, &*self.shift]);
         match epilogue {
@@ -61,18 +61,18 @@ impl Affine {
         }
     }
 
-    /// The gradient with respect to `x` where mean and scale are not its own.
+    /// Returns the gradient with respect to `x` if mean and scale do not depend on it.
     pub(super) fn gradient_by_scale(&self, gradient: &[f32]) -> Vec<f32> {
         each::<Scaled, 1>(self.mean.len(), [&self.scale], gradient, gradient)
     }
 
-    /// The gradient with respect to `x`: `(gradient - first - (x - mean) · second) · scale`.
+    /// Returns the gradient with respect to `x`: `(gradient - first - (x - mean) · second) · scale`.
     pub(super) fn gradient(&self, gradient: &[f32], x: &[f32], first: &[f32], second: &[f32]) -> Vec<f32> {
         each::<InputGradient, 4>(self.mean.len(), [&self.mean, &self.scale, first, second], gradient, x)
     }
 }
 
-/// NaN stays NaN, as in Burn's: `f32::max` would make 0 of it, and a broken network would train on.
+/// NaN stays NaN, as in Burn: `f32::max` would make it 0, and a broken network would train on.
 #[inline(always)]
 fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
@@ -127,8 +127,7 @@ impl Formula<0> for ThroughRelu {
     }
 }
 
-/// The gradient with respect to what was cut off below zero: that of the output where the output is positive,
-/// or NaN.
+/// Returns the gradient before the ReLU: the output's gradient if the output is positive or NaN, or else 0.
 pub(super) fn through_relu(gradient: &[f32], output: &[f32], channels: usize) -> Vec<f32> {
     each::<ThroughRelu, 0>(channels, [], gradient, output)
 }
@@ -142,7 +141,7 @@ impl Terms for GradientTerms {
     }
 }
 
-/// For each channel the sum of `gradient`, and of its products with `x` less the channel's mean.
+/// Returns for each channel the sum of `gradient`, and of its products with `x` minus the channel's mean.
 pub(super) fn gradient_sums(gradient: &[f32], x: &[f32], mean: &[f32]) -> [Vec<f64>; 2] {
     let mean: Vec<f64> = mean.iter().copied().map(f64::from).collect();
     sums::<GradientTerms>(&mean, gradient, x)

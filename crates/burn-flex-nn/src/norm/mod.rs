@@ -1,8 +1,8 @@
-//! Batch normalisation (Ioffe and Szegedy, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)), in one pass
-//! with what usually follows.
+//! Batch normalization (Ioffe and Szegedy, [arXiv:1502.03167](https://arxiv.org/abs/1502.03167)), in one pass
+//! with the operations that usually follow.
 //!
-//! With x̂ = (x − mean) / σ over the n elements of a channel, and g the gradient of the loss with respect to
-//! the normalised values, the gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n).
+//! Let x̂ = (x − mean) / σ over the n elements of a channel, and g the gradient of the loss with respect to
+//! the normalized values. The gradient with respect to x is γ/σ · (g − Σg/n − x̂ · Σ(g·x̂)/n).
 
 mod kernel;
 mod rows;
@@ -22,10 +22,10 @@ use self::kernel::{Affine, Epilogue, Moments};
 use crate::memory::{self, Values, dims};
 use crate::on_flex;
 
-/// What `layer.forward(x)` computes.
+/// Computes `layer.forward(x)`.
 ///
-/// Like it, it normalises by the batch in training, of which the running statistics learn, and by the running
-/// statistics elsewhere. On other backends, and for other types than `f32`, it is `layer.forward(x)`.
+/// In training it normalizes by the batch and updates the running statistics; otherwise it normalizes by the
+/// running statistics. On other backends, and for types other than `f32`, it calls `layer.forward(x)`.
 ///
 /// # Shapes
 ///
@@ -33,7 +33,7 @@ use crate::on_flex;
 ///
 /// # Panics
 ///
-/// If `x` has other channels than the layer.
+/// Panics if `x` has another number of channels than the layer.
 pub fn batch_norm(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return layer.forward(x);
@@ -41,7 +41,7 @@ pub fn batch_norm(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     normalise(layer, x, None, Epilogue::Nothing)
 }
 
-/// What `relu(layer.forward(x))` computes; shapes and panics as in [`batch_norm`].
+/// Computes `relu(layer.forward(x))`; shapes and panics as in [`batch_norm`].
 pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return relu(layer.forward(x));
@@ -49,7 +49,7 @@ pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     normalise(layer, x, None, Epilogue::Relu)
 }
 
-/// What `relu(layer.forward(x) + shortcut)` computes, as residual blocks end; panics as in [`batch_norm`],
+/// Computes `relu(layer.forward(x) + shortcut)`, the end of a residual block. Panics as [`batch_norm`] does,
 /// and if the shapes of `x` and `shortcut` differ.
 pub fn batch_norm_add_relu(layer: &BatchNorm, x: Tensor<4>, shortcut: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) || !here(layer, &shortcut) {
@@ -102,11 +102,11 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilo
     })
 }
 
-/// What a normalisation does.
+/// Kind of a normalization.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     epsilon: f64,
-    /// Whether mean and variance are those of `x`, through which gradients go as well.
+    /// True if mean and variance are those of `x`, so that gradients flow through them as well.
     by_batch: bool,
     epilogue: Epilogue,
 }
@@ -202,7 +202,7 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
     }
 }
 
-/// The output, and what the backward pass needs.
+/// Output, and state for the backward pass.
 struct Normalised {
     saved: Saved,
     output: FlexTensor,
@@ -249,7 +249,7 @@ struct Saved {
     kind: Kind,
 }
 
-/// The gradients with respect to what came in.
+/// Gradients with respect to the inputs.
 struct InputGradients {
     x: Vec<f32>,
     gamma: Vec<f32>,
@@ -257,7 +257,7 @@ struct InputGradients {
 }
 
 impl Saved {
-    /// `gradient` is with respect to the normalised values.
+    /// Returns the gradients; `gradient` is with respect to the normalized values.
     fn gradients(&self, gradient: &[f32]) -> InputGradients {
         let [sums, products] = kernel::gradient_sums(gradient, &self.x, &self.affine.mean);
         let count = (self.x.len() / sums.len()) as f64;

@@ -1,16 +1,16 @@
-//! Loops over matrices whose columns are channels, compiled for the widest vectors that the processor has.
+//! Loops over matrices whose columns are channels, compiled for the widest vectors of the processor.
 
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// What is computed from one element of each of two matrices, and `N` numbers of their channel.
+/// Formula of one element of each of two matrices, and `N` numbers of their channel.
 pub(super) trait Formula<const N: usize> {
     fn at(of_channel: [f32; N], a: f32, b: f32) -> f32;
 }
 
-/// The formula's value for each element.
+/// Returns the value of the formula for each element.
 pub(super) fn each<F: Formula<N>, const N: usize>(
     channels: usize,
     of_channel: [&[f32]; N],
@@ -21,7 +21,7 @@ pub(super) fn each<F: Formula<N>, const N: usize>(
     let into = &mut out.spare_capacity_mut()[..a.len()];
     assert!(a.len() == b.len() && a.len().is_multiple_of(channels));
     Arch::new().dispatch(Each::<F, N> { channels, of_channel, a, b, into, formula: PhantomData });
-    // SAFETY: all rows have been written, and there is nothing else.
+    // SAFETY: all rows were written, and they are all of the vector.
     unsafe { out.set_len(a.len()) };
     out
 }
@@ -58,12 +58,12 @@ impl<F: Formula<N>, const N: usize> WithSimd for Each<'_, F, N> {
     }
 }
 
-/// Two terms of sums from one element of each of two matrices, and a number of their channel.
+/// Two terms of sums, from one element of each of two matrices and a number of their channel.
 pub(super) trait Terms {
     fn at(of_channel: f64, a: f64, b: f64) -> [f64; 2];
 }
 
-/// The sums of the terms over each channel's elements, row by row.
+/// Returns the sums of the terms over each channel's elements, row by row.
 pub(super) fn sums<T: Terms>(of_channel: &[f64], a: &[f32], b: &[f32]) -> [Vec<f64>; 2] {
     let channels = of_channel.len();
     let (mut first, mut second) = (vec![0.0; channels], vec![0.0; channels]);

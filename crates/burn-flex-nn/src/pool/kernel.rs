@@ -1,21 +1,21 @@
-//! The arithmetic of max pooling on activations in memory order.
+//! Arithmetic of max pooling on activations in memory order.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::conv::Axis;
 
-/// Maxima, and which tap each of them came from.
+/// Maxima, and the tap that each came from.
 pub(super) struct Maxima {
     pub(super) values: Vec<f32>,
     pub(super) taps: Vec<u8>,
 }
 
-/// The largest value that each output position's taps see; of equal ones the first, of several NaN the last.
-/// `len` is of one position.
+/// Returns the largest value that each output position's taps see: the first of equal ones, and the last of
+/// several NaN. `len` is the number of elements per position.
 pub(super) fn forward(rows: Axis, columns: Axis, len: usize, x: &[f32]) -> Maxima {
     let outputs = rows.output * columns.output * len;
     let (mut values, mut taps) = (vec![f32::NEG_INFINITY; outputs], vec![0; outputs]);
-    // Nothing is larger than -∞ where all taps see that: the first of them has it, and not padding.
+    // The first tap always counts: where all taps see -∞, none would be larger than the initial -∞.
     let mut begun = usize::MAX;
     Arch::new().dispatch(Each {
         rows,
@@ -39,7 +39,7 @@ pub(super) fn forward(rows: Axis, columns: Axis, len: usize, x: &[f32]) -> Maxim
     Maxima { values, taps }
 }
 
-/// The gradient with respect to the input: each output's goes to where its maximum came from.
+/// Returns the gradient with respect to the input: each output's gradient goes to its maximum.
 pub(super) fn backward(rows: Axis, columns: Axis, len: usize, gradient: &[f32], taps: &[u8]) -> Vec<f32> {
     let mut of_input = vec![0.0; rows.input * columns.input * len];
     Arch::new().dispatch(Each {
@@ -55,7 +55,7 @@ pub(super) fn backward(rows: Axis, columns: Axis, len: usize, gradient: &[f32], 
     of_input
 }
 
-/// Visits each output position and each of its taps that sees an input position, in one order.
+/// Visits each output position and each of its taps that sees an input position, in a fixed order.
 struct Each<F> {
     rows: Axis,
     columns: Axis,

@@ -1,4 +1,4 @@
-//! Max pooling in two dimensions.
+//! Two-dimensional max pooling.
 
 mod kernel;
 
@@ -16,9 +16,9 @@ use crate::conv::{Axis, Window, padded_axes};
 use crate::memory::{self, Values, dims};
 use crate::on_flex;
 
-/// What `layer.forward(x)` computes. Of equal values the first counts. What it does not compute itself goes
-/// to `layer.forward(x)`: other backends, other types than `f32`, windows of more than 256 positions, and
-/// sizes that are rounded up.
+/// Computes `layer.forward(x)`, taking the first of equal values. It calls `layer.forward(x)` for other
+/// backends, for types other than `f32`, for windows of more than 256 positions, and for output sizes that
+/// are rounded up.
 ///
 /// # Shapes
 ///
@@ -64,7 +64,7 @@ impl<C: CheckpointStrategy> Pooling for Autodiff<Flex, C> {
     }
 }
 
-/// The output, and what the backward pass needs.
+/// Output, and state for the backward pass.
 struct Pooled {
     saved: Saved,
     output: FlexTensor,

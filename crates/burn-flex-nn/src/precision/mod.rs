@@ -1,12 +1,11 @@
 //! Mixed precision (Micikevicius et al. 2018, [arXiv:1710.03740](https://arxiv.org/abs/1710.03740)):
-//! parameters stay `f32`, and the operations that [`OPERATIONS`] says compute on values of a lower type.
+//! parameters stay `f32`, and the operations marked in [`OPERATIONS`] compute with values of a lower type.
 //!
-//! A lowered operation does what the matrix units of GPUs do: its inputs are rounded to the type, products
-//! are summed in `f32`, the result is rounded to the type; the same for each gradient. Everything between
-//! such operations is in `f32`. On a device that has the type, tensors of it are used. On `flex` they stay
-//! `f32` and hold values of the type: its own products of `bf16` are the same arithmetic with more copies,
-//! and those of `f16` round partial sums wherever the processor's caches end, so that the bits would depend
-//! on them.
+//! A lowered operation works like the matrix units of GPUs: it rounds its inputs to the type, sums products
+//! in `f32`, and rounds the result to the type. Gradients work the same way. Everything between such
+//! operations is `f32`. A device that supports the type uses tensors of it. On `flex`, tensors stay `f32` and
+//! hold values of the type. Its own products of `bf16` are the same arithmetic with more copies. Its products
+//! of `f16` round partial sums at the borders of cache blocks, so that their bits would depend on the caches.
 
 mod round;
 
@@ -16,32 +15,32 @@ use burn::tensor::{Device, FloatDType, Tensor};
 
 use crate::on_flex;
 
-/// The type in which [lowered](OPERATIONS) operations compute.
+/// Type in which [lowered](OPERATIONS) operations compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// 24 bits of precision: everything is as it is without this module.
+    /// 24 bits of precision: nothing is lowered.
     #[default]
     F32,
     /// 8 bits of precision, and the range of `f32`.
     Bf16,
-    /// 11 bits of precision, numbers from 6·10⁻⁸ to 65,504: gradients need a loss that is scaled.
+    /// 11 bits of precision, numbers from 6·10⁻⁸ to 65,504: gradients need a scaled loss.
     F16,
 }
 
 impl Precision {
-    /// All of them, with the names that users know them by.
+    /// All precisions, with their names for users.
     pub const ALL: [(&'static str, Precision); 3] =
         [("f32", Precision::F32), ("bf16", Precision::Bf16), ("f16", Precision::F16)];
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         let known = Self::ALL.iter().find(|(_, precision)| *precision == self);
         known.map_or("", |(name, _)| name)
     }
 
-    /// Whether lowered operations can be computed so on a device.
+    /// Returns true if a device can compute lowered operations in this type.
     pub fn is_on(self, device: &Device) -> bool {
-        // `flex` computes with f32 on values of the type.
+        // `flex` computes in f32, with values of the type.
         self.dtype().is_none_or(|dtype| crate::is_flex(device) || device.supports_dtype(dtype))
     }
 
@@ -54,19 +53,18 @@ impl Precision {
     }
 }
 
-/// An operation of this crate, and in which type it computes within [`with_precision`].
+/// Operation of this crate, with its type within [`with_precision`].
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// Its name.
+    /// Name of the function.
     pub name: &'static str,
-    /// Whether it computes in the lower type.
+    /// True if it computes in the lower type.
     pub is_lowered: bool,
-    /// What is rounded, or why nothing is.
+    /// Tensors that are rounded, or the reason why none is.
     pub about: &'static str,
 }
 
-/// What is computed in the lower type, and what stays `f32`: the list that counts. Operations that are not of
-/// this crate stay `f32` as well.
+/// Operations with their types: the authoritative list. Operations outside this crate always stay `f32`.
 pub static OPERATIONS: &[Operation] = &[
     lowered("conv2d", "images, weights and bias; the result; each of their gradients"),
     lowered("linear", "inputs, weights and bias; the result; each of their gradients"),
@@ -96,8 +94,8 @@ thread_local! {
     static PRECISION: Cell<Precision> = const { Cell::new(Precision::F32) };
 }
 
-/// Runs `work`, in which the lowered operations of this thread compute in `precision`, and so do their
-/// backward passes, whenever those come.
+/// Runs `work`. The lowered operations of this thread within it compute in `precision`, and so do their
+/// backward passes, even after `work` ends.
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
@@ -108,7 +106,7 @@ thread_local! {
 /// assert_eq!(product.into_scalar::<f32>(), 1.015625);
 /// ```
 pub fn with_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
-    /// Puts it back, also if `work` panics.
+    /// Restores the precision, even if `work` panics.
     struct Before(Precision);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -119,12 +117,12 @@ pub fn with_precision<R>(precision: Precision, work: impl FnOnce() -> R) -> R {
     work()
 }
 
-/// The precision of lowered operations on this thread.
+/// Returns the precision of lowered operations on this thread.
 pub fn precision() -> Precision {
     PRECISION.get()
 }
 
-/// What goes into a lowered operation.
+/// Converts an input of a lowered operation.
 pub(crate) fn lower<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     match precision().dtype() {
         None => x,
@@ -133,7 +131,7 @@ pub(crate) fn lower<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// What comes out of a lowered operation.
+/// Converts the output of a lowered operation.
 pub(crate) fn raise<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     match precision().dtype() {
         None => x,

@@ -1,4 +1,4 @@
-//! Values of a lower type in `f32`: an operation that rounds what comes, and in the backward pass its
+//! Values of a lower type in `f32`: an operation that rounds its input and, in the backward pass, the
 //! gradient.
 
 use burn::backend::Bytes;
@@ -15,7 +15,7 @@ use pulp::Arch;
 
 use super::Precision;
 
-/// Each value as the nearest one of the lower type, ties to even; the gradient likewise.
+/// Rounds each value to the nearest one of the lower type, ties to even; the gradient likewise.
 pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as Rounding>::round_to(x.into_dispatch(), precision))
 }
@@ -55,9 +55,10 @@ impl Backward<Flex, 1> for RoundOp {
     }
 }
 
-/// The tensor with rounded values, in the order in which they lie in memory; nobody else's values change.
+/// Rounds the values of a tensor, keeping their memory order; other tensors that share its memory do not
+/// change.
 fn round(tensor: FlexTensor, precision: Precision) -> FlexTensor {
-    // A view of a part of another tensor, or one that repeats its elements.
+    // False for a view of a part of a tensor, or for one that repeats elements.
     let is_whole = tensor.storage::<f32>().len() == tensor.shape().num_elements();
     let mut tensor = if is_whole { tensor } else { tensor.to_contiguous() };
     if tensor.is_unique() {
@@ -93,36 +94,36 @@ fn round_all(values: &[f32], precision: Precision) -> Vec<f32> {
     rounded
 }
 
-/// The bit of the sign.
+/// Sign bit.
 const SIGN: u32 = 1 << 31;
 
-/// Drops the lowest `bits` bits of the fraction: to the nearest, ties to even.
+/// Drops the lowest `bits` bits of the fraction, rounding to nearest, ties to even.
 #[inline(always)]
 fn drop_bits(magnitude: u32, bits: u32) -> u32 {
     let half = (1 << (bits - 1)) - 1 + (magnitude >> bits & 1);
     magnitude.wrapping_add(half) & !((1 << bits) - 1)
 }
 
-/// The nearest `bf16`, as an `f32`.
+/// Returns the nearest `bf16`, as an `f32`.
 #[inline(always)]
 fn to_bf16(value: f32) -> f32 {
     let magnitude = value.to_bits() & !SIGN;
-    // The carry makes infinity of what is too large.
+    // The carry turns values that are too large into infinity.
     let rounded = f32::from_bits(drop_bits(magnitude, 16) | value.to_bits() & SIGN);
     if value.is_nan() { value } else { rounded }
 }
 
-/// The nearest `f16`, as an `f32`.
+/// Returns the nearest `f16`, as an `f32`.
 #[inline(always)]
 fn to_f16(value: f32) -> f32 {
-    /// The largest `f16`; what is rounded to more is infinite.
+    /// Largest `f16`; values that round to more are infinite.
     const MOST: f32 = 65504.0;
-    /// The smallest normal `f16`, 2⁻¹⁴; below it they lie 2⁻²⁴ apart.
+    /// Smallest normal `f16`, 2⁻¹⁴; smaller ones are 2⁻²⁴ apart.
     const LEAST: f32 = 1.0 / 16384.0;
     let magnitude = value.abs();
     let normal = f32::from_bits(drop_bits(magnitude.to_bits(), 13));
     let normal = if normal > MOST { f32::INFINITY } else { normal };
-    // Numbers from a half to one lie 2⁻²⁴ apart in `f32`.
+    // `f32` numbers between a half and one are 2⁻²⁴ apart.
     let small = (magnitude + 0.5) - 0.5;
     let rounded = if magnitude < LEAST { small } else { normal };
     if value.is_nan() { value } else { rounded.copysign(value) }
@@ -134,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    /// Beside the conversions of the crate `half`, in every octave, and at and beside every number of the
-    /// lower types and the middle between two.
+    /// Compares with the conversions of the crate `half`: in every octave, at and next to every number of the
+    /// lower types, and at and next to every midpoint.
     #[test]
     fn rounding_is_that_of_the_types() {
         let spread = (0..=u32::MAX).step_by(4093);
