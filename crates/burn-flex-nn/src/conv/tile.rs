@@ -58,7 +58,7 @@ impl Product<'_> {
 
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
-        // As many rows of sums as registers allow beside the factors.
+        // Registers allow this many rows of sums, besides the factors.
         let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
         let mut row = 0;
         while row < self.rows {

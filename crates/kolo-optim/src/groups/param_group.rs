@@ -19,14 +19,14 @@ use crate::table::{Entry, Settings, Value};
 /// use kolo_optim::{TensorClass, ParamGroup};
 ///
 /// let groups = [
-///     // The layers that are fine-tuned learn slowly, the new head ten times as fast as the rest.
+///     // Fine-tuned layers learn slowly, the new head ten times as fast as the rest.
 ///     ParamGroup::of(["layer3.*", "layer4.*"]).with_lr_scale(0.1),
 ///     ParamGroup::of(["fc.*"]).with_lr_scale(10.0).with("weight_decay", 0.1),
 ///     ParamGroup::of(["conv1.*"]).frozen(),
-///     // Last, so that it counts whatever the others say.
+///     // Last, so that it overrides the other groups.
 ///     ParamGroup::without_decay([TensorClass::Norm, TensorClass::Bias]),
 /// ];
-/// // The same as text, as `kolo train --group` takes it.
+/// // The text form, as in `kolo train --group`.
 /// assert_eq!(groups[1].to_string(), "fc.*:lr_scale=10,weight_decay=0.1");
 /// assert_eq!("fc.*:lr_scale=10,weight_decay=0.1".parse(), Ok(groups[1].clone()));
 /// assert_eq!("norm,bias:weight_decay=0".parse(), Ok(groups[3].clone()));
