@@ -133,69 +133,69 @@ mod tests {
 
     fn with(warnings: Warnings) -> (Background<u32>, Receiver<u32>, Sender<bool>) {
         let (begun, begins) = channel();
-        let (tell, told) = channel();
+        let (outcome, outcomes) = channel();
         let work = move |job: &u32| {
             begun.send(*job).unwrap();
-            match told.recv() {
+            match outcomes.recv() {
                 Ok(true) => Ok(()),
                 _ => Err(Error::file("checkpoint", format!("job {job}"))),
             }
         };
-        (Background::start("test", warnings, work).unwrap(), begins, tell)
+        (Background::start("test", warnings, work).unwrap(), begins, outcome)
     }
 
     #[test]
-    fn the_newest_replaces_what_waits() {
-        let (background, begins, tell) = background();
+    fn the_newest_job_replaces_the_waiting_one() {
+        let (background, begins, outcome) = background();
         background.put(1);
         assert_eq!(begins.recv().unwrap(), 1);
         (2..=4).for_each(|job| background.put(job));
-        (0..2).for_each(|_| tell.send(true).unwrap());
+        (0..2).for_each(|_| outcome.send(true).unwrap());
         background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [4]);
     }
 
     #[test]
-    fn a_failed_job_is_forgotten_for_the_next_but_the_last_is_tried_again() {
+    fn a_failed_job_is_dropped_for_the_next_but_the_last_is_retried() {
         let warnings = Warnings::default();
-        let (background, begins, tell) = with(warnings.clone());
-        [false, false, true].into_iter().for_each(|end| tell.send(end).unwrap());
+        let (background, begins, outcome) = with(warnings.clone());
+        [false, false, true].into_iter().for_each(|end| outcome.send(end).unwrap());
         background.put(1);
         assert_eq!(begins.recv().unwrap(), 1);
         background.put(2);
         background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
-        let told: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
-        assert_eq!(told.len(), 2);
-        assert!(told[0].contains("not written: checkpoint: job 1") && told[1].contains("job 2"), "{told:?}");
+        let seen: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
+        assert_eq!(seen.len(), 2);
+        assert!(seen[0].contains("not written: checkpoint: job 1") && seen[1].contains("job 2"), "{seen:?}");
         assert!(warnings.take().is_empty(), "each once");
     }
 
     #[test]
-    fn the_last_failure_is_told() {
-        let (background, _begins, tell) = background();
+    fn the_last_failure_is_returned() {
+        let (background, _begins, outcome) = background();
         background.put(7);
-        (0..2).for_each(|_| tell.send(false).unwrap());
+        (0..2).for_each(|_| outcome.send(false).unwrap());
         assert_eq!(background.finish(Duration::ZERO).unwrap_err().to_string(), "checkpoint: job 7");
     }
 
     #[test]
-    fn the_last_job_is_tried_as_long_as_there_is_patience() {
-        let (background, begins, tell) = background();
+    fn the_last_job_is_retried_while_patience_lasts() {
+        let (background, begins, outcome) = background();
         background.put(7);
-        [false, false, false, true].into_iter().for_each(|end| tell.send(end).unwrap());
+        [false, false, false, true].into_iter().for_each(|end| outcome.send(end).unwrap());
         background.finish(Duration::from_secs(3600)).unwrap();
         assert_eq!(begins.iter().count(), 4);
     }
 
     #[test]
-    fn dropping_it_does_what_waits_and_ends() {
-        let (background, begins, tell) = background();
+    fn dropping_it_runs_the_waiting_job_and_ends() {
+        let (background, begins, outcome) = background();
         background.put(1);
-        tell.send(true).unwrap();
+        outcome.send(true).unwrap();
         drop(background);
         assert_eq!(begins.iter().collect::<Vec<_>>(), [1]);
-        let (idle, begins, _tell) = self::background();
+        let (idle, begins, _outcome) = self::background();
         drop(idle);
         assert_eq!(begins.iter().count(), 0);
     }

@@ -64,7 +64,7 @@ impl<'a> Finite<'a> {
     }
 
     /// Returns the tensors that are not finite but were when training began, in the manifest's order.
-    pub(crate) fn wrong(self) -> Vec<String> {
+    pub(crate) fn not_finite(self) -> Vec<String> {
         let places = self.tensors.unwrap_or_default();
         let wrong: HashMap<&str, bool> =
             places.iter().map(|place| (place.name.as_str(), !place.is_finite)).collect();
@@ -128,14 +128,14 @@ mod tests {
     }
 
     /// Creates a snapshot that skips the test for finite values.
-    fn unseen(step: u64, wrong: &[(usize, f32)]) -> Snapshot {
+    fn untested(step: u64, wrong: &[(usize, f32)]) -> Snapshot {
         let mut snapshot = Snapshot::new(layout(), parts(&[]), &at(step)).unwrap();
         snapshot.parts = parts(wrong);
         snapshot
     }
 
     #[test]
-    fn none_is_made_of_what_is_not_finite() {
+    fn values_that_are_not_finite_make_no_checkpoint() {
         for (at_element, name) in [(0, "first"), (2, "first"), (3, "long"), (LONG + 4, "last")] {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut parts = parts(&[(at_element, value)]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_finite_is_not_good_and_an_older_one_is_taken() {
+    fn a_checkpoint_that_is_not_finite_is_passed_over() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path();
         Snapshot::new(layout(), parts(&[]), &at(1)).unwrap().write(folder).unwrap();
@@ -159,11 +159,11 @@ mod tests {
             (&[LONG + 2], "`long` is not finite"),
             (&[2, LONG, LONG + 4], "`first`, `long`, `last` are not finite"),
         ];
-        for (wrong, words) in wrongs {
+        for (wrong, message) in wrongs {
             let wrong: Vec<_> = wrong.iter().map(|at| (*at, f32::NAN)).collect();
-            unseen(2, &wrong).write(folder).unwrap();
+            untested(2, &wrong).write(folder).unwrap();
             let error = verify(&path(folder, 2)).unwrap_err().to_string();
-            assert!(error.contains(words) && error.contains("weights.safetensors"), "{error}");
+            assert!(error.contains(message) && error.contains("weights.safetensors"), "{error}");
             assert!(error.contains("use an older checkpoint"), "{error}");
             let found = newest(folder).unwrap().unwrap();
             assert_eq!((found.step, found.passed_over.len()), (1, 1));
@@ -176,7 +176,7 @@ mod tests {
 
     /// Such as an additive mask of −∞.
     #[test]
-    fn what_was_not_finite_from_the_start_may_be_so() {
+    fn tensors_not_finite_from_the_start_are_accepted() {
         let place = tempfile::tempdir().unwrap();
         let given = vec![false, false, true];
         let wrong = parts(&[(LONG + 3, f32::NEG_INFINITY)]);

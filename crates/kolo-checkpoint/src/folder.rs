@@ -129,7 +129,7 @@ pub fn verify(checkpoint: &Path) -> Result<(), Error> {
                 finite.take(block);
             }
         })?;
-        let tensors = finite.wrong();
+        let tensors = finite.not_finite();
         if !tensors.is_empty() && not_finite.is_ok() {
             not_finite = Err(Error::NotFinite { path: checkpoint.join(&entry.name), tensors });
         }
@@ -199,7 +199,7 @@ mod tests {
 
     /// The machine fails between the two renames that replace a checkpoint.
     #[test]
-    fn one_that_was_about_to_be_replaced_is_not_lost() {
+    fn a_checkpoint_about_to_be_replaced_is_not_lost() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path();
         (1..=2).for_each(|step| drop(Snapshot::for_tests(step).write(folder).unwrap()));

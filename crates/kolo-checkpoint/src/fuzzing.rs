@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use crate::finite::Finite;
 use crate::manifest::{FileEntry, Manifest, TensorEntry};
 use crate::position::Position;
-use crate::read::words;
+use crate::read::stored_bytes;
 
 /// Decoder that must accept any bytes without a panic.
 pub type Decoder = fn(&[u8]);
@@ -33,7 +33,7 @@ pub fn safetensors(bytes: &[u8]) {
     let file = FileEntry { name: String::new(), bytes: 0, sha256: String::new(), tensors: Vec::new() };
     let mut finite = Finite::new(&file);
     bytes.chunks(64).for_each(|block| finite.take(block));
-    assert!(finite.wrong().is_empty());
+    assert!(finite.not_finite().is_empty());
     let Ok(tensors) = SafeTensors::deserialize(bytes) else { return };
     for (name, tensor) in tensors.tensors() {
         let shape = tensor.shape().to_vec();
@@ -48,8 +48,8 @@ pub fn safetensors(bytes: &[u8]) {
                 order: kolo_optim::MemoryOrder::row_major(),
                 given: false,
             };
-            if let Ok(words) = words(&tensors, &entry) {
-                assert_eq!(words.len(), 4 * (end - start));
+            if let Ok(data) = stored_bytes(&tensors, &entry) {
+                assert_eq!(data.len(), 4 * (end - start));
             }
         }
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_is_the_manifests_own() {
+    fn any_flipped_bit_is_blamed_on_the_manifest() {
         let text = manifest().text().unwrap().into_bytes();
         let read = Manifest::parse(&text).unwrap();
         assert_eq!(read.files, manifest().files);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_entries_are_refused() {
         let refuse = |change: fn(&mut Manifest)| {
             let mut manifest = manifest();
             change(&mut manifest);

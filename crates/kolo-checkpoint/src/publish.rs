@@ -70,7 +70,7 @@ mod tests {
     /// After a power failure at any point, no name may refer to unsynced contents, with any writer and any
     /// file system.
     #[test]
-    fn what_has_a_name_is_durable() {
+    fn published_names_are_durable() {
         fn write(folder: &Path, step: u64) {
             let writer = Writer::guarded(folder, 2, Guard::none()).unwrap();
             writer.put(Snapshot::for_tests(step));
@@ -101,7 +101,7 @@ mod tests {
 
     /// FUSE and some network file systems reject an fsync of a folder, which is fine; a failing disk is not.
     #[test]
-    fn folders_that_cannot_be_synced_keep_nothing_from_being_written() {
+    fn a_rejected_folder_sync_does_not_prevent_writing() {
         for (errno, is_written) in [(22, true), (95, true), (5, false)] {
             let place = tempfile::tempdir().unwrap();
             let _recording = Recording::failing(place.path(), move |operation| {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_checkpoint_is_not_replaced() {
+    fn other_files_are_not_replaced() {
         let place = tempfile::tempdir().unwrap();
         let (draft, target) = (place.path().join(".draft"), place.path().join("step-00000001"));
         fs::create_dir(&draft).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_takes_the_place_of_another_with_and_without_an_exchange() {
+    fn a_checkpoint_replaces_another_with_and_without_an_exchange() {
         type Publish = fn(&Path, &Path, &Path, u64) -> Result<(), Error>;
         for publish in [publish as Publish, put_aside] {
             let place = tempfile::tempdir().unwrap();

@@ -321,16 +321,16 @@ impl Reader {
 /// Copies elements of a stored tensor to `target`, beginning with element `from` of the file's part.
 fn take(tensors: &SafeTensors<'_>, held: &Held<'_>, from: usize, target: &mut [f32]) -> Result<(), String> {
     let Held { entry, span, .. } = held;
-    let words = words(tensors, entry)?;
+    let data = stored_bytes(tensors, entry)?;
     let element = span.spec.element;
     let number = |word: &[u8]| f32::from_le_bytes([word[0], word[1], word[2], word[3]]);
     if element != Element::F32 && entry.dtype == element.dtype() {
-        target.copy_from_slice(&element.from_bytes(words)[from..][..target.len()]);
+        target.copy_from_slice(&element.from_bytes(data)[from..][..target.len()]);
     } else if entry.is_whole() && !span.spec.order.is_row_major() {
         let places = span.spec.order.row_major_indices(&entry.shape).skip(from);
-        target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&words[4 * at..]));
+        target.iter_mut().zip(places).for_each(|(value, at)| *value = number(&data[4 * at..]));
     } else {
-        let words = words.chunks_exact(4).skip(from);
+        let words = data.chunks_exact(4).skip(from);
         target.iter_mut().zip(words).for_each(|(value, word)| *value = number(word));
     }
     Ok(())
@@ -344,7 +344,7 @@ fn frozen(layout: &Layout, wanted: &Range<usize>) -> impl Iterator<Item = Range<
 }
 
 /// Returns the bytes of a stored tensor.
-pub(crate) fn words<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
+pub(crate) fn stored_bytes<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
     let key = entry.key();
     let tensor =
         tensors.tensor(&key).map_err(|_| format!("has no tensor `{key}`, which is in the manifest"))?;
@@ -441,7 +441,7 @@ mod tests {
 
     /// Files store integers and truth values in their own types. Frozen tensors have no optimizer state.
     #[test]
-    fn what_is_frozen_is_saved_as_what_it_is() {
+    fn frozen_tensors_are_saved_in_their_own_types() {
         let frozen = |name: &str, len: usize, element| ParamSpec {
             element,
             ..ParamSpec::new(name, vec![len], Kind::Frozen)

@@ -63,7 +63,7 @@ mod tests {
         let name = "warning::tests::a_warning_without_a_logger_goes_to_stderr";
         let mut program = Command::new(std::env::current_exe().unwrap());
         let output = program.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(words.matches("warning: the disk is full").count(), 1, "{words}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(stderr.matches("warning: the disk is full").count(), 1, "{stderr}");
     }
 }

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_may_not_write_changes_nothing() {
+    fn a_refused_writer_changes_nothing() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("checkpoints");
         let refuses = Arc::new(AtomicBool::new(false));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_above_is_not_made() {
+    fn the_parent_folder_is_not_created() {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("run/checkpoints");
         assert!(Writer::guarded(&folder, 1, Guard::none()).is_err());

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn elements_survive_conversion_to_bytes() {
         for (element, values) in [
             (Element::F32, vec![1.5, -0.0, f32::MIN_POSITIVE]),
             (Element::I64, of_integers([7, -3])),

@@ -79,10 +79,10 @@ mod tests {
 
     /// Ranks compare these settings when a job starts.
     #[test]
-    fn an_optimizer_says_every_setting() {
+    fn an_optimizer_returns_every_setting() {
         for entry in OPTIMIZERS {
-            let said = |given: &Settings| entry.build(given).unwrap().settings();
-            let defaults = said(&Settings::default());
+            let built = |given: &Settings| entry.build(given).unwrap().settings();
+            let defaults = built(&Settings::default());
             assert_eq!(entry.build(&Settings::default()).unwrap().name(), entry.name);
             for setting in entry.settings {
                 let other = match setting.default {
@@ -93,7 +93,7 @@ mod tests {
                     }
                 };
                 assert_ne!(
-                    said(&Settings::default().with(setting.name, other)),
+                    built(&Settings::default().with(setting.name, other)),
                     defaults,
                     "{}",
                     setting.name
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_known_ones() {
+    fn an_unknown_name_is_an_error_with_the_known_ones() {
         let error = named("adagrat", &Settings::default()).err().unwrap().to_string();
         assert!(error.contains("unknown optimizer `adagrat`; known are sgd, adam, adamw"), "{error}");
     }

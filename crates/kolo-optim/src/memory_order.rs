@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strides_tell_the_order() {
+    fn strides_determine_the_order() {
         let order = |shape: &[usize], strides: &[usize]| MemoryOrder::of_strides(shape, strides).axes;
         let row_major: [usize; 0] = [];
         assert_eq!(order(&[4, 3, 2], &[6, 2, 1]), row_major);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_back_in_row_major_order() {
+    fn values_are_restored_to_row_major_order() {
         let order = MemoryOrder::of_strides(&[2, 3, 2], &[1, 4, 2]);
         let indices: Vec<usize> = order.row_major_indices(&[2, 3, 2]).collect();
         assert_eq!(indices, [0, 6, 1, 7, 2, 8, 3, 9, 4, 10, 5, 11]);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn falls_as_asked() {
+    fn decays_as_configured() {
         assert_eq!(rate(Decay::Constant).at(1000), 0.8);
         let step = rate(Decay::Step { every: 30, factor: 0.1 });
         assert!((step.at(29) - 0.8).abs() < 1e-12 && (step.at(60) - 0.008).abs() < 1e-12);

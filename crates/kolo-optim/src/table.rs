@@ -48,8 +48,8 @@ impl FromStr for Choice {
 
     fn from_str(text: &str) -> Result<Self, ChoiceError> {
         let Some((name, settings)) = text.split_once(':') else { return Ok(Choice::new(text.trim())) };
-        let wrong = |problem| ChoiceError::Syntax { text: text.into(), problem };
-        Ok(Choice { name: name.trim().into(), settings: settings.parse().map_err(wrong)? })
+        let syntax_error = |problem| ChoiceError::Syntax { text: text.into(), problem };
+        Ok(Choice { name: name.trim().into(), settings: settings.parse().map_err(syntax_error)? })
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_not_given_has_its_default() {
+    fn missing_settings_have_their_defaults() {
         assert_eq!(*ENTRY.build(&Settings::default()).unwrap(), 1.0);
         let given = Settings::default().with("negative", true).with("factor", 6.0);
         assert_eq!(*ENTRY.build(&given).unwrap(), -3.0);
@@ -244,11 +244,11 @@ mod tests {
     }
 
     #[test]
-    fn wrong_settings_are_named_with_what_is_right() {
+    fn wrong_settings_are_named_with_the_allowed_values() {
         let error = |name: &str, value: Value| {
             ENTRY.build(&Settings::default().with(name, value)).unwrap_err().to_string()
         };
-        for (name, value, words) in [
+        for (name, value, message) in [
             ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative"),
             ("share", Value::Number(1.0), "share of product is 1; it must be at least 0 and below 1"),
             ("factor", Value::Number(f64::NAN), "it must be 0 or more"),
@@ -265,7 +265,7 @@ mod tests {
             ("factor", Value::Number(1e39), "factor of product is 1e39, which is inf in single precision"),
             ("size", Value::Number(1e-46), "size of product is 1e-46, which is 0 in single precision"),
         ] {
-            assert!(error(name, value).contains(words), "{}", error(name, value));
+            assert!(error(name, value).contains(message), "{}", error(name, value));
         }
     }
 }

@@ -70,7 +70,7 @@ fn groups(entry: &Entry<dyn Optimizer>) -> Vec<GroupSettings> {
 
 /// Returns settings as far from the defaults as possible, and each flag toggled in turn.
 fn variants(entry: &Entry<dyn Optimizer>) -> Vec<Settings> {
-    let lively = |name: &str| match name {
+    let other_value = |name: &str| match name {
         "weight_decay" => 0.1,
         "momentum" | "beta1" => 0.8,
         "beta2" => 0.95,
@@ -81,13 +81,13 @@ fn variants(entry: &Entry<dyn Optimizer>) -> Vec<Settings> {
     };
     let numbers = entry.settings.iter().filter(|setting| setting.allowed != Allowed::Flag);
     let numbers: Settings =
-        numbers.map(|setting| (setting.name.to_string(), Value::Number(lively(setting.name)))).collect();
+        numbers.map(|setting| (setting.name.to_string(), Value::Number(other_value(setting.name)))).collect();
     let mut all = vec![Settings::default(), numbers.clone()];
     for setting in entry.settings {
         match setting.default {
             Value::Flag(flag) => all.push(numbers.clone().with(setting.name, !flag)),
             Value::Number(_) => {
-                all.push(Settings::default().with(setting.name, lively(setting.name)));
+                all.push(Settings::default().with(setting.name, other_value(setting.name)));
             }
         }
     }
@@ -161,7 +161,7 @@ fn expected(entry: &Entry<dyn Optimizer>, settings: &Settings, layout: &Layout) 
 }
 
 #[test]
-fn every_optimizer_goes_the_way_of_its_equations() {
+fn every_optimizer_follows_its_equations() {
     let specs = shapes()
         .into_iter()
         .enumerate()

@@ -74,7 +74,7 @@ fn assert_close(found: &[f32], expected: &[f64], layout: &Layout, case: &str) {
 }
 
 #[test]
-fn those_that_pytorch_has_go_its_way() {
+fn trajectories_match_pytorch() {
     let PyTorch { rate, steps, shapes, cases } = pytorch();
     let layout = layout(&shapes);
     for Case { optimizer, settings, weights } in cases {
@@ -127,7 +127,7 @@ fn compare(name: &str, settings: Settings, rate: f64, rule: impl FnMut(&mut Tens
 
 /// You, Gitman & Ginsburg 2017, algorithm 1, without the decay of γ, which belongs to the schedule.
 #[test]
-fn lars_is_that_of_the_paper() {
+fn lars_matches_the_paper() {
     let (gamma, m, beta, eta) = (0.5, 0.9, 0.01, 0.05);
     for trust_ratio in [true, false] {
         let gamma = if trust_ratio { gamma } else { gamma * eta };
@@ -148,7 +148,7 @@ fn lars_is_that_of_the_paper() {
 
 /// You et al. 2020, algorithm 2.
 #[test]
-fn lamb_is_that_of_the_paper() {
+fn lamb_matches_the_paper() {
     let (rate, beta1, beta2, epsilon, lambda) = (0.02, 0.9f64, 0.99f64, 1e-3, 0.05);
     for trust_ratio in [true, false] {
         let settings = Settings::default()
@@ -172,7 +172,7 @@ fn lamb_is_that_of_the_paper() {
 
 /// Chen et al. 2023, algorithm 2.
 #[test]
-fn lion_is_that_of_the_paper() {
+fn lion_matches_the_paper() {
     let (rate, beta1, beta2, lambda) = (0.003, 0.9, 0.99, 0.5);
     let settings = Settings::default().with("weight_decay", lambda);
     compare("lion", settings, rate, |Tensor { w, m, .. }, g, _| {
@@ -193,7 +193,7 @@ fn lion_is_that_of_the_paper() {
 
 /// A group with `adamw` takes AdamW's steps, matrices included.
 #[test]
-fn muon_steps_by_adamw_where_it_is_told_to() {
+fn muon_steps_by_adamw_if_configured() {
     let layout = layout(&pytorch().shapes);
     let of = |name: &str, settings: Settings| trajectory(named(name, &settings).unwrap(), &layout, 0.02);
     let decay = Settings::default().with("weight_decay", 0.1);

@@ -42,8 +42,8 @@ impl GroupSettings {
     ) -> Result<S, GroupError> {
         let all = own.clone().into_iter().chain(self.settings.clone()).collect();
         let complete = entry.complete(&all);
-        let wrong = |cause| GroupError::Choice { tensors: self.tensors.clone(), cause };
-        Ok(complete.map_err(wrong)?.read())
+        let error = |cause| GroupError::Choice { tensors: self.tensors.clone(), cause };
+        Ok(complete.map_err(error)?.read())
     }
 }
 

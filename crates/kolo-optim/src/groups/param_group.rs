@@ -86,8 +86,8 @@ impl ParamGroup {
     /// allowed.
     pub fn check<T: ?Sized>(&self, entry: &Entry<T>) -> Result<(), GroupError> {
         self.check_scale()?;
-        let wrong = |cause| GroupError::Choice { tensors: self.selected_by(), cause };
-        entry.complete(&self.settings).map(drop).map_err(wrong)
+        let error = |cause| GroupError::Choice { tensors: self.selected_by(), cause };
+        entry.complete(&self.settings).map(drop).map_err(error)
     }
 
     pub(super) fn check_scale(&self) -> Result<(), GroupError> {
@@ -132,16 +132,16 @@ impl FromStr for ParamGroup {
     type Err = GroupError;
 
     fn from_str(text: &str) -> Result<Self, GroupError> {
-        let wrong = |problem| GroupError::Syntax { text: text.into(), problem };
-        let (tensors, settings) = text.rsplit_once(':').ok_or(wrong("it has no colon"))?;
+        let syntax_error = |problem| GroupError::Syntax { text: text.into(), problem };
+        let (tensors, settings) = text.rsplit_once(':').ok_or(syntax_error("it has no colon"))?;
         if tensors.split(',').any(|selector| selector.trim().is_empty()) {
-            return Err(wrong("a name or a class of tensors is missing"));
+            return Err(syntax_error("a name or a class of tensors is missing"));
         }
         let mut group = ParamGroup::of(tensors.split(','));
-        for (name, value) in settings.parse::<Settings>().map_err(wrong)? {
+        for (name, value) in settings.parse::<Settings>().map_err(syntax_error)? {
             group = match (name.as_str(), value) {
                 (LR_SCALE, Value::Number(scale)) => group.with_lr_scale(scale),
-                (LR_SCALE, Value::Flag(_)) => return Err(wrong("lr_scale must be a number")),
+                (LR_SCALE, Value::Flag(_)) => return Err(syntax_error("lr_scale must be a number")),
                 (name, value) => group.with(name, value),
             };
         }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_displayed_group_is_parsed_again() {
         for text in [
             "norm,bias:weight_decay=0",
             "*:lr_scale=0",
@@ -171,8 +171,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_how_to_write_it() {
-        for (text, words) in [
+    fn a_syntax_error_shows_the_right_form() {
+        for (text, message) in [
             ("head.*", "no colon"),
             (":lr_scale=1", "a name or a class of tensors is missing"),
             ("a,,b:lr_scale=1", "a name or a class of tensors is missing"),
@@ -185,7 +185,7 @@ mod tests {
         ] {
             let error = text.parse::<ParamGroup>().unwrap_err().to_string();
             let named = error.starts_with(&format!("`{text}`: ")) && error.contains("TENSORS:SETTING=VALUE");
-            assert!(named && error.contains(words), "{error}");
+            assert!(named && error.contains(message), "{error}");
         }
     }
 }

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_classes_and_all_else_is_a_pattern() {
+    fn class_words_are_classes_and_other_text_is_a_pattern() {
         for (word, class, _) in CLASSES {
             assert_eq!(Selector::from(word), Selector::Class(class));
             assert_eq!(Selector::from(class).to_string(), word);

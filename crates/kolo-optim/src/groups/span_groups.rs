@@ -26,7 +26,7 @@ impl SpanGroups {
         let mut found = SpanGroups { of_span: Vec::new(), groups: vec![GroupSettings::default()] };
         for span in model.spans() {
             let selecting = groups.iter().filter(|group| group.selects(&span.spec, model));
-            let settings = selecting.fold(GroupSettings::default(), together);
+            let settings = selecting.fold(GroupSettings::default(), merged);
             let same = |other: &GroupSettings| {
                 other.lr_scale == settings.lr_scale && other.settings == settings.settings
             };
@@ -56,7 +56,7 @@ impl SpanGroups {
 }
 
 /// Merges one more group that selects the same tensor.
-fn together(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
+fn merged(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
     let GroupSettings { mut tensors, lr_scale, settings } = before;
     if !tensors.is_empty() {
         tensors += " and ";
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_group_counts_setting_by_setting() {
+    fn a_later_group_overrides_setting_by_setting() {
         let groups = [
             ParamGroup::of(["head.*"]).with_lr_scale(10.0).with("weight_decay", 0.5).with("momentum", 0.1),
             ParamGroup::of(["*.weight"]).with("weight_decay", 0.25),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_selects_nothing_is_named_with_what_there_is() {
+    fn a_selector_without_a_match_is_named_with_the_existing_names() {
         let error = |group| SpanGroups::new(&[group], &model()).unwrap_err().to_string();
         let names = "there are stem.weight, stem.norm.gamma, stem.norm.beta, head.weight, head.bias";
         for (group, tensors) in [
@@ -157,8 +157,8 @@ mod tests {
             (ParamGroup::without_decay(["embedding"]), "embedding"),
             (ParamGroup::without_decay(Vec::<Selector>::new()), "(nothing)"),
         ] {
-            let words = format!("{tensors}: no trained parameter is selected by that; {names}");
-            assert_eq!(error(group), words);
+            let message = format!("{tensors}: no trained parameter is selected by that; {names}");
+            assert_eq!(error(group), message);
         }
         // A model without embeddings accepts a switch that is the same for all models.
         assert!(SpanGroups::new(&[ParamGroup::without_decay(["norm", "embedding"])], &model()).is_ok());
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_names_some_are_listed() {
+    fn only_some_of_many_names_are_listed() {
         let kind = Kind::Parameter { decay: true };
         let specs = (0..100).map(|n| ParamSpec::new(format!("layer{n}.weight"), vec![1], kind));
         let model = Layout::new(specs.collect());

@@ -31,7 +31,7 @@ impl Matrix {
     }
 
     /// Returns true if it is transposed, so that it has no more rows than columns.
-    fn is_turned(&self) -> bool {
+    fn is_transposed(&self) -> bool {
         self.rows > self.columns
     }
 
@@ -44,7 +44,7 @@ impl Matrix {
     /// transposed matrix and the distance between neighboring elements there.
     pub(super) fn runs(&self) -> impl Iterator<Item = (std::ops::Range<usize>, usize, usize)> {
         let Matrix { rows, columns, run, .. } = *self;
-        let (of_row, of_column) = if self.is_turned() { (1, rows) } else { (columns, 1) };
+        let (of_row, of_column) = if self.is_transposed() { (1, rows) } else { (columns, 1) };
         (0..columns / run).flat_map(move |block| {
             (0..rows).map(move |row| {
                 let start = (block * rows + row) * run;
@@ -103,7 +103,7 @@ mod tests {
                 for (n, element) in range.enumerate() {
                     let place = place + n * distance;
                     assert!(!std::mem::replace(&mut seen[place], true));
-                    let row = if matrix.is_turned() { place % long } else { place / long };
+                    let row = if matrix.is_transposed() { place % long } else { place / long };
                     // Row by the strides of the tensor.
                     let expected =
                         if strides[0] == 1 { element % shape[0] } else { element / strides[0] % shape[0] };

@@ -114,8 +114,8 @@ impl Group {
     /// Returns s of a matrix.
     fn adjustment(&self, matrix: &Matrix) -> f64 {
         let (rows, columns) = (matrix.rows as f64, matrix.columns as f64);
-        let is_turned = self.settings.inputs_first && !matrix.is_kernel;
-        match (self.settings.match_rms_adamw, is_turned) {
+        let is_transposed = self.settings.inputs_first && !matrix.is_kernel;
+        match (self.settings.match_rms_adamw, is_transposed) {
             (true, _) => 0.2 * rows.max(columns).sqrt(),
             (false, false) => (rows / columns).max(1.0).sqrt(),
             (false, true) => (columns / rows).max(1.0).sqrt(),

@@ -73,20 +73,20 @@ fn sgd(tensor: &mut Tensor, g: &[f64], _: i32, rate: f64, settings: &Read) {
 fn adam(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     let lambda = decay(tensor, settings);
     let g: Vec<f64> = g.iter().zip(&tensor.w).map(|(g, w)| g + lambda * w).collect();
-    let steps = adams(tensor, &g, t, settings);
+    let steps = adam_directions(tensor, &g, t, settings);
     tensor.w.iter_mut().zip(steps).for_each(|(w, step)| *w -= rate * step);
 }
 
 /// Loshchilov & Hutter 2019, algorithm 2, with the decay multiplied by the rate, as in PyTorch.
 fn adamw(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     let lambda = decay(tensor, settings);
-    let steps = adams(tensor, g, t, settings);
+    let steps = adam_directions(tensor, g, t, settings);
     tensor.w.iter_mut().zip(steps).for_each(|(w, step)| *w -= rate * lambda * *w + rate * step);
 }
 
 /// Returns m̂ / (√v̂ + ε) of Kingma & Ba 2015, algorithm 1. After `freeze_after` steps v stays constant (Tang
 /// et al. 2021, algorithm 1).
-fn adams(tensor: &mut Tensor, g: &[f64], t: i32, settings: &Read) -> Vec<f64> {
+fn adam_directions(tensor: &mut Tensor, g: &[f64], t: i32, settings: &Read) -> Vec<f64> {
     let [beta1, beta2, epsilon] = ["beta1", "beta2", "epsilon"].map(|name| settings.number(name));
     let last = match settings.0.get("freeze_after") {
         Some(Value::Number(steps)) if steps > 0.0 => steps as i32,
@@ -122,7 +122,7 @@ fn lars(tensor: &mut Tensor, g: &[f64], _: i32, rate: f64, settings: &Read) {
 /// You et al. 2020, algorithm 2, with φ(z) = z.
 fn lamb(tensor: &mut Tensor, g: &[f64], t: i32, rate: f64, settings: &Read) {
     let lambda = decay(tensor, settings);
-    let mut update = adams(tensor, g, t, settings);
+    let mut update = adam_directions(tensor, g, t, settings);
     update.iter_mut().zip(&tensor.w).for_each(|(update, w)| *update += lambda * w);
     let (of_w, of_update) = (norm(&tensor.w), norm(&update));
     let ratio = match settings.flag("trust_ratio") && of_w > 0.0 && of_update > 0.0 {
