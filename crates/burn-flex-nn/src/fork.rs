@@ -54,7 +54,6 @@ impl<C: CheckpointStrategy> Fork for Autodiff<Flex, C> {
     }
 }
 
-/// One of the two branches.
 #[derive(Clone, Debug)]
 struct Branch {
     /// True once the first branch has registered its gradient with the parent.

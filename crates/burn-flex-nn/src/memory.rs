@@ -45,7 +45,6 @@ impl Values {
         Values(tensor.to_contiguous())
     }
 
-    /// Returns the shape of the tensor.
     pub(crate) fn shape(&self) -> Shape {
         self.0.shape()
     }
@@ -55,7 +54,6 @@ impl Values {
         &self.0
     }
 
-    /// Takes a vector.
     pub(crate) fn of_vector(tensor: &FlexTensor) -> Self {
         Values(tensor.to_contiguous())
     }
@@ -74,7 +72,6 @@ pub(crate) fn activations(values: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
     view(values, shape, &ACTIVATIONS)
 }
 
-/// Adds two activations of the same shape.
 pub(crate) fn add_activations(a: FlexTensor, b: FlexTensor) -> FlexTensor {
     let sum = Flex::float_add(ordered(&a, &ACTIVATIONS), ordered(&b, &ACTIVATIONS));
     permuted_back(sum, &ACTIVATIONS)
@@ -85,7 +82,6 @@ pub(crate) fn weights(values: Vec<f32>, shape: [usize; 4]) -> FlexTensor {
     view(values, shape, &WEIGHTS)
 }
 
-/// Creates a vector.
 pub(crate) fn vector(values: Vec<f32>) -> FlexTensor {
     let shape = Shape::new([values.len()]);
     row_major(values, shape)

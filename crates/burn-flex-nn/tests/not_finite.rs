@@ -31,7 +31,6 @@ const POISONS: [f32; 11] = [
 
 /// Kernel, and a way to call it.
 struct Kernel {
-    /// Name of the function.
     name: &'static str,
     /// Lengths of its inputs, and last of its output.
     lens: &'static [usize],

@@ -25,7 +25,6 @@ pub(crate) const FREEZE_AFTER: Setting = Setting::whole(
 pub(crate) const EPSILON: Setting =
     Setting::positive("epsilon", 1e-8, "Added to the root of the second moment");
 
-/// Settings of Adam and AdamW.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdamSettings {

@@ -23,7 +23,6 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     make: |settings| Box::new(Lamb::new(settings.clone())),
 };
 
-/// Settings of [`Lamb`].
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LambSettings {
@@ -55,7 +54,6 @@ struct Lamb {
     direction: Vec<f32>,
 }
 
-/// Settings and rate of one group's tensors.
 struct Group {
     settings: LambSettings,
     lr_scale: f64,

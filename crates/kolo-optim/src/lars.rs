@@ -26,7 +26,6 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     make: |settings| Box::new(Lars::new(settings.clone())),
 };
 
-/// Settings of [`Lars`].
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LarsSettings {
@@ -50,7 +49,6 @@ struct Lars {
     velocity: Vec<f32>,
 }
 
-/// Settings and rate of one group's tensors.
 struct Group {
     settings: LarsSettings,
     lr_scale: f64,

@@ -18,7 +18,6 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     make: |settings| Box::new(Lion::new(settings.clone())),
 };
 
-/// Settings of [`Lion`].
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LionSettings {
@@ -40,7 +39,6 @@ struct Lion {
     momentum: Vec<f32>,
 }
 
-/// Settings and rate of one group's tensors.
 struct Group {
     settings: LionSettings,
     lr_scale: f64,

@@ -18,7 +18,6 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     make: |settings| Box::new(Sgd::new(settings.clone())),
 };
 
-/// Settings of [`Sgd`].
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SgdSettings {
@@ -38,7 +37,6 @@ struct Sgd {
     velocity: Vec<f32>,
 }
 
-/// Settings and rate of one group's tensors.
 struct Group {
     settings: SgdSettings,
     lr_scale: f64,

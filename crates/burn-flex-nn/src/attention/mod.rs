@@ -116,7 +116,6 @@ fn composed(
     lower(weights).matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
 }
 
-/// Sizes of one call.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     batch: usize,

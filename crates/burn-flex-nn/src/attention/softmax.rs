@@ -104,7 +104,6 @@ impl Rows<'_> {
     }
 }
 
-/// Returns the elementwise product.
 pub(super) fn multiplied(a: &[f32], b: &[f32]) -> Vec<f32> {
     a.iter().zip(b).map(|(a, b)| a * b).collect()
 }

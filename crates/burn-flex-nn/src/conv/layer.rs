@@ -209,7 +209,6 @@ impl Backward<Flex, 3> for Convolve {
     }
 }
 
-/// Returns the sum of each column of a matrix.
 fn column_sums(values: &[f32], columns: usize) -> Vec<f32> {
     let mut sums = vec![0.0; columns];
     for row in values.chunks_exact(columns.max(1)) {

@@ -16,7 +16,6 @@ pub(super) struct Segment {
     pub(super) a: isize,
     /// First row of the panel.
     pub(super) b: usize,
-    /// Number of steps.
     pub(super) len: usize,
 }
 

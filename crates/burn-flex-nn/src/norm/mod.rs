@@ -202,7 +202,6 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
     }
 }
 
-/// Output, and state for the backward pass.
 struct Normalised {
     saved: Saved,
     output: FlexTensor,
@@ -249,7 +248,6 @@ struct Saved {
     kind: Kind,
 }
 
-/// Gradients with respect to the inputs.
 struct InputGradients {
     x: Vec<f32>,
     gamma: Vec<f32>,

@@ -64,7 +64,6 @@ impl<C: CheckpointStrategy> Pooling for Autodiff<Flex, C> {
     }
 }
 
-/// Output, and state for the backward pass.
 struct Pooled {
     saved: Saved,
     output: FlexTensor,

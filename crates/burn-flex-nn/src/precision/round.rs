@@ -94,7 +94,6 @@ fn round_all(values: &[f32], precision: Precision) -> Vec<f32> {
     rounded
 }
 
-/// Sign bit.
 const SIGN: u32 = 1 << 31;
 
 /// Drops the lowest `bits` bits of the fraction, rounding to nearest, ties to even.

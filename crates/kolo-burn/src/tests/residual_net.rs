@@ -62,7 +62,6 @@ impl ResidualNet {
         self.fc.forward(self.features(images, None))
     }
 
-    /// Returns scores in training.
     pub(crate) fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
         self.fc.forward(self.dropout.forward(self.features(images, None), "fc", key))
     }

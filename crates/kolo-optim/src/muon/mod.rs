@@ -35,7 +35,6 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     make: |settings| Box::new(Muon::new(settings.clone())),
 };
 
-/// Settings of [`Muon`].
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MuonSettings {
@@ -80,7 +79,6 @@ struct Muon {
     iteration: NewtonSchulz,
 }
 
-/// Settings and rates of one group's tensors.
 struct Group {
     settings: MuonSettings,
     adamw: AdamRule,

@@ -6,7 +6,6 @@ use crate::norm::sum_of_squares;
 /// a, b, c of X ← aX + (bA + cA²)X with A = XXᵀ. They raise small singular values fastest, and bring all of
 /// them to between about 0.7 and 1.2 rather than to 1 (Jordan et al. 2024).
 const COEFFICIENTS: [f32; 3] = [3.4445, -4.7750, 2.0315];
-/// Number of iterations.
 const STEPS: usize = 5;
 /// Smallest norm to divide a matrix by.
 const LEAST_NORM: f64 = 1e-7;

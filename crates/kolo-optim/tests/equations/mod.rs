@@ -45,7 +45,6 @@ impl Read {
 /// the settings.
 pub type Rule = fn(&mut Tensor, &[f64], i32, f64, &Read);
 
-/// Returns the rule of an optimizer.
 pub fn rule(name: &str) -> Rule {
     match name {
         "sgd" => sgd,
@@ -203,7 +202,6 @@ fn decay(tensor: &Tensor, settings: &Read) -> f64 {
     if tensor.decays { settings.number("weight_decay") } else { 0.0 }
 }
 
-/// Returns the Euclidean norm.
 pub fn norm(vector: &[f64]) -> f64 {
     vector.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
