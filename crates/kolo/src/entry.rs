@@ -1,4 +1,4 @@
-//! The beginning and the end of a program: a logger, and errors that reach whoever has to know them.
+//! The frame of a program: it installs a logger, and reports errors to the user and the launcher.
 
 use std::error::Error;
 use std::io::Write;
@@ -11,21 +11,21 @@ use kolo_train::LOG_FORMAT;
 
 use crate::failure::Ending;
 
-/// Runs a training program, so that what goes wrong reaches the user in clear words and the launcher knows
-/// which worker was first.
+/// Runs a training program: the user gets errors in clear words, and the launcher learns which worker
+/// failed first.
 ///
-/// - A logger is installed where there is none: warnings go to standard error, and `RUST_LOG` says what else.
-///   `KOLO_LOG_FORMAT=json` makes each a JSON object. Where several workers run and `kolo launch` does not
-///   prefix their output, each line has the rank.
-/// - An error is printed as one sentence with its sources. Under `kolo launch` it is reported to the launcher
-///   instead, with the rank at fault where that is another one (a peer that died or did not answer); the
-///   launcher tells of all workers which one failed first. torchrun gets the report besides. A panic is
-///   reported as well.
-/// - The exit code is 2 for wrong input ([`Failure::input`](crate::Failure::input), a data set or a setting
-///   that cannot be), 143 where SIGTERM asked for the end, else 1.
+/// - Installs a logger if there is none. Warnings go to standard error; `RUST_LOG` selects more.
+///   `KOLO_LOG_FORMAT=json` makes each message a JSON object. Each line carries the rank if several workers
+///   run and `kolo launch` does not prefix their output.
+/// - Prints an error as one sentence with its sources. Under `kolo launch` the error goes to the launcher
+///   instead, with the rank at fault if that is another rank (a peer that died or did not answer); the
+///   launcher prints the error of the worker that failed first. torchrun receives the report in addition.
+///   Panics are reported too.
+/// - Returns exit code 2 for wrong input ([`Failure::input`](crate::Failure::input), or an invalid data set
+///   or setting), 143 after SIGTERM, else 1.
 ///
-/// `run` may return [`Failure`](crate::Failure), which all of Kolo's errors become by `?`, as well as any
-/// error of the program's own, or `Box<dyn Error + Send + Sync>`.
+/// `run` may return [`Failure`](crate::Failure), into which `?` converts all of Kolo's errors, as well as
+/// any error of your program, or `Box<dyn Error + Send + Sync>`.
 ///
 /// ```no_run
 /// use std::error::Error;
@@ -83,7 +83,7 @@ where
 {
     install_logger();
     report_panics();
-    // Where it cannot be caught, a file that is too large ends the program as it would without this.
+    // If the signal cannot be caught, a file that is too large ends the program, as it would without Kolo.
     let _ = kolo_train::survive_large_files();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,19 +91,19 @@ where
     }
 }
 
-/// Reports the error to the launcher. Kolo's shows that of the worker that failed first; where it is another
-/// one, or none, the error is printed as well.
+/// Reports the error to the launcher. Kolo's launcher prints the error of the worker that failed first;
+/// under any other launcher, or none, this function prints the error too.
 fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code } = ending;
     let reported = kolo_launch::report_failure(message, *culprit);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
-        // Where nobody can be told the exit code still says it.
+        // If printing fails, the exit code still shows the failure.
         let _ = std::io::stderr().write_all(format!("error: {message}\n").as_bytes());
     }
     ExitCode::from(*code)
 }
 
-/// Installs a logger that shows warnings, or what `RUST_LOG` says, unless the program has one already.
+/// Installs a logger for warnings, or for the levels in `RUST_LOG`, unless the program has one already.
 fn install_logger() {
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"));
     builder.format_timestamp(None);
@@ -115,11 +115,11 @@ fn install_logger() {
             writeln!(out, "[{rank}] [{} {}] {}", record.level(), record.target(), record.args())
         });
     }
-    // The program's own logger stays.
+    // Fails if the program has a logger of its own, which stays.
     let _ = builder.try_init();
 }
 
-/// A message of the logger for programs, as the events of `--log-format json` are.
+/// Formats a log message as a JSON object like the events of `--log-format json`.
 fn log_object(record: &log::Record<'_>, worker: Option<&str>) -> serde_json::Value {
     serde_json::json!({
         "time_unix": kolo_run_folder::unix_seconds(SystemTime::now()),
@@ -131,12 +131,12 @@ fn log_object(record: &log::Record<'_>, worker: Option<&str>) -> serde_json::Val
     })
 }
 
-/// The rank that lines of this process have to carry: Kolo's launcher puts it there itself, others do not.
+/// Returns the rank that output lines must carry. Kolo's launcher adds the rank itself; others do not.
 fn rank_to_show() -> Option<Rank> {
     if std::env::var_os(MEMBER).is_some() {
         return None;
     }
-    // What is wrong with the launcher's variables is told by whoever needs them.
+    // The code that needs the launcher's variables reports what is wrong with them.
     let (rank, world_size) = env::rank_and_world_size().ok()??;
     (world_size > 1).then_some(rank)
 }
@@ -146,7 +146,7 @@ fn report_panics() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         default(info);
-        // If the report cannot be written, the message above is all there is.
+        // If the report cannot be written, the panic message above remains.
         let _ = kolo_launch::report_failure(&format!("panic: {info}"), None);
     }));
 }

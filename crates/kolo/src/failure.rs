@@ -1,4 +1,4 @@
-//! The error with which a program ends: what is said of it, which rank is at fault, and the exit code.
+//! The error with which a program ends: its message, the rank at fault, and the exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 use kolo_comm::Rank;
 use kolo_launch::LaunchError;
 
-/// The exit code of a program that was started with wrong input, as clap's own.
+/// Exit code of a program that was started with wrong input, the same as clap's.
 const WRONG_INPUT: u8 = 2;
-/// The exit code that shells give to a program which SIGTERM has ended.
+/// Exit code that shells give to a program ended by SIGTERM.
 const TERMINATED: u8 = 128 + 15;
 
-/// An error that [`main`](crate::main) ends a program with. All of Kolo's errors become one by `?`; a program
-/// makes its own by [`Failure::input`] and [`Failure::work`].
+/// An error with which [`main`](crate::main) ends a program. `?` converts all of Kolo's errors into it; a
+/// program makes its own with [`Failure::input`] and [`Failure::work`].
 ///
 /// ```
 /// fn steps(text: &str) -> Result<u64, kolo::Failure> {
@@ -24,30 +24,30 @@ const TERMINATED: u8 = 128 + 15;
 #[derive(Debug)]
 pub struct Failure {
     cause: Box<dyn Error + Send + Sync>,
-    /// Lines that say how to go on.
+    /// Lines that tell the user how to continue.
     advice: Vec<String>,
-    /// The exit code, where the cause does not decide it.
+    /// The exit code, if the cause does not decide it.
     code: Option<u8>,
 }
 
 impl Failure {
-    /// The program was started with wrong input; exit code 2.
+    /// Makes the failure of a program that was started with wrong input; exit code 2.
     pub fn input(message: impl fmt::Display) -> Self {
         Failure { code: Some(WRONG_INPUT), ..Failure::work(message) }
     }
 
-    /// Something went wrong on the way; exit code 1.
+    /// Makes a failure for anything that went wrong during the work; exit code 1.
     pub fn work(message: impl fmt::Display) -> Self {
         Failure::because(message.to_string().into())
     }
 
-    /// The program has ended because SIGTERM asked it to; exit code 143. In an elastic job the launcher
-    /// starts no other worker in its place then.
+    /// Makes the failure of a program that ended because of SIGTERM; exit code 143. The launcher of an
+    /// elastic job then starts no replacement.
     pub fn terminated(message: impl fmt::Display) -> Self {
         Failure { code: Some(TERMINATED), ..Failure::work(message) }
     }
 
-    /// Adds a line that says how to go on.
+    /// Adds a line that tells the user how to continue.
     pub fn advise(mut self, line: impl fmt::Display) -> Self {
         self.advice.push(line.to_string());
         self
@@ -71,7 +71,7 @@ impl Error for Failure {
     }
 }
 
-/// A `From` of each of these errors.
+/// Implements `From` for each of these errors.
 macro_rules! failure_from {
     ($($error:ty),*) => {$(
         impl From<$error> for Failure {
@@ -94,7 +94,7 @@ failure_from!(
     std::io::Error
 );
 
-/// How a program ends with an error.
+/// The end of a program after an error.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ending {
     /// The error and its sources, as one sentence.
@@ -114,7 +114,7 @@ impl Ending {
     }
 }
 
-/// An error and its sources, those of them that the error does not name itself.
+/// Joins an error and those of its sources that its message does not contain.
 fn sentence(error: &(dyn Error + 'static)) -> String {
     chain(error).skip(1).fold(error.to_string(), |text, source| {
         let words = source.to_string();
@@ -122,7 +122,7 @@ fn sentence(error: &(dyn Error + 'static)) -> String {
     })
 }
 
-/// An error, its source, that one's source, and so on.
+/// Iterates over an error, its source, the source's source, and so on.
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {
@@ -132,8 +132,8 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-/// The collective's error in an error of Kolo's. An error that shows another one as its own does not give it
-/// as its source, so that each has to be asked for what it holds.
+/// Finds the collective's error in one of Kolo's errors. A transparent error does not return the inner
+/// error as its source, so this function unwraps each variant itself.
 fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Error> {
     use kolo_train::Error::{CheckpointLost, Refused, Training};
     if let Some(error) = error.downcast_ref::<kolo_train::Error>() {
@@ -150,7 +150,7 @@ fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Err
     }
 }
 
-/// The exit code that an error of the chain asks for.
+/// Exit code that an error of the chain requires.
 fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -177,7 +177,7 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     is_input.then_some(WRONG_INPUT)
 }
 
-/// Whether what the user has set in the environment is wrong.
+/// True for a wrong setting in the environment.
 fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
     matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
 }
@@ -186,7 +186,7 @@ fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// A user's error that has another one as its source.
+    /// A user's error with another error as its source.
     #[derive(Debug)]
     struct Outer(Box<dyn Error + Send + Sync>);
 

@@ -1,10 +1,9 @@
-//! `~/` where no shell has read it: `--out=~/runs/a` and `--data mnist:~/data` reach a program as they are typed.
+//! Expansion of `~/` in arguments that no shell expands: `--out=~/runs/a` and `--data mnist:~/data`.
 
 use std::ffi::OsString;
 
-/// The arguments of this program with the home folder in place of `~` where a path begins: at the beginning
-/// of an argument, or after `=` or `:`. What belongs to another program is left as it is: all after `--`, and
-/// what `kolo launch` starts.
+/// Replaces `~` by the home folder at the beginning of a path: at the beginning of an argument, or after
+/// `=` or `:`. Arguments of other programs stay: all after `--`, and the program of `kolo launch`.
 pub(crate) fn expanded(args: impl IntoIterator<Item = OsString>, home: Option<OsString>) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let home = home.and_then(|home| home.into_string().ok()).filter(|home| !home.is_empty());

@@ -1,8 +1,7 @@
 #![doc = include_str!("../README.md")]
-//!
-//! The crates behind it can be used alone, too: [`comm`] for collectives, [`ddp`] for data parallelism over
-//! flat memory, [`data`] for batches, [`train`](mod@train) for whole runs, [`elastic`] and [`launch`] for
-//! starting workers. [`main`] is the frame of a program.
+//! You can also use each of the underlying crates alone: [`comm`] for collectives, [`ddp`] for data
+//! parallelism over flat memory, [`data`] for batches, [`train`](mod@train) for whole runs, [`elastic`] and
+//! [`launch`] for starting workers. [`main`] is the frame of a program.
 
 mod entry;
 mod failure;

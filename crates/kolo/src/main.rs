@@ -1,4 +1,4 @@
-//! The command-line program: one file a subcommand.
+//! The command-line program: one file for each subcommand.
 
 mod backends;
 mod bench;
@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-// Burn allocates and frees a tensor for every operation: with the system's allocator it takes more than twice
-// the time.
+// Burn allocates and frees a tensor for every operation, which takes more than twice the time with the
+// system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

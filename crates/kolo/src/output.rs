@@ -1,4 +1,4 @@
-//! What a command has to say, on the standard output.
+//! Messages of a command, on standard output and standard error.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 use kolo::Failure;
 use serde::Serialize;
 
-/// The first error of the standard output but that its reader has gone.
+/// The first error of the standard output. A closed pipe does not count.
 static FAILED: OnceLock<std::io::Error> = OnceLock::new();
 
-/// Prints a line on the standard output as `println!` does. Where that fails the command goes on, and
-/// [`check`] tells: what it does besides counts for more than a line.
+/// Prints a line on the standard output as `println!` does. After an error the command continues, because
+/// its work counts for more than a line; [`check`] returns the error later.
 macro_rules! say {
     ($($argument:tt)*) => {
         $crate::output::line(format_args!($($argument)*))
@@ -19,11 +19,11 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// What [`say`] does.
+/// Implements [`say`].
 pub(crate) fn line(words: fmt::Arguments<'_>) {
-    // In one piece: other processes may write to the same file.
+    // One write for the whole line, because other processes may write to the same file.
     match std::io::stdout().write_all(format!("{words}\n").as_bytes()) {
-        // A reader that has closed its pipe has seen what it wanted.
+        // A reader that closes its pipe has seen enough.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             let _ = FAILED.set(error);
         }
@@ -31,7 +31,7 @@ pub(crate) fn line(words: fmt::Arguments<'_>) {
     }
 }
 
-/// Whether all has been printed, for a command whose result is what it prints.
+/// Returns the first error of [`say`], for commands whose result is their output.
 pub(crate) fn check() -> Result<(), Failure> {
     match FAILED.get() {
         Some(error) => Err(Failure::work(format!("cannot write to the output: {error}"))),
@@ -39,17 +39,17 @@ pub(crate) fn check() -> Result<(), Failure> {
     }
 }
 
-/// Tells something on standard error. Where that fails nobody can be told.
+/// Prints a message on standard error. A failure is ignored: there is nowhere to report it.
 pub(crate) fn note(words: &str) {
     let _ = std::io::stderr().write_all(format!("{words}\n").as_bytes());
 }
 
-/// Warns on standard error.
+/// Prints a warning on standard error.
 pub(crate) fn warn(words: &str) {
     note(&format!("warning: {words}"));
 }
 
-/// Prints a text. A reader that has closed its pipe has seen what it wanted.
+/// Prints a text. A closed pipe is no error: its reader has seen enough.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),

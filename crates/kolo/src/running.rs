@@ -7,28 +7,28 @@ use std::time::{Duration, Instant};
 
 use kolo::Failure;
 
-/// Time between two looks at whether a run has ended.
+/// Time between two polls of a run.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A launcher that is killed when this is dropped; its workers end with it.
+/// A launcher, killed on drop; its workers end with it.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
-    /// Waits for the run's end, at most for `limit`.
+    /// Waits at most `limit` for the end of the run.
     ///
     /// # Errors
     ///
-    /// The system does not say whether it has ended.
+    /// The operating system does not report the run's state.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
         self.wait_unless(limit, || false)
     }
 
-    /// Waits for the run's end, at most for `limit`, and no longer than until `enough`; `None` if it has not
-    /// ended by then.
+    /// Waits for the end of the run until `limit` has passed or `enough` returns true. Returns `None` if
+    /// the run has not ended by then.
     ///
     /// # Errors
     ///
-    /// The system does not say whether it has ended.
+    /// The operating system does not report the run's state.
     pub(crate) fn wait_unless(
         &mut self,
         limit: Duration,
@@ -53,7 +53,7 @@ impl Drop for Running {
     }
 }
 
-/// The last error in the output of a run's workers, on a line of its own.
+/// Returns the last error in a run's output, or its last line, as a line to append to a message.
 pub(crate) fn last_error(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let error = text.lines().rfind(|line| line.starts_with("error:")).or_else(|| text.lines().last());

@@ -1,4 +1,4 @@
-//! A command that works on several workers starts itself as each of them.
+//! Starts the running command again as each of its workers.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use kolo_launch::{Messages, Output};
 use crate::options::Elastic;
 use kolo::Failure;
 
-/// Runs this very command again as `nproc` workers, of which rank 0 speaks to the user, and waits for them.
+/// Runs this command again as `nproc` workers and waits for them. Only rank 0 prints text for the user.
 pub(crate) fn start_workers(
     nproc: usize,
     master_port: Option<u16>,
@@ -29,7 +29,7 @@ pub(crate) fn start_workers(
     }
     job.output = match messages {
         Messages::Text => Output::RankZero,
-        // What a program reads must not have one rank's line within another's.
+        // A program parses the output, so lines of two ranks must not mix.
         Messages::Json => Output::Prefixed,
     };
     job.messages = messages;
@@ -37,10 +37,10 @@ pub(crate) fn start_workers(
     Ok(kolo_launch::run(&job)?)
 }
 
-/// Refuses `--nproc` where the environment says that this process is the only worker of a job, which it would
-/// be whatever the option says; warns where the option is not given.
+/// Refuses `--nproc` if the environment makes this process the only worker of a job, whatever the option
+/// says. Warns if the option is not given.
 pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
-    // Kolo's launcher and torchrun set the job's name as well, and mean it.
+    // Kolo's launcher and torchrun also set the job's name; with them a single worker is intended.
     let by_hand = std::env::var_os(env::RUN_ID).is_none();
     let alone = std::env::var(env::WORLD_SIZE).is_ok_and(|size| size == "1");
     if !by_hand || !alone {
@@ -59,7 +59,7 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-/// Training allocates the same tensors in every step. A worker that gives freed pages back to the system gets
-/// them anew, cleared, page by page: about a tenth of a step on small machines. So mimalloc keeps them, in
-/// large pages where it may.
+/// Allocator settings of the workers. Training allocates the same tensors in every step. If a worker
+/// returns freed pages to the system, it gets them back cleared, page by page, which costs about a tenth of
+/// a step on small machines. So mimalloc keeps them, in large pages where possible.
 const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];

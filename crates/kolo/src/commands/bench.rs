@@ -51,7 +51,7 @@ impl Bench {
     }
 }
 
-/// Measures if this process is a worker; else starts `nproc` workers and so many servers.
+/// Calls `measure` in a worker; in any other process, starts `nproc` workers and `servers` servers.
 fn as_worker(
     nproc: usize,
     servers: usize,

@@ -58,7 +58,7 @@ pub(crate) struct Chaos {
     words: Vec<OsString>,
 }
 
-/// Options that make a job of some seconds, unless the user gives others.
+/// Default options for a job of a few seconds.
 const SMALL: [(&str, &str); 4] =
     [("--shards", "8"), ("--steps", "500"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
@@ -107,7 +107,7 @@ impl Chaos {
             false => Program::Train(with_defaults(self.words, self.disk_mb.is_some())),
         };
         let limit = Duration::from_secs_f64(self.limit);
-        // The launchers hear it as well; what was made for the run is taken away after them.
+        // The launchers receive these signals as well. They end first; then the run's files are removed.
         let interrupted = Arc::default();
         for signal in [SIGINT, SIGTERM] {
             let caught = signal_hook::flag::register(signal, Arc::clone(&interrupted));
@@ -119,7 +119,8 @@ impl Chaos {
     }
 }
 
-/// Refuses a job that promises no bits, whether its options or its configuration file say so.
+/// Refuses a job with stale synchronization, set by an option or in its configuration file: such a job does
+/// not promise the same bits.
 fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
     let said = value(options, "--sync").filter(|sync| sync.starts_with("stale"));
     let words = match (said, value(options, "--config")) {
@@ -138,7 +139,7 @@ fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
     )))
 }
 
-/// Whether an option is among these, as `--name value` or `--name=value`.
+/// True if the options contain this one, as `--name value` or `--name=value`.
 fn given(options: &[OsString], name: &str) -> bool {
     options.iter().any(|option| {
         let text = option.to_string_lossy();
@@ -146,7 +147,7 @@ fn given(options: &[OsString], name: &str) -> bool {
     })
 }
 
-/// The value of an option among these, as `--name value` or `--name=value`.
+/// Value of an option, given as `--name value` or `--name=value`.
 fn value(options: &[OsString], name: &str) -> Option<String> {
     let at = options.iter().position(|option| given(std::slice::from_ref(option), name))?;
     let text = options[at].to_string_lossy();
@@ -156,11 +157,10 @@ fn value(options: &[OsString], name: &str) -> Option<String> {
     }
 }
 
-/// Has such a job write besides while its disk may be full.
+/// Makes the job write checkpoints often, so that some writes meet a full disk.
 const OFTEN: (&str, &str) = ("--checkpoint-steps", "20");
 
-/// Adds the options of a small job that the user has not given, neither as options nor by a configuration
-/// file.
+/// Adds the options of a small job that neither the options nor a configuration file set.
 fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
     let said = |name: &str| {
         let divided = name == "--shards" && given(&options, "--accumulate");

@@ -1,4 +1,4 @@
-//! `kolo check`: what is wrong with a job before it runs, looked for by the workers that would run it.
+//! `kolo check`: the workers that would run a job look for its problems before it runs.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub(crate) struct Check {
     json: bool,
 }
 
-/// The file to which rank 0 writes its verdict, where `kolo check` itself has started the workers.
+/// Environment variable with the file for rank 0's verdict, set if `kolo check` itself started the workers.
 const VERDICT: &str = "KOLO_CHECK_VERDICT";
 
 fn checks() -> String {
@@ -49,7 +49,7 @@ impl Check {
         }
         let recipe = self.train.configuration()?;
         self.train.refuse(&recipe)?;
-        // Data that cannot be read is a finding.
+        // Unreadable data is a finding, which the workers report.
         if let Ok(images) = data::open(&recipe.data) {
             self.train.refuse_images(&recipe, &*images)?;
         }
@@ -64,7 +64,7 @@ impl Check {
         end(&verdict)
     }
 
-    /// Looks, as one of the workers.
+    /// Performs the checks as one of the workers.
     fn work(&self) -> Result<(), Failure> {
         let mut recipe = self.train.configuration()?;
         self.train.refuse(&recipe)?;
@@ -89,13 +89,13 @@ impl Check {
         if group.rank().0 == 0 {
             file.as_deref().map_or_else(|| verdict.print(), |file: &Path| verdict.write(file))?;
         }
-        // It has been told before any of them ends.
+        // Rank 0 has reported the verdict before any worker ends.
         group.barrier()?;
         drop(group);
         if file.is_some() { Ok(()) } else { end(&verdict) }
     }
 
-    /// Where the run would be.
+    /// Returns the folder that the run would use.
     fn folder(&self, recipe: &Recipe) -> Result<PathBuf, Failure> {
         match self.train.resume.clone().or(self.train.out.clone()) {
             Some(folder) => Ok(folder),
@@ -104,12 +104,12 @@ impl Check {
     }
 }
 
-/// Ends the program with the verdict's exit code; what there is to say has been said.
+/// Ends the program with the verdict's exit code. The verdict has been printed already.
 fn end(verdict: &Verdict) -> Result<(), Failure> {
     if verdict.exit_code() == 0 {
         return Ok(());
     }
-    // Where no launcher listens, nothing is reported.
+    // Fails without a launcher; there is nobody to report to then.
     let _ = kolo_launch::report_failure(&format!("kolo check has found {}", verdict.summary()), None);
     std::process::exit(verdict.exit_code().into())
 }

@@ -1,4 +1,4 @@
-//! `kolo checkpoint`: what is in a checkpoint, and whether it is good.
+//! `kolo checkpoint`: the contents of checkpoints, and their damage.
 
 use std::path::{Path, PathBuf};
 
@@ -19,11 +19,11 @@ pub(crate) struct Checkpoint {
     json: bool,
 }
 
-/// What `kolo checkpoint` shows of one checkpoint.
+/// Output of `kolo checkpoint` for one checkpoint.
 #[derive(Serialize)]
 struct Report {
     path: PathBuf,
-    /// Why the checkpoint cannot be used; `None` if it is good.
+    /// Reason that the checkpoint cannot be used; `None` if it is good.
     problem: Option<String>,
     position: Option<Position>,
     bytes: u64,
@@ -31,7 +31,7 @@ struct Report {
 }
 
 impl Report {
-    /// Reads as much of a checkpoint as can be read, whatever its state.
+    /// Reads as much of a checkpoint as its state permits.
     fn of(path: PathBuf) -> Self {
         let problem = checkpoint::verify(&path).err().map(|error| error.to_string());
         let reader = Reader::open(&path).ok();
@@ -72,7 +72,7 @@ impl Checkpoint {
         let text = if self.json {
             serde_json::to_string_pretty(&reports).map_err(Failure::work)? + "\n"
         } else {
-            // The contents of the checkpoint from which a run would be resumed.
+            // A run would resume from the newest good checkpoint: show its contents.
             let newest = reports.iter().rev().find(|report| report.problem.is_none());
             let lines: String = reports.iter().map(|report| report.line() + "\n").collect();
             lines + &newest.map(Report::contents).unwrap_or_default()
@@ -89,7 +89,7 @@ impl Checkpoint {
     }
 }
 
-/// The checkpoints at `folder`, by rising step.
+/// Returns the checkpoints at `folder`, by rising step.
 fn checkpoints(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     if !folder.is_dir() {
         return Err(Failure::input(format!("there is no folder {}", folder.display())));

@@ -1,4 +1,4 @@
-//! `kolo evaluate`: how good a trained model is, and how fast.
+//! `kolo evaluate`: accuracy and speed of a trained model.
 
 use std::path::{Path, PathBuf};
 
@@ -51,14 +51,14 @@ pub(crate) struct Evaluate {
     json: bool,
 }
 
-/// What `kolo evaluate` has found.
+/// Output of `kolo evaluate`.
 #[derive(Serialize)]
 struct Evaluation {
-    /// Where the weights are.
+    /// File of the weights.
     weights: PathBuf,
     model: String,
     data: String,
-    /// Steps that they were trained for; `None` where that is not known.
+    /// Number of steps that the weights were trained for, if known.
     step: Option<u64>,
     precision: String,
     test_images: usize,

@@ -1,4 +1,4 @@
-//! `kolo export`: from a run folder to a file of weights that other programs load.
+//! `kolo export`: writes the weights of a run to a file that other programs load.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ impl Export {
                 "{run} has no preprocessing.json: the export does not say how images come to the model"
             );
         }
-        // The files are there whether or not somebody reads of them.
+        // A closed output is no error: the files are written.
         let _ = writeln!(
             stdout(),
             "{}: {} after step {}, {} tensors; how to use them is in {}",

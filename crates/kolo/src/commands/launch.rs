@@ -91,7 +91,7 @@ fn grace(seconds: f64) -> Result<Duration, Failure> {
         .map_err(|_| Failure::input(format!("--grace {seconds}: give seconds, 0 or more")))
 }
 
-/// The help of `--arbiter`: what there is.
+/// Returns the help of `--arbiter`, which lists the arbiters.
 fn arbiter_help() -> String {
     let says = "By what the launchers of several nodes agree which of them goes on when the network between \
                 them is cut, the same on all nodes:";
@@ -99,7 +99,7 @@ fn arbiter_help() -> String {
     kinds.fold(says.into(), |help, kind| help + &kind)
 }
 
-/// `3`, or `1:4`: fewest, where nodes may come and go, and most.
+/// Parses `3` (a fixed number of nodes) or `1:4` (fewest and most, for nodes that come and go).
 fn nnodes(text: &str) -> Result<(Option<usize>, usize), String> {
     let number = |text: &str| {
         text.parse::<usize>().map_err(|_| String::from("give a number of nodes, or MIN:MAX as in 1:4"))

@@ -42,8 +42,8 @@ enum Command {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        // The result of other commands is what they print. A job's is in its run folder, and its exit code
-        // says how it went, whoever reads.
+        // Most commands print their result, so a failed output fails them. A job's result is its run
+        // folder, and its exit code does not depend on a reader.
         let is_job = matches!(self.command, Command::Train(_) | Command::Launch(_));
         match self.command {
             Command::Train(train) => train.run(),

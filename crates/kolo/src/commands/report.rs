@@ -1,4 +1,4 @@
-//! `kolo report`: one page about runs.
+//! `kolo report`: writes one page about runs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,12 +28,12 @@ pub(crate) struct Report {
     plan: Option<PathBuf>,
 }
 
-/// What is read of what `kolo plan step --json` prints.
+/// Fields read from the output of `kolo plan step --json`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Plan {
     Steps(Vec<PlannedStep>),
-    /// With `--advise`.
+    /// Output with `--advise`.
     Advised {
         steps: Vec<PlannedStep>,
     },
@@ -72,7 +72,7 @@ fn read(file: &Path) -> Result<Vec<PredictedStep>, Failure> {
     Ok(steps.into_iter().map(predicted).collect())
 }
 
-/// A disk that is full is nobody's wrong input.
+/// Unreadable folders and failed writes are failures of the work; other errors are wrong input.
 fn failure(error: Error) -> Failure {
     match error {
         Error::Folder(kolo_run_folder::Error::Read { .. }) | Error::Write { .. } => Failure::work(error),

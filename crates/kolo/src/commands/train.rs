@@ -95,7 +95,7 @@ pub(crate) struct Train {
     pub(super) master_port: Option<u16>,
 }
 
-/// How `--scale-lr` scales.
+/// Rules of `--scale-lr`.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ScalingRule {
     Linear,
@@ -111,14 +111,14 @@ impl From<ScalingRule> for BatchScaling {
     }
 }
 
-/// The options that decide what a run is: a configuration file says all of them.
+/// Options that decide what a run is. A configuration file sets all of them.
 pub(super) fn settings() -> Vec<Id> {
     let config = Recipe::augment_args(Command::new("settings"));
     let others = ["accumulate", "shards", "scale_lr"];
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds to a failure how the run can be resumed, if it has left a checkpoint.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
         Ok(found) if !folder.is_complete() => {
@@ -169,7 +169,7 @@ impl Train {
         }
         let config = self.configuration()?;
         self.refuse(&config)?;
-        // Mistakes in the data should be told once, before any worker starts.
+        // Mistakes in the data are reported once, before any worker starts.
         self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
         let folder = self.folder(&config)?;
         if self.may_continue() {
@@ -190,7 +190,7 @@ impl Train {
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
         let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
-        // What is told from here on is no part of the picture.
+        // The dashboard's screen ends before further messages.
         drop(screen);
         if result.is_err() && self.resume.is_none() {
             folder.discard_unused();
@@ -201,7 +201,7 @@ impl Train {
         result.map_err(|failure| advise(failure, &folder))
     }
 
-    /// Refuses what cannot be, before any worker starts.
+    /// Refuses wrong options before any worker starts.
     pub(super) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
@@ -235,23 +235,23 @@ impl Train {
         Ok(())
     }
 
-    /// Refuses images, or options, that the model does not have.
+    /// Refuses images or options that do not fit the model.
     pub(super) fn refuse_images(&self, config: &Recipe, images: &dyn ImageDataSet) -> Result<(), Failure> {
         config.check_samples(images.samples(Part::Train))?;
         Ok(models::find(&config.model)?.check(config, images.shape())?)
     }
 
-    /// The environment of workers that are started for this job.
+    /// Environment of the workers that this command starts.
     pub(super) fn environment(&self) -> Vec<(String, OsString)> {
         self.communication.environment(self.algorithm.as_ref())
     }
 
-    /// How the job goes on when workers die.
+    /// Options for the death of workers.
     pub(super) fn elastic(&self) -> &Elastic {
         &self.elastic
     }
 
-    /// Refuses to tune sums that are made in another order wherever they are cut otherwise.
+    /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
     fn check_tune(&self, config: &Recipe) -> Result<(), Failure> {
         let asked = ALGORITHMS.iter().find(|entry| Some(entry.name) == self.algorithm.as_deref());
         match asked.filter(|algorithm| config.tune && !algorithm.keeps_tree) {
@@ -264,20 +264,21 @@ impl Train {
         }
     }
 
-    /// Trains as one of the workers, which all were started with the same arguments.
+    /// Trains as one of the workers, all of which have the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
-        // Before there is a folder, which would stand in the way of the next try.
+        // Checked before the run folder exists, which would stand in the way of the next try.
         models::find(&config.model)?;
         self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
         let algorithm = self.algorithm.as_deref();
-        // A worker that dies would take its pushes along, so these stay to the end.
+        // With stale synchronization the group stays fixed: a worker that dies takes its pushes along.
         let member = match config.sync.mode.staleness_bound() {
             Some(_) => None,
             None => self.communication.member(algorithm)?,
         };
         if let Some(mut member) = member {
-            // Also of who comes later: all need the same recipe.
+            // Uses the number of workers at the start of the job also in workers that join later: all need
+            // the same recipe.
             self.fit(&mut config, started()?)?;
             let folder = match made_folder() {
                 Some(folder) => folder,
@@ -303,7 +304,7 @@ impl Train {
         let folder = match made_folder() {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
-            // Rank 0 makes it.
+            // Rank 0 makes the folder.
             None => told_folder().or(self.earlier_part()).map(RunFolder::at),
         };
         self.train(config, Membership::Fixed(group), folder)
@@ -318,7 +319,7 @@ impl Train {
         let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
         let mut resume = folder.as_ref().is_some_and(|folder| self.resumes(folder));
         if let Membership::Fixed(group) = &membership {
-            // The others may not see the checkpoints yet.
+            // Other ranks may not see the checkpoints yet.
             resume = group.broadcast_value(resume, Rank(0))?;
         }
         let job = Job {
@@ -336,15 +337,15 @@ impl Train {
         Ok(())
     }
 
-    /// Fits the configuration to as many workers as another launcher has started, and may start where nodes
-    /// come later.
+    /// Fits the configuration to the workers that another launcher started, and to those it may start if
+    /// nodes come later.
     pub(super) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
         let most = std::env::var(env::MOST_WORKERS).ok().and_then(|text| text.parse().ok());
         self.fit_to(config, workers, most.unwrap_or(workers))
     }
 
-    /// As [`Train::fit`], where at most so many workers may come. The shards are theirs: their number decides
-    /// the bits, is recorded with the run, and cannot follow the workers that are there.
+    /// Like [`Train::fit`], for at most `most` workers. The number of shards follows `most`: it decides the
+    /// bits, is recorded with the run, and so cannot follow the present workers.
     fn fit_to(&self, config: &mut Recipe, workers: usize, most: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
@@ -367,7 +368,7 @@ impl Train {
         Ok(config.check_shares()?)
     }
 
-    /// The run folder of a job that `kolo train` has not started: the first of its workers makes it.
+    /// Returns the run folder of a job that another launcher started. Its first worker makes the folder.
     fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_train::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
@@ -390,17 +391,17 @@ impl Train {
         }
     }
 
-    /// Whether the folder may hold an earlier part of the run.
+    /// True if the folder may hold an earlier part of the run.
     pub(super) fn may_continue(&self) -> bool {
         self.resume.is_some() || self.resume_or_start
     }
 
-    /// The folder that may hold an earlier part of the run.
+    /// Returns the folder that may hold an earlier part of the run.
     fn earlier_part(&self) -> Option<PathBuf> {
         self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start))
     }
 
-    /// Whether the run goes on from a checkpoint.
+    /// True if the run continues from a checkpoint.
     pub(super) fn resumes(&self, folder: &RunFolder) -> bool {
         self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
     }
@@ -432,7 +433,7 @@ impl Train {
         self.adapted(config)
     }
 
-    /// The shards of a job of so many workers that `--shards` does not say.
+    /// Returns the default number of shards for so many workers.
     fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
         workers.checked_mul(self.accumulate).ok_or_else(|| {
             let accumulate = self.accumulate;
@@ -442,10 +443,10 @@ impl Train {
         })
     }
 
-    /// Applies the options that do not change the result, which can be given anew for each part of a run.
+    /// Applies the options that do not change the result; each part of a run may set them anew.
     fn adapted(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         if self.resume.is_none() {
-            // Whoever goes on with the run may do so from another folder.
+            // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);
             config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
         }
@@ -465,7 +466,7 @@ fn no_dashboard(problem: NoTerminal) -> Failure {
     Failure::input(format!("--dashboard: {problem}"))
 }
 
-/// Says where the timeline is. Of a job that has failed its workers leave their parts, which are joined here.
+/// Prints the path of the timeline. Workers of a failed job leave parts, which this function joins.
 fn show_timeline(file: &Path) {
     if kolo_trace::parts_folder(file).exists()
         && let Err(error) = kolo_trace::join(file)
@@ -477,17 +478,17 @@ fn show_timeline(file: &Path) {
     }
 }
 
-/// Where the run folder is to be, whatever `--out` says.
+/// Returns the run folder from the environment, which wins over `--out`.
 fn told_folder() -> Option<PathBuf> {
     std::env::var_os(RUN_FOLDER).map(PathBuf::from)
 }
 
-/// The run folder that the launcher, or another worker, has made.
+/// Returns the run folder that the launcher or another worker has made.
 fn made_folder() -> Option<RunFolder> {
     told_folder().filter(|path| path.exists()).map(RunFolder::at)
 }
 
-/// The number of workers with which the job has begun, without its servers, from the environment.
+/// Reads the number of workers at the start of the job, without its servers, from the environment.
 fn started() -> Result<usize, Failure> {
     let read = |name: &str| std::env::var(name).unwrap_or_default();
     let (text, servers) = (read(env::WORLD_SIZE), read(env::SERVERS).parse().unwrap_or(0));
@@ -509,7 +510,7 @@ mod tests {
         train: Train,
     }
 
-    /// Workers of two nodes that begin the job, where four nodes of two workers may come.
+    /// Two nodes of two workers begin the job; four such nodes may come.
     #[test]
     fn nodes_that_come_later_find_shards() {
         let shards = |options: &[&str], workers, most| {

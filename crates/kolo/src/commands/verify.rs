@@ -14,7 +14,7 @@ use crate::options::seconds;
 use crate::verify::{Axes, Program, VerifyJob, verify};
 use kolo::Failure;
 
-/// Workers to compare with one, when nobody says how many: one more than divides shards evenly, too.
+/// Default numbers of workers to compare with one. 3 rarely divides the shards evenly.
 const WORKERS: [usize; 2] = [2, 3];
 
 /// Check that a job ends in the same bits with any number of workers, and when it is resumed: run a few steps
@@ -44,14 +44,14 @@ pub(crate) struct Verify {
     program: Vec<OsString>,
 }
 
-/// The options that only `kolo train` understands.
+/// Returns the options that only `kolo train` understands.
 fn of_train() -> impl Iterator<Item = Id> {
     let others = ["config_file", "shares", "straggler"].map(Id::from);
     train::settings().into_iter().chain(others).filter(|name| name != "steps")
 }
 
-/// Steps when nobody says how many: two more than those in which buckets get their order, because later ones
-/// may add gradients in another place.
+/// Default number of steps: two more than those that decide the order of buckets, because later steps may
+/// add gradients in another place.
 const STEPS: u64 = 8;
 
 impl Verify {
@@ -87,7 +87,7 @@ impl Verify {
             full: self.full,
             steps,
         };
-        // Lives as long as the runs do.
+        // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
         let program = match self.program.is_empty() {
             true => self.train.for_all(folder.path())?,
@@ -100,7 +100,7 @@ impl Verify {
 }
 
 impl Train {
-    /// The configuration that all runs share, as a file.
+    /// Writes the configuration of all runs to a file.
     fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
         let mut config = self.configuration()?;
         let sync = &config.sync.mode;
@@ -108,7 +108,7 @@ impl Train {
             let problem = "it promises no bits, so there is nothing to compare; take another mode";
             return Err(Failure::input(format!("--sync {sync}: {problem}")));
         }
-        // How long it trains is decided by the trace.
+        // The trace decides how long a run trains.
         config.steps = None;
         models::find(&config.model)?;
         data::open(&config.data).map_err(Failure::input)?;

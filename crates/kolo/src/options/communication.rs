@@ -1,4 +1,4 @@
-//! How workers communicate: options of every command that starts some, passed on by environment.
+//! Options for communication, which the commands that start workers pass on in the environment.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -23,24 +23,24 @@ pub(crate) struct Communication {
     /// so far, at least 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
-    /// Whether connections are opened that tuning may try.
+    /// True to open extra connections for tuning.
     #[arg(skip)]
     pub(crate) for_tuning: bool,
 }
 
-/// A number of seconds that can be waited for.
+/// Parses a number of seconds for a timeout.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
     seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
 }
 
 impl Communication {
-    /// The values of `--transport` and `--timeout`, as the command line spells them.
+    /// Returns the values of `--transport` and `--timeout`, as given on the command line.
     pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
         (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))
     }
 
-    /// The environment variables by which workers are told these options and the algorithm.
+    /// Returns the environment variables that pass these options and the algorithm on to workers.
     pub(crate) fn environment(&self, algorithm: Option<&String>) -> Vec<(String, OsString)> {
         let timeout = self.timeout.map(|seconds| seconds.to_string());
         [
@@ -58,8 +58,7 @@ impl Communication {
         Ok(Group::of_job(&self.options(algorithm)?)?)
     }
 
-    /// As [`Communication::group`], over the backend of that name if there is one, whatever `KOLO_BACKEND`
-    /// says.
+    /// Like [`Communication::group`], over the named backend; without a name, over that of `KOLO_BACKEND`.
     pub(crate) fn group_over(
         &self,
         backend: Option<&str>,
@@ -72,12 +71,12 @@ impl Communication {
         Ok(Group::of_job(&options)?)
     }
 
-    /// This worker as a member of an elastic job, if it is one.
+    /// Returns this worker as a member of an elastic job, if the job is elastic.
     pub(crate) fn member(&self, algorithm: Option<&str>) -> Result<Option<Member>, Failure> {
         Ok(Member::with_options(&self.options(algorithm)?)?)
     }
 
-    /// Whether others can take the place of workers of this job that die: Kolo has started it, and its own
+    /// True if other workers can replace those of this job that die: Kolo started the job, and its own
     /// backend connects it.
     pub(crate) fn is_elastic(&self) -> bool {
         let has_own_backend = self.options(None).is_ok_and(|options| options.backend.is_none());
@@ -97,7 +96,7 @@ impl Communication {
     }
 }
 
-/// The names that `--algorithm` knows.
+/// Returns the names that `--algorithm` accepts.
 pub(crate) fn algorithms() -> Vec<&'static str> {
     ALGORITHMS.iter().map(|algorithm| algorithm.name).collect()
 }

@@ -1,5 +1,4 @@
-//! Options of the commands that start workers: which servers they have besides, and how a job goes on when
-//! workers die.
+//! Options for the servers of a job, and for the death of its workers.
 
 use clap::Args;
 use kolo_elastic::StopSignal;
@@ -28,32 +27,32 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// So many servers, and nothing else said.
+    /// Options with so many servers and defaults otherwise.
     pub(crate) fn with_servers(servers: usize) -> Self {
         Elastic { servers, ..Elastic::default() }
     }
 
-    /// Summation servers of this node.
+    /// Number of summation servers on this node.
     pub(crate) fn servers(&self) -> usize {
         self.servers
     }
 
-    /// Workers with which the job goes on at least.
+    /// Fewest workers with which the job continues.
     pub(crate) fn min(&self) -> usize {
         self.min.unwrap_or(1)
     }
 
-    /// Whether the user has said how the job goes on.
+    /// True if the user set an option for the death of workers.
     pub(crate) fn is_given(&self) -> bool {
         self.min.is_some() || self.max_restarts.is_some()
     }
 
-    /// How often a program that is not elastic is started again as a whole.
+    /// Number of times that a program without elasticity is restarted as a whole.
     pub(crate) fn group_restarts(&self) -> usize {
         self.max_restarts.unwrap_or(0)
     }
 
-    /// Signals besides the usual ones that ask the job to end.
+    /// Signals that end the job besides the usual ones.
     pub(crate) fn stop_on(&self) -> &[StopSignal] {
         &self.stop_on
     }

@@ -1,4 +1,4 @@
-//! `kolo plan memory`: what each worker holds.
+//! `kolo plan memory`: memory of each worker.
 
 use clap::Args;
 use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
@@ -34,7 +34,7 @@ pub(crate) struct Memory {
 #[derive(Serialize)]
 struct Row {
     workers: u64,
-    /// Bytes of a worker, by what is shared out.
+    /// Bytes of a worker for each kind of sharding.
     by_sharding: Vec<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! `kolo plan`: what a training will take, before machines are rented.
+//! `kolo plan`: predicts the resources of a training before machines are rented.
 
 mod memory;
 mod step;
@@ -32,13 +32,13 @@ impl Plan {
     }
 }
 
-/// A number above 0, as 7e9.
+/// Parses a number above 0, as 7e9.
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "give a number above 0, as 7e9".into())
 }
 
-/// A share: above 0, and 1 at most.
+/// Parses a share: above 0 and at most 1.
 fn share(text: &str) -> Result<f64, String> {
     positive(text).ok().filter(|share| *share <= 1.0).ok_or_else(|| "give a share above 0 and up to 1".into())
 }

@@ -1,4 +1,4 @@
-//! `kolo plan training`: a whole training from figures alone.
+//! `kolo plan training`: predicts a whole training from figures alone.
 
 use clap::Args;
 use kolo_plan::memory::{MIXED_ADAM, Sharding};
@@ -69,12 +69,12 @@ pub(crate) struct Training {
     json: bool,
 }
 
-/// What is said of one training.
+/// Output of `kolo plan training`.
 #[derive(Serialize)]
 struct Report {
     flops: f64,
     flops_per_second: f64,
-    /// Seconds of one worker.
+    /// Seconds on one worker.
     alone: f64,
     rows: Vec<Row>,
     optima: Vec<LawOptimum>,

@@ -1,4 +1,4 @@
-//! `kolo plan step --advise WORKERS`: what a job of so many workers may change.
+//! `kolo plan step --advise WORKERS`: predicts the gain of each change to a job of so many workers.
 
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_plan::step::{
@@ -11,17 +11,18 @@ use super::other_profiles::OtherProfile;
 use super::profile_options::Origin;
 use kolo::Failure;
 
-/// Bucket sizes that are tried, in MiB.
+/// Bucket sizes to try, in MiB.
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
-/// Reductions that are tried, with their defaults.
+/// Reductions to try, with their default settings.
 const REDUCTIONS: [&str; 6] = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true"];
-/// Ways to synchronise that are tried.
+/// Ways to synchronize to try.
 const SYNCS: [(&str, Sync); 3] =
     [("delayed:1", Sync::Delayed), ("local:H=8", Sync::Rounds(8)), ("diloco:H=50", Sync::Rounds(50))];
-/// Micro-batches that are tried.
+/// Numbers of micro-batches to try.
 const ACCUMULATIONS: [usize; 3] = [2, 4, 8];
 
-/// What every change would bring, the best combination with it; and the seconds of the step as it is.
+/// Returns the seconds of the unchanged step, and advice on every single change and on the best
+/// combination.
 pub(super) fn all(
     workers: usize,
     origin: &Origin,
@@ -47,7 +48,7 @@ pub(super) fn all(
     let pairs = [combined(&caps, &reductions), combined(&caps, &syncs), combined(&reductions, &syncs)];
     let triples = combined(&combined(&caps, &reductions), &syncs);
     let several: Vec<Advice> = pairs.iter().chain([&triples]).flatten().map(of).collect();
-    // Several changes at once are told where they bring more than any single one.
+    // A combination is worth a line only if it gains more than any single change.
     let most = advice.iter().map(|told| told.gain).fold(1.0, f64::max);
     let best = several.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain));
     advice.extend(best.filter(|told| told.gain > 1.01 * most));
@@ -58,7 +59,7 @@ fn changed(job: &Variant, options: String, keeps: Keeps, choices: Choices) -> Va
     Variant { options, choices, keeps: keeps.max(job.keeps), ..job.clone() }
 }
 
-/// What was measured with other options.
+/// Returns a variant for each profile that was measured with other options.
 fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
     let of = |other: &OtherProfile| {
         let choices = Choices { reduction: other.reduction, ..job.choices };
@@ -68,7 +69,7 @@ fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
     origin.others.iter().map(of).filter(Variant::is_possible).collect()
 }
 
-/// Whether nothing else is other.
+/// True if the reduction is the variant's only change.
 fn is_of_reduction(variant: &Variant) -> bool {
     variant.options.starts_with("--reduction ")
 }
@@ -98,8 +99,8 @@ fn accumulations(job: &Variant) -> Vec<Variant> {
     ACCUMULATIONS.iter().filter(|times| **times != job.choices.accumulate).map(|times| of(*times)).collect()
 }
 
-/// Those that were measured, and of the others those whose bytes are known without the shapes of tensors;
-/// none of these where the profile is not that of a sum.
+/// Returns the measured reductions, and those whose bytes follow without the shapes of the tensors. The
+/// latter need the profile of a sum.
 fn reductions(job: &Variant, origin: &Origin, measured: Vec<Variant>) -> Vec<Variant> {
     let of = |name: &&str| {
         let (profile, reduction) = reduced(name, origin).ok()?;
@@ -119,7 +120,7 @@ fn syncs(job: &Variant) -> Vec<Variant> {
     SYNCS.iter().filter(|(_, sync)| *sync != job.choices.sync).map(of).filter(Variant::is_possible).collect()
 }
 
-/// A server for every second worker, and one for each.
+/// Advises on a server for every second worker, and on one for each worker.
 fn servers(workers: usize, job: &Variant, now: &Prediction, place: &Place) -> Result<Vec<Advice>, Failure> {
     let mut advice = Vec::new();
     for servers in [workers / 2, workers].into_iter().filter(|count| *count > 0 && *count != place.servers())
@@ -131,7 +132,7 @@ fn servers(workers: usize, job: &Variant, now: &Prediction, place: &Place) -> Re
     Ok(advice)
 }
 
-/// Each of the first with each of the second.
+/// Combines each variant of the first list with each of the second.
 fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
     let both = |a: &Variant, b: &Variant| Variant {
         options: format!("{} {}", a.options, b.options),
@@ -144,7 +145,7 @@ fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
     all.filter(Variant::is_possible).collect()
 }
 
-/// The choices of the first, and the reduction of the second where it has one of its own.
+/// Returns the choices of `a`, with the reduction of `b` if that one is lossy.
 fn merged(a: &Variant, b: &Variant) -> Choices {
     let reduction = if b.choices.reduction.is_lossy { b.choices.reduction } else { a.choices.reduction };
     Choices { reduction, ..a.choices }

@@ -1,4 +1,4 @@
-//! What a job may choose: buckets, algorithm, reduction, synchronisation, accumulation.
+//! Options for a job's choices: buckets, algorithm, reduction, synchronization, accumulation.
 
 use clap::Args;
 use kolo_ddp::reduction;
@@ -36,17 +36,17 @@ pub(super) struct ChoiceOptions {
 }
 
 impl ChoiceOptions {
-    /// The caps that were asked for.
+    /// Bucket caps given by the user.
     pub(super) fn caps(&self) -> Option<Caps> {
         self.bucket_cap_mb.map(Caps::of_mib)
     }
 
-    /// Whether one was asked for.
+    /// True if the user gave a reduction.
     pub(super) fn names_a_reduction(&self) -> bool {
         self.reduction.is_some()
     }
 
-    /// The choices, and the profile as they make it.
+    /// Returns the choices, and the profile that results from them.
     pub(super) fn choose(&self, origin: &Origin) -> Result<(StepProfile, Choices), Failure> {
         let (profile, reduction) = match &self.reduction {
             None => (origin.profile.clone(), origin.reduction),
@@ -71,7 +71,7 @@ impl ChoiceOptions {
     }
 }
 
-/// The profile of a sum as it would be with the reduction that a text names.
+/// Returns the profile of a sum as it would be with the reduction that `text` names.
 pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, &'static ReductionKind), Failure> {
     let refuse = |problem: &str| Failure::input(format!("--reduction {text}: {problem}"));
     let choice: Choice = text.parse().map_err(Failure::input)?;

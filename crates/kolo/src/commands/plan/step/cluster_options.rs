@@ -1,4 +1,4 @@
-//! The cluster: one link for all, or a file.
+//! Options for the cluster: one link for all nodes, or a file.
 
 use std::path::{Path, PathBuf};
 
@@ -43,10 +43,10 @@ pub(super) struct ClusterOptions {
     cluster: Option<PathBuf>,
 }
 
-/// What was asked for, checked as far as it can be without a number of workers.
+/// The given cluster, checked as far as possible without a number of workers.
 pub(super) struct Place {
     file: ClusterFile,
-    /// What goes before a message that says what is wrong with it.
+    /// Prefix of error messages.
     name: String,
 }
 
@@ -68,7 +68,7 @@ impl ClusterOptions {
         Ok(Place { file, name: String::new() })
     }
 
-    /// Fills in what was measured of the host where it is not said.
+    /// Fills in the measured cores and slowdown of the host where the user gave none.
     pub(super) fn complete(&self, place: &mut Place, cores: Option<(f64, f64)>) {
         let file = &mut place.file;
         if let (None, Some((count, slowdown))) = (file.cores, cores) {
@@ -77,18 +77,18 @@ impl ClusterOptions {
                 file.full_slowdown = slowdown;
             }
         }
-        // 0 asks for no contention.
+        // 0 means no contention.
         file.cores = file.cores.filter(|count| *count != 0.0);
     }
 }
 
 impl Place {
-    /// Bucket sizes of a job there: large ones where all workers share memory.
+    /// Returns the bucket sizes of a job on this cluster: large ones if all workers share memory.
     pub(super) fn caps(&self, workers: usize) -> Caps {
         Caps::of_mib(if workers > self.file.workers_per_node { 4.0 } else { 25.0 })
     }
 
-    /// The cluster with so many workers.
+    /// Returns the cluster with so many workers.
     pub(super) fn of(&self, workers: usize) -> Result<Cluster, Failure> {
         self.with_servers(workers, self.file.servers)
     }

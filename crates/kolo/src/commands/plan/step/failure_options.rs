@@ -1,4 +1,4 @@
-//! How often workers fail, and what that costs.
+//! Options for the rate of worker failures and their costs.
 
 use clap::Args;
 use kolo_plan::Checkpoints;

@@ -1,4 +1,4 @@
-//! `kolo plan step`: a step on more workers than anybody has.
+//! `kolo plan step`: predicts a step on any number of workers.
 
 mod advise;
 mod choice_options;
@@ -60,7 +60,7 @@ pub(crate) struct Step {
     json: bool,
 }
 
-/// What `--advise --json` prints.
+/// Output of `--advise --json`.
 #[derive(Serialize)]
 struct Report {
     steps: Vec<Outlook>,
@@ -68,7 +68,8 @@ struct Report {
 }
 
 impl Step {
-    /// Several profiles are compared by `--advise`, each as it was measured.
+    /// Refuses several profiles without `--advise`, which alone compares them, and `--reduction` with them:
+    /// each profile is compared as measured.
     fn check_comparison(&self) -> Result<(), Failure> {
         if !self.profile.are_several() {
             return Ok(());

@@ -1,27 +1,27 @@
-//! Profiles of the same model with another batch, precision or reduction, which are compared with the first.
+//! Profiles of the same model with another batch, precision or reduction, for comparison with the first.
 
 use kolo_plan::step::{Keeps, ReductionKind, StepProfile};
 
 use crate::bench::profile::WorkerProfile;
 use kolo::Failure;
 
-/// A worker's step as it would be with other options.
+/// Profile of a worker's step with other options.
 pub(super) struct OtherProfile {
-    /// What is other, as `kolo train` is told it.
+    /// Differing options, as `kolo train` accepts them.
     pub(super) options: String,
     pub(super) profile: StepProfile,
-    /// The reduction with which it was measured.
+    /// Reduction with which the profile was measured.
     pub(super) reduction: &'static ReductionKind,
-    /// Samples of a step, by those of the first profile's.
+    /// Samples of a step, relative to the first profile's.
     pub(super) samples: f64,
     pub(super) keeps: Keeps,
 }
 
-/// All but the first profile, each beside it.
+/// Compares all further profiles with the first.
 ///
 /// # Errors
 ///
-/// One is of another model, or like the first one.
+/// A profile is of another model, or has the same options as the first.
 pub(super) fn others(profiles: Vec<WorkerProfile>) -> Result<Vec<OtherProfile>, Failure> {
     let mut profiles = profiles.into_iter();
     let Some(first) = profiles.next() else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! A picture: what is left of each worker's speed, and the speedup, by workers.
+//! A plot of the speedup by number of workers.
 
 use std::path::Path;
 

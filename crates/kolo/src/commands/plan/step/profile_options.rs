@@ -1,4 +1,4 @@
-//! What one worker does in a step: measured, or from figures.
+//! Options for one worker's step: measured, or from figures.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -45,31 +45,31 @@ pub(super) struct ProfileOptions {
     parameters: Option<f64>,
 }
 
-/// What is said instead of figures.
+/// Options that replace the figures.
 const MEASURED: [&str; 3] = ["from", "profile", "model"];
-/// What a measured step says instead.
+/// Figures that a measured step replaces.
 const FIGURES: [&str; 4] = ["forward_ms", "backward_ms", "optimizer_ms", "parameters"];
 
-/// A profile, and what else is known of where it was measured.
+/// A profile and the known facts about its measurement.
 pub(super) struct Origin {
     pub(super) profile: StepProfile,
-    /// The reduction with which it was measured.
+    /// Reduction with which the profile was measured.
     pub(super) reduction: &'static ReductionKind,
-    /// Cores of the host, and how many times as long a step takes when all of them compute.
+    /// Cores of the host, and the factor by which a step is slower if all of them compute.
     pub(super) cores: Option<(f64, f64)>,
-    /// The buckets that a job would have, unless those of the profile are a job's.
+    /// Buckets that a job would have, unless the profile has those of a job.
     pub(super) caps: Option<Caps>,
-    /// What was measured with other options.
+    /// Profiles with other options.
     pub(super) others: Vec<OtherProfile>,
 }
 
 impl ProfileOptions {
-    /// Whether there is more than one profile.
+    /// True if the options describe more than one profile.
     pub(super) fn are_several(&self) -> bool {
         self.profile.len() > 1 || self.batch_size.len() * self.precision.len() > 1
     }
 
-    /// The profile; `caps` are those of a job on the cluster that is asked for.
+    /// Reads, measures or computes the profile; `caps` are those of a job on the given cluster.
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
             let (profile, reduction) = run_profile::read(folder)?;
@@ -89,7 +89,7 @@ impl ProfileOptions {
         let seconds = |ms: Option<f64>| ms.unwrap_or_default() / 1e3;
         let [forward, backward, optimizer] =
             [self.forward_ms, self.backward_ms, self.optimizer_ms].map(seconds);
-        // Small parts, of which buckets of any size can be made.
+        // Parts small enough to form buckets of any size.
         const PART: f64 = 64.0 * 1024.0;
         let bytes = 4.0 * self.parameters.unwrap_or_default();
         let part = PART.max(bytes / 1024.0);
@@ -97,7 +97,7 @@ impl ProfileOptions {
         Ok(Origin { profile, reduction: &REDUCTIONS[0], cores: None, caps: Some(caps), others: Vec::new() })
     }
 
-    /// Every batch with every precision, the first of both first.
+    /// Measures every batch size with every precision, beginning with the first of both.
     fn measured(&self, model: &str) -> Result<Vec<WorkerProfile>, Failure> {
         let pairs = self
             .precision

@@ -1,4 +1,4 @@
-//! `kolo plan step --from RUN`: the profile of a job's own steps, from its run folder.
+//! `kolo plan step --from RUN`: reads the profile of a job's own steps from its run folder.
 
 use std::path::Path;
 
@@ -6,17 +6,17 @@ use kolo::Failure;
 use kolo_plan::step::{MeasuredBucket, StepProfile};
 use kolo_run_folder::{BucketRow, Run, StepRow};
 
-/// The first steps do not count: buckets are cut anew after the first, and profiled in the next five.
+/// First step that counts: buckets are cut anew after step 0, and profiled in the next five.
 const FIRST: u64 = 10;
 
-/// So many steps are the least of which a median says something.
+/// Fewest steps for a useful median.
 const FEWEST: usize = 20;
 
 /// Reads the profile of rank 0's steps, and the name of the reduction with which it was measured.
 ///
 /// # Errors
 ///
-/// The folder is none of a run, its run is too short, or has not measured what is needed.
+/// The folder is not a run folder, its run is too short, or it lacks a measurement.
 pub(super) fn read(folder: &Path) -> Result<(StepProfile, String), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
     let reduction = run.settings.text("reduction.name").unwrap_or_else(|| "sum".into());

@@ -1,9 +1,9 @@
-//! What is told of a step, as tables for a terminal.
+//! Predictions as tables for a terminal.
 
 use kolo_plan::LINKS;
 use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
 
-/// The step on so many workers.
+/// Returns the table of steps by number of workers.
 pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> String {
     let mut text = format!(
         "one worker: {:.1} ms a step; {:.1} MB of gradients in {} buckets\n\n",
@@ -45,8 +45,8 @@ fn disturbed_titles() -> String {
     format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
 }
 
-/// The columns of stragglers and failures: what workers wait for the slowest of them; the share of time that
-/// counts in an elastic job, and in one that restarts; the speedup.
+/// Returns the columns of stragglers and failures: the wait for the slowest worker, the goodput of an
+/// elastic job and of one that restarts, and the speedup.
 fn disturbed_columns(row: &Outlook) -> String {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let restarting = row.goodput_with_restarts.map(percent).unwrap_or_default();
@@ -54,7 +54,7 @@ fn disturbed_columns(row: &Outlook) -> String {
     format!("{straggling:>13.1}{goodput:>12}{restarting:>12}{speedup:>11.1}x")
 }
 
-/// What a job may change.
+/// Returns the table of possible changes.
 pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     let mut text =
         format!("\n{workers} workers, {:.1} ms a step as it is; what a change would bring:\n\n", now * 1e3);
@@ -86,7 +86,7 @@ pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     text + &format!("The best of all, if accuracy allows it: {}.\n", named(Keeps::Nothing))
 }
 
-/// The links that are known, for the help.
+/// Returns the known links, for the help.
 pub(super) fn links() -> String {
     let mut text = String::from("Links, each way:\n");
     for link in LINKS {
