@@ -1,5 +1,4 @@
-//! `kolo bench <operation> --backend nccl` in a program built without the feature `nccl`: it says how to
-//! build with it.
+//! `kolo bench <operation> --backend nccl` without the feature `nccl`: explains how to build with it.
 
 use std::sync::Arc;
 
@@ -7,7 +6,7 @@ use kolo_comm::Group;
 
 use kolo::Failure;
 
-/// Refuses; `Group` stands for any type with collectives.
+/// Returns an error; `Group` stands for any type with collectives.
 pub(crate) fn open(_: &Arc<Group>) -> Result<Group, Failure> {
     let remedy = "build it with `cargo build --release --features nccl` (nothing of CUDA is needed for that)";
     Err(Failure::input(format!("--backend nccl: this program was built without NCCL; {remedy}")))

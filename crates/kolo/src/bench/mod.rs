@@ -1,5 +1,5 @@
-//! What `kolo bench` measures. Every figure is the maximum over the ranks of each sample, then a percentile
-//! over samples.
+//! Measurements of `kolo bench`. Every figure is a percentile over samples; a sample is the maximum over
+//! the ranks.
 
 pub(crate) mod collective;
 #[cfg(feature = "nccl")]

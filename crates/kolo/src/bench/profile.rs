@@ -1,5 +1,5 @@
-//! `kolo bench profile`: what one worker does in a step by itself, and how much longer it takes where all
-//! cores compute. `kolo plan step --profile FILE` begins with that.
+//! `kolo bench profile`: measures the step of a worker by itself, and its slowdown if all cores compute.
+//! `kolo plan step --profile FILE` reads the result.
 
 use std::time::Instant;
 
@@ -43,24 +43,24 @@ pub(crate) struct Options {
     pub(crate) communication: Communication,
 }
 
-/// Seconds of a block at least: a few steps of a small model are over within one disturbance by another
-/// process.
+/// Least seconds of a block: a few steps of a small model end within one disturbance by another process.
 const BLOCK_SECONDS: f64 = 0.25;
 
-/// What `kolo bench profile` prints.
+/// Output of `kolo bench profile`.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct WorkerProfile {
     pub(crate) model: String,
     pub(crate) batch_size: usize,
-    /// The type of convolutions and products; those of the first versions were f32.
+    /// Type of convolutions and products; profiles of the first versions are f32.
     #[serde(default = "f32")]
     pub(crate) precision: String,
     pub(crate) reduction: String,
     /// Workers that computed at once: one for each core.
     pub(crate) cores: usize,
-    /// How many times as long a step took then as alone.
+    /// Factor by which a step was slower then than alone.
     pub(crate) full_slowdown: f64,
-    /// Half of what lies between the 16th and the 84th percentile of a worker's steps, by their median.
+    /// Half of the distance between the 16th and the 84th percentile of a worker's steps, divided by their
+    /// median.
     pub(crate) spread: f64,
     pub(crate) profile: StepProfile,
 }
@@ -70,7 +70,7 @@ fn f32() -> String {
 }
 
 impl Options {
-    /// Workers to start.
+    /// Number of workers to start.
     pub(crate) fn nproc(&self) -> usize {
         self.nproc.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
@@ -101,7 +101,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     if group.rank().0 != 0 {
         return Ok(());
     }
-    // Of each pair of blocks, because the machine's speed drifts.
+    // The median of the ratios of neighboring blocks, because the machine's speed drifts.
     let full_slowdown = median(blocks.iter().map(Pair::slowdown)).unwrap_or(1.0);
     let alone: Vec<Measured> = blocks.into_iter().flat_map(|pair| pair.alone).collect();
     let of = |percent| percentile(alone.iter().map(|step| step.own), percent).unwrap_or(0.0);
@@ -125,23 +125,23 @@ struct Measured {
     report: StepReport,
 }
 
-/// A block of steps of rank 0, which computes alone, and then one of all ranks.
+/// A block of steps of rank 0 alone, and then one of all ranks.
 struct Pair {
-    /// On other ranks none.
+    /// Steps of rank 0; empty on other ranks.
     alone: Vec<Measured>,
     /// Seconds without waiting of the slowest rank in each step.
     together: Samples,
 }
 
 impl Pair {
-    /// How many times as long a step of all takes as one of rank 0 alone.
+    /// Returns the time of a step of all ranks, relative to one of rank 0 alone.
     fn slowdown(&self) -> f64 {
         let alone = median(self.alone.iter().map(|step| step.own));
         self.together.percentile(50.0) / alone.unwrap_or(f64::NAN)
     }
 }
 
-/// A collective.
+/// Measures a pair of blocks. A collective.
 fn one_then_all(group: &Group, trainee: &mut Trainee, steps: usize) -> Result<Pair, Failure> {
     let mut block = || {
         timed(trainee)?;
@@ -161,7 +161,7 @@ fn timed(trainee: &mut Trainee) -> Result<Measured, Failure> {
     Ok(Measured { own, report })
 }
 
-/// Medians over the steps.
+/// Returns the profile of medians over the steps.
 fn profile(steps: &[Measured]) -> StepProfile {
     let median = |of: &dyn Fn(&Measured) -> f64| median(steps.iter().map(of)).unwrap_or(0.0);
     let buckets = steps.iter().map(|step| step.report.buckets.len()).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Samples of a measurement, and what several benchmarks need besides.
+//! Samples of a measurement, and helpers of several benchmarks.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use kolo_run_folder::percentile;
 pub(super) struct Samples(pub(super) Vec<f64>);
 
 impl Samples {
-    /// For each sample the slowest rank's. A collective.
+    /// Returns the slowest rank's value of each sample. A collective.
     pub(super) fn slowest(mut self, group: &Group) -> Result<Samples, Failure> {
         group.all_reduce(&mut self.0, Op::Max)?;
         Ok(self)
     }
 
-    /// The value below which `percent` % of the samples lie.
+    /// Returns the value below which `percent` % of the samples lie.
     pub(super) fn percentile(&self, percent: f64) -> f64 {
         percentile(self.0.iter().copied(), percent).unwrap_or(0.0)
     }
@@ -32,9 +32,9 @@ pub(super) fn at_least_1(counts: &[(&str, usize)]) -> Result<(), Failure> {
     }
 }
 
-/// GB/s that the memory bus carries, read and written, when all ranks copy at once. A collective.
+/// Returns the GB/s that the memory bus carries, read and written, if all ranks copy at once. A collective.
 pub(super) fn memory_bus(group: &Group) -> Result<f64, Failure> {
-    /// All ranks' together are larger than caches.
+    /// Bytes of all ranks together, more than caches hold.
     const ALL: usize = 256 << 20;
     let bytes = ALL / group.world_size();
     let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
@@ -46,7 +46,7 @@ pub(super) fn memory_bus(group: &Group) -> Result<f64, Failure> {
         std::hint::black_box(&mut to);
         samples.0.push(began.elapsed().as_secs_f64());
     }
-    // The best one: the first fetches its pages from the system, and others may be disturbed.
+    // The minimum: the first copy gets its pages from the system, and later ones may be disturbed.
     let seconds = samples.slowest(group)?.percentile(0.0);
     Ok((2 * bytes * group.world_size()) as f64 / seconds / 1e9)
 }

@@ -1,5 +1,5 @@
-//! `kolo bench step`: what synchronisation costs. The same processes run blocks of steps with and without it,
-//! in turn.
+//! `kolo bench step`: measures the cost of synchronization. The same processes run blocks of steps with and
+//! without it, in turn.
 
 use std::time::Instant;
 
@@ -52,9 +52,9 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Pairs of blocks before the measured ones.
+/// Uncounted first pairs of blocks.
 const WARM_UP: usize = 2;
-/// Steps a block, where nothing else is said.
+/// Default number of steps in a block.
 const STEPS: usize = 4;
 
 #[derive(Serialize)]
@@ -72,10 +72,10 @@ struct Report {
     exposed_comm_seconds: f64,
     reduction: String,
     sync: String,
-    /// Bytes of a shard's gradient, and those in which it travels.
+    /// Bytes of a shard's gradient, and of its encoding on the wire.
     gradient_bytes: usize,
     wire_bytes: usize,
-    /// Measured steps, or rounds.
+    /// Number of measured steps, or rounds.
     samples: usize,
 }
 
@@ -102,8 +102,8 @@ impl Options {
         Ok(())
     }
 
-    /// Whether without the others another model is trained: what is not sent is not compressed, and islands
-    /// would do their outer steps.
+    /// True if steps without synchronization need a trainee of their own: they do not compress gradients,
+    /// and islands would take their outer steps.
     fn is_other_alone(&self) -> bool {
         self.reduction != REDUCTIONS[0].name || self.sync.is_rare()
     }
@@ -112,7 +112,7 @@ impl Options {
         let reduction = reduction::parse(reduction).map_err(Failure::input)?;
         let caps = self.bucket_cap_mb.map(BucketCaps::of_mib);
         let forward_overlap = !self.no_forward_overlap;
-        // Steps that are not synchronised leave every rank with weights of its own.
+        // Ranks have different weights after steps without synchronization.
         Ok(Config { caps, forward_overlap, reduction, sync, verify_every: 0, ..Config::default() })
     }
 }
@@ -189,7 +189,8 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A block: of each of so many steps its seconds, and those in which it waited for communication.
+/// Runs a block and returns for each step its seconds, and the seconds in which it waited for
+/// communication.
 fn steps(trainee: &mut Trainee, steps: usize) -> Result<Vec<(f64, f64)>, Failure> {
     let mut measured = Vec::new();
     for step in 0..steps + 2 {
@@ -206,7 +207,7 @@ fn steps(trainee: &mut Trainee, steps: usize) -> Result<Vec<(f64, f64)>, Failure
     Ok(measured)
 }
 
-/// A round as a block: a step's part of its seconds, and of those in which it waited.
+/// Runs a round as a block, and returns the averages over its steps.
 fn round(trainee: &mut Trainee, steps: u64) -> Result<Vec<(f64, f64)>, Failure> {
     let began = Instant::now();
     let waited = (0..steps).map(|_| trainee.step()).sum::<Result<f64, Failure>>()?;

@@ -1,4 +1,4 @@
-//! A training whose steps are measured: on random images, which a worker makes itself.
+//! A model in training on random images, whose steps are measured.
 
 use burn::tensor::Device;
 use clap::Args;
@@ -43,7 +43,7 @@ impl Work {
         at_least_1(&[("--batch-size", self.batch_size), ("--image-size", self.image_size)])
     }
 
-    /// Loss scaling, which f16 needs to train, changes no figure.
+    /// Loss scaling, which f16 needs for training, changes no figure here.
     fn precision(&self) -> Result<Precision, Failure> {
         let config = PrecisionConfig { compute: self.precision.clone(), ..PrecisionConfig::default() };
         Ok(config.precision()?)
@@ -61,7 +61,7 @@ pub(super) struct Trainee {
     pub(super) stepper: Box<dyn Stepper>,
     batch: Batch,
     precision: Precision,
-    /// Bytes of a shard's gradient in the last step, and those in which it travelled.
+    /// Bytes of a shard's gradient in the last step, and of its encoding on the wire.
     bytes: (usize, usize),
 }
 
@@ -80,12 +80,12 @@ impl Trainee {
         Ok(Trainee { stepper, batch, precision: work.precision()?, bytes: (0, 0) })
     }
 
-    /// One step, and what is to be said of it.
+    /// Takes one step and returns its report.
     pub(super) fn report(&mut self) -> Result<StepReport, Failure> {
         Ok(with_precision(self.precision, || self.stepper.step(self.batch.clone(), 5e-4))?)
     }
 
-    /// One step; returns the seconds in which this rank waited for communication.
+    /// Takes one step and returns the seconds in which this rank waited for communication.
     pub(super) fn step(&mut self) -> Result<f64, Failure> {
         let report = self.report()?;
         let buckets = report.buckets.iter();
@@ -93,12 +93,12 @@ impl Trainee {
         Ok(report.exposed.as_secs_f64())
     }
 
-    /// Bytes of a shard's gradient in the last step, and those in which it travelled.
+    /// Returns the bytes of a shard's gradient in the last step, and of its encoding on the wire.
     pub(super) fn bytes(&self) -> (usize, usize) {
         self.bytes
     }
 
-    /// Waits until all updates are in.
+    /// Waits for all updates.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         let mut settled = Ok(());
         self.stepper.with_replica(&mut |replica| settled = replica.values().map(drop));

@@ -1,4 +1,4 @@
-//! A small disk that is filled up for a while.
+//! A small disk that is full for a while.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -9,20 +9,20 @@ use std::time::Duration;
 use super::mounts::{mount_memory, unmount};
 use kolo::Failure;
 
-/// The file that fills it.
+/// Name of the file that fills the disk.
 const FILLER: &str = "filler";
-/// Bytes of its parts; the last one is as small as the file system's blocks.
+/// Bytes of each write, by size: the last ones are as small as the file system's blocks.
 const PARTS: [usize; 3] = [1 << 20, 64 << 10, 1 << 10];
 
-/// A file system in memory, taken away when this is dropped.
+/// A file system in memory, unmounted on drop.
 pub(super) struct SmallDisk {
     folder: PathBuf,
-    /// Makes room again.
+    /// Thread that removes the filler.
     freeing: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl SmallDisk {
-    /// Mounts it on a new folder, in [mounts of one's own](super::mounts::own_mounts).
+    /// Mounts the disk on a new folder, in [private mounts](super::mounts::own_mounts).
     pub(super) fn new(folder: PathBuf, mib: u64) -> Result<SmallDisk, Failure> {
         let fail = |cause: String| Failure::work(format!("cannot make a disk of {mib} MiB: {cause}"));
         fs::create_dir(&folder).map_err(|e| fail(e.to_string()))?;
@@ -34,7 +34,7 @@ impl SmallDisk {
         &self.folder
     }
 
-    /// Fills it up; after `time` there is room again. Does not wait for that.
+    /// Fills the disk and frees it after `time`, without waiting for that.
     pub(super) fn fill(&mut self, time: Duration) -> io::Result<()> {
         self.wait_for_room()?;
         let filler = self.folder.join(FILLER);
@@ -47,7 +47,7 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Waits until nothing fills it.
+    /// Waits until the filler is gone.
     pub(super) fn wait_for_room(&mut self) -> io::Result<()> {
         let freed = self.freeing.take().map(JoinHandle::join);
         freed.unwrap_or(Ok(Ok(()))).unwrap_or(Err(io::Error::other("the thread that makes room panicked")))
@@ -56,13 +56,13 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // The disk goes in any case.
+        // Unmounts the disk in any case.
         let _ = self.wait_for_room();
         let _ = unmount(&self.folder);
     }
 }
 
-/// Writes a file until not one more byte can be written.
+/// Writes a file until the disk has no byte left.
 fn fill(path: &Path) -> io::Result<()> {
     let mut file = File::create(path)?;
     for part in PARTS {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::chaos::mounts::own_mounts;
 
-    /// In a thread of its own, so that the other tests keep the mounts that they have.
+    /// Runs in a thread of its own, so that the other tests keep their mounts.
     #[test]
     fn a_disk_is_full_for_a_while() {
         let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The etcd that the launchers of a run ask who goes on.
+//! The etcd that decides which launchers of a run continue.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -12,17 +12,17 @@ use kolo_launch::die_with_parent;
 use super::hosts::Host;
 use super::port::free_port;
 
-/// An etcd of one member, killed when it is dropped.
+/// An etcd of one member, killed on drop.
 pub(super) struct Etcd {
     process: Child,
     folder: PathBuf,
-    /// Where it runs, if not here.
+    /// Host of the etcd, if it is not this machine.
     host: Option<Host>,
     ports: [u16; 2],
 }
 
 impl Etcd {
-    /// Starts an etcd whose data are in this folder, on a host or on loopback.
+    /// Starts an etcd with its data in this folder, on a host or on loopback.
     pub(super) fn start(folder: &Path, host: Option<Host>) -> Result<Etcd, Failure> {
         let ports = [free_port()?, free_port()?];
         let process = Self::spawn(folder, host.as_ref(), ports).map_err(|cause| {
@@ -48,12 +48,12 @@ impl Etcd {
         }
     }
 
-    /// The arbiter, as it is written on the command line.
+    /// Returns the arbiter in the syntax of `--arbiter`.
     pub(super) fn arbiter(&self) -> String {
         format!("etcd://{}:{}", address(self.host.as_ref()), self.ports[0])
     }
 
-    /// Kills it, and starts it again after `time`.
+    /// Kills the etcd, and starts it again after `time`.
     pub(super) fn restart(&mut self, time: Duration) -> std::io::Result<()> {
         self.process.kill()?;
         self.process.wait()?;
@@ -69,7 +69,7 @@ fn address(host: Option<&Host>) -> Ipv4Addr {
 
 impl Drop for Etcd {
     fn drop(&mut self) {
-        // Both calls fail if it has ended already; its data are of no use any more.
+        // Both calls fail if the etcd has ended already. Its data have no further use.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.folder);

@@ -1,5 +1,5 @@
-//! A host for each node, as network namespaces around a switch. The link of a host to the switch can be cut:
-//! what is sent then is lost, and nobody is told.
+//! A host for each node, as network namespaces around a switch. A link between a host and the switch can be
+//! cut: packets are lost without an error.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,17 +17,17 @@ use serde::Serialize;
 use super::mounts::command;
 use crate::output::warn;
 
-/// Where iproute2 keeps the names of namespaces.
+/// Folder in which iproute2 keeps the names of namespaces.
 const NAMES: &str = "/run/netns";
-/// The host that has the switch, and the switch.
+/// Name of the host that has the switch.
 const HUB: &str = "hub";
 const SWITCH: &str = "switch";
 
-/// How a link is cut.
+/// Ways to cut a link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LinkCut {
-    /// The switch drops all packets; the host sees nothing of it.
+    /// The switch drops all packets; the host does not notice.
     PacketsLost,
     /// The cable is out: the host's interface has no carrier.
     Down,
@@ -41,10 +41,10 @@ impl LinkCut {
         }
     }
 
-    /// The arguments of `bridge` or `ip` that cut a link, or mend it.
+    /// Cuts or restores a link, with `bridge` or `ip`.
     fn set(self, link: &str, is_cut: bool) -> Result<(), String> {
         match (self, is_cut) {
-            // As `man 8 bridge` counts the states of a port: disabled, forwarding.
+            // Numbers of port states in `man 8 bridge`: 0 is disabled, 3 is forwarding.
             (LinkCut::PacketsLost, true) => bridge(&["link", "set", "dev", link, "state", "0"]),
             (LinkCut::PacketsLost, false) => bridge(&["link", "set", "dev", link, "state", "3"]),
             (LinkCut::Down, true) => ip(HUB, &["link", "set", link, "down"]),
@@ -53,25 +53,25 @@ impl LinkCut {
     }
 }
 
-/// Hosts, removed when this is dropped.
+/// Hosts, removed on drop.
 pub(super) struct Hosts {
     count: usize,
-    /// The threads that mend links, which end early when their channels close.
+    /// Threads that restore links; they end early when their channels close.
     mending: Vec<(Sender<()>, JoinHandle<()>)>,
 }
 
-/// A host, or the one with the switch, which all others reach.
+/// The host of a node, or the one with the switch, which all others reach.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
     namespace: String,
     pub(super) address: Ipv4Addr,
 }
 
-/// Gives the namespaces names that nobody else sees, in [mounts of one's own](super::mounts::own_mounts).
+/// Makes the names of namespaces private, in [private mounts](super::mounts::own_mounts).
 ///
 /// # Errors
 ///
-/// That is not allowed.
+/// Mounting is not permitted.
 pub(super) fn own_names() -> Result<(), Failure> {
     let made = fs::create_dir_all(NAMES).map_err(|e| format!("{NAMES}: {e}"));
     let mounted = made.and_then(|()| command("mount", &["-t", "tmpfs", "kolo-chaos", NAMES]));
@@ -79,13 +79,13 @@ pub(super) fn own_names() -> Result<(), Failure> {
 }
 
 impl Hosts {
-    /// Makes so many.
+    /// Makes `count` hosts and the switch.
     ///
     /// # Errors
     ///
-    /// It takes iproute2, and root.
+    /// The process is not root, or iproute2 is missing.
     pub(super) fn new(count: usize) -> Result<Hosts, Failure> {
-        // From here on what has been made is removed.
+        // From here on, dropping `hosts` removes all that was made.
         let hosts = Hosts { count, mending: Vec::new() };
         hosts.make().map_err(|cause| {
             Failure::work(format!("cannot make hosts for nodes, which takes root and iproute2: {cause}"))
@@ -109,17 +109,17 @@ impl Hosts {
         Ok(())
     }
 
-    /// The host of a node.
+    /// Returns the host of a node.
     pub(super) fn host(&self, node: usize) -> Host {
         Host { namespace: format!("node{node}"), address: Ipv4Addr::new(10, 79, 0, 1 + node as u8) }
     }
 
-    /// The host with the switch.
+    /// Returns the host with the switch.
     pub(super) fn hub(&self) -> Host {
         Host { namespace: HUB.into(), address: Ipv4Addr::new(10, 79, 0, 254) }
     }
 
-    /// Cuts a node's link; mends it after `time`, if there is one. Does not wait for that.
+    /// Cuts a node's link, and restores it after `time` if given, without waiting for that.
     pub(super) fn cut(&mut self, node: usize, how: LinkCut, time: Option<Duration>) -> io::Result<()> {
         let link = link(node);
         how.set(&link, true).map_err(io::Error::other)?;
@@ -141,20 +141,20 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         for (end, thread) in self.mending.drain(..) {
             drop(end);
-            // A panic has been told.
+            // A panic has been reported.
             let _ = thread.join();
         }
         let names = (0..self.count).map(|node| self.host(node).namespace);
         for name in names.chain([HUB.to_owned()]) {
-            // One that was never made cannot be removed.
+            // Fails for namespaces that were never made.
             let _ = command("ip", &["netns", "delete", &name]);
         }
     }
 }
 
 impl Host {
-    /// Starts a program there, from this very thread, so that it can [die with
-    /// it](kolo_launch::die_with_parent).
+    /// Starts a program on the host from the calling thread, so that it can [die with its
+    /// parent](kolo_launch::die_with_parent).
     pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let own = File::open("/proc/thread-self/ns/net")?;
         let there = File::open(format!("{NAMES}/{}", self.namespace))?;
@@ -166,7 +166,7 @@ impl Host {
     }
 }
 
-/// A node's end of the link at the switch.
+/// Returns the name of the switch's end of a node's link.
 fn link(node: usize) -> String {
     format!("link{node}")
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use crate::chaos::mounts::own_mounts;
 
-    /// Sends a packet from one host to another one's port, and says whether it comes within a second.
+    /// Sends a packet from one host to another one's port. Returns true if it arrives within a second.
     fn reaches(from: &Host, to: &Host) -> bool {
         let receive = format!(
             "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('{}', 7000)); \
@@ -216,7 +216,7 @@ mod tests {
         receiver.wait().unwrap().success()
     }
 
-    /// In a thread of its own, so that the other tests keep the mounts that they have.
+    /// Runs in a thread of its own, so that the other tests keep their mounts.
     #[test]
     fn what_is_sent_over_a_cut_link_is_lost() {
         let seen = std::thread::spawn(|| {

@@ -18,19 +18,19 @@ use super::strike::strike;
 use super::workers::living_workers;
 use kolo_run_folder::unix_seconds;
 
-/// How long an injection waits for a replacement of a lost worker. A stopped worker is not counted as lost at
-/// once.
+/// Time that an injection waits for a replacement of a lost worker. The launcher does not notice a stopped
+/// worker at once.
 const REPLACED: Duration = Duration::from_secs(30);
 
-/// An injection that was due, and whether it was made.
+/// A planned injection, and its outcome.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Injected {
     #[serde(flatten)]
     pub(super) hit: Injection,
     pub(super) pid: Option<i32>,
-    /// When the fault was injected, in seconds since 1970.
+    /// Time of the injection, in seconds since 1970.
     pub(super) unix: f64,
-    /// Why the fault was not injected.
+    /// Reason that the fault was not injected.
     pub(super) missed: Option<String>,
     /// Seconds from the fault until the next step was done.
     pub(super) recovery_seconds: Option<f64>,
@@ -39,19 +39,19 @@ pub(super) struct Injected {
 /// The run into which faults are injected.
 pub(super) struct Target<'a> {
     pub(super) launchers: &'a mut Launchers,
-    /// The workers that were there at the beginning.
+    /// The workers at the beginning of the run.
     pub(super) originals: &'a [i32],
     pub(super) folder: &'a Path,
-    /// The file of the job's program.
+    /// File of the job's program.
     pub(super) program: &'a Path,
     pub(super) disk: Option<&'a mut SmallDisk>,
     pub(super) hosts: Option<&'a mut Hosts>,
-    /// A folder that is away when the run ends is lost, as it should be: it comes back before.
+    /// Longest absence of the run folder: it returns before the run ends, which would rightly lose it.
     pub(super) longest_away: Duration,
 }
 
 impl Target<'_> {
-    /// Injects a fault; the run has the time until then.
+    /// Injects a fault; the run's time limit ends at `until`.
     pub(super) fn inject(&mut self, hit: &Injection, until: Instant) -> Injected {
         let pid = self.victim(hit.victim, until);
         let unix = unix_seconds(SystemTime::now());
@@ -87,11 +87,11 @@ impl Target<'_> {
         Injected { hit: hit.clone(), pid, unix, missed: result.err(), recovery_seconds: None }
     }
 
-    /// Stops all workers, and lets them go on.
+    /// Stops all workers, and continues them after `time`.
     fn stop_all(&self, time: Duration) -> io::Result<()> {
         let workers: Vec<Pid> =
             self.launchers.pids().into_iter().flat_map(living_workers).filter_map(Pid::from_raw).collect();
-        // A worker that another fault has ended may be gone by now.
+        // Another fault may have ended a worker meanwhile.
         let stopped: Vec<Pid> =
             workers.into_iter().filter(|worker| kill_process(*worker, Signal::STOP).is_ok()).collect();
         if stopped.is_empty() {
@@ -131,7 +131,7 @@ impl Target<'_> {
     }
 }
 
-/// Puts another program in the place of one that runs, as a build does.
+/// Replaces the file of a running program, as a build does.
 fn replace(program: &Path) -> io::Result<()> {
     let other = program.with_extension("other");
     fs::write(&other, "#!/bin/sh\nexit 9\n")?;

@@ -1,4 +1,4 @@
-//! Runs of the job: the undisturbed one, and those into which faults are injected.
+//! Runs of the job: the undisturbed one, and those with faults.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ use super::workers::living_workers;
 use crate::running::{Running, last_error};
 use kolo::Failure;
 
-/// The program that is run.
+/// The program of the job.
 pub(crate) enum Program {
     /// `kolo train` with these options.
     Train(Vec<OsString>),
@@ -68,33 +68,33 @@ pub(crate) struct ChaosJob {
     pub(crate) program: Program,
     /// Number of nodes, each with a launcher on this machine.
     pub(crate) nodes: usize,
-    /// Matters where there are several.
+    /// Arbiter between the launchers of several nodes.
     pub(crate) arbiter: Arbiter,
     /// Number of workers of each node.
     pub(crate) nproc: usize,
-    /// Number of summation servers besides them; faults strike these as well.
+    /// Number of summation servers, which faults strike as well.
     pub(crate) servers: usize,
-    /// MiB of the disk that the run folder is on and that is filled up, if it has one of its own.
+    /// Size in MiB of a small disk for the run folder, which is filled up at times.
     pub(crate) disk: Option<u64>,
-    /// Whether each node has a host of its own, whose link is cut at times.
+    /// True if each node has a host of its own, whose link is cut at times.
     pub(crate) cut_links: bool,
-    /// Set when the user wants no more.
+    /// True after the user interrupted the command.
     pub(crate) interrupted: Arc<AtomicBool>,
-    /// How long a run may take.
+    /// Longest time of a run.
     pub(crate) limit: Duration,
 }
 
-/// How a run with faults has ended.
+/// Result of a run with faults.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum RunVerdict {
-    /// The run has ended in the bits of the undisturbed one, with one line for every step.
+    /// The run ended in the bits of the undisturbed one, with one line for every step.
     Same,
-    /// The run has ended without an error, but something is missing or differs.
+    /// The run ended without an error, but something is missing or differs.
     Lost(String),
-    /// The run has ended with an error.
+    /// The run ended with an error.
     Failed(String),
-    /// The run has not ended within the limit.
+    /// The run did not end within the limit.
     Hung,
 }
 
@@ -108,26 +108,26 @@ pub(super) struct Run {
 }
 
 impl ChaosJob {
-    /// What faults strike.
+    /// Returns the targets of faults.
     pub(super) fn targets(&self) -> Targets {
         let (nodes, workers, etcd) = (self.nodes, self.nproc, self.asks_etcd());
-        // A node that is killed with half of the workers may be the one that a majority needs.
+        // A majority may need the node whose launcher is killed with half of the workers.
         let launchers = nodes > 1 && self.arbiter != Arbiter::Majority;
         let (disk, links, resumes) = (self.disk.is_some(), self.cut_links, self.can_be_resumed());
         Targets { nodes, workers, launchers, resumes, etcd, disk, links }
     }
 
-    /// The place of a run.
+    /// Makes the place of a run.
     pub(super) fn place(&self, name: &str) -> Result<Place, Failure> {
         Place::new(name, self.disk, self.cut_links.then_some(self.nodes))
     }
 
-    /// Workers of all nodes.
+    /// Number of workers of all nodes.
     pub(super) fn workers(&self) -> usize {
         self.nodes * self.nproc
     }
 
-    /// Whether a run can be ended and go on: it is `kolo train`, on one node.
+    /// True if a run can be ended and resumed: it is `kolo train`, on one node.
     fn can_be_resumed(&self) -> bool {
         self.nodes == 1 && !self.program.is_own()
     }
@@ -136,7 +136,7 @@ impl ChaosJob {
         self.nodes > 1 && self.arbiter == Arbiter::Etcd
     }
 
-    /// Makes the run that the others are compared with.
+    /// Makes the reference run.
     pub(super) fn undisturbed(&self, place: &Place) -> Result<RunRecord, Failure> {
         let mut running = self.start(place, false)?;
         self.wait_for_begin(&mut running, place, Instant::now() + self.limit)?;
@@ -164,7 +164,7 @@ impl ChaosJob {
         self.record(place, began.elapsed().as_secs_f64()).map_err(lost)
     }
 
-    /// The record of a run that has ended, `seconds` after its first generation.
+    /// Reads the record of a run that ended `seconds` after its first generation.
     fn record(&self, place: &Place, seconds: f64) -> Result<RunRecord, String> {
         match &self.program {
             Program::Train(_) => RunRecord::of(&place.run()),
@@ -172,8 +172,8 @@ impl ChaosJob {
         }
     }
 
-    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With `tuned`
-    /// each step is run by another setting, where steps can be tuned.
+    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With
+    /// `tuned`, each step uses another setting if steps can be tuned.
     pub(super) fn disturbed(
         &self,
         hits: &[Injection],
@@ -189,7 +189,7 @@ impl ChaosJob {
         let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
         drop(running);
         let compared = || self.record(place, seconds).and_then(|record| record.compare(undisturbed));
-        // It had come to its end when it was asked to.
+        // The run was complete when the signal came.
         let asked_at_its_end = ended.as_ref().is_some_and(|ended| {
             let code = |hit: &Injected| match hit.hit.fault {
                 Fault::End(request) => ended.is(128 + request.signal().as_raw()),
@@ -222,7 +222,7 @@ impl ChaosJob {
         Ok(Run { hits, generations, seconds, verdict })
     }
 
-    /// Injects each fault at its time, as long as the run goes on.
+    /// Injects each fault at its time, as long as the run continues.
     fn hit(
         &self,
         hits: &[Injection],
@@ -233,7 +233,7 @@ impl ChaosJob {
         until: Instant,
     ) -> Result<Vec<Injected>, Failure> {
         let mut injected = Vec::new();
-        // A fault before the first generation would end the job, as it should.
+        // A fault before the first generation would rightly end the job.
         if !self.wait_for_begin(running, place, until)? {
             return Ok(injected);
         }
@@ -241,7 +241,7 @@ impl ChaosJob {
         let mut originals: Vec<i32> =
             launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
         let folder = place.run();
-        // A user's own program has no run folder that could be taken away, or need room.
+        // A user's own program has no run folder that could be moved or need space.
         let is_of_folder = |fault| matches!(fault, Fault::Folder(_) | Fault::DiskFull(_));
         let possible = |hit: &&Injection| !(self.program.is_own() && is_of_folder(hit.fault));
         for hit in hits.iter().filter(possible) {
@@ -264,7 +264,7 @@ impl ChaosJob {
         Ok(injected)
     }
 
-    /// Asks the launcher to end, and resumes the run; not where it has come to its end meanwhile.
+    /// Signals the launcher to end, and resumes the run unless it is complete by then.
     fn end_and_resume(
         &self,
         hit: &Injection,
@@ -283,12 +283,12 @@ impl ChaosJob {
         }
         let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
         let folder = RunFolder::at(place.run());
-        // Without a checkpoint its work is lost; what it has ended with counts as the run's failure.
+        // Without a checkpoint the work is lost, and the launcher's exit counts as the run's failure.
         let is_resumed = ended.is_some_and(|ended| ended.is(128 + request.signal().as_raw()))
             && folder.has_checkpoints()
             && !folder.is_complete();
         if is_resumed {
-            // What it has said is of use where the run fails.
+            // The earlier output helps to explain a failure.
             let _ = fs::rename(place.log(0), place.log(0).with_extension("before"));
             *running = self.start(place, tuned)?;
             self.wait_for_begin(running, place, until)?;
@@ -296,7 +296,7 @@ impl ChaosJob {
         Ok(injected)
     }
 
-    /// Waits until the first generation trains; false if the run ends before, or `until` is over.
+    /// Waits until the first generation trains. Returns false if the run ends first, or at `until`.
     fn wait_for_begin(
         &self,
         running: &mut Launchers,
@@ -329,7 +329,7 @@ impl ChaosJob {
         };
         let address = place.hosts.as_ref().map_or(Ipv4Addr::LOCALHOST, |hosts| hosts.host(0).address);
         let (count, master) = (self.nodes.to_string(), format!("{address}:{}", free_port()?));
-        // What is heard beyond loopback has to be proved.
+        // Communication beyond loopback needs a token.
         let token = place.path().join("token").display().to_string();
         write_token(Path::new(&token))?;
         let several =
@@ -338,7 +338,7 @@ impl ChaosJob {
         Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd, self.interrupted.clone()))
     }
 
-    /// Starts the launcher of a node, with these options where there are several.
+    /// Starts the launcher of a node; `several` has further options for jobs of several nodes.
     fn start_node(
         &self,
         place: &Place,
@@ -356,11 +356,11 @@ impl ChaosJob {
         let mut command = Command::new(&program);
         let train = |options: &[OsString]| {
             let out = ["--out".into(), place.run().into_os_string()];
-            // The same command resumes the run once it was asked to end.
+            // The same command resumes the run after it was ended.
             let resume: &[OsString] = if self.can_be_resumed() { &["--resume-or-start".into()] } else { &[] };
             [&["train".into()], options, &out, resume].concat()
         };
-        // The program and its arguments that `kolo launch` starts; `kolo train` on one node starts itself.
+        // Program and arguments for `kolo launch`; `kolo train` on one node is its own launcher.
         let launched = match &self.program {
             Program::Train(options) if several.is_empty() => {
                 command.args(train(options));
@@ -400,7 +400,7 @@ impl ChaosJob {
     }
 }
 
-/// A file of its own with this program, under another name if that goes.
+/// Gives this program a file of its own: a hard link if possible, else a copy.
 fn copied(own: &Path, path: PathBuf) -> Result<PathBuf, Failure> {
     let _ = fs::remove_file(&path);
     let made = fs::hard_link(own, &path).or_else(|_| fs::copy(own, &path).map(drop));
@@ -408,7 +408,7 @@ fn copied(own: &Path, path: PathBuf) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// Makes the file that the launchers of a job know each other by.
+/// Writes the token file with which the launchers of a job authenticate each other.
 fn write_token(path: &Path) -> Result<(), Failure> {
     let fail = |cause: std::io::Error| Failure::work(format!("{}: {cause}", path.display()));
     let mut file = File::create(path).map_err(fail)?;
@@ -417,7 +417,7 @@ fn write_token(path: &Path) -> Result<(), Failure> {
     write!(file, "{token:016x?}").map_err(fail)
 }
 
-/// The last generation that a launcher has told of in its log; it tells of the second one and those after it.
+/// Returns the last generation in a launcher's log, which has a line for each generation after the first.
 fn last_generation(log: &Path) -> u64 {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let told = text.unwrap_or_default();
@@ -427,7 +427,7 @@ fn last_generation(log: &Path) -> u64 {
     numbers.max().unwrap_or(1)
 }
 
-/// Whether rank 0 of the first generation has printed how many workers there are.
+/// True if rank 0 of the first generation has printed the number of workers.
 fn begun(log: &Path) -> bool {
     fs::read_to_string(log).is_ok_and(|text| text.contains(" workers over "))
 }

@@ -1,4 +1,4 @@
-//! The launchers of a run: one, or one for each node, and the etcd that they ask who goes on.
+//! The launchers of a run, one for each node, and the etcd that decides which of them continue.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -14,38 +14,38 @@ use super::log_pipe::LogPipe;
 use super::plan::Fault;
 use super::strike::strike;
 
-/// Time between two looks at whether a run has ended.
+/// Time between two polls of a run.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The launchers of a run, killed with their workers when this is dropped.
+/// The launchers of a run, killed with their workers on drop.
 pub(super) struct Launchers {
     nodes: Vec<Node>,
     pub(super) etcd: Option<Etcd>,
-    /// Set when the user wants no more.
+    /// True after the user interrupted the command.
     interrupted: Arc<AtomicBool>,
 }
 
 struct Node {
     launcher: Running,
     output: LogPipe,
-    /// A fault has ended it, or stopped it for good.
+    /// True after a fault ended the launcher, or stopped it for good.
     gone: bool,
 }
 
-/// What a launcher says that the arbiter has let go on no further.
+/// Message of a launcher that the arbiter stopped.
 const PARTED: &str = "others of the job go on or may";
 
-/// How the launchers have ended that were not gone, each with the number of its node.
+/// Exit statuses of the launchers that were not gone, each with the number of its node.
 pub(super) struct Ended(Vec<(usize, ExitStatus)>);
 
 impl Ended {
-    /// Whether the only launcher has ended with this code.
+    /// True if the only launcher has ended with this code.
     pub(super) fn is(&self, code: i32) -> bool {
         matches!(self.0[..], [(_, status)] if status.code() == Some(code))
     }
 
-    /// What has gone wrong, in words of a launcher's log. Where a cut network `is_parted` a part may end that
-    /// says why, if another one ends well.
+    /// Returns the error of the last launcher that failed, from its log. If a cut network `is_parted`, a
+    /// launcher may fail with [`PARTED`] if another one succeeds.
     pub(super) fn failure(&self, log: impl Fn(usize) -> PathBuf, is_parted: bool) -> Option<String> {
         let has_won = self.0.iter().any(|(_, status)| status.success());
         let said = |node| std::fs::read(log(node)).unwrap_or_default();
@@ -57,7 +57,7 @@ impl Ended {
 }
 
 impl Launchers {
-    /// The launchers that have been started, one for each node.
+    /// Collects the started launchers, one for each node.
     pub(super) fn new(
         launchers: Vec<(Running, LogPipe)>,
         etcd: Option<Etcd>,
@@ -67,13 +67,13 @@ impl Launchers {
         Launchers { nodes: launchers.into_iter().map(node).collect(), etcd, interrupted }
     }
 
-    /// The process ids of those that are not gone.
+    /// Returns the process ids of the launchers that are not gone.
     pub(super) fn pids(&self) -> Vec<u32> {
         let there = self.nodes.iter().filter(|node| !node.gone);
         there.map(|node| node.launcher.0.id()).collect()
     }
 
-    /// Waits for the end of all that are not gone, at most for `limit`.
+    /// Waits at most `limit` for the end of all launchers that are not gone.
     pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<Ended>, Failure> {
         let until = Instant::now() + limit;
         loop {
@@ -101,7 +101,7 @@ impl Launchers {
         Ok(Some(Ended(ended)))
     }
 
-    /// From now on nobody reads what the launchers and their workers print.
+    /// Stops reading the output of the launchers and their workers.
     pub(super) fn close_output(&mut self) {
         self.nodes.iter_mut().for_each(|node| node.output.close());
     }

@@ -1,5 +1,4 @@
-//! The output of a launcher, passed on to its log through a pipe, so that at some moment nobody reads it any
-//! more.
+//! A pipe from a launcher's output to its log, which can stop reading at any moment.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -9,7 +8,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Nanoseconds between two looks at whether the pipe is to be closed.
+/// Nanoseconds between two looks at `closed`.
 const LOOK: i64 = 20_000_000;
 
 /// The reader of a launcher's output.
@@ -19,7 +18,7 @@ pub(super) struct LogPipe {
 }
 
 impl LogPipe {
-    /// Gives the end to write to as well.
+    /// Starts the reader, and returns it with the end to write to.
     pub(super) fn start(log: File) -> io::Result<(LogPipe, PipeWriter)> {
         let (reader, writer) = pipe()?;
         let closed = Arc::new(AtomicBool::new(false));
@@ -30,13 +29,13 @@ impl LogPipe {
         Ok((LogPipe { closed, thread: Some(thread) }, writer))
     }
 
-    /// Reads no more: who writes gets an error.
+    /// Stops reading: writers get an error.
     pub(super) fn close(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
         self.finish();
     }
 
-    /// Waits until all is in the log, when those who write have ended.
+    /// Waits until the log has all output, which needs all writers to end.
     pub(super) fn finish(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

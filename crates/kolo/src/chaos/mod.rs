@@ -1,8 +1,8 @@
-//! `kolo chaos`: does a job end in the same bits whatever happens to its workers?
+//! `kolo chaos`: checks that a job ends in the same bits whatever happens to its workers.
 //!
-//! The job is run once undisturbed, and then once for each seed, with faults. The faults of a run are drawn
-//! from its seed ([`plan`]), injected into its processes ([`inject`]), and its result is read from its
-//! folder, or from its trace where it is a user's own program ([`record`]).
+//! The job runs once undisturbed, and then once for each seed with faults. The seed decides the faults
+//! ([`plan`]), which are injected into the processes ([`inject`]). The result comes from the run folder, or
+//! from the trace of a user's own program ([`record`]).
 
 mod disk;
 mod etcd;
@@ -32,8 +32,8 @@ use mounts::own_mounts;
 use plan::plan;
 use report::Report;
 
-/// Makes all runs and prints their results; an error if a run has not ended as it should. The folders of such
-/// runs are kept.
+/// Makes all runs and prints their results. Returns an error if a run did not end as it should; the folders
+/// of such runs are kept.
 pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
     if job.disk.is_some() || job.cut_links {
         own_mounts(if job.cut_links { "--cut-links" } else { "--disk-mb" })?;
@@ -43,11 +43,11 @@ pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> R
     }
     let undisturbed = job.undisturbed(&job.place("undisturbed")?)?;
     let mut report = Report::begin(job, &undisturbed);
-    // A machine that was busy at first must not move all faults behind the end of the run.
+    // The minimum: a machine that was busy at first must not move all faults behind the end of the run.
     let mut shortest = undisturbed.train_seconds;
     for seed in seeds {
         let mut place = job.place(&format!("seed-{seed}"))?;
-        // Tuning changes what a death may find under way, in half of the runs.
+        // Half of the runs are tuned, because tuning changes the operations that a death interrupts.
         let (hits, tuned) = (plan(seed, job.targets()), seed % 2 == 1);
         let run = job.disturbed(&hits, &mut place, &undisturbed, shortest, tuned)?;
         shortest = shortest.min(run.seconds);

@@ -1,5 +1,5 @@
-//! Mounts that nobody else sees, and that are gone with this program and the runs it has started, however
-//! they end.
+//! Mounts that no other program sees. They vanish with this program and the runs it started, however these
+//! end.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -8,43 +8,43 @@ use std::process::Command;
 use kolo::Failure;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Gives the calling thread mounts of its own, which threads and processes that it starts share.
+/// Gives the calling thread private mounts, which its later threads and processes share.
 ///
 /// # Errors
 ///
-/// That is not allowed; names the option that wants it.
+/// Mounting is not permitted; the error names the option that needs it.
 pub(super) fn own_mounts(option: &str) -> Result<(), Failure> {
     let needs_root =
         |cause: &dyn Display| Failure::work(format!("{option} needs root, which may mount: {cause}"));
-    // SAFETY: it parts mounts, and no table of descriptors.
+    // SAFETY: the call separates mounts, not the table of file descriptors.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|cause| needs_root(&cause))?;
     command("mount", &["--make-rprivate", "/"]).map_err(|cause| needs_root(&cause))
 }
 
-/// Mounts a file system in memory of so many MiB on a folder that is there.
+/// Mounts a file system in memory of so many MiB on an existing folder.
 ///
 /// # Errors
 ///
-/// The words of `mount`.
+/// `mount` failed; contains its message.
 pub(super) fn mount_memory(folder: &Path, mib: u64) -> Result<(), String> {
     let (size, folder) = (format!("size={mib}m,mode=0700"), folder.display().to_string());
     command("mount", &["-t", "tmpfs", "-o", &size, "kolo-chaos", &folder])
 }
 
-/// Takes a mount away, also where it is still used.
+/// Removes a mount, even one in use.
 ///
 /// # Errors
 ///
-/// The words of `umount`.
+/// `umount` failed; contains its message.
 pub(super) fn unmount(folder: &Path) -> Result<(), String> {
     command("umount", &["--lazy", &folder.display().to_string()])
 }
 
-/// Runs a program of the system.
+/// Runs a system program.
 ///
 /// # Errors
 ///
-/// What it says, with its arguments.
+/// The program failed; contains its arguments and message.
 pub(super) fn command(program: &str, words: &[&str]) -> Result<(), String> {
     let told = || format!("{program} {}", words.join(" "));
     let output =

@@ -10,17 +10,17 @@ use super::mounts::command;
 use crate::output::warn;
 use kolo::Failure;
 
-/// Where the files of a run are, gone when it is dropped.
+/// Folder for the files of a run, removed on drop.
 pub(super) struct Place {
-    /// The disk that the run folder is on, where it has one of its own.
+    /// Disk of the run folder, if it has one of its own.
     pub(super) disk: Option<SmallDisk>,
-    /// The hosts of the nodes, where each has one of its own.
+    /// Hosts of the nodes, if each has one of its own.
     pub(super) hosts: Option<Hosts>,
     folder: TempDir,
 }
 
 impl Place {
-    /// A new one; with a disk of so many MiB, and with so many hosts.
+    /// Makes a new place, with a disk of `disk` MiB and with `hosts` hosts if given.
     pub(super) fn new(name: &str, disk: Option<u64>, hosts: Option<usize>) -> Result<Place, Failure> {
         let made = tempfile::Builder::new().prefix(&format!("kolo-chaos-{name}-")).tempdir();
         let folder = made.map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
@@ -38,12 +38,12 @@ impl Place {
         self.disk.as_ref().map_or(self.path(), SmallDisk::folder).join("run")
     }
 
-    /// What a program of the user's own leaves.
+    /// The trace of a user's own program.
     pub(super) fn trace(&self) -> PathBuf {
         self.path().join("trace.jsonl")
     }
 
-    /// The program that is run, where it may be replaced.
+    /// The program of the run, in a place where it may be replaced.
     pub(super) fn program(&self) -> PathBuf {
         self.path().join("kolo")
     }
@@ -53,7 +53,7 @@ impl Place {
         self.path().join(format!("output-{node}"))
     }
 
-    /// Keeps all files, also those on a disk that goes. Gives the folder.
+    /// Keeps all files, also those on the disk, and returns their folder.
     pub(super) fn keep(self) -> PathBuf {
         if self.disk.is_some() {
             let words = [self.run(), self.path().to_owned()].map(|path| path.display().to_string());

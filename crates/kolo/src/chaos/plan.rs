@@ -10,14 +10,13 @@ use super::hosts::LinkCut;
 
 /// Most faults in one run.
 pub(crate) const MOST: usize = 3;
-/// Most milliseconds for which a link is cut and the job waits: a host that has vanished is named after 10 s.
+/// Longest cut of a link in milliseconds for which the job waits: a vanished host is reported after 10 s.
 const SHORT_CUT: u64 = 3000;
 
-/// A fault that is to be injected into a run.
+/// A fault to inject into a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Injection {
-    /// When to inject it, as a part of the time that the undisturbed run takes, counted from the first
-    /// generation.
+    /// Time of the injection, as a part of the undisturbed run's time, counted from the first generation.
     pub(crate) at: f64,
     pub(crate) fault: Fault,
     pub(crate) victim: Victim,
@@ -29,19 +28,19 @@ pub(crate) struct Injection {
 pub(crate) enum Fault {
     /// The worker gets SIGKILL.
     Kill,
-    /// The worker gets SIGSTOP, and never goes on.
+    /// The worker gets SIGSTOP and never continues.
     Stop,
     /// The worker gets SIGSTOP, and SIGCONT after so many milliseconds.
     Pause(u64),
-    /// The worker gets a signal that asks it to end, and leaves the job.
+    /// The worker gets a signal that ends it, and leaves the job.
     Leave(Request),
     /// The launcher gets such a signal: the job saves and ends, and is resumed.
     End(Request),
     /// All workers get SIGSTOP, and SIGCONT after so many milliseconds.
     StopAll(u64),
-    /// The file of the program that runs is another one from now on.
+    /// Another file replaces that of the running program.
     Program,
-    /// Nobody reads the job's output any more.
+    /// The reader of the job's output closes it.
     Output,
     /// The worker's TCP connections are shut: of every eight those whose bits are set, at least one.
     Cut(u8),
@@ -49,18 +48,18 @@ pub(crate) enum Fault {
     Folder(u64),
     /// The disk of the run folder is full for so many milliseconds, while other faults follow.
     DiskFull(u64),
-    /// What a host sends and is sent is lost, for so many milliseconds or for good.
+    /// A host's packets are lost in both directions, for so many milliseconds or for good.
     Link {
-        /// By what.
+        /// Way to cut the link.
         how: LinkCut,
-        /// `None` for good.
+        /// Duration in milliseconds, or `None` for good.
         ms: Option<u64>,
     },
-    /// The etcd that grants generations gets SIGKILL, and is started again after so many milliseconds.
+    /// The etcd that grants generations gets SIGKILL, and starts again after so many milliseconds.
     Etcd(u64),
 }
 
-/// A signal that asks a process of a job to end.
+/// A signal that ends a process of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
@@ -96,7 +95,7 @@ impl Request {
     }
 }
 
-/// The worker that a fault strikes, among those that live at that time.
+/// The target of a fault, among the processes that live at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Victim {
@@ -108,36 +107,36 @@ pub(crate) enum Victim {
     Launcher(usize),
     /// The host of this node.
     Host(usize),
-    /// The last worker that was started in place of a lost one; the injection waits for it.
+    /// The last worker started in place of a lost one; the injection waits for it.
     Replacement,
     /// The whole job.
     All,
 }
 
 impl Fault {
-    /// Whether the fault removes the worker, so that the others go on in another generation.
+    /// True if the fault removes the worker, so that the others continue in another generation.
     pub(crate) fn removes(self) -> bool {
         matches!(self, Fault::Kill | Fault::Stop | Fault::Leave(_) | Fault::Cut(_))
     }
 
-    /// Whether a link is cut for longer than the others wait, so that one part of the job goes on without the
-    /// other.
+    /// True if a link is cut for longer than the others wait, so that one part of the job continues without
+    /// the other.
     pub(crate) fn parts(self) -> bool {
         matches!(self, Fault::Link { ms, .. } if ms.is_none_or(|ms| ms > SHORT_CUT))
     }
 
-    /// Whether the fault strikes the whole job.
+    /// True if the fault strikes the whole job.
     fn is_of_job(self) -> bool {
         use Fault::{DiskFull, End, Etcd, Folder, Output, Program, StopAll};
         matches!(self, Folder(_) | DiskFull(_) | Etcd(_) | End(_) | Output | Program | StopAll(_))
     }
 
-    /// Whether the job goes on in another generation.
+    /// True if the job continues in another generation.
     pub(crate) fn ends_generation(self) -> bool {
         self.removes() || self.parts()
     }
 
-    /// Whether the launcher starts another worker after the fault.
+    /// True if the launcher starts another worker after the fault.
     fn replaces(self) -> bool {
         self.removes() && !matches!(self, Fault::Leave(_))
     }
@@ -188,27 +187,27 @@ impl fmt::Display for Injection {
     }
 }
 
-/// What there is to be struck.
+/// Possible targets of faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Targets {
     /// Nodes of the job, each with a launcher; the launcher of a job of one node is the job.
     pub(crate) nodes: usize,
     /// Workers of a node.
     pub(crate) workers: usize,
-    /// Whether launchers are struck.
+    /// True if faults strike launchers.
     pub(crate) launchers: bool,
-    /// Whether the job can be ended and resumed, and its program be replaced: it is `kolo train`, on one node.
+    /// True if the job can be ended and resumed, and its program replaced: it is `kolo train`, on one node.
     pub(crate) resumes: bool,
-    /// Whether an etcd grants the generations.
+    /// True if an etcd grants the generations.
     pub(crate) etcd: bool,
-    /// Whether the run folder is on a disk that can be filled up.
+    /// True if the run folder is on a disk that can be filled up.
     pub(crate) disk: bool,
-    /// Whether each node has a host whose link can be cut.
+    /// True if each node has a host whose link can be cut.
     pub(crate) links: bool,
 }
 
-/// The faults of a run, in the order of their times. At least one worker that has been there from the
-/// beginning stays, with its launcher.
+/// Returns the faults of a run by rising time. At least one worker of the beginning stays, with its
+/// launcher.
 pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
     let workers = targets.nodes * targets.workers;
     let root = Key::new(seed).with_str("chaos");
@@ -240,7 +239,7 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
         }
         let mut victim = launcher.filter(|_| strikes_processes(fault)).map(Victim::Launcher);
         if targets.links && key.with_str("link").below(3) == 0 {
-            // Who goes on is known beforehand only where nobody is lost besides.
+            // The part that continues is known beforehand only if the job has lost no worker otherwise.
             fault = link_cut(key, removed == 0 && !is_parted);
             victim = Some(Victim::Host(key.with_str("host").below(targets.nodes)));
             is_parted |= fault.parts();
@@ -271,10 +270,10 @@ fn fault(key: Key) -> Fault {
     }
 }
 
-/// A fault of the whole job.
+/// Draws a fault of the whole job.
 fn of_all(key: Key, resumes: bool) -> Fault {
     match key.with_str("kind").below(if resumes { 4 } else { 2 }) {
-        // A worker that is stopped alone is ended after five seconds.
+        // The launcher ends a worker that is stopped alone after five seconds.
         0 => Fault::StopAll(200 + key.with_str("stopped").below(6800) as u64),
         1 => Fault::Output,
         2 => Fault::Program,
@@ -282,7 +281,7 @@ fn of_all(key: Key, resumes: bool) -> Fault {
     }
 }
 
-/// A cut link; for longer than the others wait only if that `may_part` the job.
+/// Draws a cut link. The cut outlasts the others' wait only if the job `may_part`.
 fn link_cut(key: Key, may_part: bool) -> Fault {
     let how = [LinkCut::PacketsLost, LinkCut::Down][key.with_str("how").below(2)];
     let (short, long) = (50 + key.with_str("short").below(2500), 20_000 + key.with_str("long").below(20_000));
@@ -294,14 +293,14 @@ fn link_cut(key: Key, may_part: bool) -> Fault {
     Fault::Link { how, ms }
 }
 
-/// The node whose launcher is struck, if it is a launcher.
+/// Draws the node whose launcher is struck, if any.
 fn launcher(key: Key, fault: Fault, nodes: usize) -> Option<usize> {
     let strikes = nodes > 1 && strikes_processes(fault) && key.with_str("launcher").below(3) == 0;
     strikes.then(|| key.with_str("node").below(nodes))
 }
 
-/// Whether the fault may strike a launcher. To leave is for workers: a launcher that is asked to end ends its
-/// node's part of the job. A cut would part it from its own workers, too, which no network does.
+/// True if the fault may strike a launcher. Leaving is for workers: a launcher that gets such a signal ends
+/// its node's part of the job. A cut would separate a launcher from its own workers, which no network does.
 fn strikes_processes(fault: Fault) -> bool {
     matches!(fault, Fault::Kill | Fault::Stop | Fault::Pause(_))
 }

@@ -1,4 +1,4 @@
-//! Where etcd and launchers meet.
+//! Ports of etcd and launchers.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use kolo::Failure;
 
-/// Above the ports at which launchers meet, and below those that Linux gives to connections by itself
-/// (`net.ipv4.ip_local_port_range`): one of these may be taken between the look at it and its use.
+/// Ports above those at which launchers meet, and below those that Linux gives to connections by itself
+/// (`net.ipv4.ip_local_port_range`), which it may take between the check and the use.
 const PORTS: Range<u16> = 30_000..32_700;
 
-/// A port of loopback that nobody listens at, each time another one.
+/// Returns a loopback port without a listener, another one in each call.
 pub(super) fn free_port() -> Result<u16, Failure> {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();

@@ -1,4 +1,4 @@
-//! The result of a run, read from its folder, or from the trace that a user's own program leaves.
+//! The result of a run, read from its folder, or from the trace of a user's own program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,15 +12,16 @@ use serde::de::DeserializeOwned;
 
 use kolo_run_folder::GenerationRow;
 
-/// The fields of `summary.json` by which runs are compared, or what stands in their place.
+/// The fields of `summary.json` by which runs are compared, or their equivalents from a trace.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct RunRecord {
-    /// SHA-256 of the weights; of a user's own program a hash of those that the trace has of the last step.
+    /// SHA-256 of the weights; for a user's own program, a hash of their fingerprints after the last step
+    /// of the trace.
     #[serde(rename = "weights_sha256")]
     pub(super) weights: String,
     pub(super) steps: u64,
     pub(super) train_seconds: f64,
-    /// Each step of the trace of a user's own program, by its number.
+    /// Steps in the trace of a user's own program, by number.
     #[serde(skip)]
     trace: BTreeMap<u64, Step>,
 }
@@ -31,7 +32,8 @@ struct StepLine {
 }
 
 impl RunRecord {
-    /// Reads the record of the run in `folder`; the error says which step `steps.jsonl` lacks or has twice.
+    /// Reads the record of the run in `folder`; the error names the step that `steps.jsonl` lacks or has
+    /// twice.
     pub(super) fn of(folder: &Path) -> Result<RunRecord, String> {
         let path = folder.join("summary.json");
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -47,8 +49,8 @@ impl RunRecord {
         }
     }
 
-    /// Reads the record of a run of a user's own program, which took `train_seconds`, from its trace; the
-    /// error says which step is told in two ways.
+    /// Reads the record of a user's own program, which took `train_seconds`, from its trace; the error
+    /// names a step with two different results.
     pub(super) fn of_trace(file: &Path, train_seconds: f64) -> Result<RunRecord, String> {
         let mut told = BTreeMap::new();
         for step in trace::read(file).map_err(|e| e.to_string())?.steps {
@@ -62,7 +64,7 @@ impl RunRecord {
         Ok(RunRecord { weights, steps: last + 1, train_seconds, trace: told })
     }
 
-    /// Compares the record with the undisturbed run's; the error says what differs.
+    /// Compares the record with the undisturbed run's; the error names the difference.
     pub(super) fn compare(&self, undisturbed: &RunRecord) -> Result<(), String> {
         if self.steps != undisturbed.steps {
             return Err(format!("{} steps instead of {}", self.steps, undisturbed.steps));
@@ -78,13 +80,13 @@ impl RunRecord {
     }
 }
 
-/// The generations of a run in which at least one step was done.
+/// Reads the generations of a run in which at least one step was done.
 pub(super) fn generations(folder: &Path) -> Result<Vec<GenerationRow>, String> {
     lines(&folder.join("generations.jsonl"))
 }
 
-/// Seconds from a fault at `unix`, which ended a generation, until a later generation had done its first
-/// step.
+/// Returns the seconds from a fault at `unix`, which ended a generation, until a later generation had done
+/// its first step.
 pub(super) fn recovery(unix: f64, generations: &[GenerationRow]) -> Option<f64> {
     let later = generations.iter().filter(|row| row.formed_unix > unix);
     later.map(|row| row.first_step_unix - unix).min_by(f64::total_cmp)
@@ -100,7 +102,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, String> {
 mod tests {
     use super::*;
 
-    /// The record of a run of four steps whose `steps.jsonl` has lines for `steps`.
+    /// Returns the record of a run of four steps whose `steps.jsonl` has lines for `steps`.
     fn ended(steps: &[u64]) -> Result<RunRecord, String> {
         let folder = tempfile::tempdir().unwrap();
         let text = r#"{"weights_sha256": "ab", "steps": 4, "train_seconds": 1.5, "model": "x"}"#;
@@ -134,7 +136,7 @@ mod tests {
         assert!(one.compare(&RunRecord { weights: "cd".into(), ..one.clone() }).is_err());
     }
 
-    /// The record of a trace that tells steps with these results.
+    /// Returns the record of a trace with these steps and results.
     fn traced(steps: &[(u64, u64)]) -> Result<RunRecord, String> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("trace.jsonl");
@@ -153,7 +155,8 @@ mod tests {
     #[test]
     fn traces_are_compared_step_by_step() {
         let undisturbed = traced(&[(0, 5), (1, 6), (2, 7)]).unwrap();
-        // Told twice alike, out of order, or not by a rank 0 that has died.
+        // One step twice with the same result, steps out of order, and a step that a dead rank 0 did not
+        // report.
         for steps in [&[(0, 5), (1, 6), (1, 6), (2, 7)][..], &[(0, 5), (2, 7), (1, 6)], &[(0, 5), (2, 7)]] {
             assert_eq!(traced(steps).unwrap().compare(&undisturbed), Ok(()), "{steps:?}");
         }

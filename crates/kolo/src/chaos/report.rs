@@ -32,11 +32,11 @@ struct Row {
     generations: u64,
     seconds: f64,
     verdict: RunVerdict,
-    /// The run folder, which is kept if the run has not ended as it should.
+    /// The run folder, kept if the run did not end as it should.
     folder: Option<String>,
 }
 
-/// How long runs took to recover from faults of one kind: seconds from the fault to the next step done.
+/// Recovery times from faults of one kind: seconds from the fault to the next step done.
 #[derive(Serialize)]
 struct Recovery {
     fault: &'static str,
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// Prints a run's line. Its files are in `folder` if it has not ended as it should.
+    /// Prints a run's line. Its files are in `folder` if it did not end as it should.
     pub(super) fn add(&mut self, seed: u64, run: Run, folder: Option<&Path>) {
         let Run { hits, generations, seconds, verdict } = run;
         let faults = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
@@ -90,7 +90,7 @@ impl Report {
         self.runs.push(Row { seed, hits, generations, seconds, verdict, folder });
     }
 
-    /// Prints the totals; an error if a run has not ended as it should.
+    /// Prints the totals; returns an error if a run did not end as it should.
     pub(super) fn end(mut self, json: Option<&Path>) -> Result<(), Failure> {
         self.recoveries = self.recoveries();
         say!(
@@ -138,7 +138,7 @@ impl Report {
     }
 }
 
-/// An injection in words.
+/// Describes an injection.
 fn describe(injected: &Injected) -> String {
     let (hit, percent) = (&injected.hit, 100.0 * injected.hit.at);
     let end = match (&injected.missed, injected.recovery_seconds) {

@@ -1,4 +1,4 @@
-//! Strikes a process: by a signal, or by shutting its connections.
+//! Strikes a process with a signal, or by shutting its connections.
 
 use std::fs;
 use std::io;
@@ -10,12 +10,12 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pi
 
 use super::plan::Fault;
 
-/// How long a cut waits until the process is connected.
+/// Longest time that a cut waits for a connection of the process.
 const CONNECTED: Duration = Duration::from_secs(30);
 
-/// Strikes a process that is a child of a launcher, or a launcher of this program.
+/// Strikes a launcher of this program, or a child of one.
 pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
-    // A worker that has just been seen alive: no other process has its number a moment later.
+    // The worker was just seen alive, so no other process has its number yet.
     let process = Pid::from_raw(pid).ok_or(io::ErrorKind::NotFound)?;
     match fault {
         Fault::Kill => kill_process(process, Signal::KILL)?,
@@ -46,7 +46,7 @@ pub(super) fn strike(fault: Fault, pid: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Shuts connections of another process, through copies of its file descriptors, which the kernel gives to
+/// Shuts connections of another process through copies of its file descriptors, which the kernel gives to
 /// processes that may trace it. Returns false if the process has no connection.
 fn cut(process: Pid, bits: u8) -> io::Result<bool> {
     let pidfd = pidfd_open(process, PidfdFlags::empty())?;

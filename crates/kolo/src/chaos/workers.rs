@@ -4,25 +4,25 @@ use std::fs;
 
 use kolo_elastic::MEMBER;
 
-/// The launcher's members that are neither dead nor stopped, in the order of their start: that of their
-/// ranks.
+/// Returns the launcher's members that are neither dead nor stopped, in the order of their start, which is
+/// that of their ranks.
 ///
-/// A child that has been forked but has not executed its program yet still has the launcher's environment: it
-/// is no member.
+/// A child that has forked but not yet executed its program still has the launcher's environment, and does
+/// not count.
 pub(super) fn living_workers(launcher: u32) -> Vec<i32> {
     let works = |pid: &i32| state(*pid).is_some_and(|state| !"ZXT".contains(state));
     children(launcher).into_iter().filter(|pid| is_member(*pid)).filter(works).collect()
 }
 
-/// Whether the process was started with a member's name in its environment.
+/// True if the process was started with a member's name in its environment.
 fn is_member(pid: i32) -> bool {
     let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let names = variables.split(|byte| *byte == 0).map(|text| text.split(|byte| *byte == b'=').next());
     names.into_iter().any(|name| name == Some(MEMBER.as_bytes()))
 }
 
-/// The child processes of all threads of the launcher: the kernel lists a child under the thread that started
-/// it.
+/// Returns the child processes of all threads of the launcher: the kernel lists a child under the thread
+/// that started it.
 fn children(launcher: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{launcher}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -31,8 +31,8 @@ fn children(launcher: u32) -> Vec<i32> {
         .collect()
 }
 
-/// The process state letter of `/proc/<pid>/stat`. It follows the program's name, which stands in parentheses
-/// and may hold anything.
+/// Returns the state letter of `/proc/<pid>/stat`. It follows the program's name, which stands in
+/// parentheses and may contain any character.
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()
@@ -45,7 +45,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits: the kernel fills in `/proc` a moment after a process has executed its program.
+    /// Polls a condition: the kernel fills in `/proc` a moment after a process has executed its program.
     fn eventually(what: impl Fn() -> bool) -> bool {
         (0..5000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! All facts, of all ranks.
+//! Facts of all ranks.
 
 use std::path::Path;
 
@@ -16,14 +16,14 @@ use super::settings::settings;
 use super::trial::{TrialJob, differ, fastest_of};
 use kolo::Failure;
 
-/// So often ranks try a step at most.
+/// Most times that ranks try a step.
 const ROUNDS: usize = 3;
 
-/// Looks at everything. A collective: every rank gets all facts.
+/// Gathers all facts. A collective: every rank gets the facts of all ranks.
 ///
 /// # Errors
 ///
-/// A collective failed (naming the rank), or the recipe is none.
+/// A collective failed (the error names the rank), or the recipe is invalid.
 pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts, Failure> {
     let folder = group.broadcast_value(request.folder.clone(), Rank(0))?;
     let memory = Memory::here();
@@ -63,14 +63,14 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     })
 }
 
-/// The step of the newest good checkpoint, or why there is none.
+/// Returns the step of the newest good checkpoint, or the reason that there is none.
 fn newest(folder: &Path) -> Result<u64, String> {
     let found = RunFolder::at(folder.to_owned()).newest_checkpoint();
     found.map(|found| found.step).map_err(|error| error.to_string())
 }
 
-/// All ranks try their steps at the same time, as they would in the run. Where one of them is slow they try
-/// again: what else a host does for a moment is no property of the job.
+/// Tries a step on all ranks at the same time, as in the run. The ranks repeat it if one of them is slow: a
+/// short disturbance of a host is no property of the job.
 fn trial(
     group: &Group,
     request: &CheckRequest<'_>,

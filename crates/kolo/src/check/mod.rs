@@ -1,14 +1,14 @@
-//! `kolo check`: gathers what [`kolo_check`] looks at on the workers that would run a job, and tells what
-//! stands out.
+//! `kolo check`: gathers the facts for [`kolo_check`] on the workers that would run a job, and reports
+//! findings.
 //!
-//! | file | idea |
+//! | file | contents |
 //! |---|---|
-//! | `request` | the job that is to be looked at |
-//! | `gather` | all facts, of all ranks |
-//! | `settings` | what a recipe means together |
+//! | `request` | the job to check |
+//! | `gather` | facts of all ranks |
+//! | `settings` | the settings of a recipe for the checks |
 //! | `samples` | the data, as a rank reads it |
 //! | `trial` | a shard's step, in a process of its own |
-//! | `verdict` | what is told, and the exit code |
+//! | `verdict` | the report and the exit code |
 
 mod gather;
 mod request;

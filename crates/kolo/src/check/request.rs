@@ -1,4 +1,4 @@
-//! The job that `kolo check` is to look at.
+//! The job that `kolo check` checks.
 
 use std::path::PathBuf;
 
@@ -8,16 +8,16 @@ use kolo_train::{Recipe, Slowdown};
 pub(crate) struct CheckRequest<'a> {
     /// The recipe, fitted to the workers of the job.
     pub(crate) recipe: &'a Recipe,
-    /// The run folder as this rank knows it; rank 0's counts.
+    /// Run folder according to this rank; rank 0's counts.
     pub(crate) folder: PathBuf,
-    /// True where the run starts, or goes on from a checkpoint if there is one.
+    /// True if the run starts, or continues from a checkpoint if there is one.
     pub(crate) may_continue: bool,
-    /// True where the run goes on from a checkpoint.
+    /// True if the run continues from a checkpoint.
     pub(crate) resumes: bool,
-    /// True where the run folder is taken from the process that writes it.
+    /// True if the run takes its folder from another process that writes it.
     pub(crate) take_over: bool,
-    /// True where others can take the place of workers that die.
+    /// True if other workers can replace those that die.
     pub(crate) is_elastic: bool,
-    /// Workers that are made slow.
+    /// Workers to slow down.
     pub(crate) slowdowns: &'a [Slowdown],
 }

@@ -1,4 +1,4 @@
-//! What a recipe means together, as the checks look at it.
+//! The settings of a recipe, in the form that the checks need.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,12 @@ use kolo_train::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFold
 use super::request::CheckRequest;
 use kolo::Failure;
 
-/// The settings of a job of as many workers as the recipe says. `data`: `None` where it cannot be read.
+/// Returns the settings of a job with as many workers as the recipe has. `data` is `None` if it cannot be
+/// read.
 ///
 /// # Errors
 ///
-/// The recipe is none.
+/// The recipe is invalid.
 pub(super) fn settings(
     request: &CheckRequest<'_>,
     folder: &Path,
@@ -99,7 +100,7 @@ fn exchange(recipe: &Recipe) -> Exchange {
     }
 }
 
-/// A run beside the folder with the same settings, as far as they decide its result.
+/// Returns a run beside the folder whose settings give the same result.
 fn same_run(recipe: &Recipe, folder: &Path) -> Option<PathBuf> {
     let beside = folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut runs: Vec<PathBuf> =
@@ -159,7 +160,7 @@ mod tests {
         let recipe = Recipe::default();
         RunFolder::create(place.path().join("other"), &Recipe { seed: 1, ..recipe.clone() }).unwrap();
         assert_eq!(same_run(&recipe, &place.path().join("run")), None);
-        // Who computes what does not matter.
+        // The number of workers does not matter.
         let before = RunFolder::create(place.path().join("same"), &Recipe { nproc: 1, ..recipe.clone() });
         assert_eq!(same_run(&recipe, &place.path().join("run")).unwrap(), before.unwrap().path());
         assert_eq!(same_run(&recipe, &place.path().join("same")), None, "the folder itself");

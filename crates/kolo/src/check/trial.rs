@@ -1,4 +1,4 @@
-//! A shard's step, in a process of its own: what ends it, as too little memory does, does not end the check.
+//! A shard's step in a process of its own: a lack of memory, say, ends that process and not the check.
 
 use std::io::{BufRead, Write};
 use std::process::{Child, Command, Output, Stdio};
@@ -16,33 +16,33 @@ use serde::{Deserialize, Serialize};
 use crate::output::print_json;
 use kolo::{Failure, with_precision};
 
-/// Tells a process that it is to try a step. What it is of comes as a line on its input, and what it takes
-/// is JSON on its output. It ends when its input does.
+/// Environment variable of a process that tries a step. The job is a line on its input, and the times are
+/// JSON on its output. The process ends when its input does.
 pub(crate) const TRIAL: &str = "KOLO_CHECK_TRIAL";
 
-/// Steps that are timed at least, after the first.
+/// Fewest timed steps, after the first.
 const FEWEST: usize = 3;
-/// Short ones are repeated for so long: what else the host does then takes part of few of them.
+/// Time for which short steps are repeated, so that disturbances of the host affect few of them.
 const ENOUGH: Duration = Duration::from_millis(400);
-/// A shard that takes so many times as long as another rank's is tried again: less than what is told as a
-/// slow worker.
+/// Ratio of the slowest rank's time to the fastest one's from which both try again: less than that of a
+/// reported slow worker.
 const CLEARLY: f64 = 1.2;
-/// After so long no other one is begun.
+/// Time after which no other step begins.
 const LONG: Duration = Duration::from_secs(20);
 
-/// What is tried.
+/// The step to try.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TrialJob {
     /// The recipe, as the text of a `config.toml`.
     pub(super) recipe: String,
     /// Shards that go through a step together.
     pub(super) together: usize,
-    /// For how long each shard sleeps, if this rank is made slow.
+    /// Sleep of each shard, if this rank is slowed down.
     pub(super) pause: Duration,
 }
 
 impl TrialJob {
-    /// Tries it in a process of its own.
+    /// Tries the step in a process of its own.
     pub(super) fn run(&self) -> Trial {
         let failed = |how: String| Trial::Failed { how, was_killed: false, words: String::new() };
         let started = self.start().and_then(|(mut child, job)| {
@@ -50,7 +50,7 @@ impl TrialJob {
             if let Some(input) = &mut input {
                 input.write_all(&job)?;
             }
-            // The input stays open, by which the child knows that somebody waits for it.
+            // The open input tells the child that its parent waits for it.
             let ended = child.wait_with_output();
             drop(input);
             ended
@@ -63,7 +63,7 @@ impl TrialJob {
         job.push(b'\n');
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("check").env(TRIAL, "1").stdin(Stdio::piped());
-        // It is no worker, and its failure is none of the job.
+        // The process is no worker, and its failure is none of the job.
         for name in [env::RANK, env::WORLD_SIZE, env::ERROR_FILE] {
             command.env_remove(name);
         }
@@ -71,7 +71,7 @@ impl TrialJob {
     }
 }
 
-/// What a trial's process has come to.
+/// Returns the outcome of a trial's process.
 fn outcome(output: &Output) -> Trial {
     use std::os::unix::process::ExitStatusExt;
     if output.status.success()
@@ -89,7 +89,7 @@ fn outcome(output: &Output) -> Trial {
     Trial::Failed { how, was_killed: signal.is_some(), words }
 }
 
-/// What two trials of a rank say together: a failure stands, else the shorter times.
+/// Merges two trials of a rank: a failure stands, else the shorter times.
 pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
     match (before, now) {
         (Trial::Taken(before), Trial::Taken(now)) => Trial::Taken(TrialStep {
@@ -102,7 +102,7 @@ pub(super) fn fastest_of(before: Trial, now: Trial) -> Trial {
     }
 }
 
-/// Whether some rank's shard takes clearly longer than another's.
+/// True if some rank's shard takes clearly longer than another's.
 pub(super) fn differ(trials: &[Trial]) -> bool {
     let times = trials.iter().filter_map(|trial| match trial {
         Trial::Taken(step) => Some(step.shard_seconds),
@@ -122,7 +122,7 @@ pub(crate) fn try_as_told() -> Result<(), Failure> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let job: TrialJob = serde_json::from_str(&line).map_err(Failure::work)?;
-    // Nobody waits for it any more when its input ends.
+    // When the input ends, the parent no longer waits.
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         std::process::exit(1);
@@ -169,11 +169,11 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     Ok(TrialStep { gradient_bytes, checkpoint_bytes, shard_seconds, update_seconds, peak_bytes })
 }
 
-/// The least that the passes and the update of a step have taken, in seconds.
+/// Returns the least seconds of a step's passes and of its update.
 fn fastest(mut step: impl FnMut() -> Result<(Duration, Duration), Failure>) -> Result<(f64, f64), Failure> {
     let began = Instant::now();
     let mut least = step()?;
-    // The first one allocates what later ones have.
+    // The first step allocates memory that later ones reuse.
     let mut steps = 0;
     while (steps < FEWEST || began.elapsed() < ENOUGH) && began.elapsed() < LONG {
         let (passes, update) = step()?;
@@ -183,7 +183,7 @@ fn fastest(mut step: impl FnMut() -> Result<(Duration, Duration), Failure>) -> R
     Ok((least.0.as_secs_f64(), least.1.as_secs_f64()))
 }
 
-/// Bytes of the gradient, and of a checkpoint.
+/// Returns the bytes of the gradient, and of a checkpoint.
 fn bytes(stepper: &dyn Stepper) -> Result<(u64, u64), Failure> {
     let mut found = Ok((0, 0));
     stepper.with_replica(&mut |replica| {
@@ -195,7 +195,7 @@ fn bytes(stepper: &dyn Stepper) -> Result<(u64, u64), Failure> {
     Ok(found?)
 }
 
-/// The most memory that this process has had.
+/// Returns the largest amount of memory that this process has had.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -212,7 +212,7 @@ mod tests {
         let recipe = Recipe { batch_size: 4, ..Recipe::default() }.to_toml().unwrap();
         let job = |together, pause| TrialJob { recipe: recipe.clone(), together, pause };
         let step = take(&job(1, Duration::ZERO)).unwrap();
-        // Weights and momentum, and the running statistics.
+        // Weights, momentum, and the running statistics.
         assert_eq!(step.gradient_bytes, 4 * 76_674);
         assert!(step.checkpoint_bytes >= 2 * step.gradient_bytes && step.peak_bytes > 1_000_000, "{step:?}");
         assert!(step.shard_seconds > 0.0 && step.update_seconds > 0.0, "{step:?}");

@@ -1,4 +1,4 @@
-//! What is told of a job, and the exit code.
+//! The verdict on a job, and the exit code.
 
 use std::path::Path;
 
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use crate::output::print;
 use kolo::Failure;
 
-/// What is told of a job.
+/// The verdict on a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
-    /// The severity of what matters most.
+    /// The highest severity of a finding.
     worst: Option<Severity>,
-    /// What has been found, in a few words.
+    /// The findings, in a few words.
     summary: String,
-    /// What is printed.
+    /// The text to print.
     words: String,
 }
 
 impl Verdict {
-    /// Of a report, in words or as JSON.
+    /// Makes the verdict of a report, as text or as JSON.
     ///
     /// # Errors
     ///
-    /// A figure that JSON cannot express.
+    /// JSON cannot express a figure.
     pub(crate) fn of(report: &Report, json: bool) -> Result<Verdict, Failure> {
         let (worst, summary) = (report.worst(), report.summary());
         let words = match json {
@@ -34,7 +34,7 @@ impl Verdict {
         Ok(Verdict { worst, summary, words })
     }
 
-    /// Hands it to the process that has started the workers.
+    /// Writes the verdict for the process that started the workers.
     ///
     /// # Errors
     ///
@@ -44,33 +44,33 @@ impl Verdict {
         std::fs::write(path, told).map_err(|e| Failure::work(format!("{}: {e}", path.display())))
     }
 
-    /// What a worker has handed on.
+    /// Reads the verdict that a worker wrote.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// There is no verdict.
     pub(crate) fn read(path: &Path) -> Result<Verdict, Failure> {
         let told = std::fs::read(path).map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
         serde_json::from_slice(&told)
             .map_err(|e| Failure::work(format!("no worker has told what it found: {e}")))
     }
 
-    /// Prints it.
+    /// Prints the verdict.
     ///
     /// # Errors
     ///
-    /// The output takes nothing.
+    /// The output cannot be written.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         print(&self.words)
     }
 
-    /// In a few words, for a launcher that reports why a worker has ended.
+    /// Returns the findings in a few words, for a launcher that reports the end of a worker.
     pub(crate) fn summary(&self) -> &str {
         &self.summary
     }
 
-    /// 0 where nothing stands in the way, 3 for warnings, 4 for errors: 1 and 2 mean, as of every command,
-    /// that it could not do its work or was asked wrongly.
+    /// Returns 0 if nothing stands in the way, 3 for warnings, 4 for errors. 1 and 2 mean, as for every
+    /// command, that it could not do its work or had wrong input.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.worst {
             None | Some(Severity::Notice) => 0,
@@ -80,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// A line about what has been looked at.
+/// Returns a line about the subject of the checks.
 fn looked_at(report: &Report) -> String {
     let (facts, count) = (&report.facts, |number: usize, noun: &str| {
         format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

@@ -10,23 +10,23 @@ use super::plan::{Run, keeps_tree};
 pub(crate) enum Cause {
     /// The job does not even repeat itself.
     NotRepeatable,
-    /// The global batch follows the number of workers.
+    /// The global batch depends on the number of workers.
     Shards,
     /// The model is built from something that changes with the number of workers.
     Model,
     /// The algorithm, or the library, adds in another order.
     OrderOfSum(String),
-    /// Running statistics are each rank's own.
+    /// Each rank has running statistics of its own.
     Statistics,
-    /// Other samples in the step.
+    /// The step has other samples.
     Samples,
     /// The same weights give another loss.
     Forward,
     /// The same loss gives other gradients.
     Backward,
-    /// The run is another one after it has been resumed.
+    /// The run differs after it was resumed.
     Resume,
-    /// The result depends on something that Kolo alone decides on, such as the bucket size.
+    /// The result depends on something that Kolo alone decides, such as the bucket size.
     Kolo(&'static str),
 }
 
@@ -75,8 +75,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The likely cause of the differences among `outcomes`, of which the first is the reference; `None` if all
-/// agree.
+/// Returns the likely cause of the differences among `outcomes`, of which the first is the reference;
+/// `None` if all agree.
 pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
     let differing: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
     let first = differing.first()?;
@@ -108,7 +108,7 @@ pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
     })
 }
 
-/// The algorithm or library that adds in another order, if that explains every difference.
+/// Returns the algorithm or library that adds in another order, if that explains every difference.
 fn another_order(differing: &[&Outcome]) -> Option<String> {
     let who = |outcome: &Outcome| match &outcome.run.algorithm {
         Some(name) if !keeps_tree(name) => Some(format!("`{name}`")),
@@ -166,7 +166,7 @@ fn common(outcomes: &[Outcome]) -> Common {
     }
 }
 
-/// Whether every run that differs is resumed; those that are resumed and do not differ may have been lucky.
+/// True if every differing run was resumed. Resumed runs that agree may have been lucky.
 fn differs_if_resumed(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.difference.is_none() || outcome.run.resumed_after.is_some())
 }
@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    /// Outcomes of one worker twice, of runs with more, and of resumed ones; `differs` says which of them
-    /// differ, and how.
+    /// Judges outcomes of one worker twice, of more workers, and of resumed runs; `differs` returns the
+    /// difference of a run.
     fn judge(differs: impl Fn(&Run) -> Option<Difference>) -> Option<Cause> {
         let alone = run(1, 25.0, "", "");
         let runs = [

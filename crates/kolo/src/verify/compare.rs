@@ -6,7 +6,7 @@ use kolo_ddp::verify::trace::{Step, Trace};
 
 use super::plan::Run;
 
-/// A run that has been made.
+/// A completed run.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) run: Run,
@@ -15,22 +15,23 @@ pub(crate) struct Outcome {
     pub(crate) difference: Option<Difference>,
 }
 
-/// The first thing in which a run differs from the first run.
+/// The first difference of a run from the reference run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Difference {
     /// Shards of a step.
     Shards { reference: usize, own: usize },
-    /// The models are not made of the same tensors.
+    /// Tensors of the model.
     Tensors(String),
     /// Values before the first step.
     Start { tensor: String },
     /// Samples of a step.
     Count { step: u64, reference: f64, own: f64 },
-    /// The loss of a step, before which all values were the same, and the first parameter after it.
+    /// The loss of a step, before which all values were the same, and the first differing parameter after
+    /// it.
     Loss { step: u64, then: Option<String> },
     /// Values after a step whose loss was the same.
     Values { step: u64, tensor: String, statistics_only: bool },
-    /// One of the two runs has fewer steps.
+    /// Number of steps.
     Length { reference: usize, own: usize },
 }
 
@@ -56,8 +57,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Compares a run with the first one, in the order in which a training computes: model, samples, loss,
-/// weights.
+/// Compares a run with the reference run, in the order of a training: model, samples, loss, weights.
 pub(crate) fn difference(reference: &Trace, own: &Trace) -> Option<Difference> {
     let (first, start) = (&reference.start, &own.start);
     if first.shards != start.shards {
@@ -90,7 +90,7 @@ fn in_step(reference: &Trace, theirs: &Step, ours: &Step) -> Option<Difference> 
     }
     let pairs = theirs.prints.iter().zip(&ours.prints).zip(&reference.start.tensors);
     let differing = || pairs.clone().filter(|((theirs, ours), _)| theirs != ours).map(|(_, tensor)| tensor);
-    // A parameter is told before a statistic: that one follows from the other, not the reverse.
+    // Report a parameter before a statistic, which follows from parameters but not the reverse.
     let named = differing().find(|tensor| !tensor.statistic).or_else(|| differing().next());
     if theirs.loss_bits != ours.loss_bits {
         return Some(Difference::Loss { step, then: named.map(|tensor| tensor.name.clone()) });
@@ -105,7 +105,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Two steps of a model of a parameter and a statistic.
+    /// Two steps of a model with one parameter and one statistic.
     pub(in super::super) fn trace() -> Trace {
         let tensor = |name: &str, statistic| Tensor { name: name.into(), statistic, print: Bits(5) };
         let step = |step| Step {
@@ -135,7 +135,7 @@ pub(super) mod tests {
             difference(&trace(), &own).map(|difference| difference.to_string()).unwrap_or_default()
         };
         assert_eq!(found(|_| {}), "");
-        // Not a difference of the job.
+        // The transport is no difference of the job.
         assert_eq!(found(|own| own.start.transport = "shm".into()), "");
         assert_eq!(found(|own| own.start.shards = 2), "2 shards a step instead of 4");
         assert_eq!(

@@ -1,8 +1,8 @@
-//! `kolo verify`: does a job end in the same bits however it is run?
+//! `kolo verify`: checks that a job ends in the same bits however it is run.
 //!
-//! The job is run for a few steps with one worker, and then with more workers, other buckets, transports and
-//! algorithms ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]); all are compared with the
-//! first one ([`compare`]), and what the differing ones have in common says what is likely to blame
+//! The job runs for a few steps with one worker, and then with more workers, other buckets, transports and
+//! algorithms ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]), which is compared with the
+//! first one ([`compare`]). The choices that the differing runs share point to the likely cause
 //! ([`cause`]).
 
 mod cause;
@@ -20,7 +20,7 @@ pub(crate) use run::{Program, VerifyJob};
 
 use compare::{Outcome, difference};
 
-/// Runs the job in all ways of the plan and prints each comparison; an error if a run differs.
+/// Runs the job in all ways of the plan and prints each comparison. Returns an error if a run differs.
 pub(crate) fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let runs = plan(axes)?;
     let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
@@ -28,7 +28,7 @@ pub(crate) fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let mut first = None;
     let mut outcomes = Vec::new();
     for (number, run) in runs.into_iter().enumerate() {
-        // An algorithm that the user has asked for by name is tried, and fails with its reason.
+        // An algorithm that the user gave by name is tried anyway, and fails with its reason.
         if let (None, Some(Trace { start, .. })) = (&axes.algorithm, &first)
             && let Some(why) = plan::obstacle(&run, start)
         {

@@ -1,5 +1,4 @@
-//! The runs that are compared: a selection in which every choice occurs once, or every combination of
-//! choices.
+//! The runs to compare: a selection in which every choice occurs once, or every combination of choices.
 
 use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
 use kolo_comm::tree::{Contributions, share};
@@ -8,10 +7,10 @@ use kolo_ddp::verify::trace::Start;
 
 use kolo::Failure;
 
-/// Summation servers of the run that has some.
+/// Number of summation servers in the run that has some.
 const SERVERS: usize = 2;
 
-/// The algorithm that sums by servers.
+/// The algorithm that sums on servers.
 const KNOWS_SERVERS: &str = "direct";
 
 /// One way to run the job.
@@ -19,19 +18,19 @@ const KNOWS_SERVERS: &str = "direct";
 pub(crate) struct Run {
     /// Number of workers.
     pub(crate) workers: usize,
-    /// Number of summation servers besides them.
+    /// Number of summation servers besides the workers.
     pub(crate) servers: usize,
     /// Size of buckets in MiB.
     pub(crate) cap: f64,
-    /// `None`: the program's own choice.
+    /// Transport, or `None` for the program's own choice.
     pub(crate) transport: Option<String>,
-    /// `None`: the program's own choice.
+    /// Algorithm, or `None` for the program's own choice.
     pub(crate) algorithm: Option<String>,
-    /// Whether it repeats the run before it.
+    /// True if the run repeats the one before it.
     pub(crate) again: bool,
-    /// After so many steps it is cut, and goes on from a checkpoint.
+    /// Step after which the run is cut and continues from a checkpoint.
     pub(crate) resumed_after: Option<u64>,
-    /// Whether each step is run by another setting that tuning would try.
+    /// True if each step uses another setting that tuning would try.
     pub(crate) tuned: bool,
 }
 
@@ -46,21 +45,23 @@ pub(crate) struct Axes {
     pub(crate) transport: Option<String>,
     /// The only algorithm to try.
     pub(crate) algorithm: Option<String>,
-    /// Whether to try every combination.
+    /// True to try every combination.
     pub(crate) full: bool,
-    /// Steps that are compared.
+    /// Number of steps to compare.
     pub(crate) steps: u64,
 }
 
-/// The runs to compare. The first one is the reference: one worker, large buckets; the second one is the same
-/// again. For each number of workers one run is cut in its middle and goes on from a checkpoint, where there
-/// are steps on both sides of it. One run of the most workers is tuned, unless an algorithm is asked for
-/// that does not keep the tree. The last run has servers, unless another algorithm is asked for than that
-/// which knows of them.
+/// Returns the runs to compare.
+///
+/// - The first run is the reference, with one worker and large buckets; the second repeats it.
+/// - For each number of workers, one run is cut in its middle and continues from a checkpoint, if there are
+///   steps on both sides of the cut.
+/// - One run with the most workers is tuned, unless the user gave an algorithm that does not keep the tree.
+/// - The last run has servers, unless the user gave an algorithm without servers.
 ///
 /// # Errors
 ///
-/// A number of workers, or the size of a bucket, that cannot be.
+/// A number of workers is 0, or a bucket size is not a positive number.
 pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     if axes.workers.contains(&0) {
         return Err(Failure::input("--workers 0: it must be at least 1"));
@@ -93,7 +94,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
             false => caps.len().max(transports.len()).max(algorithms.len()),
         };
         for number in 0..count {
-            // The lists are gone through together, or one inside the other.
+            // A selection walks through the lists together; all combinations nest them.
             let [cap, transport, algorithm] = match axes.full {
                 true => [
                     number % caps.len(),
@@ -121,14 +122,14 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
-        // Over sockets, as where servers pay.
+        // Over sockets, where servers pay.
         let (transport, algorithm) = (transports(axes).pop(), Some(KNOWS_SERVERS.into()));
         runs.push(Run { workers, servers: SERVERS, transport, algorithm, ..alone });
     }
     Ok(runs)
 }
 
-/// Of so many steps those after which some runs are cut; `None` where there are none on both sides of it.
+/// Returns the step after which some runs are cut; `None` if there are no steps on both sides of it.
 pub(super) fn cut_after(steps: u64) -> Option<u64> {
     (steps > 1).then_some(steps / 2)
 }
@@ -140,8 +141,8 @@ fn transports(axes: &Axes) -> Vec<String> {
     }
 }
 
-/// The algorithms to try: first the program's own choice (`None`), then those that keep the tree and support
-/// that number of workers.
+/// Returns the algorithms to try: first the program's own choice (`None`), then those that keep the tree
+/// and support that number of workers.
 fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     if let Some(algorithm) = &axes.algorithm {
         return vec![Some(algorithm.clone())];
@@ -153,8 +154,8 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     names
 }
 
-/// Why a job that begins like this cannot be run in this way, by servers, tuned, or because the
-/// algorithm cannot divide its shards among the workers; `None` if it can.
+/// Returns the reason that a job with this start cannot be run in this way: with servers, tuned, or with an
+/// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
 pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Start) -> Option<&'static str> {
     if islands && run.servers > 0 {
         return Some("islands synchronise too rarely for servers");
@@ -172,7 +173,7 @@ pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Star
     (algorithm.build)(&problem).err()
 }
 
-/// Whether an algorithm adds in the order of the tree.
+/// True if an algorithm adds in the order of the tree.
 pub(super) fn keeps_tree(name: &str) -> bool {
     ALGORITHMS.iter().any(|algorithm| algorithm.name == name && algorithm.keeps_tree)
 }

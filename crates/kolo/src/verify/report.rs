@@ -6,7 +6,7 @@ use super::plan::Run;
 use crate::output::{note, say};
 use kolo::Failure;
 
-/// A table that grows while the runs are made.
+/// A table that grows with each run.
 pub(super) struct Table {
     rows: usize,
 }
@@ -43,7 +43,7 @@ impl Table {
         self.rows += 1;
     }
 
-    /// Prints a run that is not made, and why.
+    /// Prints a run that is left out, with the reason.
     pub(super) fn left_out(&mut self, run: &Run, why: &str) {
         Self::print(run, run.transport.as_deref().unwrap_or("-"), 0, &format!("left out: {why}"));
     }
@@ -58,7 +58,7 @@ impl Table {
     }
 }
 
-/// Prints that all runs agree; an error with the likely cause if one differs.
+/// Prints that all runs agree; returns an error with the likely cause if one differs.
 pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
     let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
     let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))
@@ -72,7 +72,7 @@ pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
     )))
 }
 
-/// A run in words.
+/// Describes a run.
 pub(super) fn describe(run: &Run) -> String {
     let mut text = match run.workers {
         1 => "the run with 1 worker".to_string(),
@@ -96,7 +96,7 @@ pub(super) fn describe(run: &Run) -> String {
     text + &format!(", buckets of {} MiB", run.cap)
 }
 
-/// How a run that is cut goes on.
+/// Describes the resumption of a run that is cut.
 fn resumed(run: &Run) -> String {
     let steps = run.resumed_after.unwrap_or(0);
     format!("resumed from a checkpoint after {steps} {}", if steps == 1 { "step" } else { "steps" })

@@ -15,7 +15,7 @@ use super::report::describe;
 use crate::running::{Running, last_error};
 use kolo::Failure;
 
-/// The program that is run.
+/// The program of the job.
 pub(crate) enum Program {
     /// `kolo train` with this configuration.
     Train(PathBuf),
@@ -23,18 +23,18 @@ pub(crate) enum Program {
     Own(Vec<OsString>),
 }
 
-/// The job that all runs repeat, and how long a run may take.
+/// The job that all runs repeat, and the time limit of a run.
 pub(crate) struct VerifyJob {
     pub(crate) program: Program,
     pub(crate) steps: u64,
-    /// Seconds after which a run is given up.
+    /// Time after which a run is given up.
     pub(crate) limit: Duration,
-    /// Further options that `train` and `launch` both know.
+    /// Further options that `train` and `launch` both accept.
     pub(crate) options: Vec<OsString>,
 }
 
 impl VerifyJob {
-    /// Makes a run in a new folder and returns what it left.
+    /// Makes a run in a new folder and returns its trace.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl VerifyJob {
         let mut child = Running(self.start(run, folder, &file, &log)?);
         let is_complete = || trace::is_complete(&file, self.steps);
         let status = child.wait_unless(self.limit, is_complete)?;
-        // The program knows of no end; its workers end with their launcher.
+        // The program does not end by itself; its workers end with their launcher.
         drop(child);
         if is_complete() {
             return Ok(trace::read(&file)?);
@@ -68,7 +68,7 @@ impl VerifyJob {
             )));
         }
         let found = trace::read(&file)?;
-        // A program of fewer steps is compared as far as it goes.
+        // A program with fewer steps is compared as far as it goes.
         match status.success() {
             true => Ok(found),
             false => Err(Failure::work(format!(
@@ -108,7 +108,7 @@ impl VerifyJob {
             command.env(trace::RESUME, steps.to_string());
         }
         if run.tuned {
-            // Some of them are to be tried.
+            // Tuning needs several streams to try.
             command.env(trace::TUNE, "1").env(env::STREAMS, "2");
         }
         if let Some(steps) = cut_after(self.steps) {
@@ -118,7 +118,7 @@ impl VerifyJob {
             .env(trace::FILE, trace)
             .env(trace::STEPS, self.steps.to_string())
             .env(trace::BUCKET_CAP_MB, run.cap.to_string())
-            // Where the program would have one: each run begins anew.
+            // Each run starts anew, also in a program that has a run folder of its own.
             .env(RUN_FOLDER, folder.join("run"))
             .stdin(Stdio::null())
             .stdout(out)

@@ -1,7 +1,7 @@
-//! `kolo bench <operation>`: collectives in the manner of nccl-tests.
+//! `kolo bench <operation>`: measures collectives in the manner of nccl-tests.
 //!
-//! In place, with a barrier before each sample; every element is verified before and after; a sample is the
-//! slowest rank's time.
+//! Operations run in place, with a barrier before each sample. Every element is verified before and after
+//! the measurement. A sample is the slowest rank's time.
 
 mod operation;
 mod options;
@@ -26,7 +26,7 @@ use super::device;
 use crate::backends::NCCL;
 use kolo::Failure;
 
-/// Measures an operation, as a worker.
+/// Measures an operation as a worker.
 pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {
     let (backend, algorithm) = (options.backend.as_deref(), options.algorithm.as_deref());
     let group = options.communication.group_over(backend, algorithm.filter(|name| *name != "all"))?;
@@ -50,7 +50,7 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
     measure_by(&group, &device::open(&group)?, None, operation, options)
 }
 
-/// Refuses servers where they have nothing to do.
+/// Refuses servers for operations that do not use them.
 fn check_servers(group: &Group, operation: OperationKind, options: &Options) -> Result<(), Failure> {
     if !servers(group)?.contains(&true) {
         return Ok(());
@@ -64,15 +64,14 @@ fn check_servers(group: &Group, operation: OperationKind, options: &Options) -> 
     Err(Failure::input(format!("--servers: {problem}; leave it out")))
 }
 
-/// Which ranks are summation servers.
+/// Returns for each rank whether it is a summation server.
 fn servers(group: &Group) -> Result<Vec<bool>, Failure> {
     let mut all = vec![0u8; group.world_size()];
     group.all_gather(&[u8::from(group.is_server())], &mut all)?;
     Ok(all.into_iter().map(|flag| flag != 0).collect())
 }
 
-/// Measures by an engine of the same ranks as `group`; `native` is that engine if its cost model can be
-/// asked.
+/// Measures with an engine of the same ranks as `group`; `native` is that engine if it has a cost model.
 fn measure_by(
     group: &Group,
     engine: &impl Collectives,
@@ -115,7 +114,7 @@ fn all_sizes<T: sample::Exact>(
     for &bytes in &options.sizes {
         let case = Case::new(group, engine, operation, options, bytes / size_of::<T>(), &servers);
         let asked = options.algorithm.as_deref();
-        // Another backend than Kolo's own picks by itself.
+        // Backends other than Kolo's own pick an algorithm themselves.
         let choice = native.and_then(|native| case.explain::<T>(native));
         let names: Vec<Option<&str>> = match (asked, &choice) {
             (Some("all"), Some(choice)) => {

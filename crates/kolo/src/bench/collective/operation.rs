@@ -1,4 +1,4 @@
-//! What is asked of a group to measure an operation, and on which buffer.
+//! The collective and the buffer that measure an operation.
 
 use std::sync::Arc;
 
@@ -6,28 +6,28 @@ use kolo_comm::schedule::{Chunks, Message, OperationKind, Range};
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Op, Rank};
 
-/// What a rank's buffer looks like, and what is asked.
+/// A collective and the size of a rank's buffer for it.
 pub(super) struct Shape {
     pub(super) collective: Collective,
     /// Elements of the buffer.
     pub(super) elements: usize,
 }
 
-/// The elements really moved where at most `len` are asked for: a multiple of the number of ranks where a
-/// buffer is divided into one chunk for each.
+/// Returns the number of elements to move for a requested `len`: a multiple of the number of ranks if the
+/// operation divides a buffer into one chunk for each.
 pub(super) fn fitting(operation: OperationKind, len: usize, world: usize) -> usize {
     if operation.properties().in_chunks { (len / world).max(1) * world } else { len }
 }
 
-/// An all-reduce over the workers, where some ranks are servers.
+/// Returns an all-reduce over the workers of a group that has servers.
 pub(super) fn served(len: usize, servers: &[bool]) -> Shape {
     let shards: Vec<usize> = servers.iter().map(|server| usize::from(!server)).collect();
     let contributions = Arc::new(Contributions::of_shares(&shards).with_servers(servers));
     Shape { collective: Collective::TreeSum { contributions, len }, elements: len }
 }
 
-/// The buffer and the collective that measure an operation on `len` elements. Messages go round the ring of
-/// ranks.
+/// Returns the collective and the buffer size that measure an operation on `len` elements. Messages go
+/// round the ring of ranks.
 pub(super) fn shape(
     operation: OperationKind,
     len: usize,

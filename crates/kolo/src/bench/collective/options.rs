@@ -10,7 +10,7 @@ use crate::backends::{self, NCCL};
 use crate::options::{Communication, algorithms};
 use kolo::Failure;
 
-/// Where the elements are.
+/// Places of the elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Memory {
@@ -101,12 +101,12 @@ impl Options {
         Ok(())
     }
 
-    /// The type of the elements.
+    /// Type of the elements.
     pub(super) fn dtype(&self) -> DType {
         DType::ALL.into_iter().find(|dtype| dtype.name() == self.dtype).unwrap_or(DType::F32)
     }
 
-    /// How contributions are combined.
+    /// Operation that combines the contributions.
     pub(super) fn op(&self) -> Op {
         Op::ALL.into_iter().find(|op| op.to_string() == self.op).unwrap_or(Op::Sum)
     }

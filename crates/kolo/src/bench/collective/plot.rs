@@ -1,4 +1,4 @@
-//! A picture: bus bandwidth against bytes, both on logarithmic axes, one line for each algorithm.
+//! A plot of bus bandwidth against bytes, both on logarithmic axes, with one line for each algorithm.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use kolo::Failure;
 
 const SIZE: (u32, u32) = (900, 560);
 
-/// Colours that can be told apart, also by those who do not see red and green.
+/// Distinct colors, also for readers who do not see red and green.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -10,18 +10,18 @@ use crate::bench::samples::{Samples, memory_bus};
 use crate::output::{print_json, say};
 use kolo::Failure;
 
-/// One size by one algorithm.
+/// Result for one size and one algorithm.
 #[derive(Serialize)]
 pub(super) struct Row {
     bytes: usize,
     algorithm: String,
     p50_us: f64,
     p99_us: f64,
-    /// Bytes by time.
+    /// Bytes divided by time.
     algbw_gbps: f64,
-    /// algbw × the operation's factor: what each rank's link carries, in GB/s.
+    /// algbw × the operation's factor: the load of each rank's link, in GB/s.
     busbw_gbps: f64,
-    /// What the cost model says this algorithm takes.
+    /// Time that the cost model predicts for this algorithm.
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_us: Option<f64>,
     samples: usize,
@@ -56,27 +56,27 @@ impl Row {
         }
     }
 
-    /// How far the prediction is off, relative to what was measured.
+    /// Relative error of the prediction.
     fn error(&self) -> Option<f64> {
         self.predicted_us.map(|predicted| predicted / self.p50_us - 1.0)
     }
 }
 
-/// Everything that was measured.
+/// All results of a measurement.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) operation: &'static str,
     pub(super) dtype: String,
     op: String,
     pub(super) world_size: usize,
-    /// Of these, summation servers.
+    /// Number of ranks that are summation servers.
     servers: usize,
     pub(super) transport: String,
     memory: Memory,
-    /// Bytes read and written a second when all ranks copy at once, in GB/s; where memory is shared.
+    /// Bytes read and written per second if all ranks copy at once, in GB/s; only for shared memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_gbps: Option<f64>,
-    /// The share of it that the largest size reaches.
+    /// Share of `memory_gbps` that the largest size reaches.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_share: Option<f64>,
     pub(super) rows: Vec<Row>,
@@ -85,8 +85,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// `engine` is what did the work, and `on_host` whether in memory of the host. A collective, because all
-    /// ranks load the memory bus together.
+    /// Makes the report; a collective, because all ranks load the memory bus together. `engine` names the
+    /// engine, and `on_host` is true if it works in memory of the host.
     pub(super) fn new(
         group: &Group,
         engine: String,
@@ -100,7 +100,7 @@ impl Report {
         let in_memory = TRANSPORTS.iter().any(|kind| kind.name == engine && kind.reach < Distance::Network);
         let shared = operation == OperationKind::AllReduce && on_host && in_memory;
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };
-        // The least there is: every contribution is read once, and the sum written once on every rank.
+        // Lower bound: every contribution is read once, and each rank writes the sum once.
         let traffic = (2 * (world_size - servers)) as f64;
         let largest = rows.iter().max_by_key(|row| row.bytes);
         let memory_share = memory_gbps.and_then(|bus| largest.map(|row| row.algbw_gbps * traffic / bus));
@@ -119,13 +119,13 @@ impl Report {
         })
     }
 
-    /// The algorithms that were measured, each once.
+    /// Returns each measured algorithm once.
     pub(super) fn algorithms(&self) -> impl Iterator<Item = &str> {
         let first = |(n, row): (usize, &Row)| self.rows[..n].iter().all(|r| r.algorithm != row.algorithm);
         self.rows.iter().enumerate().filter(move |row| first(*row)).map(|(_, row)| row.algorithm.as_str())
     }
 
-    /// Algorithm, bytes and bus bandwidth of each row.
+    /// Returns algorithm, bytes and bus bandwidth of each row.
     pub(super) fn points(&self) -> impl Iterator<Item = (&str, usize, f64)> {
         self.rows.iter().map(|row| (row.algorithm.as_str(), row.bytes, row.busbw_gbps))
     }

@@ -1,4 +1,4 @@
-//! Runs one collective at one size, many times, and checks what comes out.
+//! Runs one collective at one size many times, and verifies the result.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::options::Options;
 use crate::bench::samples::Samples;
 use kolo::Failure;
 
-/// Samples of one size: at least, and at most.
+/// Fewest and most samples of one size.
 const SAMPLES: (usize, usize) = (20, 2000);
 const WARM_UP: usize = 5;
 
@@ -44,16 +44,16 @@ impl Exact for bf16 {
 
 /// One operation at one size.
 pub(super) struct Case<'a, C> {
-    /// The native group of the engine's ranks.
+    /// Native group of the engine's ranks.
     group: &'a Group,
     engine: &'a C,
     pub(super) operation: OperationKind,
     op: Op,
     root: Rank,
-    /// Elements, of the larger one where input and output differ.
+    /// Elements of the larger one of input and output.
     pub(super) len: usize,
     shape: Shape,
-    /// Ranks that contribute and are checked: all but servers, which are the last ones of each launcher.
+    /// Ranks that contribute and are verified: all but servers, which are the last ranks of each launcher.
     workers: Vec<usize>,
 }
 
@@ -81,19 +81,19 @@ impl<'a, C: Collectives> Case<'a, C> {
         self.workers.len()
     }
 
-    /// What the cost model makes of it.
+    /// Returns the cost model's choice.
     pub(super) fn explain<T: Element>(&self, native: &Group) -> Option<Choice> {
         native.explain(&self.shape.collective, self.shape.elements, T::DTYPE)
     }
 
-    /// Seconds of each sample, the slowest rank's.
+    /// Returns the time of each sample in seconds, of the slowest rank.
     pub(super) fn measure<T: Exact>(&self, seconds: f64) -> Result<Samples, Failure> {
         let mut buffer = self.verified::<T>(self.engine.alloc(self.shape.elements)?)?;
         for _ in 0..WARM_UP {
             buffer = self.sample(buffer)?.0;
         }
         let mut samples = Samples::default();
-        // All ranks must agree on the number of samples: rank 0's clock decides, in batches.
+        // All ranks must take the same number of samples: rank 0's clock decides after each batch.
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         loop {
             for _ in 0..SAMPLES.0 {
@@ -118,12 +118,12 @@ impl<'a, C: Collectives> Case<'a, C> {
         Ok((buffer, began.elapsed().as_secs_f64()))
     }
 
-    /// Runs it on numbers whose results are exact in every type, and checks every element.
+    /// Runs the collective on numbers whose results are exact in every type, and verifies every element.
     fn verified<T: Exact>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
         let (rank, world) = (self.group.rank().0, self.group.world_size());
         let each = self.len / world;
         let number = |rank: usize, index: usize| (index + 3 * rank) % 3;
-        // All-to-all and messages send from behind what they receive.
+        // All-to-all and messages send from the half of the buffer behind the received elements.
         let behind = match self.shape.collective {
             Collective::AllToAll { .. } | Collective::Exchange { .. } => self.len,
             _ => 0,
@@ -139,7 +139,7 @@ impl<'a, C: Collectives> Case<'a, C> {
         let combined = |index: usize| self.combined(contributed(index));
         let (root, previous) = (self.root.0, (rank + world - 1) % world);
         let from_each = |index: usize| number(index / each.max(1), index % each.max(1));
-        // Which elements are specified, and what they must be.
+        // Range of elements with a specified result, and their values.
         let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
             .operation
         {

@@ -1,8 +1,8 @@
-//! The operations of a group on slices, measured like those on its buffers.
+//! Collectives of a group on slices, behind the same trait as those on its buffers.
 
 use kolo_comm::{Collective, Collectives, Element, Error, Group, Rank};
 
-/// A group whose collectives run on vectors: memory that peers cannot read where it lies.
+/// A group whose collectives run on vectors, memory that peers cannot read in place.
 pub(super) struct Slices<'a>(pub(super) &'a Group);
 
 impl Collectives for Slices<'_> {

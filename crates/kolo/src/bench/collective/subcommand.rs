@@ -6,7 +6,7 @@ use kolo_comm::schedule::OperationKind;
 
 use super::options::Options;
 
-/// An operation, and how it is to be measured.
+/// An operation and the options of its measurement.
 pub(crate) struct MeasureCollective {
     pub(crate) operation: OperationKind,
     pub(crate) options: Options,

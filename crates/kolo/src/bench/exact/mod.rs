@@ -1,8 +1,7 @@
-//! `kolo bench exact`: what it costs that sums are added in tree order and that a job survives its workers,
-//! when nothing fails.
+//! `kolo bench exact`: measures the cost of tree-ordered sums and of elasticity while nothing fails.
 //!
-//! Both parts measure alternatives in turn in the same processes, because a machine's speed drifts, and give
-//! ratios of what was measured next to each other.
+//! Both parts alternate between the variants in the same processes, because a machine's speed drifts, and
+//! report ratios of neighboring measurements.
 
 mod options;
 mod steps;

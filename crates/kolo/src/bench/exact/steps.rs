@@ -1,4 +1,4 @@
-//! Steps with each of Kolo's promises beside steps with none of them.
+//! Compares steps with each of Kolo's promises to steps with none of them.
 
 use std::time::Instant;
 
@@ -12,20 +12,20 @@ use super::turns::Turns;
 use crate::bench::trainee::Trainee;
 use kolo::Failure;
 
-/// Rounds before those that count: buckets find their places in the first steps.
+/// Uncounted first rounds, in which buckets find their places.
 const WARM_UP: usize = 4;
 
 /// A set of promises under which steps are measured.
 struct Variant {
     name: &'static str,
-    /// Whether sums are added in tree order; else by a ring.
+    /// True to add sums in tree order, false to add them in a ring.
     tree: bool,
     elastic: bool,
     verify_every: u64,
 }
 
-/// The variants; each adds a promise to the one before. The sentinel compares weights after every step here:
-/// one step in a hundred would not show.
+/// The variants; each adds a promise to the one before. The sentinel compares weights after every step
+/// here: one step in a hundred would not show.
 const VARIANTS: [Variant; 4] = [
     Variant { name: "plain: ring, no elasticity, no sentinel", tree: false, elastic: false, verify_every: 0 },
     Variant { name: "sums in tree order", tree: true, elastic: false, verify_every: 0 },
@@ -38,7 +38,7 @@ const VARIANTS: [Variant; 4] = [
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) seconds: f64,
-    /// Its time by the plain one's in the same round: lower quartile, median, upper quartile.
+    /// Time relative to the plain variant in the same round: lower quartile, median, upper quartile.
     pub(super) to_plain: [f64; 3],
 }
 
@@ -57,8 +57,8 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let turns = Turns::measure(group, options.rounds, WARM_UP, VARIANTS.len(), |number| {
         let trainee = &mut trainees[number];
         let mut seconds = 0.0;
-        // As in `kolo bench step`, the first one waits for nothing of one before, and the last one has no
-        // next one.
+        // As in `kolo bench step`, two steps are not timed: the first, which waits for no step before it,
+        // and the last, which has no next one.
         for step in 0..steps + 2 {
             let began = Instant::now();
             trainee.step()?;

@@ -1,4 +1,4 @@
-//! Sums in tree order beside those of a ring, which adds in the order in which it passes on.
+//! Compares tree-ordered sums to those of a ring, which adds in the order in which it passes data on.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use super::options::Options;
 use super::turns::Turns;
 use kolo::Failure;
 
-/// Rounds before those that count.
+/// Uncounted first rounds.
 const WARM_UP: usize = 3;
-/// Sums of one kind in a round.
+/// Number of sums of one kind in a round.
 const REPEATS: usize = 5;
 
 /// One kind of sum of one size.
@@ -24,10 +24,10 @@ pub(super) struct Row {
     pub(super) order: &'static str,
     pub(super) shards: usize,
     pub(super) algorithm: &'static str,
-    /// By the rank that sends most.
+    /// Bytes sent by the rank that sends most.
     pub(super) sent_bytes: usize,
     pub(super) seconds: f64,
-    /// Its time by the ring's in the same round: lower quartile, median, upper quartile.
+    /// Time relative to the ring in the same round: lower quartile, median, upper quartile.
     pub(super) to_ring: [f64; 3],
 }
 
@@ -47,7 +47,7 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let len = bytes / size_of::<f32>();
-        // An algorithm that was forced for the size before must not be used for this one.
+        // The measurement of the previous size has forced an algorithm.
         group.use_algorithm(None)?;
         let mut kinds = vec![
             SumKind::new(group, "ring", world, len, ring)?,
@@ -74,7 +74,7 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
 }
 
 impl SumKind {
-    /// Sums of `len` elements by the algorithm asked for, or else by the one that the cost model picks.
+    /// Prepares sums of `len` elements by the given algorithm, or else by the cost model's choice.
     fn new(
         group: &Group,
         order: &'static str,
@@ -94,7 +94,7 @@ impl SumKind {
         Ok(SumKind { order, shards, collective, algorithm, sent, buffer })
     }
 
-    /// Seconds of some sums, one after another.
+    /// Runs `REPEATS` sums one after another and returns their time in seconds.
     fn run(&mut self, group: &Group) -> Result<f64, Failure> {
         group.use_algorithm(Some(self.algorithm))?;
         let began = Instant::now();
@@ -107,11 +107,11 @@ impl SumKind {
     }
 }
 
-/// The most elements that a rank sends.
+/// Returns the most elements that a rank sends.
 fn sent(group: &Group, algorithm: &Algorithm, contributions: &Contributions, len: usize) -> usize {
     let (operation, topology) = (&Operation::AllReduce, group.topology());
     let of = |rank| {
-        // How messages are cut does not change what is sent.
+        // The cuts of messages do not change the number of elements.
         let problem =
             Problem { operation, rank: Rank(rank), len, contributions, topology, segment: len.max(1) };
         let step = |step: &Step| if let Step::Send { range, .. } = step { range.len } else { 0 };

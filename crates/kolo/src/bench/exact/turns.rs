@@ -9,8 +9,9 @@ use kolo::Failure;
 pub(super) struct Turns(Vec<Samples>);
 
 impl Turns {
-    /// Runs each of `count` alternatives once in every round, in another order each time, and all ranks
-    /// together. `work` takes its number and gives the seconds that count. A collective.
+    /// Runs each of `count` alternatives once in every round, on all ranks together. Each round begins with
+    /// another alternative. `work` takes the alternative's number and returns the seconds that count. A
+    /// collective.
     pub(super) fn measure(
         group: &Group,
         rounds: usize,
@@ -33,13 +34,13 @@ impl Turns {
         Ok(Turns(seconds.into_iter().map(slowest).collect::<Result<_, _>>()?))
     }
 
-    /// The median of an alternative.
+    /// Returns the median time of an alternative.
     pub(crate) fn seconds(&self, alternative: usize) -> f64 {
         self.0[alternative].percentile(50.0)
     }
 
-    /// An alternative's time by that of the first one in the same round: lower quartile, median, upper
-    /// quartile.
+    /// Returns an alternative's time relative to the first one in the same round: lower quartile, median,
+    /// upper quartile.
     pub(super) fn to_first(&self, alternative: usize) -> [f64; 3] {
         let ratio = |(own, first): (&f64, &f64)| own / first;
         let ratios = Samples(self.0[alternative].0.iter().zip(&self.0[0].0).map(ratio).collect());
