@@ -1,8 +1,8 @@
-//! What a trainer's own code may do to a job, to be seen from its launcher: `kolo launch --nproc 3 --
-//! target/debug/examples/trainer_trials poison RUN_FOLDER`.
+//! Effects of a trainer's own code on a job, as its launcher shows them:
+//! `kolo launch --nproc 3 -- target/debug/examples/trainer_trials poison RUN_FOLDER`.
 //!
-//! The first argument says what: `poison` (whoever prepares sample 13 fails), or `upload` (rank 0 waits for
-//! seconds in `on_epoch`, and adds a line to the file `uploads` of the run folder when it is done).
+//! The first argument selects the effect: `poison` (the worker that prepares sample 13 fails), or `upload`
+//! (rank 0 waits for seconds in `on_epoch`, and then adds a line to the file `uploads` of the run folder).
 
 use std::error::Error;
 use std::io::Write;
@@ -19,7 +19,7 @@ use kolo::train::{Recipe, Trainer, cross_entropy};
 use kolo::{image_tensors, linear};
 
 const POISON: usize = 13;
-/// Longer than others wait for a worker that only waits, with `--timeout 1`.
+/// Longer than ranks wait, with `--timeout 1`, for a worker that only waits.
 const UPLOAD: Duration = Duration::from_secs(8);
 
 #[derive(Module, Debug)]
@@ -27,7 +27,7 @@ struct OneLayer {
     layer: Linear,
 }
 
-/// Samples that are computed; one of them cannot be.
+/// Computed samples; one of them may fail.
 struct Samples {
     is_poisoned: bool,
 }

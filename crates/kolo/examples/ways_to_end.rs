@@ -1,10 +1,10 @@
-//! Ways in which a worker ends, to be seen from its launcher: `kolo launch --nproc 2 --
-//! target/debug/examples/ways_to_end model`.
+//! Ways in which a worker ends, as its launcher shows them:
+//! `kolo launch --nproc 2 -- target/debug/examples/ways_to_end model`.
 //!
-//! The first argument says what goes wrong on rank 1: `model` (it has another one), `panic`, `hang`, `input`
-//! (an option that cannot be), `sum` (a number of elements that the others do not have), `warn` (nothing; all
-//! ranks log a warning). With `plain` as the second one the error is returned from `main` itself, and nobody
-//! reports it.
+//! The first argument selects the fault on rank 1: `model` (it has another one), `panic`, `hang`, `input`
+//! (an invalid option), `sum` (another number of elements than the other ranks), `warn` (none; all ranks
+//! log a warning). With `plain` as the second argument `main` itself returns the error, and nothing reports
+//! it.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! A disk that is full while a job trains, dies and ends: nothing on it is damaged, and what could not be
-//! written is when there is room.
+//! A disk that is full while a job trains, dies and ends: nothing on it is damaged, and the missing files
+//! are written once there is room.
 
 mod chaos;
 
@@ -15,7 +15,7 @@ use kolo_testing::{SmallDisk, children_that_run};
 const STEPS: usize = 200;
 const RUN: [&str; 9] =
     ["train", "--shards", "4", "--steps", "200", "--batch-size", "8", "--checkpoint-steps", "20"];
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Longer than any step of a test on the busiest machine; only a hang takes that long.
 const HANG: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// A job on a small disk, and the file beside the disk with what it says.
+/// A job on a small disk, and a folder beside the disk for its output.
 struct Job {
     disk: SmallDisk,
     beside: tempfile::TempDir,
@@ -37,7 +37,7 @@ struct Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // Where it has ended there is nothing to kill.
+        // Fails if the launcher has ended.
         let _ = self.launcher.kill();
         let _ = self.launcher.wait();
     }
@@ -89,8 +89,8 @@ impl Job {
         panic!("it does not end: {}", self.said());
     }
 
-    /// Every step has one whole line, all checkpoints are whole, nothing half written is left, and the
-    /// weights are those of a run on another disk.
+    /// Checks that every step has one whole line, that all checkpoints are whole, that no partial file is
+    /// left, and that the weights are those of a run on another disk.
     fn assert_whole(&self) {
         let text = fs::read_to_string(self.run("steps.jsonl")).unwrap();
         let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64();
@@ -128,7 +128,7 @@ fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     job.disk.free();
     let status = job.end();
     assert!(status.success(), "{}", job.said());
-    // Each rank 0 says so once.
+    // Each rank 0 warns once.
     let told = job.said().matches("steps.jsonl: No space left").count();
     assert!((1..=2).contains(&told), "{told} times: {}", job.said());
     job.assert_whole();
@@ -181,7 +181,7 @@ fn a_disk_that_stays_full() -> Result<(), String> {
 }
 
 fn chaos_fills_a_disk_up() -> Result<(), String> {
-    // It is known here whether disks can be had; the one of the runs is another one.
+    // Returns an error here if disks cannot be mounted; the runs have a disk of their own.
     drop(SmallDisk::new(1)?);
     let seeds = ["--disk-mb", "16", "--nproc", "2", "--seeds", "2", "--seed", "7", "--limit", "200"];
     injected(&[&seeds[..], &["--", "--steps", "200", "--batch-size", "4"]].concat(), "disk full for");

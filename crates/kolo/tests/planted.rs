@@ -1,5 +1,5 @@
-//! Faults of hosts that `kolo check` has to find, planted for real: a link with little of the others' rate,
-//! a disk without room.
+//! Real faults of hosts that `kolo check` must find: a link much slower than the others, and a disk without
+//! room.
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
@@ -20,7 +20,7 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What has been found by a check.
+/// Returns the finding of a check.
 fn found(output: &Output, check: &str) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout);
     let said: String = said.lines().map(|line| line.strip_prefix("[rank 0] ").unwrap_or(line)).collect();
@@ -31,7 +31,7 @@ fn found(output: &Output, check: &str) -> serde_json::Value {
     found.unwrap_or_else(|| panic!("no {check}: {findings:?} {}", report["facts"]["links"])).clone()
 }
 
-/// Three hosts, of which the last one sends little.
+/// Three hosts; the last one sends slowly.
 fn a_throttled_host_is_named() -> Result<(), String> {
     let (hosts, folder) = (Hosts::new(3)?, tempfile::tempdir().unwrap());
     for other in 0..2 {
@@ -50,7 +50,7 @@ fn a_throttled_host_is_named() -> Result<(), String> {
             let job = ["--token-file", "token", "--", env!("CARGO_BIN_EXE_kolo")];
             let check = ["check", "--json", "--shards", "3", "--batch-size", "8", "--out", "run"];
             let mut command = kolo(folder, &[&launch[..], &job, &check].concat());
-            // By the host's name all would be one node, and share memory.
+            // By their host name all would be one node, and share memory.
             command.env("KOLO_NODE", format!("host{node}"));
             hosts.on(node, || command.spawn().unwrap())
         })

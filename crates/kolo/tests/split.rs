@@ -1,5 +1,5 @@
-//! A job of two nodes whose network is cut: one side goes on, whichever the arbiter lets, and each step is
-//! told once.
+//! A job of two nodes whose network is cut: the side that the arbiter selects continues, and each step is
+//! reported once.
 
 mod chaos;
 
@@ -16,7 +16,7 @@ use kolo_testing::{Etcd, TwoHosts};
 const STEPS: usize = 400;
 const RUN: [&str; 8] =
     ["train", "--shards", "4", "--steps", "400", "--batch-size", "8", "--checkpoint-epochs"];
-/// Longer than anything takes on the busiest machine; only a hang gets there.
+/// Longer than any step of a test on the busiest machine; only a hang takes that long.
 const HANG: Duration = Duration::from_secs(400);
 
 fn main() -> ExitCode {
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     ])
 }
 
-/// The word of an arbiter for the command line, and its server.
+/// The argument of `--arbiter`, and the arbiter's server.
 type Arbiter = (String, Option<Etcd>);
 
 fn majority(_hosts: &TwoHosts, _folder: &Path) -> Result<Arbiter, String> {
@@ -39,7 +39,7 @@ fn shared_folder(_hosts: &TwoHosts, folder: &Path) -> Result<Arbiter, String> {
     Ok((format!("folder:{}", folder.join("arbiter").display()), None))
 }
 
-/// An etcd on the second host, which the first one does not reach any more after the cut.
+/// Starts an etcd on the second host, which the first one cannot reach after the cut.
 fn etcd(hosts: &TwoHosts, _folder: &Path) -> Result<Arbiter, String> {
     let program = find("etcd").ok_or("etcd is not installed")?;
     let etcd = hosts.on(1, || Etcd::start_at(&program, hosts.address(1), [2379, 2380]));
@@ -52,7 +52,7 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A launcher, and the file with what it says.
+/// A launcher, and the file with its output.
 struct Launcher {
     process: Child,
     words: PathBuf,
@@ -60,14 +60,14 @@ struct Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // Where it has ended there is nothing to kill.
+        // Fails if the launcher has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Launcher {
-    /// Node `node` of a job of two, with two workers each, on its own host.
+    /// Starts node `node` of a job of two, with two workers each, on its own host.
     fn start(hosts: &TwoHosts, folder: &Path, node: usize, arbiter: &str) -> Launcher {
         let (words, number) = (folder.join(format!("words{node}")), node.to_string());
         let (master, file) = (format!("{}:29500", hosts.address(0)), File::create(&words).unwrap());
@@ -84,7 +84,7 @@ impl Launcher {
         std::fs::read_to_string(&self.words).unwrap()
     }
 
-    /// Waits for its end; gives whether that was a good one.
+    /// Waits for the launcher's end; returns true if it succeeded.
     fn ends_well(&mut self) -> bool {
         let until = Instant::now() + HANG;
         while Instant::now() < until {
@@ -97,7 +97,7 @@ impl Launcher {
     }
 }
 
-/// The numbers of the steps that have been told.
+/// Returns the numbers of the reported steps.
 fn steps(folder: &Path) -> Vec<usize> {
     let text = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap_or_default();
     // The last line may be half written.
@@ -144,7 +144,7 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
 
 /// Seeds whose plans cut links for a moment and for good.
 fn chaos_cuts_links() -> Result<(), String> {
-    // It is known here whether hosts can be had; those of the runs are others.
+    // Returns an error here if hosts cannot be made; the runs have hosts of their own.
     drop(TwoHosts::new()?);
     let job = ["--cut-links", "--nodes", "2", "--nproc", "1", "--arbiter", "majority"];
     let seeds =

@@ -1,4 +1,4 @@
-//! A stranger's path: README's lines in an empty cargo project, its program, `kolo launch`.
+//! The path of a new user: README's lines in an empty cargo project, its program, `kolo launch`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 const README: &str = include_str!("../../../README.md");
 const FRONT_PAGE: &str = include_str!("../README.md");
 
-/// The first block of code in that language behind the heading.
+/// Returns the first code block in that language below the heading.
 fn block(language: &str) -> &'static str {
     let section = README.split("\n## Train your own model\n").nth(1).expect("README has that section");
     let fence = format!("```{language}\n");
@@ -19,15 +19,15 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The profiles of this workspace: then the project shares what has been compiled here.
+/// Returns the profiles of this workspace, with which the project shares compiled crates.
 fn profiles() -> String {
     let manifest = fs::read_to_string(workspace().join("Cargo.toml")).unwrap();
     let first = manifest.find("[profile.").expect("the workspace has profiles");
     manifest[first..].into()
 }
 
-/// Features that this workspace asks for, and README's program does not, of crates that all of Burn is built on:
-/// with them Burn is not built anew. `cargo tree -f "{p} {f}"` of both shows which those are.
+/// Features that this workspace enables, and README's program does not, in crates below all of Burn: with
+/// them Burn is not built again. `cargo tree -f "{p} {f}"` of both shows these features.
 const SHARED_FEATURES: &str = r#"
 ahash = "0.8"
 crossbeam-utils = "0.8"

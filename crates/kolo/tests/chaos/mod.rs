@@ -1,9 +1,9 @@
-//! `kolo chaos` as its users call it.
+//! `kolo chaos` on the command line.
 
 use std::process::{Command, Stdio};
 
-/// Runs two seeds of `kolo chaos` in a folder of their own. Nothing is lost, nothing is left, and the fault
-/// of that sign was injected.
+/// Runs two seeds of `kolo chaos` in a folder of their own. The runs lose nothing and leave nothing, and
+/// the output contains `sign`, which shows that the fault was injected.
 ///
 /// # Panics
 ///
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 pub fn injected(seeds: &[&str], sign: &str) {
     let place = tempfile::tempdir().unwrap();
     let mut told = String::new();
-    // A run may end before its faults where the machine was much busier in the undisturbed one.
+    // A run may end before its faults if the machine was much busier during the undisturbed one.
     for _ in 0..3 {
         let mut kolo = Command::new(env!("CARGO_BIN_EXE_kolo"));
         kolo.arg("chaos").args(seeds).current_dir(place.path()).env("TMPDIR", place.path());

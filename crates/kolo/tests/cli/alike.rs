@@ -1,5 +1,5 @@
-//! Workers that are started by hand, each with options of its own, are told which of them differ; and a run
-//! that is resumed is told what has become of its data.
+//! Workers started by hand with different options get an error that names the difference. A resumed run
+//! gets one if its data changed.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
 
 const RUN: [&str; 7] = ["train", "--shards", "2", "--batch-size", "8", "--out", "run"];
 
-/// Starts two workers, each with options of its own. Returns their exit codes and errors.
+/// Starts two workers with different options. Returns their exit codes and errors.
 fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String); 2] {
     let port = free_port().port().to_string();
     let workers = [("0", first), ("1", second)].map(|(rank, more)| {
@@ -30,7 +30,7 @@ fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String)
     })
 }
 
-/// The same images with another label for one of them, in a folder of their own.
+/// Copies the images into a folder of their own, with another label for one of them.
 fn relabelled(folder: &Path, data: &str, name: &str) -> String {
     let (kind, from) = data.split_once(':').unwrap();
     let to = folder.join(name);
@@ -59,7 +59,7 @@ fn workers_with_other_options_or_data_are_refused_before_the_first_step() {
         (&["--steps", "3"], "steps is nothing on rank 0 and 3 on rank 1;"),
         (&["--data", &other], "the training data is 40 samples (content "),
     ] {
-        // An option may be given once.
+        // Options must not repeat.
         let (first, second) = match option[0] {
             "--data" => (usual.to_vec(), [&usual[2..], option].concat()),
             _ => (usual.to_vec(), [&usual[..], option].concat()),
@@ -84,7 +84,7 @@ fn a_run_goes_on_with_its_data_from_any_folder_and_with_no_other() {
     };
     train("whole", &[]);
     train("cut", &["--checkpoint-steps", "3", "--keep-checkpoints", "9"]);
-    // As if it had ended after the first of its checkpoints.
+    // Makes the run look as if it had ended after the first of its checkpoints.
     let checkpoints = fs::read_dir(place.join("cut/checkpoints")).unwrap();
     let mut checkpoints: Vec<_> = checkpoints.map(|entry| entry.unwrap().path()).collect();
     checkpoints.sort();
@@ -116,7 +116,7 @@ fn a_run_goes_on_with_its_data_from_any_folder_and_with_no_other() {
     }
     fs::write(&config, text).unwrap();
 
-    // From another folder than the one in which it was begun, and where data of that name are others.
+    // From another folder than at first, where the name of the data means other data.
     let elsewhere = place.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     noise_images(&elsewhere, 20);

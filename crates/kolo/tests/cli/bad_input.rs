@@ -1,5 +1,5 @@
-//! Everything wrong that a user may type or have on disk: one clear error with the remedy, and nothing
-//! started.
+//! Mistakes that a user may type or have on disk: each gives one clear error with the remedy, and nothing
+//! starts.
 
 use std::fs;
 use std::net::TcpListener;
@@ -130,7 +130,7 @@ fn folders_ports_and_checkpoints() {
     let (_, error) = fail(folder.path(), &train("a"));
     assert!(error.contains("run folder a exists") && error.contains("--resume a"), "{error}");
 
-    // What the user is told to type means that folder, and nothing else.
+    // The command in the message applies to that folder and nothing else.
     succeed(folder.path(), &train("my run"));
     let (_, error) = fail(folder.path(), &train("my run"));
     assert!(error.contains("--resume 'my run'"), "{error}");

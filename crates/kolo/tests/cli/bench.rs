@@ -1,4 +1,4 @@
-//! `kolo bench exact`: what is measured is what is said.
+//! `kolo bench`: the measurements match their descriptions.
 
 use super::program::succeed;
 
@@ -25,7 +25,7 @@ fn what_a_tree_sends_beside_a_ring() {
     assert!(steps.iter().all(|row| row["to_plain"][1].as_f64().unwrap() > 0.0));
 }
 
-/// Every element is verified in the run itself.
+/// The run itself verifies every element.
 #[test]
 fn slices_are_measured_like_buffers() {
     let folder = tempfile::tempdir().unwrap();

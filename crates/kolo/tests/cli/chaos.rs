@@ -1,11 +1,12 @@
-//! `kolo chaos` on a small job: workers are hit, and nothing is lost.
+//! `kolo chaos` on a small job: faults strike workers, and nothing is lost.
 
 use std::process::Stdio;
 
 use super::own_program::example;
 use super::program::{alive, children, fail, kolo, succeed, wait_until};
 
-/// Runs so many seeds from the first one on, with these options of the job. Gives what was told and written.
+/// Runs so many seeds from the first one on, with these options of the job. Returns the output and the JSON
+/// report.
 fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
@@ -17,7 +18,7 @@ fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value)
 
 #[test]
 fn nothing_is_lost() {
-    // Kills of rank 0, of another and of a replacement that is stopped at once, and cut connections.
+    // Kills of rank 0, of another rank and of a replacement that is stopped at once, and cut connections.
     for (first, more) in [
         ("7", &["--transport", "shm"][..]),
         ("30", &["--transport", "tcp"]),
@@ -36,7 +37,7 @@ fn nothing_is_lost() {
 #[test]
 fn a_job_of_two_nodes_survives_its_launchers() {
     let folder = tempfile::tempdir().unwrap();
-    // A launcher that is killed, and worker after worker.
+    // A killed launcher, and one worker after another.
     let args = ["chaos", "--nodes", "2", "--nproc", "2", "--seeds", "2", "--seed", "2", "--limit", "120"];
     let job = ["--json", "chaos.json", "--", "--steps", "200", "--batch-size", "4"];
     let told = succeed(folder.path(), &[&args[..], &job].concat());
@@ -50,7 +51,7 @@ fn a_job_of_two_nodes_survives_its_launchers() {
 fn nothing_is_left_of_one_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--nodes", "2", "--nproc", "1", "--seeds", "1", "--", "--epochs", "1000"];
-    // What it leaves lies in a folder that goes.
+    // All that remains lies in a temporary folder.
     let mut command = kolo(folder.path(), &args);
     let mut chaos = command.env("TMPDIR", folder.path()).stdout(Stdio::null()).spawn().unwrap();
     let mut processes = Vec::new();
@@ -86,7 +87,7 @@ fn what_it_says_itself_cannot_be_said() {
 fn an_own_program_is_compared_by_its_trace() {
     let folder = tempfile::tempdir().unwrap();
     let program = example("elastic_loop");
-    // Kills of rank 0 and of others, and cut connections.
+    // Kills of rank 0 and of other ranks, and cut connections.
     let seeds =
         ["--seeds", "3", "--seed", "7", "--limit", "120", "--json", "chaos.json", "--nproc", "3", "--"];
     let told = succeed(folder.path(), &[&["chaos"], &seeds[..], &[program.to_str().unwrap(), "8"]].concat());

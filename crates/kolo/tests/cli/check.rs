@@ -1,4 +1,4 @@
-//! `kolo check`: planted faults are found by their names, and a sound job is left in peace.
+//! `kolo check`: it finds planted faults by their names, and nothing in a sound job.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::program::{kolo, noise_images, succeed};
 
-/// What this machine, and not a job, may be told of: other tests take its processors meanwhile.
+/// Possible findings about this machine, not the job: other tests use its processors meanwhile.
 const OF_THE_HOST: [&str; 3] = ["huge pages", "cores", "slow worker"];
 
-/// What has been found, and the exit code.
+/// The report and the exit code.
 struct Checked {
     code: i32,
     findings: Vec<Value>,
@@ -29,13 +29,13 @@ impl Checked {
         Checked { code: output.status.code().unwrap(), findings, facts: report["facts"].clone() }
     }
 
-    /// The finding of a check, which has to be there.
+    /// Returns the finding of a check, which must exist.
     fn found(&self, check: &str) -> String {
         let found = self.findings.iter().find(|finding| finding["check"] == check);
         found.unwrap_or_else(|| panic!("no {check}: {:?}", self.findings))["what"].as_str().unwrap().into()
     }
 
-    /// The names of those that are of the job.
+    /// Returns the names of the findings about the job.
     fn names(&self) -> Vec<&str> {
         let names = self.findings.iter().map(|finding| finding["check"].as_str().unwrap());
         names.filter(|name| !OF_THE_HOST.contains(name)).collect()

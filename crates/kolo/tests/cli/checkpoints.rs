@@ -1,17 +1,17 @@
-//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of a
-//! full disk.
+//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of
+//! a full disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::program::{fail, kolo, stderr, succeed, summary};
 
-/// Steps of the run, and after how many of them it writes checkpoints.
+/// Steps of the run, and steps from one checkpoint to the next.
 const TOTAL: u64 = 9;
 const EVERY: u64 = 2;
 
-/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the middle
-/// of its only epoch.
+/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the
+/// middle of its only epoch.
 fn five_workers(folder: &Path) -> Vec<u64> {
     let (total, every) = (TOTAL.to_string(), EVERY.to_string());
     let args = ["train", "--nproc", "5", "--batch-size", "8", "--optimizer", "adamw", "--lr", "1e-3"];
@@ -33,7 +33,7 @@ fn checkpoint(run: &Path, step: u64) -> PathBuf {
     run.join(format!("checkpoints/step-{step:08}"))
 }
 
-/// A run that was interrupted: as `whole`, with the checkpoints of these steps only and nothing that is
+/// Copies `whole` as an interrupted run: with the checkpoints of these steps only, and no file that is
 /// written at the end.
 fn interrupted(folder: &Path, name: &str, steps: &[u64]) -> PathBuf {
     let (whole, run) = (folder.join("whole"), folder.join(name));
@@ -88,13 +88,13 @@ fn any_number_of_workers_continues_and_damage_is_passed_over() {
     assert!(warning.contains(&bad.replace(" is", "")) && warning.contains(&good), "{words}");
     same_end(folder.path(), "damaged");
 
-    // Nothing that is good is left.
+    // No good checkpoint is left.
     let run = interrupted(folder.path(), "none", &steps[..1]);
     fs::remove_file(checkpoint(&run, steps[0]).join("manifest.json")).unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "none"]);
     assert!(error.contains("manifest.json: is missing") && error.contains("no good checkpoint"), "{error}");
 
-    // What `kolo checkpoint` says.
+    // Output of `kolo checkpoint`.
     let text = succeed(folder.path(), &["checkpoint", "whole"]);
     assert!(
         text.contains("good") && text.contains("optimizer.safetensors") && text.contains("F32 ["),
@@ -114,7 +114,7 @@ fn any_number_of_workers_continues_and_damage_is_passed_over() {
     }
 }
 
-/// Files in the way of two checkpoints: training goes on, and the end of the run tells of the last one.
+/// Files in the way of two checkpoints: training continues, and the end of the run reports the last one.
 #[test]
 fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn a_checkpoint_that_cannot_be_written_does_not_end_training() {
     same_end(folder.path(), "stuck");
 }
 
-/// The command of a job that its job manager starts again, whatever had become of it.
+/// A job manager starts this command again after any end of the job.
 #[test]
 fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     let folder = tempfile::tempdir().unwrap();
@@ -197,7 +197,8 @@ fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     assert!(code == 2 && error.contains("--out"), "{error}");
 }
 
-/// `ulimit -f`: a checkpoint that is too large is as one on a full disk, and the limit is named.
+/// `ulimit -f`: a checkpoint above the limit fails like one on a full disk, and the message names the
+/// limit.
 #[test]
 fn a_limit_of_file_sizes_costs_the_checkpoint_and_not_the_run() {
     let folder = tempfile::tempdir().unwrap();

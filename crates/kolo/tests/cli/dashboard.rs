@@ -7,7 +7,7 @@ use kolo_testing::PseudoTerminal;
 
 use super::program::{alive, fail, kolo, succeed, summary, workers};
 
-/// To the alternate screen, and back.
+/// Escape sequences that enter and leave the alternate screen.
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
 
@@ -32,7 +32,7 @@ impl OnTerminal {
         OnTerminal { terminal, before, job }
     }
 
-    /// What was on the terminal when the job has ended, which must have put it in order.
+    /// Returns the terminal's text after the end of the job, which must have restored the terminal.
     fn end(mut self, last_words: &str, is_good: bool) -> String {
         self.terminal.wait_for(last_words);
         let status = self.job.wait().unwrap();

@@ -1,4 +1,5 @@
-//! Workers that are killed or leave: the others go on, others come, and the weights end in the same bits.
+//! Workers that are killed or leave: the others continue, new ones join, and the weights end in the same
+//! bits.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,11 +11,11 @@ use super::program::{alive, kolo, noise_images, stderr, succeed, summary, worker
 pub const RUN: [&str; 9] =
     ["train", "--shards", "8", "--steps", "500", "--batch-size", "8", "--checkpoint-epochs", "100"];
 
-/// Of `RUN`.
+/// Steps of `RUN`.
 pub const STEPS: usize = 500;
 
-/// The hash of the weights and the epoch's mean loss that a run has ended with, after as many lines of steps
-/// as it should have.
+/// Returns the hash of the weights and the epoch's mean loss at the end of a run, which must have a line
+/// for every step.
 pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), STEPS, "a line for each step");
@@ -22,7 +23,7 @@ pub fn result(folder: &Path) -> String {
     format!("{} {}", summary["weights_sha256"], summary["train_loss"])
 }
 
-/// Waits until the job has said something; false if it ends before.
+/// Waits until the job's output contains `what`; returns false if the job ends first.
 pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
@@ -37,8 +38,8 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with so many workers, and `more` options. In each generation a signal, or several one after another,
-/// goes to one of those that live. Gives what it has ended with, and what was said.
+/// Runs with so many workers and options. In each generation, one signal or several strike one of the
+/// living workers. Returns the result and the output.
 pub fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
@@ -73,7 +74,7 @@ pub fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, 
     (result(folder.path()), words)
 }
 
-/// What the undisturbed run ends with.
+/// Returns the result of the undisturbed run.
 pub fn expected() -> &'static str {
     static EXPECTED: OnceLock<String> = OnceLock::new();
     EXPECTED.get_or_init(|| {
@@ -92,7 +93,7 @@ fn deaths_do_not_change_the_weights() {
     ] {
         let (end, words) = disturbed("4", transport, &[], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
-        // The second one's victim has left a group behind as well.
+        // The victim of the second signal has left a group behind as well.
         assert!(words.contains("generation 2 of 3 workers") && words.contains("generation 3 of"), "{words}");
     }
 }
@@ -111,7 +112,8 @@ fn deaths_while_it_is_tuned_do_not_change_the_weights() {
     }
 }
 
-/// Where all shards go through a step together, others wait for the dead one in the middle of their passes.
+/// All shards go through a step together, so the others wait for the dead one in the middle of their
+/// passes.
 #[test]
 fn deaths_in_step_do_not_change_the_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +129,7 @@ fn deaths_in_step_do_not_change_the_weights() {
     }
 }
 
-/// What only the dead worker had of its islands, the next one has as it was after an earlier round.
+/// The next worker gets the islands' state that only the dead one had, as it was after an earlier round.
 #[test]
 fn deaths_of_islands_do_not_change_the_weights() {
     for (sync, transport, signals) in [
@@ -143,7 +145,7 @@ fn deaths_of_islands_do_not_change_the_weights() {
     }
 }
 
-/// Rank 0 dies while the folder is away: what is missing is written when that is back.
+/// Rank 0 dies while the folder is away: the missing lines are written when it is back.
 #[test]
 fn a_folder_that_is_away_at_a_death_is_mended_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,7 +165,7 @@ fn a_folder_that_is_away_at_a_death_is_mended_later() {
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
 
-/// The second generation is the first worker alone, the third has a new one besides, who is alone in the
+/// The second generation is the first worker alone. The third has a new worker too, which is alone in the
 /// fourth.
 #[test]
 fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
@@ -172,8 +174,8 @@ fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     assert!(words.contains("generation 4 of 1 workers"), "{words}");
 }
 
-/// A run goes on from its checkpoint. One that cannot be read yet keeps its workers waiting until one of them
-/// is killed.
+/// A run resumes from its checkpoint. A checkpoint that cannot be read yet keeps its workers waiting until
+/// one of them is killed.
 #[test]
 fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +229,8 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
     }
 }
 
-/// The launcher's children, dead ones that it has not reaped included, and the processes that it watches.
+/// Returns the numbers of the launcher's children, including dead ones that it has not reaped, and of the
+/// processes that it watches.
 fn kept(launcher: &Child) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", launcher.id())).unwrap().flatten();
     let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());

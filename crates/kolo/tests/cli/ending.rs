@@ -1,5 +1,5 @@
-//! Jobs that end. Where it is early a checkpoint holds all that has been done, and the run goes on from there
-//! to the same weights.
+//! Jobs that end. A checkpoint holds all the work of a job that ends early, and the run continues from
+//! there to the same weights.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use super::elastic::{RUN, STEPS, expected, has_said, result};
 use super::program::{kolo, succeed, workers};
 
-/// Starts three workers, does something to them when they train, and waits for the job's end; gives that and
-/// what was said.
+/// Starts three workers, acts on them while they train, and waits for the job's end. Returns the status and
+/// the output.
 fn ended_early(folder: &Path, more: &[&str], act: impl Fn(&Child)) -> (ExitStatus, String) {
     let words = folder.join("words");
     let args = [&RUN[..], &["--nproc", "3", "--out", "run"], more].concat();
     let file = std::fs::File::create(&words).unwrap();
     let mut job = kolo(folder, &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
     assert!(has_said(&mut job, &words, "3 workers over"));
-    // They train when lines of steps are there.
+    // Lines of steps show that they train.
     while std::fs::metadata(folder.join("run/steps.jsonl")).map_or(0, |file| file.len()) == 0 {
         assert!(job.try_wait().unwrap().is_none(), "it ended before it trained");
         std::thread::sleep(Duration::from_millis(5));
@@ -30,8 +30,8 @@ fn send(signal: &str, pids: &[u32]) {
     assert!(Command::new("kill").arg(signal).args(pids).status().unwrap().success());
 }
 
-/// Whether this process, and so every one that it starts, ignores a signal, as background jobs of a script
-/// ignore SIGINT.
+/// True if this process, and so every process that it starts, ignores a signal, as background jobs of a
+/// script ignore SIGINT.
 fn ignored(signal: &str) -> bool {
     let number = match signal {
         "HUP" => 1,
@@ -43,7 +43,7 @@ fn ignored(signal: &str) -> bool {
     u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (number - 1)) != 0
 }
 
-/// It says after which step the run goes on, which it then does with two workers.
+/// Checks that the output names the step of the checkpoint, and resumes the run with two workers.
 fn goes_on(folder: &Path, words: &str) {
     let after = words.split("`kolo train --resume run` goes on after step ").nth(1);
     let step: u64 = after.unwrap_or_else(|| panic!("{words}")).trim().parse().unwrap();
@@ -69,7 +69,7 @@ fn a_job_that_is_asked_to_end_can_go_on() {
         }
         let folder = tempfile::tempdir().unwrap();
         let signalled = |job: &Child| send(&format!("-{signal}"), &[job.id()]);
-        // As a terminal and a job manager may both do it.
+        // A terminal and a job manager may both send the signal.
         let twice = |job: &Child| {
             signalled(job);
             signalled(job);
@@ -81,7 +81,8 @@ fn a_job_that_is_asked_to_end_can_go_on() {
     }
 }
 
-/// A signal while the workers evaluate: what is trained is saved at once, and evaluated when the run goes on.
+/// A signal during the evaluation: the job saves the trained weights at once, and evaluates them after it
+/// is resumed.
 #[test]
 fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let file = std::fs::File::create(&words).unwrap();
     let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
     let steps = || std::fs::read_to_string(run.join("steps.jsonl")).unwrap_or_default().lines().count();
-    // The last lines of an epoch are written when it is about to be evaluated.
+    // The last lines of an epoch are written just before its evaluation.
     let epoch = 10_000 / (8 * 8) + 1;
     super::program::wait_until("no epoch has ended", || steps() == epoch);
     send("-TERM", &[job.id()]);
@@ -106,8 +107,7 @@ fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     assert_eq!(metrics.lines().count(), 5, "{metrics}");
 }
 
-/// Workers that no launcher of Kolo's has started: with the first that is asked to end all do, after the same
-/// step.
+/// Workers without a launcher of Kolo's: all end after the same step as the first one that gets the signal.
 #[test]
 fn workers_of_a_fixed_group_end_after_the_same_step() {
     for (signal, asked) in [("TERM", &[1][..]), ("INT", &[0, 1, 2]), ("HUP", &[0])] {
@@ -130,13 +130,13 @@ fn workers_of_a_fixed_group_end_after_the_same_step() {
     }
 }
 
-/// Without a launcher that would do it, a second request ends a worker.
+/// Without a launcher, a second signal ends a worker.
 #[test]
 fn a_second_request_ends_a_worker_that_waits() {
     let folder = tempfile::tempdir().unwrap();
     let mut group = FixedGroup::start(folder.path(), 2);
     group.wait_for_steps();
-    // It waits for the other one, which never comes to the end of a step.
+    // The worker waits for the other one, which never comes to the end of a step.
     send("-STOP", &[group.workers[1].id()]);
     let begun = Instant::now();
     while group.workers[0].try_wait().unwrap().is_none() {
@@ -146,11 +146,11 @@ fn a_second_request_ends_a_worker_that_waits() {
     }
     send("-KILL", &[group.workers[1].id()]);
     let (codes, words) = group.end();
-    // By the signal, if it did not give up on the other one before.
+    // The signal ended it, unless it gave up on the other one before.
     assert!(codes[0].is_none() && !words.contains("panicked"), "{codes:?} {words}");
 }
 
-/// Somebody stops all of a job, and lets it go on after longer than its members wait for each other.
+/// All of a job is stopped, and continued after longer than its members wait for each other.
 #[test]
 fn a_job_that_is_stopped_goes_on() {
     let away = Duration::from_secs(18);
@@ -162,7 +162,7 @@ fn a_job_that_is_stopped_goes_on() {
     });
     assert!(status.success() && !words.contains("generation 2"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
-    // Where there is no launcher it is the others whom a worker would take for hanging.
+    // Without a launcher, a worker could take the others for hanging.
     let folder = tempfile::tempdir().unwrap();
     let mut group = FixedGroup::start_with(folder.path(), 3, &[("KOLO_TIMEOUT", "15")]);
     group.wait_for_steps();
@@ -218,7 +218,7 @@ impl FixedGroup {
     }
 }
 
-/// As some job managers do it; the launcher is not asked.
+/// Some job managers signal the workers and not the launcher.
 #[test]
 fn workers_that_are_all_asked_to_end_keep_what_they_have() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,7 +242,7 @@ fn too_few_workers_keep_what_they_have() {
     }
 }
 
-/// Rank 0 is kept from writing the summary by a pipe that nobody reads, and killed there: another one writes
+/// A pipe without a reader keeps rank 0 from writing the summary until it is killed; another rank writes
 /// it.
 #[test]
 fn nobody_goes_before_the_summary_is_written() {
@@ -259,7 +259,7 @@ fn nobody_goes_before_the_summary_is_written() {
         assert!(Instant::now() < until, "{}", std::fs::read_to_string(&words).unwrap());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Nothing but the summary is left to be written.
+    // By then only the summary is left to write.
     std::thread::sleep(Duration::from_secs(1));
     let first = workers(&job)[0];
     std::fs::remove_file(&pipe).unwrap();

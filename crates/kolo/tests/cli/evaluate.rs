@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::program::{fail, noise_images, succeed, summary};
 
-/// A short run that leaves checkpoints and its best one.
+/// Makes a short run that leaves checkpoints and its best one.
 fn train(folder: &Path, data: &str, more: &[&str]) {
     let args =
         ["train", "--nproc", "2", "--data", data, "--batch-size", "4", "--epochs", "3", "--out", "run"];
@@ -19,7 +19,7 @@ fn evaluated(folder: &Path, args: &[&str]) -> Value {
     serde_json::from_str(&told).unwrap()
 }
 
-/// What the run has measured after an epoch, as its file shows it.
+/// Returns the accuracy after each epoch, as the run's file shows it.
 fn accuracies(run: &Path) -> Vec<String> {
     let text = fs::read_to_string(run.join("metrics.csv")).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -48,7 +48,7 @@ fn weights_score_what_their_run_has_measured() {
         succeed(folder, &["export", "run", "--format", "burn", "--out", "run/exported"]);
         for path in ["run", &last, "run/exported"] {
             let precision = if number == 2 { "bf16" } else { "f32" };
-            // A file does not know where its data lie.
+            // A file does not name its data.
             let found = evaluated(folder, &[path, "--data", &data, "--precision", precision]);
             assert_eq!((&found["test_accuracy"], &found["step"]), (&expected, &steps), "{path}: {found}");
             assert_eq!(found["test_images"], 20);

@@ -1,11 +1,11 @@
-//! Weights that leave a run, and runs that begin with them.
+//! Exported weights, and runs that begin with them.
 
 use std::fs;
 use std::path::Path;
 
 use super::program::{fail, kolo, stderr, succeed, summary};
 
-/// A short run that leaves a checkpoint after each of its two steps.
+/// Makes a short run that leaves a checkpoint after each of its two steps.
 fn train(folder: &Path, model: &str, out: &str) {
     let job =
         ["--model", model, "--nproc", "1", "--batch-size", "8", "--steps", "2", "--checkpoint-steps", "1"];
@@ -93,7 +93,7 @@ fn what_cannot_be_exported_is_told_in_a_sentence() {
     let runs = fs::read_dir(folder.join("runs")).unwrap().count();
     assert!(!folder.join("c.bpk").exists() && runs == 0, "what is refused leaves nothing");
 
-    // A checkpoint that is damaged is passed over, unless it is asked for.
+    // A damaged checkpoint is passed over, unless it is named.
     let weights = folder.join("a/checkpoints/step-00000002/weights.safetensors");
     let mut data = fs::read(&weights).unwrap();
     let middle = data.len() / 2;

@@ -1,4 +1,4 @@
-//! A run folder that somebody writes: nobody else does, unless the user says so.
+//! A run folder in use: no other job writes to it, unless the user permits that.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -13,7 +13,7 @@ fn start(folder: &Path, words: &Path, more: &[&str]) -> Child {
     kolo(folder, &args).stdout(Stdio::null()).stderr(file).spawn().unwrap()
 }
 
-/// A job that has written its checkpoint of step 40, and its workers.
+/// Starts a job and waits for its checkpoint of step 40. Returns the job and its workers.
 fn start_until_step_40(folder: &Path, words: &Path) -> (Child, Vec<u32>) {
     let job = start(folder, words, &["--checkpoint-steps", "20"]);
     let checkpoint = folder.join("run/checkpoints/step-00000040");
@@ -28,7 +28,7 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
     let (mut job, before) = start_until_step_40(folder.path(), &words);
-    // Of a stopped launcher none of the workers is ended.
+    // A stopped launcher ends none of its workers.
     let signal = |name: &str, pid: u32| {
         let pid = pid.to_string();
         std::process::Command::new("kill").args([name, &pid]).status().unwrap();
@@ -72,8 +72,8 @@ fn a_run_whose_writer_was_killed_is_resumed_at_once() {
     assert_eq!(result(folder.path()), expected());
 }
 
-/// A worker that is started in a dead one's place finds no folder. It makes none, or the one that is away
-/// could not come back.
+/// A replacement of a dead worker finds no folder. It must not make one, or the one that is away could not
+/// come back.
 #[test]
 fn a_folder_that_is_away_is_not_made_anew_by_a_replacement() {
     let folder = tempfile::tempdir().unwrap();

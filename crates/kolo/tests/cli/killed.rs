@@ -1,6 +1,5 @@
-//! `kill -9` of any worker at any moment, where the others may not go on without it: the job ends within 5
-//! seconds (a few more on a machine as busy as this test may find it; a deadline would be 30), names the
-//! rank, and leaves nothing.
+//! `kill -9` of any worker at any moment in a job that may not continue without it. The job ends within 5
+//! seconds (a few more on a busy machine; a deadline would be 30), names the rank, and leaves nothing.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::program::{alive, kolo, stderr, summary, workers};
 
-/// Kills worker number `victim` so long after the start; returns what the user reads.
+/// Kills worker number `victim` so long after the start; returns the output for the user.
 fn kill_one(victim: usize, after: Duration, transport: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let args = ["train", "--nproc", "3", "--epochs", "50", "--batch-size", "16", "--out", "run"];
@@ -53,8 +52,8 @@ fn the_job_ends_and_names_the_rank() {
     }
 }
 
-/// Where islands synchronise rarely it first comes to the end of their round, so that the run which goes on
-/// ends in the same weights.
+/// A worker with islands that rarely synchronize first finishes its round, so that the resumed run ends in
+/// the same weights.
 #[test]
 fn a_worker_that_is_alone_ends_no_round_of_islands_early() {
     const ROUND: usize = 12;
@@ -73,7 +72,7 @@ fn a_worker_that_is_alone_ends_no_round_of_islands_early() {
     assert_eq!(weights("run"), weights("whole"));
 }
 
-/// A worker that others have started, who know of no members: without others that would wait for it.
+/// A worker whose launcher is not Kolo's, without members: no other worker would wait for it.
 #[test]
 fn a_worker_that_is_alone_saves_its_last_step_at_sigterm() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,8 +82,8 @@ fn a_worker_that_is_alone_saves_its_last_step_at_sigterm() {
     assert!(folder.path().join(&last).exists(), "{last}");
 }
 
-/// Sends SIGTERM to a worker that is alone, once it trains, and waits for its end. Returns the number of steps
-/// of which `run/steps.jsonl` has a line.
+/// Sends SIGTERM to a single worker while it trains, and waits for its end. Returns the number of steps in
+/// `run/steps.jsonl`.
 fn steps_until_sigterm(folder: &Path, args: &[&str]) -> usize {
     let mut worker = kolo(folder, args)
         .envs([("RANK", "0"), ("WORLD_SIZE", "1")])

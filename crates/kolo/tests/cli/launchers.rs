@@ -1,4 +1,4 @@
-//! Jobs of several launchers, all on this machine: any of them is killed, the first included, and the weights
+//! Jobs of several launchers, all on this machine: any of them is killed, even the first, and the weights
 //! end in the same bits.
 
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use super::elastic::{RUN, STEPS};
 use super::program::{kolo, succeed, summary};
 
-/// A launcher, and the file with what it says.
+/// A launcher, and the file with its output.
 struct Launcher {
     process: Child,
     words: std::path::PathBuf,
 }
 
 impl Launcher {
-    /// Node `node` of a job of two, with two workers, either of which may go on without the other.
+    /// Starts node `node` of a job of two, with two workers; either node may continue without the other.
     fn start(folder: &Path, node: usize, nodes: &[&str], master: &str) -> Launcher {
         let words = folder.join(format!("words{node}"));
         let file = std::fs::File::create(&words).unwrap();
@@ -32,7 +32,7 @@ impl Launcher {
         std::fs::read_to_string(&self.words).unwrap()
     }
 
-    /// Waits until something is true of what has been said; false if the launcher ends before.
+    /// Waits until `holds` is true of the output; returns false if the launcher ends first.
     fn wait(&mut self, what: &str, holds: impl Fn(&str) -> bool) -> bool {
         let until = Instant::now() + Duration::from_secs(120);
         while Instant::now() < until {

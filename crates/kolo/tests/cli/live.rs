@@ -1,4 +1,4 @@
-//! A run that is watched while it goes on: TensorBoard's files, and metrics for Prometheus.
+//! Live views of a run: TensorBoard's files, and metrics for Prometheus.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::program::{alive, fail, kolo, noise_images, succeed, summary, workers};
 
-/// A port that nobody listens at.
+/// Returns a port without a listener.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What is served at the port, once `what` is in it.
+/// Returns the page served at the port, once it contains `what`.
 fn served(job: &mut Child, port: u16, what: &str) -> String {
     let until = Instant::now() + Duration::from_secs(60);
     let mut page = String::new();
@@ -96,7 +96,7 @@ fn a_run_that_is_watched_ends_in_the_same_bits() {
     let files = event_files(&folder.path().join("watched"));
     let name = files[0].file_name().into_string().unwrap();
     assert!(files.len() == 1 && name.starts_with("events.out.tfevents."), "{name}");
-    // How it is watched is no setting of the run.
+    // Options of live views are no settings of the run.
     let config = |run: &str| fs::read_to_string(folder.path().join(run).join("config.toml")).unwrap();
     assert_eq!(config("watched"), config("plain"));
 }
@@ -107,7 +107,7 @@ fn logs_are_objects_a_line_for_programs() {
     let args =
         ["train", "--nproc", "2", "--model", "mlp", "--batch-size", "8", "--steps", "30", "--out", "run"];
     let mut job = kolo(folder.path(), &[&args[..], &["--log-format", "json"]].concat());
-    // Two workers say something by the logger: the groups that have formed.
+    // Two workers log messages: the groups that have formed.
     let output = job.env("RUST_LOG", "kolo_comm=debug").output().unwrap();
     assert!(output.status.success());
     let objects = |bytes: &[u8]| -> Vec<serde_json::Value> {

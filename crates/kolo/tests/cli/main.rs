@@ -1,4 +1,4 @@
-//! The program as its users meet it: real processes, real folders.
+//! Tests of the command-line program, with real processes and folders.
 
 mod alike;
 mod bad_input;

@@ -1,4 +1,4 @@
-//! `--noise-scale`: the same figures whoever computes what, also in a resumed run.
+//! `--noise-scale`: the same figures with any division of the work, and in a resumed run.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::program::{noise_images, succeed, summary};
 
 const FIGURES: [&str; 3] = ["noise_scale", "gradient_squared", "noise_trace"];
 
-/// What is told of each step.
+/// Returns the figures of each step.
 fn figures(run: &Path) -> Vec<[serde_json::Value; 3]> {
     let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
     let steps = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
@@ -39,7 +39,7 @@ fn the_noise_scale_is_the_same_for_any_number_of_workers_and_after_a_checkpoint(
     let (three, other) = run("three", &["--nproc", "3", "--transport", "tcp", "--bucket-cap-mb", "0.1"]);
     assert_eq!((figures(&three), other), (expected.clone(), last.clone()));
 
-    // As if it had been killed in its third step.
+    // Makes the run look as if it had been killed in its third step.
     fs::remove_file(one.join("summary.json")).unwrap();
     fs::remove_dir_all(one.join("checkpoints/step-00000003")).unwrap();
     succeed(folder.path(), &["train", "--resume", "one", "--nproc", "2"]);

@@ -1,4 +1,4 @@
-//! Output that nobody reads ends no run, and changes nothing of its result or its exit code.
+//! Output without a reader ends no run, and changes neither its result nor its exit code.
 
 use std::fs::File;
 use std::io::{PipeReader, Write, pipe};
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use super::elastic::{RUN, expected, result};
 use super::program::kolo;
 
-/// A file for both output streams, and what has to be kept open meanwhile.
+/// Opens a file for both output streams, and a reader to keep open meanwhile.
 fn unread(kind: &str) -> (File, Option<PipeReader>) {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     match kind {
@@ -42,7 +42,7 @@ fn a_run_comes_to_its_summary_whoever_reads_its_output() {
     }
 }
 
-/// Of other programs under `kolo launch` as well: the launcher reads what they print, and drops it.
+/// Also for other programs under `kolo launch`: the launcher reads their output, and drops it.
 #[test]
 fn workers_of_other_programs_do_not_see_that_nobody_reads() {
     for kind in ["full disk", "reader gone"] {
@@ -58,7 +58,7 @@ fn workers_of_other_programs_do_not_see_that_nobody_reads() {
     }
 }
 
-/// A command whose result is what it prints says that it could not.
+/// A command whose result is its output fails if it cannot print.
 #[test]
 fn a_result_that_cannot_be_printed_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -71,13 +71,13 @@ fn a_result_that_cannot_be_printed_is_an_error() {
     }
 }
 
-/// `println!` panics where nobody reads, and with it a worker would die.
+/// `println!` panics without a reader, which would end a worker.
 #[test]
 fn no_crate_prints_by_a_macro_that_panics() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut folders: Vec<PathBuf> =
         std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
-    // What only tests run.
+    // Only tests run this crate.
     folders.retain(|folder| !folder.starts_with(crates.join("kolo-testing")));
     let (mut files, mut found) = (0, Vec::new());
     while let Some(folder) = folders.pop() {

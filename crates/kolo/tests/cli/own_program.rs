@@ -1,12 +1,11 @@
-//! A user's own program under `kolo launch`: what its user reads when it fails, with [`kolo::main`] and
-//! without.
+//! A user's own program under `kolo launch`: the output after a failure, with and without [`kolo::main`].
 
 use std::path::PathBuf;
 use std::process::Output;
 
 use super::program::{kolo, stderr};
 
-/// A program of `examples/`, which Cargo builds with the tests.
+/// Returns the path of a program of `examples/`, which Cargo builds with the tests.
 pub fn example(name: &str) -> PathBuf {
     let built = PathBuf::from(env!("CARGO_BIN_EXE_kolo")).with_file_name("examples").join(name);
     assert!(built.exists(), "{} is missing: cargo build -p kolo --examples", built.display());
@@ -79,7 +78,7 @@ fn warnings_are_seen_once_each_with_a_rank_whoever_has_started_the_workers() {
     for rank in 0..3 {
         assert_eq!(words.matches(&format!("[rank {rank}] [WARN")).count(), 1, "{words}");
     }
-    // As another launcher starts one of several: the rank is in the line.
+    // Like another launcher of several workers: each line has the rank.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let start = |rank: &str| {
         let mut command = std::process::Command::new(example("ways_to_end"));
@@ -109,10 +108,10 @@ fn trial(folder: &std::path::Path, way: &str, more: &[&str]) -> Output {
     kolo(folder, &[&launch[..], more, &words].concat()).env_remove("RUST_LOG").output().unwrap()
 }
 
-/// Whoever prepares sample 13 fails: after two workers the job stops, with what it has come to.
+/// Any worker that prepares sample 13 fails: after two of them the job stops, and keeps its work.
 #[test]
 fn a_sample_that_ends_worker_after_worker_ends_the_job_with_its_number() {
-    // With restarts it is the same: nobody tries again what has ended two of them.
+    // Restarts change nothing: no third worker tries a step that has ended two.
     for more in [&[][..], &["--max-restarts", "5"]] {
         ends_with_the_samples(more);
     }
@@ -136,7 +135,7 @@ fn ends_with_the_samples(more: &[&str]) {
     assert!(saved.is_dir() || step == "0", "{words}");
 }
 
-/// Rank 0 waits for seconds in a callback, where the others wait one second for a worker that only waits.
+/// Rank 0 waits for seconds in a callback, while the others wait one second for a worker that only waits.
 #[test]
 fn a_worker_in_a_callback_is_not_taken_for_hung() {
     let folder = tempfile::tempdir().unwrap();

@@ -48,7 +48,7 @@ fn memory_is_told_by_what_is_shared_out() {
     assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
 }
 
-/// ResNet-18's step here, over links that are ten times as fast from one to the next.
+/// ResNet-18's step here, over two links, one a hundred times as fast as the other.
 #[test]
 fn a_step_on_more_workers_waits_for_its_link() {
     let step = ["plan", "step", "--forward-ms", "12", "--backward-ms", "18", "--optimizer-ms", "6"];
@@ -61,7 +61,7 @@ fn a_step_on_more_workers_waits_for_its_link() {
     };
     let [slow, fast] = ["1gbe", "100gbe"].map(rows);
     assert!((slow[0].0 - 0.036).abs() < 1e-9 && slow[0] == fast[0], "{slow:?}");
-    // 44.8 MB take 0.381 s of 1 Gbit/s at 94 % of it, 1 / 100 of that of 100.
+    // 44.8 MB take 0.381 s over 94 % of 1 Gbit/s, and a hundredth of that over 100 Gbit/s.
     assert!(slow[1].0 > 0.381 && slow[1].0 < 0.45, "{slow:?}");
     assert!(fast[1].0 < 0.040, "{fast:?}");
     assert!(slow[2].0 > slow[1].0 && fast[2].0 > fast[1].0, "{slow:?} {fast:?}");
@@ -176,7 +176,7 @@ fn a_run_that_cannot_be_a_profile_is_refused() {
     refused(&["--from", "run"], "--from run: 0 steps after the first 10 are too few");
 }
 
-/// A profile is what `kolo bench profile` prints; workers that share its cores take turns.
+/// `kolo bench profile` prints a profile; workers that share its cores take turns.
 #[test]
 fn a_worker_is_profiled_here_and_planned_elsewhere() {
     let place = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     assert!((here[0] - alone).abs() < 1e-9 && (elsewhere[0] - alone).abs() < 1e-9, "{here:?} {elsewhere:?}");
     assert!(here[1] > 4.0 * alone, "eight take turns on two cores: {here:?}, alone {alone}");
 
-    // Another batch in another precision, and what it would bring.
+    // Another batch in another precision, and its gain.
     let other = ["bench", "profile", "--model", "mlp", "--batch-size", "16", "--precision", "bf16"];
     let other =
         succeed(place.path(), &[&other[..], &["--blocks", "1", "--steps", "3", "--nproc", "2"]].concat());
@@ -217,7 +217,7 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     let expected = 2.0 * alone / advice["seconds"].as_f64().unwrap();
     assert!((advice["gain"].as_f64().unwrap() / expected - 1.0).abs() < 1e-9, "{told}");
     assert_eq!(advice["options"], "--batch-size 16 --precision bf16");
-    // A reduction that was measured is told of once, as it was measured.
+    // A measured reduction appears once, as it was measured.
     let mut reduced = profile.clone();
     reduced["reduction"] = "bf16".into();
     reduced["profile"]["backward"] = (3.0 * backward).into();
@@ -243,7 +243,7 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     );
 }
 
-/// Fewer bytes are worth it over a slow link, and nothing is over a fast one.
+/// Fewer bytes are worth it over a slow link; over a fast one nothing is.
 #[test]
 fn what_a_job_may_change_is_said_with_its_worth() {
     let place = tempfile::tempdir().unwrap();

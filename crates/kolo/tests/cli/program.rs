@@ -1,10 +1,10 @@
-//! Runs `kolo` and looks at what it says and leaves.
+//! Runs `kolo` and reads its output and files.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program under test, in a folder of its own.
+/// Returns a command for the program under test, in a folder of its own.
 pub fn kolo(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
     command.args(args).current_dir(folder).stdin(Stdio::null());
@@ -14,14 +14,14 @@ pub fn kolo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end, which must be a good one.
+/// Runs `kolo`, which must succeed, and returns its output.
 pub fn succeed(folder: &Path, args: &[&str]) -> String {
     let output = kolo(folder, args).output().unwrap();
     assert!(output.status.success(), "kolo {args:?}: {}", stderr(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs it to its end, which must be an error; returns the code and the words.
+/// Runs `kolo`, which must fail; returns the exit code and the error output.
 pub fn fail(folder: &Path, args: &[&str]) -> (i32, String) {
     let output = kolo(folder, args).output().unwrap();
     assert!(!output.status.success(), "kolo {args:?} should fail");
@@ -38,17 +38,17 @@ pub fn summary(run: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The workers among a launcher's children.
+/// Returns the workers among a launcher's children.
 pub fn workers(launcher: &Child) -> Vec<u32> {
     children(launcher.id())
 }
 
-/// The children of a process that are this very program.
+/// Returns the children of a process that run this same program.
 pub fn children(parent: u32) -> Vec<u32> {
     kolo_testing::children_that_run(env!("CARGO_BIN_EXE_kolo"), parent)
 }
 
-/// Waits until something holds; fails after two minutes with `what` is wrong then.
+/// Waits until `holds` returns true; fails after two minutes with the message `what`.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(120);
     while !holds() {
@@ -57,14 +57,14 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// True if a process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
 }
 
-/// A data set of its own, in the format of MNIST: so many training images of noise, and 20 to test with.
-/// Returns the argument of `--data`; flips and shifts apply.
+/// Writes a data set in the format of MNIST: so many training images of noise, and 20 test images. Returns
+/// the argument of `--data`; flips and shifts apply.
 pub fn noise_images(folder: &Path, train: usize) -> String {
     let data = folder.join("noise");
     std::fs::create_dir(&data).unwrap();

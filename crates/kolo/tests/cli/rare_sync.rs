@@ -1,4 +1,5 @@
-//! Islands that synchronise rarely: the same weights on any number of workers, few bytes, every step told.
+//! Islands that rarely synchronize: the same weights on any number of workers, few bytes, a line for every
+//! step.
 
 use std::fs;
 
@@ -6,7 +7,7 @@ use super::program::{fail, noise_images, succeed, summary};
 
 const MODES: [&str; 3] = ["local:H=2", "post-local:H=2,T=1", "diloco:H=3"];
 
-/// Of six steps with a short batch in the middle, at the end of an epoch, which ends a round.
+/// Six steps with a short batch in the middle, at the end of an epoch, which ends a round.
 #[test]
 fn any_number_of_workers_ends_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +63,7 @@ fn a_run_that_is_resumed_ends_in_the_same_weights() {
         let args = [&fixed[..], &["--sync", sync, "--islands", "2", "--optimizer", "adamw"]].concat();
         let expected = weights(&whole, &[&args[..], &["--out", &whole, "--nproc", "1"]].concat());
         weights(&cut, &[&args[..], &["--out", &cut, "--nproc", "3"]].concat());
-        // The last epochs are done again, by others.
+        // Other workers repeat the last epochs.
         let checkpoints = folder.path().join(&cut).join("checkpoints");
         let mut steps: Vec<_> =
             fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -73,7 +74,7 @@ fn a_run_that_is_resumed_ends_in_the_same_weights() {
     }
 }
 
-/// All steps synchronise, and each is told once, though it ends with the next one: with an epoch of three
+/// All steps synchronize. Each is reported once, though it ends with the next one: with an epoch of three
 /// steps, and a checkpoint in its middle.
 #[test]
 fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() {
@@ -109,7 +110,7 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
         }
         assert_eq!(other_known, known, "{world} workers");
     }
-    // The steps after the first checkpoint are done again, by others.
+    // Other workers repeat the steps after the first checkpoint.
     let cut = folder.path().join("3");
     let mut steps: Vec<_> =
         fs::read_dir(cut.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -51,9 +51,10 @@ fn any_number_of_workers_ends_in_the_same_weights() {
     assert!(fs::read_to_string(run.join("buckets.csv")).unwrap().lines().count() >= 2);
 }
 
-/// All that could depend on who computes what at once: dropout, augmentation, batch normalisation, a last
-/// batch in which half of the shards are empty, worker counts that divide 8 shards and that do not, and more
-/// workers than shards. A selection of the product of these; docs/exact.md has the command for all of it.
+/// All that could depend on the division of work, at once: dropout, augmentation, batch normalization, a
+/// last batch in which half of the shards are empty, worker counts that divide 8 shards and that do not,
+/// and more workers than shards. A selection of the product of these; docs/exact.md has the command for all
+/// of it.
 #[test]
 fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights(
     }
 }
 
-/// Normalised over the global batch, also where half of the shards have no images, and workers no shards.
+/// Normalization over the global batch, also if half of the shards have no images, and workers no shards.
 #[test]
 fn any_number_of_workers_in_step_ends_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,14 +127,14 @@ fn a_batch_that_grows_ends_in_the_same_weights() {
     assert_eq!(summary(&folder.path().join("one"))["steps"], 3 + 2 + 1 + 1);
     assert_eq!(run("two", &["--nproc", "2", "--bucket-cap-mb", "0.02", "--transport", "tcp"]), one);
     assert_eq!(run("three", &["--nproc", "3"]), one);
-    // What it leaves is enough to go on with from the middle of the second epoch.
+    // The files of the run are enough to continue from the middle of the second epoch.
     let text = fs::read_to_string(folder.path().join("one/config.toml")).unwrap();
     assert!(
         text.contains("grow_batch = [\"1:2\", \"2:2\"]") && text.contains("scaling = \"sqrt\""),
         "{text}"
     );
     run("cut", &["--nproc", "3", "--checkpoint-steps", "1", "--keep-checkpoints", "9"]);
-    // On a busy machine a newer one may have taken the place of one that was still to be written.
+    // On a busy machine a newer checkpoint may have replaced one that was not yet written.
     let written = |step: u64| folder.path().join(format!("cut/checkpoints/step-{step:08}"));
     let late: Vec<_> = (5..=7).map(written).filter(|path| path.exists()).collect();
     assert!(late.contains(&written(7)), "{late:?}");
@@ -143,7 +144,7 @@ fn a_batch_that_grows_ends_in_the_same_weights() {
     assert_eq!(weights("cut"), one);
 }
 
-/// Each optimizer of the table, by its defaults and from the configuration that a run leaves.
+/// Each optimizer of the table, with its defaults and from the configuration that a run leaves.
 #[test]
 fn every_optimizer_ends_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();

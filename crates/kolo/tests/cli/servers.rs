@@ -26,8 +26,7 @@ fn a_run_with_servers_ends_in_the_same_weights() {
 
 #[test]
 fn deaths_of_servers_do_not_change_the_weights() {
-    // Of three workers one is left, whoever is hit, and however late those come that take the dead ones'
-    // places.
+    // One of three workers is left whatever the victims are, and however late their replacements come.
     for (transport, signals) in
         [("tcp", &[("KILL", 4), ("KILL", 0), ("KILL", 2)][..]), ("shm", &[("KILL", 3), ("TERM", 4)])]
     {
@@ -56,7 +55,7 @@ fn servers_end_when_no_worker_is_left() {
     assert!(all.iter().all(|pid| !alive(*pid)), "{told}");
 }
 
-/// Every element is verified in the run itself.
+/// The run itself verifies every element.
 #[test]
 fn sums_through_servers_are_measured_and_nothing_else_is() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Asynchronous training through servers (`--sync stale:K`), by processes: every step told, resumed with
-//! other servers, ended by a death.
+//! Asynchronous training through servers (`--sync stale:K`), by processes: every step reported, resumed
+//! with other servers, ended by a death.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::program::{alive, fail, kolo, noise_images, stderr, succeed, summary, workers};
 
-/// Of six steps with a short batch in the middle, at the end of an epoch, which ends a round.
+/// Six steps over two epochs, the first of which ends with a short batch.
 #[test]
 fn a_run_tells_every_step_and_how_stale_it_was() {
     let folder = tempfile::tempdir().unwrap();
@@ -47,12 +47,12 @@ fn a_run_is_resumed_with_other_servers() {
     let data = noise_images(folder.path(), 20);
     let fixed = ["train", "--data", &data, "--shards", "2", "--batch-size", "2", "--epochs", "4"];
     let args = [&fixed[..], &["--optimizer", "adamw", "--sync", "stale:3", "--nproc", "1"]].concat();
-    // With one worker nothing depends on who is faster.
+    // With one worker nothing depends on relative speed.
     succeed(folder.path(), &[&args[..], &["--servers", "1", "--out", "whole"]].concat());
     succeed(folder.path(), &[&args[..], &["--servers", "2", "--out", "cut"]].concat());
     let weights = || summary(&folder.path().join("cut"))["weights_sha256"].clone();
     assert_eq!(weights(), summary(&folder.path().join("whole"))["weights_sha256"]);
-    // The last epochs are done again.
+    // The last epochs are repeated.
     let checkpoints = folder.path().join("cut/checkpoints");
     let mut steps: Vec<_> = fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
     steps.sort();

@@ -1,5 +1,5 @@
-//! Workers of unequal speed: shares by weight, who is slow and why, shards that move; and always the same
-//! weights.
+//! Workers of unequal speed: shares by weight, a slow worker and its reason, shards that move; and always
+//! the same weights.
 
 use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
 
@@ -16,7 +16,7 @@ fn any_shares_end_in_the_same_weights() {
     let one = run("one", &["--nproc", "1"]);
     assert_eq!(run("two", &["--nproc", "2", "--shares", "3,1"]), one);
     assert_eq!(run("three", &["--nproc", "3", "--shares", "0,0.7,0.3", "--transport", "tcp"]), one);
-    // A configuration repeats its shares; with other workers it needs none.
+    // A configuration repeats its shares; with another number of workers it needs none.
     for nproc in ["2", "3"] {
         let out = format!("again-{nproc}");
         succeed(folder.path(), &["train", "--config", "two/config.toml", "--nproc", nproc, "--out", &out]);
@@ -69,8 +69,8 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     assert!(words.contains("shards go from [2, 2] to [3, 1]"), "{words}");
 }
 
-/// Of three workers rank 1 is slow and leaves. The next one of that name is slow as well, but two are the
-/// fewest that may be.
+/// Of three workers rank 1 is slow and leaves. The next worker of that rank is slow as well, but two
+/// workers are the minimum.
 #[test]
 fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
     assert!(words.contains("rank 1 stays") && words.contains("--min 2"), "{words}");
     assert!(!words.contains("generation 3"), "nobody comes in its place: {words}");
 
-    // Workers that others have started.
+    // Workers of another launcher.
     let fixed = kolo(folder.path(), &[&args[..], &["--out", "fixed", "--straggler", "drop"]].concat())
         .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
         .output()
@@ -100,7 +100,7 @@ fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
     assert!(!folder.path().join("fixed").exists(), "a refused run leaves no folder");
 }
 
-/// Halving and doubling wants equal shares: then shards stay, training goes on, and the reason is told.
+/// Halving and doubling needs equal shares: shards stay, training continues, and the output has the reason.
 #[test]
 fn shards_stay_where_the_algorithm_cannot_add_them() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `kolo train --trace`: the timeline says what the run's own files say, and a death does not take it away.
+//! `kolo train --trace`: the timeline agrees with the run's own files, and survives a death.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::program::{alive, fail, kolo, noise_images, succeed, workers};
 
-/// All events of a timeline that are no names.
+/// Returns the events of a timeline, without those that set names.
 fn events(file: &Path) -> Vec<Value> {
     let trace: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(trace["displayTimeUnit"], "ms");
@@ -36,7 +36,7 @@ fn the_timeline_says_what_the_files_say() {
     let bytes = buckets.lines().skip(1).map(|row| row.split(',').nth(1).unwrap().parse::<u64>().unwrap());
     let bytes = bytes.sum::<u64>();
 
-    // Each rank's bytes of each step.
+    // Bytes of each rank in each step.
     let mut sent: BTreeMap<(u64, u64), u64> = BTreeMap::new();
     for event in events.iter().filter(|event| event["name"].as_str().unwrap().starts_with("reduce bucket")) {
         let at = (event["pid"].as_u64().unwrap(), event["args"]["step"].as_u64().unwrap());
@@ -45,7 +45,7 @@ fn the_timeline_says_what_the_files_say() {
     assert_eq!(sent.len(), 3 * steps.len());
     assert!(sent.values().all(|sent| *sent == bytes), "{bytes}: {sent:?}");
 
-    // What rank 0 has waited for, and the length of its steps.
+    // Waits of rank 0, and the length of its steps.
     let seconds = |field: &str| steps.iter().map(|step| step[field].as_f64().unwrap()).sum::<f64>();
     let of_rank_0 = |key: &str, value: &str| {
         let of = events.iter().filter(|event| event["pid"] == 0 && event[key] == value);
@@ -58,7 +58,7 @@ fn the_timeline_says_what_the_files_say() {
         assert!(of_rank_0("name", name) > 0.0, "{name}");
     }
 
-    // Whoever starts a collective last is waited for by the others.
+    // The others wait for the rank that starts a collective last.
     let reduced = events.iter().filter(|event| event["args"]["waits_for_rank"].is_u64());
     let all = events.iter().filter(|event| event["pid"] == 0 && event["tid"] == 1).count();
     assert_eq!(reduced.count(), 2 * all);
@@ -85,7 +85,7 @@ fn the_steps_that_are_asked_for_are_in_it_and_the_bits_are_the_same() {
     assert_eq!(steps, BTreeSet::from([3, 4, 5]));
 }
 
-/// The job goes on without the worker, whose part is in the timeline up to about its last second.
+/// The job continues without the worker, whose part of the timeline lacks at most about its last second.
 #[test]
 fn a_death_leaves_the_timeline_of_all() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 
 use super::program::{fail, kolo, noise_images, stderr};
 
-/// Runs `kolo verify` with these words, of which DATA stands for images of noise and KOLO for the program;
-/// the code, the table, and the words after it.
+/// Runs `kolo verify` with these words, in which DATA stands for images of noise and KOLO for the program.
+/// Returns the exit code, the table, and the error output.
 fn verify(args: &str) -> (i32, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 40);
@@ -41,7 +41,7 @@ fn a_training_agrees_with_itself() {
     }
 }
 
-/// With settings of their own for some tensors, the largest of which lies in several buckets.
+/// Some tensors have settings of their own; the largest lies in several buckets.
 #[test]
 fn a_training_with_groups_agrees_with_itself() {
     let (code, table, words) = verify(
@@ -52,7 +52,7 @@ fn a_training_with_groups_agrees_with_itself() {
     assert!(table.contains("runs went through the same bits"), "{table}");
 }
 
-/// With normalisation over the global batch, in which shards need each other's sums.
+/// Normalization over the global batch, in which shards need each other's sums.
 #[test]
 fn a_training_in_step_agrees_with_itself() {
     let fixed = "--data DATA --batch-size 4 --steps 3 --dropout 0.3 --batch-norm sync";
@@ -68,7 +68,7 @@ fn a_training_in_step_agrees_with_itself() {
     );
 }
 
-/// Islands that synchronise every other step: only the steps that end a round are compared.
+/// Islands that synchronize every other step: only the steps that end a round are compared.
 #[test]
 fn a_training_of_islands_agrees_with_itself() {
     let islands = "--shards 4 --batch-size 4 --sync diloco:H=2 --islands 2 --optimizer adamw";
@@ -82,7 +82,7 @@ fn a_training_of_islands_agrees_with_itself() {
     }
 }
 
-/// With updates that are one step late, which all runs make where some are cut.
+/// Updates that are one step late. If some runs are cut, all runs apply them there.
 #[test]
 fn a_training_with_late_updates_agrees_with_itself() {
     let late = "--shards 4 --batch-size 4 --sync delayed:1 --clip-norm 1";
@@ -115,7 +115,7 @@ fn statistics_of_each_worker_are_named() {
     assert!(words.contains("statistic `") && words.contains("--batch-norm per-shard"), "{words}");
 }
 
-/// A program of the user's: here `kolo train` itself, which without `--shards` takes one for each worker.
+/// A user's program: here `kolo train` itself, which without `--shards` takes one shard for each worker.
 #[test]
 fn a_program_whose_batch_follows_its_workers_is_told_so() {
     let own = "--nproc 2 --steps 2 -- KOLO train --data DATA --batch-size 8";
