@@ -1,15 +1,15 @@
-//! What is due after which step. It follows from the step's number and the recipe alone, so whoever comes in
-//! the middle of a run takes part in the same collectives as the others, by construction.
+//! Events due after each step. They follow from the step's number and the recipe alone, so a worker that
+//! joins in the middle of a run takes part in the same collectives as the others.
 
 use kolo_ddp::Sampler;
 use kolo_ddp::checkpoint::Position;
 
 use crate::config::Recipe;
 
-/// The steps of a run between which something is due.
+/// Decides which events are due between the steps of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
-    /// Knows the steps of each epoch, which become fewer where the batch grows.
+    /// Has the steps of each epoch, which become fewer if the batch grows.
     sampler: Sampler,
     /// Steps of the whole run.
     pub(crate) total: u64,
@@ -17,15 +17,15 @@ pub(crate) struct Calendar {
     checkpoint_steps: Option<u64>,
 }
 
-/// What is due between two steps.
+/// Events due between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// An epoch is over, or the run: the model is evaluated, by all workers.
+    /// All workers evaluate the model, because an epoch or the run is over.
     pub(crate) evaluation: bool,
     /// Rank 0 writes a checkpoint.
     pub(crate) checkpoint: bool,
-    /// A checkpoint may be written, if not by this calendar then because the evaluation has been the best:
-    /// all bring what rank 0 does not have.
+    /// Rank 0 gathers the state it lacks from the others, because a checkpoint may be written: by this
+    /// calendar, or because the evaluation is the best.
     pub(crate) gathering: bool,
 }
 
@@ -39,36 +39,36 @@ impl Calendar {
         }
     }
 
-    /// Epochs of so many steps, no checkpoints but the last.
+    /// Epochs of so many steps, with no checkpoint but the last.
     #[cfg(test)]
     pub(crate) fn for_tests(epoch: u64, total: u64) -> Self {
         let sampler = Sampler::new(epoch as usize, 1, 1, 0).unwrap();
         Calendar { sampler, total, checkpoint_epochs: 1, checkpoint_steps: None }
     }
 
-    /// Where a run is when so many steps are done, without notes.
+    /// Position of a run after so many steps, without notes.
     pub(crate) fn position(&self, steps: u64) -> Position {
         let (epoch, step_in_epoch) = self.sampler.position(steps);
         Position { step: steps, epoch, step_in_epoch, notes: serde_json::Value::Null }
     }
 
-    /// Epochs begun when so many steps are done.
+    /// Number of epochs begun after so many steps.
     pub(crate) fn epochs_begun(&self, steps: u64) -> usize {
         let Position { epoch, step_in_epoch, .. } = self.position(steps);
         epoch + usize::from(step_in_epoch > 0)
     }
 
-    /// The first step of the epoch that runs, or has just ended, when so many steps are done.
+    /// First step of the epoch that runs, or has just ended, after so many steps.
     pub(crate) fn first_of_epoch(&self, steps: u64) -> u64 {
         self.sampler.steps_before(self.epochs_begun(steps).saturating_sub(1))
     }
 
-    /// The last step of an epoch, which counts from 1; the run may end within it.
+    /// Last step of an epoch, counted from 1; the run may end within it.
     pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
         self.sampler.steps_before(epoch).min(self.total).saturating_sub(1)
     }
 
-    /// What is due when so many steps are done.
+    /// Returns the events due after so many steps.
     pub(crate) fn after(&self, steps: u64) -> Due {
         let Position { epoch, step_in_epoch, .. } = self.position(steps);
         let ends_epoch = step_in_epoch == 0;

@@ -1,5 +1,4 @@
-//! Where a worker is in the run when it comes, and after others have died or come: its progress, and whether
-//! it writes.
+//! A worker's progress and its role as a writer, when it joins and after a change of members.
 
 use burn::module::Module;
 use kolo_comm::Rank;
@@ -17,8 +16,8 @@ use crate::weights;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// Brings the progress to where the replica is; and both to the last checkpoint, where a run is resumed.
-    /// A collective.
+    /// Sets the progress to the replica's step; if a run is resumed, sets both to the last checkpoint. A
+    /// collective.
     pub(crate) fn catch_up(&mut self, progress: &mut Progress) -> Result<(), Error> {
         let (steps, calendar) = (self.ddp.steps(), self.calendar.clone());
         let resumes = self.job.folder.as_ref().filter(|_| self.job.resume && progress.step() == 0);
@@ -32,7 +31,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                 self.check_samples(folder, &position)?;
                 Some(position)
             }
-            // The others had read it when one of them died.
+            // The others had read the checkpoint when one of them died.
             _ => checkpoints::position(folder, steps),
         };
         *progress = match &position {
@@ -43,7 +42,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(())
     }
 
-    /// Refuses to go on with other samples than those of the checkpoint, unless the user has said so.
+    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them.
     fn check_samples(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
         let path = checkpoint::path(&folder.checkpoints(), position.step);
         let checked = self.sampling.check(&path, position, &self.calendar.position(position.step));
@@ -58,9 +57,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
-    /// After the members have changed: the progress goes where the replica is, which may be before it, or a
-    /// step or a round of islands after. Of what has come to its end elsewhere only, or after which something
-    /// failed here, the rows are still missing.
+    /// Moves the progress to the replica's step after a change of members. That may be an earlier step, or
+    /// the end of a step or a round of islands that completed elsewhere only, or after which this worker
+    /// failed: rows of such steps are added.
     fn follow_replica(&self, progress: &mut Progress) {
         let known = self.ddp.with_replica(|replica| replica.last_steps());
         let took = self.step_began.elapsed();
@@ -68,7 +67,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         progress.move_to(self.ddp.steps());
     }
 
-    /// Makes rank 0 the one that writes; that may have been another worker before. `begins`: for the first
+    /// Makes rank 0 the writer, which may have been another worker before. `begins` is true for the first
     /// time.
     pub(crate) fn choose_writer(
         &mut self,
@@ -94,8 +93,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let (config, live) = (&self.job.config, &self.job.live);
         let run = SinkContext { folder, config, metrics, unit, live };
         if let Some(folder) = folder.filter(|folder| folder.is_complete() && progress.is_over()) {
-            // Where it has not just been resumed, another worker was rank 0 when the last death came, and has
-            // come to the end nevertheless.
+            // Without a fresh start another worker was rank 0 at the last death, and has nevertheless
+            // completed the run.
             if begins {
                 let mut told =
                     RunWriter::new(&SinkContext { folder: None, ..run }, &self.job.sinks, &self.sampling);
@@ -133,15 +132,15 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             && !progress.is_unrecorded()
             && !self.job.folder.as_ref().is_some_and(written)
         {
-            // The last rank 0 has died while it wrote it.
+            // The previous rank 0 died while it wrote the checkpoint.
             checkpoints.take(&self.ddp, progress)?;
         }
         *writer = Some(new);
         Ok(())
     }
 
-    /// Rank 0 claims the run folder for this generation, and gets it as one that it may write. Where it is
-    /// refused all ranks end for the same reason. A collective.
+    /// Claims the run folder for this generation on rank 0, and returns the folder with that claim. If the
+    /// claim is refused, all ranks end with the same reason. A collective.
     fn claim_folder(
         &mut self,
         progress: &Progress,
@@ -175,7 +174,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.lineage.note_held();
         }
         match claimed {
-            // A folder that is away is claimed when it is back, before anything is written.
+            // A folder that is away is claimed when it is back, before any write.
             Err(error) if begins => Err(error),
             _ => Ok(folder),
         }
@@ -189,7 +188,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     }
 }
 
-/// What is told where nothing is left to be trained.
+/// Returns the note for a run without remaining steps.
 fn complete(folder: &RunFolder, progress: &Progress) -> String {
     format!("the run in {} is complete: all {} steps are done", folder.path().display(), progress.total())
 }

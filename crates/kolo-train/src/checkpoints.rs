@@ -1,4 +1,4 @@
-//! The checkpoints of a run: who writes them, which one to continue from.
+//! Writes the checkpoints of a run, and finds the one to continue from.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use crate::run_folder::RunFolder;
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
-/// Rank 0's side: takes copies between two steps, which threads write.
+/// The checkpoints of rank 0, which copies the state between two steps. Threads write the copies.
 pub(crate) struct Checkpoints {
     last: Series,
     best: Series,
@@ -27,13 +27,13 @@ struct Series {
     run: RunFolder,
     folder: PathBuf,
     keep: usize,
-    /// Noted in each of them.
+    /// Noted in each checkpoint.
     sampling: Sampling,
-    /// `None` as long as the folder cannot be written to.
+    /// `None` until the folder can be written to.
     writer: Option<Writer>,
-    /// The last one, where it has not even come to the writer.
+    /// Last checkpoint, if it has not even reached the writer.
     unwritten: Option<Snapshot>,
-    /// That and other things that the user must know, and has been told.
+    /// Warnings that the user has received.
     warnings: Warnings,
 }
 
@@ -51,30 +51,31 @@ impl Checkpoints {
         Checkpoints { last: series(run.checkpoints(), config.keep_checkpoints), best: series(run.best(), 1) }
     }
 
-    /// Makes ready for writing, if that has not been done.
+    /// Opens the folder for writing, unless it is open.
     pub(crate) fn open(&mut self) -> Result<(), Error> {
         self.last.open().map(drop)
     }
 
-    /// Copies what a checkpoint holds, and leaves the rest to the thread.
+    /// Copies the state of a checkpoint, and leaves the writing to the thread.
     pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.last.take(ddp, progress)
     }
 
-    /// The same for the best checkpoint so far, which is kept apart: it may be older than the last few.
+    /// Does the same for the best checkpoint so far, which has a folder of its own because it may be older
+    /// than the last few.
     pub(crate) fn take_best<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.best.take(ddp, progress)
     }
 
-    /// What the user has been told of them so far.
+    /// Takes the warnings that the user has received about checkpoints.
     pub(crate) fn take_warnings(&mut self) -> Warnings {
         let mut warnings = self.last.take_warnings();
         warnings.append(self.best.take_warnings());
         warnings
     }
 
-    /// Waits for the last ones, which are tried again `until` then. Their failure is the run's: there is
-    /// nothing to continue from.
+    /// Waits for the last checkpoints, and retries failed ones `until` then. Their failure fails the run:
+    /// there is nothing to continue from.
     pub(crate) fn finish(self, until: Instant) -> Result<(), Error> {
         let best = self.best.finish(until);
         self.last.finish(until).and(best)
@@ -139,7 +140,7 @@ fn guard(run: &RunFolder) -> Guard {
     let run = run.clone();
     let lines = run.clone();
     let guard = Guard::new(name, move || run.check_claim().map_err(Into::into));
-    // A step that a checkpoint knows is not done again, so its lines must be there as well.
+    // A step within a checkpoint is not repeated, so its lines must be durable too.
     guard.sealing(move || {
         if let Err(error) = lines.sync_lines() {
             checkpoint::tell(&format_args!("{error}; the checkpoint is written nevertheless"));
@@ -147,8 +148,8 @@ fn guard(run: &RunFolder) -> Guard {
     })
 }
 
-/// Where the run was at the checkpoint of a step, from which others have continued; `None` if this worker
-/// does not see it.
+/// Returns the run's position at the checkpoint of a step, from which other ranks have continued; `None` if
+/// this worker does not see the checkpoint.
 pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
     let reader = Reader::open(&checkpoint::path(&folder.checkpoints(), step)).ok()?;
     reader.position().ok()

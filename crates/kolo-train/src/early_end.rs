@@ -1,4 +1,4 @@
-//! A job that ends before its run: the last of its workers keep what it has come to.
+//! The early end of a job: its last workers save the work.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ use crate::suspects::Suspects;
 use crate::worker::{Ended, Worker};
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// After an error: goes on with those that are left. If they are too few, the first of them goes on
-    /// alone, for as long as it takes to save what they have come to; `Ok(true)`: that can be done now.
+    /// Recovers from an error with the remaining workers. If they are too few, the first of them continues
+    /// alone until it can save the work. Returns true if it can save the work now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
         let Error::Training(error) = error else { return Err(error) };
         let failed = culprit(&error);
@@ -28,25 +28,25 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         self.ddp.regroup(Group::alone())?;
         self.too_few = Some(error.to_string());
         if self.ddp.with_replica(|replica| replica.is_halfway()) {
-            // One more step, and out.
+            // Takes one more step, and ends.
             self.ddp.leave();
             return Ok(false);
         }
         Ok(true)
     }
 
-    /// Keeps in mind who has failed in the step that is to be done again.
+    /// Records the failed worker for the step that will be repeated.
     fn note_failure(&mut self, failed: Option<Rank>) {
         let Some(generation) = self.ddp.generation() else { return };
         let mode = &self.job.config.sync.mode;
-        // Others go on from an earlier step than that in which it failed.
+        // The others continue from an earlier step than the one in which the worker failed.
         let goes_back = mode.is_rare() || mode.is_delayed();
         let shards = failed.and_then(|rank| self.division.get(rank.0).cloned()).filter(|_| !goes_back);
         self.suspects.note(self.ddp.steps(), &generation.reason, shards);
     }
 
-    /// All ranks come to know what any of them knows of workers that have failed in the next step, and which
-    /// shards are whose. Gives why that step is not tried again, where it is not. A collective.
+    /// Shares the suspects of the next step and the division of shards among all ranks. Returns the reason
+    /// not to try that step again, if any. A collective.
     pub(crate) fn compare_suspects(&mut self, progress: &Progress) -> Result<Option<String>, Error> {
         let here = (self.suspects.clone(), self.ddp.shards());
         let all: Vec<(Suspects, Range<usize>)> = self.ddp.group().all_gather_value(&here)?;
@@ -55,8 +55,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(self.suspects.verdict(progress.step(), &self.sampler))
     }
 
-    /// Where a step ends one worker after another: rank 0 writes a checkpoint from before it, and all end with
-    /// the reason. Nobody goes before that is written.
+    /// Ends the run at a step that ends one worker after another. Rank 0 writes a checkpoint from before
+    /// the step, and all workers end with the reason once the checkpoint is written.
     pub(crate) fn end_poisoned(
         &mut self,
         why: String,
@@ -71,7 +71,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         ended.or(told).map_or(Ok(Ended::Left), Err)
     }
 
-    /// The error of those who are too few to go on and may not keep what they have come to.
+    /// Returns the error of a worker that is left with too few others and must not save the work.
     pub(crate) fn nothing_kept(&self, error: Error, progress: &Progress) -> Error {
         match (&self.too_few, &error) {
             (Some(_), Error::NotTheWriter(_)) => Error::EndedEarly {
@@ -84,15 +84,15 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
-    /// When all have left: writes a checkpoint, so that nothing is lost. Rank 0 ends with the error that says
-    /// so.
+    /// Writes a checkpoint after all workers have left, so that no work is lost. Returns the error of the
+    /// early end on rank 0.
     pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {
         let Some(writer) = writer else { return Ok(()) };
         let (step, total) = (progress.step(), self.calendar.total);
         let kept = match writer.end_early(&self.ddp, progress) {
             Ok(()) => "a checkpoint holds all of it".into(),
             Err(failure) => {
-                // A launcher that was asked to end does not show the error itself.
+                // A launcher that is itself ending does not show the error.
                 kolo_ddp::checkpoint::tell(&failure);
                 format!("what has been done since the last checkpoint is lost: {failure}")
             }
@@ -101,7 +101,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     }
 }
 
-/// The rank by whose failure a step has failed.
+/// Rank whose failure made the step fail.
 fn culprit(error: &kolo_ddp::Error) -> Option<Rank> {
     let kolo_ddp::Error::Comm(error) = error else { return None };
     error.culprit()

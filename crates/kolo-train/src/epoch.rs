@@ -1,4 +1,4 @@
-//! The steps of an epoch: batches, shards, what follows each step.
+//! The steps of an epoch: batches, shards, and the work after each step.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use crate::suspects::listed;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// Trains until the epoch or the run is over, or the members of the job have changed: then it says so.
-    /// Moves the progress.
+    /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members
+    /// of the job change before that.
     pub(crate) fn epoch(
         &mut self,
         progress: &mut Progress,
@@ -34,7 +34,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         loop {
             let report = self.timed_step(progress, writer)?;
             writer.as_ref().map_or(Ok(()), RunWriter::check)?;
-            // In a group that has just changed it may have another rank.
+            // In a changed group the worker may have another rank.
             if let (Change::None, Some(straggler)) = (report.change, &report.straggler) {
                 self.drop_or_keep(straggler)?;
             }
@@ -52,7 +52,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
-    /// One step and its row.
+    /// Takes one step and records its row.
     fn timed_step(
         &mut self,
         progress: &mut Progress,
@@ -62,11 +62,12 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         kolo_trace::begin_step(step);
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
-        // Where islands synchronise rarely it leaves at the end of their round, which all have to come to.
+        // A worker with islands that rarely synchronize leaves at the end of their round, which all workers
+        // must reach.
         if self.stop.get() {
             self.ddp.leave();
         }
-        // What follows a step needs one model, and the losses of all steps.
+        // The work after this step needs one model, and the losses of all steps.
         if self.calendar.after(step + 1).gathering {
             self.ddp.end_round();
         }
@@ -83,8 +84,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             }
         }
         let due = self.calendar.after(progress.step());
-        // At the end of an epoch the evaluation comes first. Where the members have just changed newcomers do
-        // not know of this step, and the next checkpoint is the one that counts.
+        // At the end of an epoch the evaluation comes first. After a change of members newcomers do not
+        // know of this step, and the next checkpoint counts.
         let same_members = matches!(report.change, Change::None | Change::AllLeft);
         if due.checkpoint && !due.evaluation && same_members {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
@@ -96,8 +97,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(report)
     }
 
-    /// What becomes of a rank that holds the others up, where it is not to be kept. All ranks know of it
-    /// after the same step.
+    /// Drops a rank that slows the others down, unless the policy or `--min` keeps it. All ranks decide the
+    /// same after the same step.
     fn drop_or_keep(&mut self, straggler: &Straggler) -> Result<(), Error> {
         if self.job.config.straggler()? != Policy::Drop {
             return Ok(());
@@ -133,7 +134,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             Ok::<_, Error>((batch.shard, batch.batch))
         };
         if self.job.config.in_step() {
-            // All of this rank's shards together, normalised over the global batch.
+            // All of this rank's shards together, normalized over the global batch.
             let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
             let loss = &task.loss;
             let forward = |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
@@ -163,13 +164,13 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(ddp.step(rate)?)
     }
 
-    /// For how long this rank sleeps at such work, if it is made slow.
+    /// Sleep of this rank for such work, if it is slowed down.
     fn pause_of(&self, work: Work) -> Duration {
         Slowdown::pause(&self.job.slowdowns, self.ddp.rank().0, work)
     }
 }
 
-/// Why the samples of a shard are not there, in a step of an epoch, both from 0.
+/// Names the samples of a shard that could not be prepared. Epoch and step count from 0.
 fn of_samples(
     sampler: &Sampler,
     (epoch, step): (usize, usize),

@@ -1,4 +1,4 @@
-//! What follows an epoch: the evaluation, what all workers conclude from it, and checkpoints.
+//! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
 use burn::module::Module;
 use kolo_data::DataSet;
@@ -15,20 +15,20 @@ use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// After an epoch, or after the last step; false where the workers have been asked to end meanwhile. Then
-    /// the evaluation is left out, to be made when the run goes on. A collective.
+    /// Evaluates and records an epoch, or the last step. Returns false if the workers were signaled to end
+    /// meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
         &mut self,
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
     ) -> Result<bool, Error> {
         if let Some(writer) = writer {
-            // It may take longer than somebody waits who ends the job.
+            // The evaluation may outlast the grace period of a job that is ending.
             writer.flush(progress);
         }
         let Job { config, device, .. } = self.job;
         let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
-        // It is the user's code, and may wait for a device or for another program.
+        // The user's evaluation may wait for a device or for another program.
         let working = kolo_elastic::working();
         let scores = kolo_trace::spanned(What::Evaluate, || {
             let stop =
@@ -40,7 +40,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             return Ok(false);
         };
-        // Also where nothing is evaluated: from here on nobody needs the others for what is written down.
+        // Runs even if nothing is evaluated: from here on, writing needs no other rank.
         let noise_scale = self.ddp.with_replica(|replica| {
             replica.gather_residuals()?;
             replica.noise_scale()
@@ -77,7 +77,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(true)
     }
 
-    /// Tells the user, once and on rank 0, of metrics that are no numbers: no checkpoint is the best by them.
+    /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.
     fn warn_of_nan(&mut self, row: &EpochRow) {
         for score in row.scores.0.iter().filter(|score| score.value.is_nan() && self.ddp.rank().0 == 0) {
             let words = format!("{} is no number (NaN) after epoch ", score.metric.name);
@@ -87,19 +87,19 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
-    /// The best evaluation so far, by the metric that decides.
+    /// Best evaluation so far, by the deciding metric.
     fn best(&self, progress: &Progress) -> Option<Best> {
         let (index, metric) = self.task.deciding_metric(&self.job.config)?;
         progress.best(metric, index)
     }
 
-    /// Ends the run where so many evaluations in a row have found nothing better, and says so. All workers
-    /// know the same evaluations.
+    /// Ends the run after too many evaluations in a row without an improvement, and returns a note about
+    /// it. All workers know the same evaluations.
     pub(crate) fn heed_patience(&self, progress: &mut Progress) -> Option<String> {
         let patience = self.job.config.patience?;
         let (_, metric) = self.task.deciding_metric(&self.job.config)?;
         let best = self.best(progress);
-        // As the first of equals: what comes after the first evaluation is not better than it.
+        // Counts from the first evaluation, as among equal ones: later ones are not better.
         let since = best.map_or(progress.evaluated().saturating_sub(1), |best| best.since);
         let stops = since >= patience && !progress.is_unrecorded();
         progress.end_here(stops);

@@ -1,4 +1,4 @@
-//! What can go wrong with a run, by kind.
+//! Errors of a run, by kind.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use kolo_ddp::table::ChoiceError;
 use crate::shell::shell_quoted;
 use crate::weights::error::WeightsError;
 
-/// Why a run could not begin, go on, or end as it should.
+/// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -23,29 +23,28 @@ pub enum Error {
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// The configuration asks for what data-parallel training cannot give: an unknown optimizer, too few
-    /// samples.
+    /// The configuration is impossible for data-parallel training: an unknown optimizer, too few samples.
     #[error(transparent)]
     Refused(kolo_ddp::Error),
-    /// The optimizer or a gradient transform is not there, or not set as it can be.
+    /// The optimizer or a gradient transform does not exist, or has an invalid setting.
     #[error("{}", in_options(.0))]
     Choice(#[from] ChoiceError),
-    /// A group of parameters selects none, or has settings that cannot be.
+    /// A group of parameters selects none, or has invalid settings.
     #[error("{option} {error}")]
     Group {
-        /// The option that has made the group.
+        /// Option that made the group.
         option: &'static str,
-        /// What is wrong with it.
+        /// Problem of the group.
         error: GroupError,
     },
-    /// A setting has a value that it cannot have.
+    /// A setting has an invalid value.
     #[error("{option} {value}: {problem}")]
     Setting {
         /// The setting, as the command line spells it.
         option: &'static str,
         /// Its value.
         value: String,
-        /// What the value must be.
+        /// Requirement that the value violates.
         problem: String,
     },
     /// A setting is for other models than the run's.
@@ -55,10 +54,10 @@ pub enum Error {
         option: &'static str,
         /// The run's model.
         model: &'static str,
-        /// What the setting is about.
+        /// Part of a model that the setting needs.
         lacks: &'static str,
     },
-    /// The images are smaller than the model can take.
+    /// The images are too small for the model.
     #[error(
         "{model} halves images until at least {smallest} × {smallest} pixels are one, and these have {height} × \
          {width}; choose larger images or another model"
@@ -76,19 +75,19 @@ pub enum Error {
     /// A setting names something that does not exist.
     #[error("unknown {what} `{name}`; known are {known}")]
     Unknown {
-        /// What is named.
+        /// Kind of the name.
         what: &'static str,
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The names that exist, separated by commas.
+        /// The known names, separated by commas.
         known: String,
     },
-    /// A configuration file cannot be read, or is none.
+    /// A configuration file cannot be read, or is invalid.
     #[error("{}: {problem}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// What the operating system or the TOML parser says.
+        /// Message of the operating system or the TOML parser.
         problem: String,
     },
     /// The folder of a new run exists already.
@@ -100,7 +99,7 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder of a new run holds one that has not come to a checkpoint.
+    /// The folder of a new run holds a run without a checkpoint.
     #[error(
         "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; remove it if \
          that run is over, or choose another --out", path.display()
@@ -109,7 +108,7 @@ pub enum Error {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder that is to hold the run holds something else.
+    /// The run folder holds something else.
     #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
     NotARun {
         /// The folder.
@@ -123,23 +122,23 @@ pub enum Error {
     OtherRecipe {
         /// The folder.
         path: PathBuf,
-        /// The first setting that differs.
+        /// First setting that differs.
         setting: String,
-        /// Its value there.
+        /// Its value in the folder.
         there: String,
         /// Its value in this program.
         here: String,
     },
-    /// What a run has come to cannot be kept.
+    /// The run has no folder to save its work in.
     #[error("the run has no folder to write a checkpoint to")]
     NoFolder,
-    /// The folder of a run that is to be continued does not exist.
+    /// The folder of the run to continue does not exist.
     #[error("there is no run folder {}", path.display())]
     FolderMissing {
         /// The folder.
         path: PathBuf,
     },
-    /// The run folder has vanished while the run went on.
+    /// The run folder vanished during the run.
     #[error("{}: the run folder is gone; bring it back", path.display())]
     FolderGone {
         /// The folder.
@@ -154,27 +153,27 @@ pub enum Error {
     /// Other runs have taken every number that was tried for a new run folder.
     #[error("{}: other runs take each number first", runs.display())]
     NumbersTaken {
-        /// The folder of all runs.
+        /// Folder of all runs.
         runs: PathBuf,
     },
-    /// A part of a run folder was given in place of the folder itself.
+    /// The path is inside a run folder, not the run folder itself.
     #[error(
         "{} is in the run folder {}; give that one, which goes on from its newest good checkpoint (to go on from \
          an earlier one, move the later ones away)", path.display(), shell_quoted(run)
     )]
     WithinRun {
-        /// What was given.
+        /// The given path.
         path: PathBuf,
         /// The run folder around it.
         run: PathBuf,
     },
-    /// A run is to be continued, but it has left no good checkpoint.
+    /// The run to continue has no good checkpoint.
     #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
     NoCheckpoint {
-        /// The folder of its checkpoints.
+        /// Folder of its checkpoints.
         folder: PathBuf,
     },
-    /// A run is to be continued with other samples than those of its checkpoint, or in another order.
+    /// The run to continue has other samples than its checkpoint, or another order.
     #[error(
         "{} was written with {setting} = {there}, and this run has {here}: it would train on some samples twice and \
          miss others; bring that back as it was, or go on all the same with --accept-changed-data", checkpoint.display()
@@ -182,11 +181,11 @@ pub enum Error {
     OtherSamples {
         /// The checkpoint.
         checkpoint: PathBuf,
-        /// The first thing that differs: a setting of the recipe, or a part of the data.
+        /// First difference: a setting of the recipe, or a part of the data.
         setting: String,
-        /// What it was.
+        /// Its value in the checkpoint.
         there: String,
-        /// What it is.
+        /// Its value now.
         here: String,
     },
     /// A file of the run folder cannot be written or read.
@@ -194,27 +193,27 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The last checkpoint could not be written.
     #[error("the last checkpoint was not written, everything else was: {0}")]
     CheckpointLost(Box<Error>),
-    /// Rank 0 could not write the end of the run, in its own words.
+    /// Rank 0 could not write the end of the run; contains its message.
     #[error("{0}")]
     Unwritten(String),
-    /// A record of the run cannot be put into words.
+    /// A record of the run cannot be encoded.
     #[error("cannot write {what}: {problem}")]
     Encode {
-        /// What was to be written.
+        /// Kind of the record.
         what: &'static str,
-        /// What the encoder says.
+        /// Message of the encoder.
         problem: String,
     },
-    /// The loss, the gradient or what an update has made of the parameters is not finite any more.
+    /// The loss, the gradient or an updated parameter is not finite any more.
     #[error("{0} (--lr, --clip-norm)")]
     Diverged(#[source] kolo_ddp::Error),
-    /// The device cannot compute in the type that the recipe asks for.
+    /// The device cannot compute in the type of the recipe.
     #[error("{0} (--precision)")]
     Precision(#[source] kolo_burn::Error),
     /// Batches could not be prepared.
@@ -232,9 +231,9 @@ pub enum Error {
         step: usize,
         /// The shard, from 0.
         shard: usize,
-        /// Their indices in the training data.
+        /// Indices of the samples in the training data.
         samples: String,
-        /// What failed.
+        /// The cause.
         source: PrefetchError,
     },
     /// There were fewer batches than the epoch has steps.
@@ -243,22 +242,22 @@ pub enum Error {
     /// Weights could not be exported, or loaded from a file.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// The run cannot be told when it is to end, or when a file is too large.
+    /// Signals cannot be caught, which end a run or report a file that is too large.
     #[error("cannot catch a signal: {0}")]
     Signal(std::io::Error),
-    /// The run has ended before its last step.
+    /// The run ended before its last step.
     #[error(
         "{}: the run has ended after step {step} of {total}; {kept}",
         too_few.as_deref().unwrap_or("the workers have been asked to end")
     )]
     EndedEarly {
-        /// Why it could not go on with the workers that were left; `None` where it was asked to end.
+        /// Reason that the remaining workers could not continue; `None` if the run was signaled to end.
         too_few: Option<String>,
         /// Steps done.
         step: u64,
         /// Steps of the whole run.
         total: u64,
-        /// What has become of the work.
+        /// Sentence about the saved or lost work.
         kept: String,
     },
 }
@@ -276,7 +275,7 @@ impl From<kolo_ddp::CheckpointError> for Error {
 }
 
 impl Error {
-    /// Whether the run was asked for in a way in which it cannot be: nothing has gone wrong in it.
+    /// Returns true if the user's input is at fault: nothing went wrong during the run.
     pub fn is_input(&self) -> bool {
         use Error::*;
         matches!(
@@ -329,7 +328,7 @@ impl From<kolo_comm::Error> for Error {
     }
 }
 
-/// Who writes in this one's place, and what to do.
+/// Describes the process that writes instead of this one, and a remedy.
 fn refused(refusal: &Refusal) -> String {
     let folder = shell_quoted(&refusal.folder);
     match refusal.kind {
@@ -344,7 +343,7 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
-/// What is wrong with a setting of a table's entry, in the words of the command line.
+/// Describes an invalid setting of a table's entry with the options of the command line.
 fn in_options(error: &ChoiceError) -> String {
     let option = |name: &str| format!("--{}", name.replace('_', "-"));
     match error {

@@ -1,5 +1,5 @@
-//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and sums
-//! are added in the order of the batches.
+//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and
+//! sums are added in the order of the batches.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -10,23 +10,24 @@ use crate::error::Error;
 use crate::metric::{Mean, Score, Scores};
 use crate::task::Task;
 
-/// Whether the workers have been asked to end.
+/// Signals that end an evaluation early.
 pub(crate) struct Stop<'a> {
-    /// Whether this one has been.
+    /// Returns true if this worker was signaled to end.
     pub(crate) asked: &'a dyn Fn() -> bool,
-    /// Whether no worker goes on without another one.
+    /// True if no worker continues without the others.
     pub(crate) is_fixed: bool,
 }
 
 /// Sums and counts of the metrics, for each of a worker's batches.
 type Means = Vec<Vec<(f64, f64)>>;
 
-/// Whether a worker has been asked to end, whether it has evaluated all of its batches, and what it has.
+/// State of a worker: whether it was signaled to end, whether it has evaluated all of its batches, and
+/// their results.
 type Told = (bool, bool, Means);
 
-/// The model's scores over all test samples, computed in `precision`, in batches of `batch_size`; none where
-/// nothing is measured or there are no samples. `None` where the job has been asked to end before all were
-/// evaluated. A collective.
+/// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`.
+/// The scores are empty without metrics or samples. Returns `None` if the job was signaled to end before
+/// all samples were evaluated. A collective.
 pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     ddp: &Ddp<M>,
     task: &Task<M, D>,
@@ -66,7 +67,7 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     {
         return Ok(None);
     } else {
-        // The others go on without those that have been asked, once they know all scores.
+        // The other workers continue without the signaled ones, once they have all scores.
         means.extend(own.map(mean_of));
         ddp.group().all_gather_value(&means)?
     };

@@ -1,5 +1,5 @@
-//! The scores of a run so far, from which all workers conclude the same: which model was the best, and
-//! whether it is time to stop.
+//! The scores of a run so far, from which all workers draw the same conclusions: the best model, and the
+//! time to stop.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,14 +20,14 @@ pub(crate) struct Evaluations(Vec<Evaluation>);
 /// The best evaluation, the first of equals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Best {
-    /// Steps done when it was made.
+    /// Steps done at the evaluation.
     pub(crate) step: u64,
-    /// Evaluations since.
+    /// Number of evaluations since.
     pub(crate) since: usize,
 }
 
 impl Evaluations {
-    /// Adds the scores after `step` steps. What was known of that step and later ones is forgotten.
+    /// Adds the scores after `step` steps, and forgets those of that step and later ones.
     pub(crate) fn add(&mut self, step: u64, scores: &Scores) {
         self.forget_after(step - 1);
         if !scores.0.is_empty() {
@@ -36,25 +36,25 @@ impl Evaluations {
         }
     }
 
-    /// The scores after `step` steps, by these metrics, if the model was evaluated there.
+    /// Returns the scores after `step` steps, by these metrics, if the model was evaluated there.
     pub(crate) fn scores(&self, step: u64, metrics: &[Metric]) -> Option<Scores> {
         let there = self.0.iter().find(|evaluation| evaluation.step == step)?;
         let score = |(metric, value): (&Metric, &f64)| Score { metric: *metric, value: *value };
         Some(Scores(metrics.iter().zip(&there.values).map(score).collect()))
     }
 
-    /// How many there are.
+    /// Number of evaluations.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Forgets what was measured after more than `step` steps.
+    /// Forgets evaluations after more than `step` steps.
     pub(crate) fn forget_after(&mut self, step: u64) {
         self.0.retain(|evaluation| evaluation.step <= step);
     }
 
-    /// The best evaluation by the metric at `index` of the table `metrics`; none as long as it has been no
-    /// number.
+    /// Returns the best evaluation by `metric`, which is at `index` of the values; `None` if all values are
+    /// NaN.
     pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
         let value = |evaluation: &Evaluation| evaluation.values.get(index).copied().unwrap_or(f64::NAN);
         let mut best: Option<usize> = None;
@@ -66,14 +66,14 @@ impl Evaluations {
         best.map(|best| Best { step: self.0[best].step, since: self.0.len() - 1 - best })
     }
 
-    /// For a checkpoint's notes: as text, because JSON's numbers need not come back in the same bits.
+    /// Returns the evaluations for a checkpoint's notes, as text: JSON's numbers may lose bits.
     pub(crate) fn to_notes(&self) -> Vec<(u64, Vec<String>)> {
         let text =
             |Evaluation { step, values }: &Evaluation| (*step, values.iter().map(f64::to_string).collect());
         self.0.iter().map(text).collect()
     }
 
-    /// From a checkpoint's notes; nothing where they are of another version.
+    /// Reads the evaluations from a checkpoint's notes; none from notes of another version.
     pub(crate) fn from_notes(notes: &serde_json::Value) -> Self {
         let read: Vec<(u64, Vec<String>)> = serde_json::from_value(notes.clone()).unwrap_or_default();
         let number = |text: &String| text.parse().unwrap_or(f64::NAN);

@@ -1,4 +1,4 @@
-//! A run, and how a worker takes part in it.
+//! A run, and a worker's membership in it.
 
 use burn::tensor::Device;
 use kolo_comm::{Group, Options};
@@ -10,20 +10,20 @@ use crate::run_folder::RunFolder;
 use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 
-/// Connections between two workers that a run opens to try them, if it is tuned.
+/// Number of connections between two workers that a tuned run opens to try.
 pub const TUNED_STREAMS: usize = 4;
 
-/// How a worker belongs to the workers of its run.
+/// A worker's membership in its run.
 pub enum Membership {
-    /// They stay the same for as long as the run lasts.
+    /// The workers stay the same throughout the run.
     Fixed(Group),
-    /// Others may come and go.
+    /// Workers may join and leave.
     Elastic(Member),
 }
 
 impl Membership {
-    /// As the launcher has started this process: as a member of an elastic job (`kolo launch`), as a worker
-    /// of a fixed one (torchrun, mpirun, Slurm), or alone.
+    /// Reads the membership from the launcher's environment: a member of an elastic job (`kolo launch`), a
+    /// worker of a fixed one (torchrun, mpirun, Slurm), or a single process.
     ///
     /// # Errors
     ///
@@ -32,7 +32,8 @@ impl Membership {
         Self::of(&Options::from_env()?)
     }
 
-    /// The same for a run of this configuration: if it is tuned, with [connections](TUNED_STREAMS) to try.
+    /// Like [`Membership::from_env`], for a run of this configuration: a tuned run gets
+    /// [connections](TUNED_STREAMS) to try.
     ///
     /// # Errors
     ///
@@ -50,43 +51,41 @@ impl Membership {
     }
 }
 
-/// Whether this process was started in the place of a worker that died: its job has begun before.
+/// Returns true if this process replaces a worker that died: its job has begun before.
 pub fn replaces_another() -> bool {
     let name = std::env::var(MEMBER).unwrap_or_default();
     name.rsplit_once('.').and_then(|(_, before)| before.parse().ok()).is_some_and(|before: usize| before > 0)
 }
 
-/// All that a worker has to know of a run besides the user's own code: what it is, and where it is written
-/// down.
+/// A worker's description of a run, besides the user's own code: the recipe, and the places of its records.
 pub struct Job {
-    /// What the run is; the same for all workers.
+    /// Recipe of the run; the same for all workers.
     pub config: Recipe,
-    /// Where rank 0 writes, and where all ranks read if the run is resumed. A worker without it writes
+    /// Folder that rank 0 writes, and that all ranks read if the run is resumed. A worker without it writes
     /// nothing.
     pub folder: Option<RunFolder>,
-    /// Whether the folder holds an earlier part of the run, from which this one goes on.
+    /// True if the folder holds an earlier part of the run, from which this one continues.
     pub resume: bool,
-    /// Whether the run folder is taken from another process that writes it.
+    /// True to take the run folder from another process that writes it.
     pub take_over: bool,
-    /// Whether a run is resumed although its data, or what decides the order of the samples, is not what its
-    /// checkpoint was written with.
+    /// True to resume a run although its data, or the order of its samples, differs from its checkpoint.
     pub accept_changed_data: bool,
-    /// A slow worker is not dropped where fewer than so many would be left.
+    /// Fewest workers that must remain when a slow worker is dropped.
     pub min_workers: usize,
-    /// Workers that are made slow, for trials.
+    /// Workers to slow down, for trials.
     pub slowdowns: Vec<Slowdown>,
-    /// What rank 0 writes down.
+    /// Sinks of rank 0.
     pub sinks: Vec<SinkEntry>,
-    /// How it can be watched while it goes on.
+    /// Live views of the run.
     pub live: LiveMetrics,
-    /// Signals besides the usual ones at which it saves and ends.
+    /// Further signals at which the run saves and ends.
     pub stop_on: Vec<StopSignal>,
-    /// What computes.
+    /// Device that computes.
     pub device: Device,
 }
 
 impl Job {
-    /// A new run on the CPU that is not written down.
+    /// Makes a new run on the CPU without a folder.
     pub fn new(config: Recipe) -> Self {
         Job {
             config,

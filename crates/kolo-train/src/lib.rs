@@ -1,27 +1,27 @@
 //! A whole training run as a library: from a configuration to a run folder.
 //!
-//! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on every
-//! worker that takes part. This crate decides what a run is ([`Recipe`]), writes down what happens in it
-//! ([`SINKS`]) and checkpoints, in a [`RunFolder`], and goes on after a worker's death or from a checkpoint.
-//! It never starts a process and never prints an error: `kolo`, the command line above it, does both. Below
-//! it are `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
+//! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on all
+//! workers of the job. This crate defines a run ([`Recipe`]), records its events ([`SINKS`]) and
+//! checkpoints in a [`RunFolder`], and continues after a worker's death or from a checkpoint. It never
+//! starts a process and never prints an error: `kolo`, the command line above it, does both. Below it are
+//! `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
 //!
-//! | module | idea |
+//! | module | contents |
 //! |---|---|
-//! | `config`, `job` | what a run is; how a worker takes part in it |
-//! | `plan` | what a recipe comes to on a data set |
-//! | `trainer`, `task`, `metric` | what the user's own code gives: model, loss, data, what it is judged by |
-//! | `names` | which names a metric may have |
-//! | `models`, `stepper` | what is known by name |
-//! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and what interrupts it |
-//! | `calendar`, `evaluate`, `evaluations` | what is due after which step, and what follows from scores |
-//! | `catch_up`, `early_end` | how it goes on, or ends, after others have died |
-//! | `sampling` | what decides which samples come when, for workers and checkpoints to compare |
-//! | `progress`, `sync_progress` | how far the run has come, as every worker knows it |
-//! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | what rank 0 writes down |
-//! | `run_claim`, `lineage` | that nobody else writes it down at the same time |
-//! | `weights` | files of weights that other programs load, and a run that begins with one |
-//! | `inference` | what trained weights score, and how long that takes |
+//! | `config`, `job` | a run's recipe; a worker's membership in it |
+//! | `plan` | steps and learning rates of a recipe on a data set |
+//! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
+//! | `names` | valid names of metrics |
+//! | `models`, `stepper` | models by name, and single steps of them |
+//! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
+//! | `calendar`, `evaluate`, `evaluations` | the events due after each step, and the conclusions from scores |
+//! | `catch_up`, `early_end` | the continuation or the end after other workers died |
+//! | `sampling` | the choice and order of samples, for workers and checkpoints to compare |
+//! | `progress`, `sync_progress` | the run's progress, as every worker knows it |
+//! | `run_writer`, `sinks`, `checkpoints`, `run_folder` | the files of rank 0 |
+//! | `run_claim`, `lineage` | the exclusive right to write them |
+//! | `weights` | files of weights that other programs load, and runs that begin with one |
+//! | `inference` | accuracy and latency of trained weights |
 
 mod calendar;
 mod catch_up;

@@ -1,32 +1,32 @@
-//! Which claims to the run folder belong to this part of the job.
+//! Claims to the run folder that belong to this part of the job.
 //!
-//! Rank 0 claims the folder for every generation. Before it does so all ranks know the id of its claim, so
-//! whoever is rank 0 next, and was in that group, follows it at once. A part of the job that was cut off does
-//! not know the other part's claims, whatever the numbers of its own generations, and gets nothing.
+//! Rank 0 claims the folder for every generation. All ranks know the id of its claim before it makes the
+//! claim, so the next rank 0, if it was in that group, succeeds it at once. A part of the job that was cut
+//! off does not know the other part's claims, whatever its generation numbers, and is refused.
 
 use kolo_claim::Candidate;
 use kolo_comm::{Error, Group};
 
-/// As many of the last claims are known. All but the last one are there for generations that ended before
-/// their rank 0 had claimed anything.
+/// Number of the last claims to keep. All but the last one matter only for generations that ended before
+/// their rank 0 had claimed the folder.
 const KNOWN: usize = 32;
 
-/// What a rank knows of its job's claims.
+/// A rank's knowledge of its job's claims.
 pub(crate) struct Lineage {
     job: String,
     known: Vec<String>,
-    /// Whether one of them has been made.
+    /// True if one of the claims has been made.
     has_held: bool,
 }
 
 impl Lineage {
-    /// At the start of a worker of this job.
+    /// Makes the lineage of a new worker of this job.
     pub(crate) fn new(job: String) -> Self {
         Lineage { job, known: Vec::new(), has_held: false }
     }
 
-    /// Tells all ranks of the claim that rank 0 is about to make, and gives each the candidate that it would
-    /// be as rank 0. When it returns on one rank all ranks know. A collective.
+    /// Sends the id of rank 0's next claim to all ranks, and returns for each the candidate that it would
+    /// be as rank 0. After the return on one rank, all ranks know the id. A collective.
     pub(crate) fn announce(&mut self, group: &Group, generation: u64) -> Result<Candidate, Error> {
         let id = Candidate::new_id();
         let all: Vec<(Vec<String>, bool, String)> =
@@ -45,7 +45,7 @@ impl Lineage {
         Ok(Candidate { id, job, generation, known, has_held: self.has_held, take_over: false })
     }
 
-    /// Rank 0 has made its claim.
+    /// Records that rank 0 has made its claim.
     pub(crate) fn note_held(&mut self) {
         self.has_held = true;
     }

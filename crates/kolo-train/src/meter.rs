@@ -1,4 +1,4 @@
-//! What is measured, and how the figures are defined.
+//! Measurements of a run, and the definitions of their figures.
 //!
 //! T_comm is the time in which at least one bucket is being reduced, T_comp the time of a step in which the
 //! training thread did not wait for communication. `comm_fraction` is T_comm / (T_comp + T_comm),
@@ -23,27 +23,27 @@ pub struct StepRow {
     pub epoch: usize,
     /// Mean loss over the global batch.
     pub loss: f64,
-    /// Samples of the global batch, or what else the loss counts.
+    /// Samples of the global batch, or another unit that the loss counts.
     pub count: u64,
-    /// The rate with which it was taken.
+    /// Learning rate of the step.
     pub learning_rate: f64,
-    /// How long it took on this worker.
+    /// Seconds of the step on this worker.
     pub seconds: f64,
-    /// T_comm: at least one bucket was being reduced.
+    /// T_comm: seconds in which at least one bucket was being reduced.
     pub comm_seconds: f64,
-    /// The training thread waited for communication.
+    /// Seconds in which the training thread waited for communication.
     pub exposed_comm_seconds: f64,
-    /// It ran backward passes.
+    /// Seconds of the backward passes.
     pub backward_seconds: f64,
-    /// It updated values: of this step, or of the one before, where the forward pass does that.
+    /// Seconds of the update: of this step, or of the one before if the forward pass makes the update.
     pub optimizer_seconds: f64,
-    /// Global norm of the gradient before clipping, where it is clipped.
+    /// Global norm of the gradient before clipping, if it is clipped.
     pub gradient_norm: Option<f64>,
-    /// The noise scale of the gradient after it, where that is measured.
+    /// Noise scale of the gradient after the step, if it is measured.
     pub noise_scale: Option<NoiseScale>,
-    /// Whether it changed nothing, because it overflowed.
+    /// True if the step overflowed and changed nothing.
     pub skipped: bool,
-    /// What its losses were multiplied by, where that is so and was seen.
+    /// Factor of loss scaling, if there is one and it was seen.
     pub loss_scale: Option<f32>,
 }
 
@@ -73,14 +73,14 @@ impl StepRow {
         }
     }
 
-    /// Takes over what has become known of the step since its report.
+    /// Takes over the facts that became known after the step's report.
     pub(crate) fn settle(&mut self, known: &LastStep) {
         (self.loss, self.count) = (known.loss, known.count as u64);
         (self.gradient_norm, self.noise_scale) = (known.gradient_norm, known.noise_scale);
         self.skipped = known.skipped;
     }
 
-    /// Of a step whose end this worker has not seen: what it did in it was not measured.
+    /// Makes the row of a step whose end this worker has not seen: it has no measurements.
     pub(crate) fn unseen(last: &LastStep, epoch: usize, learning_rate: f64, took: Duration) -> Self {
         StepRow {
             step: last.step,
@@ -100,13 +100,13 @@ impl StepRow {
         }
     }
 
-    /// The line of `steps.jsonl`. What the loss counts, as `images`, is the name of its field.
+    /// Returns the line of `steps.jsonl`. The unit of the loss, such as `images`, is the name of its field.
     pub(crate) fn json(&self, unit: &str) -> Result<String, Error> {
         let line = self.written().json(unit);
         line.map_err(|e| Error::Encode { what: "a step", problem: e.to_string() })
     }
 
-    /// The row as `steps.jsonl` has it.
+    /// Returns the row in the form of `steps.jsonl`.
     pub(crate) fn written(&self) -> kolo_run_folder::StepRow {
         let noise = |noise: NoiseScale| NoiseRow {
             samples: noise.samples(),
@@ -135,11 +135,11 @@ impl StepRow {
 /// A row of `metrics.csv`.
 #[derive(Clone, Debug)]
 pub struct EpochRow {
-    /// From 1.
+    /// Number of the epoch, from 1.
     pub epoch: usize,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
-    /// Samples of all workers by the time of the steps.
+    /// Samples of all workers, divided by the time of the steps.
     pub samples_per_second: f64,
     /// T_comm / (T_comp + T_comm).
     pub comm_fraction: f64,
@@ -147,23 +147,23 @@ pub struct EpochRow {
     pub exposed_comm_fraction: f64,
     /// Mean loss over the samples of the epoch.
     pub train_loss: f64,
-    /// What the model is judged by on the test samples, after the epoch.
+    /// Scores on the test samples, after the epoch.
     pub scores: Scores,
-    /// That of the last step.
+    /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// The noise scale of the gradient after the last step, where that is measured.
+    /// Noise scale of the gradient after the last step, if it is measured.
     pub noise_scale: Option<NoiseScale>,
 }
 
 impl EpochRow {
-    /// The first line of `metrics.csv`, where the loss counts `unit`, the model is judged by `metrics`, and
-    /// the noise scale is measured or not.
+    /// Returns the first line of `metrics.csv` for a loss in `unit`, these metrics, and with or without a
+    /// noise scale.
     pub(crate) fn csv_header(unit: &str, metrics: &[Metric], noise_scale: bool) -> String {
         let metrics = metrics.iter().map(|metric| metric.name);
         kolo_run_folder::EpochRow::csv_header(unit, metrics, noise_scale)
     }
 
-    /// The columns of `metrics.csv`.
+    /// Returns the columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
         let row = kolo_run_folder::EpochRow {
             epoch: self.epoch,
@@ -194,17 +194,17 @@ pub struct Meter {
     all: Samples,
 }
 
-/// `seconds_per_step` looks at that many last steps.
+/// Number of last steps that `seconds_per_step` covers.
 const WINDOW: usize = 20;
 
 impl Meter {
-    /// Of steps that others have measured.
+    /// Makes the sums of steps that other workers measured.
     pub(crate) fn of(loss_sum: f64, count: f64) -> Self {
         Meter { loss_sum, count, ..Meter::default() }
     }
 
     pub(crate) fn add(&mut self, row: &StepRow) {
-        // A step that was skipped may have none.
+        // A skipped step may have no loss.
         if row.loss.is_finite() {
             self.loss_sum += row.loss * row.count as f64;
             self.count += row.count as f64;
@@ -225,7 +225,7 @@ impl Meter {
         self.loss_sum / self.count.max(1.0)
     }
 
-    /// Samples of all workers by the time of the steps.
+    /// Samples of all workers, divided by the time of the steps.
     pub fn samples_per_second(&self) -> f64 {
         self.measured_count / self.seconds.max(1e-9)
     }
@@ -246,8 +246,8 @@ impl Meter {
         self.exposed_seconds / self.seconds.max(1e-9)
     }
 
-    /// The time below which `percent` % of the steps lie; of more than 8,192 steps, as a part of them tells
-    /// that lies evenly over all.
+    /// Time below which `percent` % of the steps lie. For more than 8,192 steps, a subset spread evenly
+    /// over the run decides.
     pub fn step_percentile(&self, percent: f64) -> f64 {
         self.all.percentile(percent)
     }

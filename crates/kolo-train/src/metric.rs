@@ -1,4 +1,4 @@
-//! What a model is judged by: figures of the test samples.
+//! Metrics that judge a model on the test samples.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -6,41 +6,41 @@ use serde::{Serialize, Serializer};
 /// A figure of the test samples: a mean over all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// In `metrics.csv` and `summary.json` it is the column `test_<name>`.
+    /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>`.
     pub name: &'static str,
-    /// Which of two values is the better one.
+    /// Direction of better values.
     pub better: Better,
-    /// Whether it is a share, which people read in per cent.
+    /// True for a share, which people read in percent.
     pub is_share: bool,
 }
 
-/// Which of two values of a metric is the better one.
+/// Direction of a metric's better values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// The higher one, as of an accuracy.
+    /// Higher values are better, as of an accuracy.
     Higher,
-    /// The lower one, as of a loss.
+    /// Lower values are better, as of a loss.
     Lower,
 }
 
 impl Metric {
-    /// A metric of which higher values are better.
+    /// Makes a metric of which higher values are better.
     pub const fn higher_is_better(name: &'static str) -> Self {
         Metric { name, better: Better::Higher, is_share: false }
     }
 
-    /// A metric of which lower values are better.
+    /// Makes a metric of which lower values are better.
     pub const fn lower_is_better(name: &'static str) -> Self {
         Metric { name, better: Better::Lower, is_share: false }
     }
 
-    /// The share of samples that are classified rightly.
+    /// Share of correctly classified samples.
     pub const ACCURACY: Metric = Metric { is_share: true, ..Metric::higher_is_better("accuracy") };
 
-    /// The mean loss.
+    /// Mean loss.
     pub const LOSS: Metric = Metric::lower_is_better("loss");
 
-    /// Whether `value` is better than `other`. What is no number never is.
+    /// True if `value` is better than `other`. NaN never is.
     pub(crate) fn is_better(&self, value: f64, other: f64) -> bool {
         match self.better {
             Better::Higher => value > other || other.is_nan() && !value.is_nan(),
@@ -52,21 +52,21 @@ impl Metric {
 /// One batch's part of a metric: means of batches are added as sums and counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
-    /// Sum over what is counted.
+    /// Sum over the counted items.
     pub sum: f64,
-    /// Samples, tokens, or whatever the mean is over.
+    /// Number of samples, tokens, or other items of the mean.
     pub count: f64,
 }
 
 impl Mean {
-    /// `right` of `count` samples.
+    /// Makes the mean of `right` in `count` samples.
     pub fn share(right: usize, count: usize) -> Self {
         Mean { sum: right as f64, count: count as f64 }
     }
 }
 
 impl From<kolo_burn::Loss> for Mean {
-    /// May wait for a device.
+    /// Converts the loss, and may wait for a device.
     fn from(loss: kolo_burn::Loss) -> Self {
         use kolo_ddp::binding::Loss;
         Mean { sum: loss.sum(), count: loss.count() }
@@ -76,14 +76,14 @@ impl From<kolo_burn::Loss> for Mean {
 /// A metric's value after some steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// What is measured.
+    /// The metric.
     pub metric: Metric,
     /// Its value.
     pub value: f64,
 }
 
 impl Score {
-    /// For people: `89.95 %`, or `1.2345`.
+    /// Formats the value for people: `89.95 %`, or `1.2345`.
     pub fn shown(&self) -> String {
         match self.metric.is_share {
             true => format!("{:.2} %", 100.0 * self.value),
@@ -92,12 +92,12 @@ impl Score {
     }
 }
 
-/// A model's scores, as fields of an object: `"test_accuracy": 0.8995`.
+/// A model's scores, serialized as fields of an object: `"test_accuracy": 0.8995`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores(pub Vec<Score>);
 
 impl Scores {
-    /// The value of the metric called `name`, if it was measured.
+    /// Value of the metric `name`, if it was measured.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|score| score.metric.name == name).map(|score| score.value)
     }

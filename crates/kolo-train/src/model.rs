@@ -1,4 +1,4 @@
-//! What a loss is given besides the samples, and the usual losses of a classifier.
+//! The context of a loss, and the usual losses of a classifier.
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor};
@@ -7,15 +7,15 @@ use kolo_ddp::cross_shard::CrossShardPass;
 
 use crate::metric::Mean;
 
-/// Where in a training a loss is computed.
+/// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainingContext<'a> {
-    /// By which dropout draws its masks.
+    /// Key of the dropout masks.
     pub dropout: &'a DropoutKey,
-    /// Present where normalisations are over the global batch: they go through
+    /// Present if normalizations are over the global batch: they go through
     /// [`sync_batch_norm`](kolo_burn::sync_batch_norm).
     pub cross_shard: Option<&'a CrossShardPass>,
-    /// The device of the model's parameters.
+    /// Device of the model's parameters.
     pub device: &'a Device,
     /// Share of a label that the loss spreads over all classes
     /// ([`LargeBatch::label_smoothing`](crate::LargeBatch)).
@@ -23,16 +23,16 @@ pub struct TrainingContext<'a> {
 }
 
 impl TrainingContext<'_> {
-    /// The loss of a classifier in training: [`cross_entropy`], by labels that are smoothed as the recipe
-    /// says (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7): with a
-    /// share ε the right one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as
-    /// there.
+    /// Returns the loss of a classifier in training: [`cross_entropy`] with the recipe's label smoothing
+    /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7). With a share
+    /// ε the correct one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as in
+    /// [`cross_entropy`].
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
         smoothed_cross_entropy(scores, labels, self.label_smoothing)
     }
 }
 
-/// The mean cross entropy of a classifier's scores, before softmax.
+/// Returns the mean cross entropy of a classifier's scores, before softmax.
 ///
 /// # Shapes
 ///
@@ -48,14 +48,14 @@ fn smoothed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64)
     Loss::mean(config.init(&scores.device()).forward(scores, labels), count)
 }
 
-/// The share of samples that have their highest score at their label, for
+/// Returns the share of samples with their highest score at their label, for
 /// [`Metric::ACCURACY`](crate::Metric::ACCURACY). Shapes as in [`cross_entropy`].
 pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     let count = labels.dims()[0];
     Mean::share(count_correct(scores, labels), count)
 }
 
-/// How many samples have their highest score at their label. Shapes as in [`cross_entropy`].
+/// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
     let guesses = scores.argmax(1).flatten::<1>(0, 1);
     guesses.equal(labels).int().sum().into_scalar::<i64>() as usize
@@ -83,7 +83,7 @@ mod tests {
         for (share, expected) in [(0.0, 0.621_627_1), (0.1, 0.701_627_1), (0.5, 1.021_627_2)] {
             assert!((loss(share) - expected).abs() < 1e-6, "{share}: {} {expected}", loss(share));
         }
-        // None is the plain one to the bit.
+        // Without smoothing the loss is the plain one to the bit.
         let plain = cross_entropy(scores.clone(), labels.clone()).into_mean().into_scalar::<f32>();
         assert_eq!(loss(0.0).to_bits(), plain.to_bits());
     }

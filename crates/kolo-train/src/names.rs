@@ -1,20 +1,20 @@
-//! Names that a program gives to what it measures and counts: columns, fields, gauges and tags are made of
-//! them, so each has to be one, and no other's.
+//! Names of a program's metrics and units. They become columns, fields, gauges and tags, so each must be
+//! valid there and unique.
 
 use kolo_run_folder::STEP_FIELDS;
 
 use crate::error::Error;
 use crate::metric::Metric;
 
-/// Letters that end a cell or a line of `metrics.csv`, or begin a quoted one.
+/// Characters that end a cell or a line of `metrics.csv`, or begin a quoted one.
 const CSV: [char; 3] = [',', '"', ';'];
 
-/// A name of letters that Prometheus takes; others become `_`.
+/// Replaces characters that Prometheus does not accept in a name by `_`.
 pub(crate) fn plain(name: &str) -> String {
     name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
-/// Refuses names of metrics, and of what the loss counts, that are none, or that two things would share.
+/// Refuses invalid or ambiguous names of metrics and of the loss's unit.
 pub(crate) fn check(unit: &str, metrics: &[Metric]) -> Result<(), Error> {
     const METRIC: &str = "the metric called";
     const UNIT: &str = "counting";

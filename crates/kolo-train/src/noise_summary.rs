@@ -1,22 +1,23 @@
-//! The noise scale at the end of a run, and what it means for who chooses the size of a batch.
+//! The noise scale at the end of a run, and its meaning for the choice of a batch size.
 
 use kolo_ddp::{BatchMeaning, NoiseScale};
 use serde::Serialize;
 
 use crate::progress::Progress;
 
-/// How large the run's batch is beside the noise of its gradient.
+/// The run's batch size compared to the noise of its gradient.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseSummary {
-    /// What the loss counts in a step, as 64 images: of the largest step of the last epoch.
+    /// Number of units that the loss counts in a step, such as 64 images: the largest step of the last
+    /// epoch.
     pub batch: u64,
-    /// What that means; nothing where the gradient could not be told from its noise.
+    /// Meaning of the noise scale; `None` if the gradient could not be told from its noise.
     #[serde(flatten)]
     pub meaning: Option<BatchMeaning>,
 }
 
 impl NoiseSummary {
-    /// At the end of a run.
+    /// Makes the summary at the end of a run.
     pub(crate) fn of(noise: &NoiseScale, progress: &Progress) -> Self {
         let epoch = progress.steps().last().map_or(0, |row| row.epoch);
         let rows = progress.steps().iter().filter(|row| row.epoch == epoch);
@@ -24,7 +25,7 @@ impl NoiseSummary {
         NoiseSummary { batch, meaning: noise.meaning(batch as f64) }
     }
 
-    /// In words, where the loss counts `unit`.
+    /// Describes the noise scale of a loss that counts `unit`.
     pub fn words(&self, unit: &str) -> String {
         let Some(BatchMeaning { critical, share, doubled_samples, doubled_steps }) = self.meaning else {
             return format!(

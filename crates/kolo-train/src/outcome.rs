@@ -1,17 +1,17 @@
-//! What ends the work of a worker with the ranks that there are.
+//! Events that end a worker's loop with the present ranks.
 
-/// Why a worker does not simply take the next step.
+/// Reason that a worker does not simply take the next step.
 pub(crate) enum Outcome {
     /// The run is over.
     Over {
-        /// The largest of all workers.
+        /// Peak memory in bytes, the largest of all workers.
         peak_rss_bytes: u64,
     },
-    /// The members of the job have changed: batches have to be prepared anew.
+    /// The members of the job have changed: batches must be prepared again.
     Regrouped,
     /// This worker has left the job.
     Left,
-    /// All workers have.
+    /// All workers have left the job.
     AllLeft,
     /// The next step has ended one worker after another, for this reason.
     Poisoned(String),

@@ -1,17 +1,18 @@
-//! What cannot be written at the end of a run is tried again for a while: somebody may make room on a full
-//! disk, or bring a folder back.
+//! Retries of failed writes at the end of a run: the user may free space on a full disk, or bring a folder
+//! back.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// For how long. The other ranks wait meanwhile, and take one that is silent for 15 s for hung.
+/// Time of the retries. The other ranks wait meanwhile, and take a rank for hung that is silent for 15 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two tries.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Tries until something is written, or `until` is over; says so once. Who may not write does not try again.
+/// Tries a write until it succeeds or `until` has passed, with one warning. A process that must not write
+/// does not try again.
 pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
     let mut has_told = false;
     loop {

@@ -1,4 +1,4 @@
-//! What a recipe comes to on a data set: steps and learning rates, before anything is trained.
+//! Steps and learning rates of a recipe on a data set, known before the training.
 
 use kolo_ddp::Sampler;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 pub struct Plan {
     /// Samples of a step in the first epoch.
     pub global_batch: usize,
-    /// Steps of the first epoch; where the batch grows later ones have fewer.
+    /// Steps of the first epoch; later ones have fewer if the batch grows.
     pub epoch_steps: u64,
     /// Steps of all epochs, for which the learning rate is planned.
     pub planned_steps: u64,
@@ -18,18 +18,18 @@ pub struct Plan {
     pub steps: u64,
     /// Steps over which the learning rate rises.
     pub warmup_steps: u64,
-    /// The learning rate after that, scaled to the batch where the recipe says so.
+    /// Learning rate after that, scaled to the batch if the recipe demands it.
     pub top_rate: f64,
-    /// The learning rate of the last step.
+    /// Learning rate of the last step.
     pub last_rate: f64,
 }
 
 impl Recipe {
-    /// What the recipe comes to on so many training samples.
+    /// Returns the plan of the recipe on so many training samples.
     ///
     /// # Errors
     ///
-    /// There are no samples, or the batch grows beyond what can be counted.
+    /// There are no samples, or the batch grows beyond the countable.
     pub fn plan(&self, samples: usize) -> Result<Plan, Error> {
         let growth = &self.large_batch.grow_batch;
         let sampler = Sampler::growing(samples, self.batch_size, growth, self.shards, self.seed);

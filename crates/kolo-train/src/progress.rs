@@ -1,4 +1,4 @@
-//! How far a run has come, as every worker knows it: whoever is rank 0 tomorrow can go on writing.
+//! The progress of a run, known to every worker, so that any of them can continue to write as rank 0.
 
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::{LastStep, Staleness, StepReport};
@@ -8,42 +8,41 @@ use crate::evaluations::{Best, Evaluations};
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::metric::Metric;
 
-/// In a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends there
-/// has a row in `metrics.csv`, and all evaluations.
+/// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
+/// there has a row in `metrics.csv`, and all evaluations.
 const LOSS_SUM: &str = "loss_sum";
 const COUNT: &str = "count";
 const RECORDED: &str = "recorded";
 const EVALUATIONS: &str = "evaluations";
 
-/// The position of a run, the steps and epochs that this worker knows of, and the figures of the epoch that
-/// runs.
+/// The position of a run, this worker's rows of steps and epochs, and the figures of the present epoch.
 #[derive(Debug)]
 pub struct Progress {
-    /// Which steps make an epoch, and of how many the run would be made if it did not end early.
+    /// Calendar of the run as planned, which has its epochs and its steps without an early end.
     calendar: Calendar,
     /// Steps of the whole run.
     total: u64,
     pub(crate) position: Position,
-    /// The step from which on this worker has all rows, and what the epoch's figures were there.
+    /// First step from which on this worker has all rows, and the epoch's figures before it.
     pub(crate) known_from: u64,
     pub(crate) earlier: Meter,
-    /// The first step that those figures include.
+    /// First step that those figures include.
     pub(crate) covered_from: u64,
-    /// The last steps, whose loss over all islands or workers is not known yet, or that of a step whose
-    /// update is late, with what this worker has seen of them.
+    /// Last steps, as this worker saw them, whose final loss is not known yet: over all islands or workers,
+    /// or of a step with a late update.
     waiting: Vec<(StepRow, StepReport)>,
-    /// Steps this worker has seen in which all shards, or all islands, were summed, and the bytes of each;
-    /// and of those before them how many they were, and their bytes.
+    /// Steps seen by this worker in which all shards, or all islands, were summed, and the bytes of each;
+    /// then the number and bytes of such steps before them.
     summed: Vec<(u64, u64)>,
     summed_before: (u64, u64),
-    /// How stale what workers pulled was, where servers hold the weights.
+    /// Staleness of the pulled weights, if servers hold them.
     staleness: Option<Staleness>,
-    /// The steps from `known_from` on, and the figures of those before them that this worker has seen.
+    /// Steps from `known_from` on, and the figures of earlier ones that this worker has seen.
     pub(crate) steps: Vec<StepRow>,
     pub(crate) before: Meter,
-    /// The figures of the epoch that runs, or has just ended.
+    /// Figures of the epoch that runs, or has just ended.
     epoch: Meter,
-    /// Steps done when the figures of an epoch were last written, and those figures.
+    /// Steps done at the last recorded end of an epoch, and the recorded rows.
     recorded: u64,
     epochs: Vec<EpochRow>,
     /// All scores of the run.
@@ -51,7 +50,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// After `step` steps of a run, of which this worker knows nothing more.
+    /// Makes the progress after `step` steps of a run about which this worker knows nothing more.
     pub(crate) fn at(step: u64, calendar: Calendar) -> Self {
         Progress {
             total: calendar.total,
@@ -74,7 +73,7 @@ impl Progress {
         }
     }
 
-    /// Where a checkpoint was written, with the figures that [`Progress::noted`] had put into it.
+    /// Restores the progress at a checkpoint, with the figures that [`Progress::noted`] put into it.
     pub(crate) fn resumed(position: &Position, calendar: Calendar) -> Self {
         let mut progress = Progress::at(position.step, calendar);
         progress.covered_from = progress.first_of_epoch();
@@ -88,9 +87,9 @@ impl Progress {
         progress
     }
 
-    /// The position with the figures of the epoch as its notes, for a checkpoint.
+    /// Returns the position for a checkpoint, with the figures of the epoch as its notes.
     pub(crate) fn noted(&self) -> Position {
-        // As text, because JSON's numbers need not come back in the same bits.
+        // As text, because JSON's numbers may lose bits.
         let notes = serde_json::json!({
             LOSS_SUM: self.epoch.loss_sum.to_string(),
             COUNT: self.epoch.count.to_string(),
@@ -100,47 +99,47 @@ impl Progress {
         Position { notes, ..self.position.clone() }
     }
 
-    /// Steps done.
+    /// Number of steps done.
     pub fn step(&self) -> u64 {
         self.position.step
     }
 
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The last steps, up to the position, of those that this worker knows of: at least the last 16,384, for
-    /// whoever writes files that others have begun.
+    /// Last steps that this worker knows, up to the position: at least the last 16,384, for a writer that
+    /// continues the files of another one.
     pub fn steps(&self) -> &[StepRow] {
         &self.steps
     }
 
-    /// The figures of the epochs whose ends this worker has seen.
+    /// Figures of the epochs whose ends this worker has seen.
     pub fn epochs(&self) -> &[EpochRow] {
         &self.epochs
     }
 
-    /// Epochs of which there are figures, here or on another worker.
+    /// Number of epochs with figures, here or on another worker.
     pub fn recorded_epochs(&self) -> usize {
         self.calendar.epochs_begun(self.recorded)
     }
 
-    /// The figures of the epoch that runs, or has just ended.
+    /// Figures of the epoch that runs, or has just ended.
     pub fn epoch_meter(&self) -> &Meter {
         &self.epoch
     }
 
-    /// The figures of all steps that this worker knows of.
+    /// Returns the figures of all steps that this worker knows.
     pub(crate) fn meter(&self) -> Meter {
         let mut meter = self.before.clone();
         self.steps.iter().for_each(|row| meter.add(row));
         meter
     }
 
-    /// A step has been done, of which this worker has seen `report`. Gives the steps whose losses have become
-    /// known with it, in order, each of which is to be added: this one, or all since the last outer step of
-    /// islands, or some earlier ones that the slowest worker has come to, or the one before, or none.
+    /// Records a step with this worker's `report`. Returns the steps whose losses are final now, in order,
+    /// for the caller to add: this one, all since the last outer step of islands, some earlier ones that
+    /// the slowest worker has reached, the one before, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
         if report.summed_bytes > 0 {
@@ -164,7 +163,7 @@ impl Progress {
         settled
     }
 
-    /// A step has been done.
+    /// Adds a step with its final loss.
     pub(crate) fn add_step(&mut self, row: StepRow) {
         if self.calendar.position(row.step).step_in_epoch == 0 {
             self.epoch = Meter::default();
@@ -178,7 +177,7 @@ impl Progress {
         self.forget_surplus();
     }
 
-    /// Of steps long ago only the sums are kept.
+    /// Reduces old steps to their sums.
     fn forget_surplus(&mut self) {
         let first = self.first_of_epoch();
         for row in surplus(&mut self.steps) {
@@ -193,8 +192,8 @@ impl Progress {
         }
     }
 
-    /// Steps have come to their end elsewhere only, or something has failed here after them: adds the rows of
-    /// those that are missing, `unseen` here unless their losses were all that was not known.
+    /// Adds the missing rows of steps that completed elsewhere only, or after which this worker failed.
+    /// Rows of steps that only lacked their final losses keep their measurements; the others are `unseen`.
     pub(crate) fn complete(&mut self, known: &[LastStep], unseen: impl Fn(&LastStep, usize) -> StepRow) {
         let mut waiting: Vec<StepRow> =
             std::mem::take(&mut self.waiting).into_iter().map(|(row, _)| row).collect();
@@ -214,50 +213,49 @@ impl Progress {
         }
     }
 
-    /// Whether the losses of all steps are known: where shards do not synchronise in every step, whether they
-    /// just have.
+    /// True if the losses of all steps are final.
     #[cfg(test)]
     fn is_settled(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Steps that this worker has seen in which all shards, or all islands, were summed, and the bytes of
-    /// that.
+    /// Returns the number and bytes of the steps seen by this worker in which all shards, or all islands,
+    /// were summed.
     pub(crate) fn summed(&self) -> (u64, u64) {
         let (steps, bytes) = self.summed_before;
         let last: u64 = self.summed.iter().map(|(_, bytes)| bytes).sum();
         (steps + self.summed.len() as u64, bytes + last)
     }
 
-    /// How stale what all workers have pulled was, where servers hold the weights.
+    /// Staleness of the weights pulled by all workers, if servers hold them.
     pub(crate) fn staleness(&self) -> Option<&Staleness> {
         self.staleness.as_ref()
     }
 
-    /// An epoch, or the run, has ended here and has these figures.
+    /// Records the end of an epoch, or of the run, with these figures.
     pub(crate) fn add_epoch(&mut self, row: EpochRow) {
         self.recorded = self.position.step;
         self.evaluations.add(self.position.step, &row.scores);
         self.epochs.push(row);
     }
 
-    /// The best evaluation so far, by one of the metrics.
+    /// Best evaluation so far, by one of the metrics.
     pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
         self.evaluations.best(metric, index)
     }
 
-    /// Evaluations so far.
+    /// Number of evaluations so far.
     pub(crate) fn evaluated(&self) -> usize {
         self.evaluations.len()
     }
 
-    /// Whether the run ends here, because of what the evaluations say, or as planned.
+    /// Ends the run here if `early` is true, because of the evaluations; else as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
         self.total = if early { self.position.step } else { self.calendar.total };
     }
 
-    /// Goes back to, or on from, that many steps: the last one may have to be done again, or several, and
-    /// with them the ends of epochs.
+    /// Moves to that many steps. A move back forgets the later steps, and with them the ends of epochs,
+    /// which are repeated.
     pub(crate) fn move_to(&mut self, step: u64) {
         if step < self.known_from {
             (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());
@@ -276,49 +274,50 @@ impl Progress {
         }
     }
 
-    /// Sums up the epoch that runs, or has just ended, from what is known of it.
+    /// Sums up the epoch that runs, or has just ended, from the known rows.
     pub(crate) fn sum_epoch(&mut self) {
         let first = self.first_of_epoch();
         self.epoch = if self.known_from > first { self.earlier.clone() } else { Meter::default() };
         self.steps.iter().filter(|row| row.step >= first).for_each(|row| self.epoch.add(row));
     }
 
-    /// The first step of the epoch that runs, or has just ended.
+    /// First step of the epoch that runs, or has just ended.
     pub(crate) fn first_of_epoch(&self) -> u64 {
         self.calendar.first_of_epoch(self.position.step)
     }
 
-    /// The last step of an epoch, which counts from 1.
+    /// Last step of an epoch, which counts from 1.
     pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
         self.calendar.last_step_of(epoch)
     }
 
-    /// Epochs begun.
+    /// Number of epochs begun.
     pub(crate) fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)
     }
 
-    /// Whether all steps of the run are done.
+    /// True if all steps of the run are done.
     pub(crate) fn is_over(&self) -> bool {
         self.position.step >= self.total
     }
 
-    /// Whether an epoch or the run has ended here.
+    /// True if an epoch or the run has ended here.
     pub(crate) fn has_ended(&self) -> bool {
         self.position.step_in_epoch == 0 || self.is_over()
     }
 
-    /// Whether an epoch, or the run, has ended since figures were last written.
+    /// True if an epoch, or the run, has ended since the last record.
     pub(crate) fn is_unrecorded(&self) -> bool {
         self.has_ended() && self.position.step > self.recorded
     }
 
-    /// Steps done when the figures of an epoch were last written.
+    /// Steps done at the last recorded end of an epoch.
     pub(crate) fn recorded(&self) -> u64 {
         self.recorded
     }
 
-    /// Some worker has written figures up to step `recorded` only, so all make the later ones again.
+    /// Forgets the figures after step `recorded`, because some worker does not have them: all record them
+    /// again.
     pub(crate) fn record_again(&mut self, recorded: u64) {
         self.recorded = recorded;
         let epochs = self.recorded_epochs();
@@ -327,10 +326,10 @@ impl Progress {
     }
 }
 
-/// The number of the last steps of which all is kept.
+/// Fewest last steps whose rows are kept.
 const KEPT: usize = 16_384;
 
-/// What is not kept of all steps, once that is as much as is kept.
+/// Removes the first [`KEPT`] entries once there are twice as many.
 fn surplus<T>(all: &mut Vec<T>) -> Vec<T> {
     if all.len() < 2 * KEPT { Vec::new() } else { all.drain(..KEPT).collect() }
 }
@@ -355,7 +354,7 @@ mod tests {
         }
     }
 
-    /// As a worker sees it, to which its own islands' loss is known at first.
+    /// Row of a worker that at first knows only the loss of its own islands.
     fn row(step: u64) -> StepRow {
         StepRow { loss: -1.0, ..unseen(&last(step), 0) }
     }
@@ -364,7 +363,7 @@ mod tests {
         StepRow::unseen(last, epoch, 0.1, Duration::from_millis(100 * (last.step + 1)))
     }
 
-    /// What a worker knows that has seen two rounds of three steps, and `more` steps of the third.
+    /// Progress of a worker that has seen two rounds of three steps, and `more` steps of the third.
     fn seen(more: u64) -> Progress {
         let mut progress = Progress::at(0, Calendar::for_tests(STEPS, 100));
         for step in 0..6 + more {
@@ -378,7 +377,7 @@ mod tests {
         progress
     }
 
-    /// The numbers, losses and epochs of all rows.
+    /// Numbers, losses and epochs of all rows.
     fn rows(progress: &Progress) -> Vec<(u64, f64, usize)> {
         progress.steps().iter().map(|row| (row.step, row.loss, row.epoch)).collect()
     }
@@ -402,7 +401,7 @@ mod tests {
             let meter = progress.meter();
             assert_eq!((meter.loss_sum, meter.count), (whole.loss_sum, whole.count));
             assert_eq!(meter.step_percentile(95.0), whole.step_percentile(95.0));
-            // A step that is done again: the epoch is summed anew.
+            // A repeated step: the epoch is summed again.
             let mut expected = Meter::default();
             (total - total % steps..total - 1).for_each(|step| expected.add(&unseen(&last(step), 0)));
             if steps == total {
@@ -425,7 +424,7 @@ mod tests {
             assert!(rows(&progress).iter().map(|row| row.0).eq(0..9), "{:?}", rows(&progress));
             assert!(progress.steps().iter().all(|row| row.loss == row.step as f64 + 0.5));
             assert_eq!(progress.steps()[8].epoch, 1);
-            // Of the epoch that runs.
+            // Of the present epoch.
             assert_eq!(progress.epoch_meter().loss_sum, 7.0 * (6.5 + 7.5 + 8.5));
         }
     }

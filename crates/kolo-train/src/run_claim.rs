@@ -1,4 +1,4 @@
-//! Rank 0's right to write the run folder, which is asked for before each write.
+//! Rank 0's right to write the run folder, checked before each write.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// A claim to a run folder, or the wish for one where the folder was away when it was to be made.
+/// A claim to a run folder, or a pending one if the folder was away.
 #[derive(Debug)]
 pub(crate) struct RunClaim {
     folder: PathBuf,
@@ -21,12 +21,12 @@ struct State {
 }
 
 impl RunClaim {
-    /// The wish; [`RunClaim::check`] makes the claim.
+    /// Makes a pending claim; [`RunClaim::check`] takes the folder.
     pub(crate) fn new(folder: &Path, candidate: Candidate) -> Self {
         RunClaim { folder: folder.to_owned(), state: Mutex::new(State { candidate, held: None }) }
     }
 
-    /// For another generation: it claims the folder anew.
+    /// Claims the folder again for another generation.
     pub(crate) fn renew(&self, candidate: Candidate) -> Result<(), Error> {
         {
             let mut state = self.state.lock();
@@ -38,11 +38,12 @@ impl RunClaim {
         self.check()
     }
 
-    /// Whether this process may write. Makes the claim if that has not been possible before.
+    /// Checks that this process may write. Takes the folder if that was not possible before.
     ///
     /// # Errors
     ///
-    /// Another process writes the folder ([`Error::NotTheWriter`]), or the folder is gone and may come back.
+    /// Another process writes the folder ([`Error::NotTheWriter`]), or the folder is gone and may come
+    /// back.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         match &state.held {
@@ -55,20 +56,20 @@ impl RunClaim {
         }
     }
 
-    /// The next generation of the job, which another process writes for, takes the folder.
+    /// Releases the folder to the job's next generation, which has another writer.
     pub(crate) fn hand_on(&self) {
         if let Some(held) = self.state.lock().held.take() {
             held.hand_on();
         }
     }
 
-    /// What tells this claim from all others.
+    /// Unique id of this claim.
     pub(crate) fn id(&self) -> String {
         self.state.lock().candidate.id.clone()
     }
 }
 
-/// Tells the user why nothing happens for a while.
+/// Warns the user about the wait for another writer.
 pub(crate) fn tell_waiting(standing: &Standing) {
     let by =
         standing.claim.as_ref().map_or("a process whose claim cannot be read".into(), |by| by.to_string());
@@ -79,7 +80,7 @@ pub(crate) fn tell_waiting(standing: &Standing) {
     ));
 }
 
-/// The error of a claim as one of the run.
+/// Converts the error of a claim into one of the run.
 pub(crate) fn from_claim(error: ClaimError) -> Error {
     match error {
         ClaimError::Refused(refusal) => Error::NotTheWriter(refusal),

@@ -1,7 +1,7 @@
-//! The run folder: what a run leaves behind, in files that others can open.
+//! The run folder: a run's results, in files of common formats.
 //!
-//! `config.toml` (all that is needed to repeat it), `metrics.csv` (a row an epoch), `steps.jsonl` (a line a
-//! step), `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
+//! `config.toml` (all that is needed to repeat the run), `metrics.csv` (a row for each epoch),
+//! `steps.jsonl` (a line for each step), `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,11 +23,11 @@ use crate::run_claim::{RunClaim, from_claim, tell_waiting};
 const CONFIG: &str = "config.toml";
 /// The file that only a complete run has.
 pub(crate) use kolo_run_folder::SUMMARY;
-/// Which job has made the folder, where each of its workers may be the first to come.
+/// File with the id of the job that made the folder, whose workers may each be the first to come.
 const JOB: &str = ".job";
-/// Where the claims of those who write it are.
+/// Folder of the writers' claims.
 const CLAIMS: &str = ".claims";
-/// What a run folder may hold before the first step is written down.
+/// Entries that a run folder may have before the first step is recorded.
 const BEFORE_A_STEP: [&str; 13] = [
     CONFIG,
     JOB,
@@ -43,16 +43,16 @@ const BEFORE_A_STEP: [&str; 13] = [
     kolo_run_folder::RANKS,
     kolo_run_folder::GENERATIONS,
 ];
-/// For how long a worker that is started in a dead one's place waits for a folder that is away.
+/// Time that a replacement of a dead worker waits for a folder that is away.
 const AWAY: Duration = Duration::from_secs(60);
-/// How often a number may be taken by another run meanwhile.
+/// Most tries for a number that no other run takes first.
 const TRIES: usize = 100;
 
 /// The folder of one run.
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// The right to write it, on rank 0 while it trains.
+    /// Right to write the folder, on rank 0 during a training.
     claim: Option<Arc<RunClaim>>,
     /// Files with lines that are not durable yet.
     lines: Arc<Lines>,
@@ -62,45 +62,46 @@ pub struct RunFolder {
 #[derive(Debug, Default)]
 struct Lines {
     unsynced: Mutex<BTreeSet<PathBuf>>,
-    /// Held by whoever syncs them: another one must not take them for synced before they are.
+    /// Held during a sync: another thread must not take the files for synced before they are.
     syncing: Mutex<()>,
 }
 
 impl RunFolder {
-    /// A folder that is there already.
+    /// Returns an existing folder.
     pub fn at(path: PathBuf) -> Self {
         RunFolder { path, claim: None, lines: Arc::default() }
     }
 
-    /// Whether there is a run in it.
+    /// True if the folder holds a run.
     pub(crate) fn is_run(&self) -> bool {
         self.path.join(CONFIG).exists()
     }
 
-    /// The run folder in which this is a folder of checkpoints, a checkpoint, or a file of one.
+    /// Returns the run folder around this path, which may be a folder of checkpoints, a checkpoint, or a
+    /// file of one.
     pub(crate) fn around(&self) -> Option<PathBuf> {
         let path = fs::canonicalize(&self.path).ok()?;
         let found = path.ancestors().skip(1).take(3).find(|above| above.join(CONFIG).exists())?;
-        // As the user has spelled it, where that can be.
+        // In the user's spelling, if possible.
         let steps = path.strip_prefix(found).ok()?.components().count();
         let spelled = self.path.ancestors().nth(steps).filter(|above| !above.as_os_str().is_empty());
         Some(spelled.map_or(found.to_owned(), Path::to_owned))
     }
 
-    /// Whether the run is complete: its summary is there, and the checkpoint of its last step, which may have
-    /// been lost to a full disk.
+    /// Returns true if the run is complete: it has its summary, and the checkpoint of its last step, which
+    /// a full disk may have prevented.
     pub fn is_complete(&self) -> bool {
         let text = fs::read_to_string(self.path.join(SUMMARY)).unwrap_or_default();
         let summary = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         summary["steps"].as_u64().is_some_and(|steps| self.has_checkpoint(steps))
     }
 
-    /// Whether the checkpoint of a step has been written: whole, or it would not have its name.
+    /// True if the checkpoint of a step has been written; only a whole one has its name.
     pub(crate) fn has_checkpoint(&self, step: u64) -> bool {
         checkpoint::path(&self.checkpoints(), step).exists()
     }
 
-    /// A new folder with the configuration in it.
+    /// Makes a new folder with the configuration in it.
     pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
         if let Some(parent) = path.parent() {
             create_folders(parent).map_err(|e| Error::file(parent, e))?;
@@ -114,7 +115,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// The folder of job `job`, which the first of its workers makes: it appears with all that belongs in it.
+    /// Makes or finds the folder of job `job`, which the first of its workers makes. The folder appears
+    /// with all its initial files.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         create_folders(parent).map_err(|e| Error::file(parent, e))?;
@@ -122,7 +124,7 @@ impl RunFolder {
         let folder = RunFolder::at(draft.path().to_owned());
         folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
         folder.write(&folder.path.join(JOB), job.as_bytes())?;
-        // Refused where there is a folder that is not empty.
+        // Fails for an existing folder that is not empty.
         match kolo_durable::rename(draft.path(), &path) {
             Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
             Err(_) if is_of(&path, job) => {}
@@ -132,7 +134,7 @@ impl RunFolder {
         Ok(RunFolder::at(path))
     }
 
-    /// As [`Self::claim`], at `runs/<number>-<model>-<data>`.
+    /// Like [`Self::claim`], at `runs/<number>-<model>-<data>`.
     pub fn claim_numbered(config: &Recipe, job: &str) -> Result<Self, Error> {
         let runs = Path::new("runs");
         for _ in 0..TRIES {
@@ -140,8 +142,7 @@ impl RunFolder {
                 return Ok(RunFolder::at(path));
             }
             let path = next_number(config)?;
-            // Another one may have come first: of this job, then the folder is found next time, or of
-            // another.
+            // Another worker may have been faster: if it is of this job, the next round finds its folder.
             match Self::claim(path.clone(), config, job) {
                 Err(_) if path.exists() => {}
                 claimed => return claimed,
@@ -150,12 +151,12 @@ impl RunFolder {
         Err(Error::NumbersTaken { runs: runs.to_owned() })
     }
 
-    /// `runs/<number>-<model>-<data>`, with the first free number.
+    /// Makes `runs/<number>-<model>-<data>`, with the first free number.
     pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
         Self::create(next_number(config)?, config)
     }
 
-    /// Where [`Self::create_numbered`] would make it. Nothing is made.
+    /// Returns the path that [`Self::create_numbered`] would use, and makes nothing.
     ///
     /// # Errors
     ///
@@ -164,12 +165,12 @@ impl RunFolder {
         next_number(config)
     }
 
-    /// The folder of a job that has begun before this worker was started: where it is not there it is away,
-    /// and is waited for instead of being made anew. `path`: `None` for a numbered one.
+    /// Finds the folder of a job that began before this worker was started. A missing folder is away: this
+    /// function waits for it, and does not make it again. `path` is `None` for a numbered folder.
     ///
     /// # Errors
     ///
-    /// It has not come back within a minute.
+    /// The folder has not come back within a minute.
     pub fn of_running_job(path: Option<PathBuf>, job: &str) -> Result<Self, Error> {
         Self::wait_for(path, job, AWAY)
     }
@@ -189,29 +190,29 @@ impl RunFolder {
         }
     }
 
-    /// Waits until nobody writes to the folder any more, as far as that can be told.
+    /// Waits until no process writes to the folder any more, as far as can be known.
     ///
     /// # Errors
     ///
-    /// Another process writes it ([`Error::NotTheWriter`]), and the user has not said to `take_over`.
+    /// Another process writes it ([`Error::NotTheWriter`]), and `take_over` is false.
     pub fn wait_until_free(&self, take_over: bool) -> Result<(), Error> {
         let candidate = Candidate { take_over, ..Candidate::alone() };
         kolo_claim::wait_until_free(&self.path, &candidate, tell_waiting).map_err(from_claim)
     }
 
-    /// The same folder as the process sees it that may write it.
+    /// Returns the same folder with the right to write it.
     pub(crate) fn claimed(&self, candidate: Candidate) -> Self {
         let claim = RunClaim::new(&self.path, candidate);
         RunFolder { claim: Some(Arc::new(claim)), ..self.clone() }
     }
 
-    /// The right to write it.
+    /// Right to write the folder.
     pub(crate) fn run_claim(&self) -> Option<&Arc<RunClaim>> {
         self.claim.as_ref()
     }
 
-    /// Removes the folder of a run that failed before its first step was written down: it would stand in the
-    /// way of the run that is started as it should be. A folder with anything else in it stays.
+    /// Removes the folder of a run that failed before its first step was recorded, because it would be in
+    /// the way of the corrected run. A folder with any other contents stays.
     pub fn discard_unused(&self) {
         if !self.is_unused() {
             return;
@@ -219,17 +220,17 @@ impl RunFolder {
         let entries: Vec<PathBuf> =
             fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
         let config = self.path.join(CONFIG);
-        // What cannot be removed stays, and the folder with it.
+        // A failure to remove an entry keeps the folder too.
         for path in entries.into_iter().filter(|path| *path != config) {
             let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         }
         if fs::remove_file(config).is_ok() {
-            // Refused if something has come into it meanwhile, as it should be.
+            // Fails, as it should, if the folder got a new entry meanwhile.
             let _ = fs::remove_dir(&self.path);
         }
     }
 
-    /// Whether it holds a run that has not come to write down a step, and nothing of anybody else's.
+    /// True if the folder holds a run without a recorded step, and no foreign files.
     fn is_unused(&self) -> bool {
         let is_empty_file =
             |name: &str| fs::metadata(self.path.join(name)).map_or(true, |file| file.len() == 0);
@@ -247,12 +248,12 @@ impl RunFolder {
             && entries.all(|entry| entry.file_name().to_str().is_some_and(is_known))
     }
 
-    /// Whether some process has claimed it, to write it.
+    /// True if a process has claimed the folder to write it.
     pub(crate) fn is_claimed(&self) -> bool {
         fs::read_dir(self.path.join(CLAIMS)).is_ok_and(|mut claims| claims.next().is_some())
     }
 
-    /// Where the folder is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -261,22 +262,22 @@ impl RunFolder {
         self.path.join("checkpoints")
     }
 
-    /// Where the checkpoint is that is best by a metric.
+    /// Folder of the checkpoint that is best by a metric.
     pub(crate) fn best(&self) -> PathBuf {
         self.path.join("best")
     }
 
-    /// The folder of a run that this program makes or goes on with: what is at `path` has to be of a run with
-    /// the same configuration, or nothing. `job`: of a job whose workers come and go, each of which may be
-    /// the first.
+    /// Makes the folder of a run, or continues the run in it: `path` must be free, or hold a run with the
+    /// same configuration. `job` is the id of a job whose workers come and go, each of which may be the
+    /// first.
     ///
     /// # Errors
     ///
-    /// The run there has another configuration (naming the setting), the folder holds something else, or it
-    /// cannot be made.
+    /// The run there has another configuration (the error names the setting), the folder holds something
+    /// else, or it cannot be made.
     pub fn create_or_continue(path: PathBuf, config: &Recipe, job: Option<&str>) -> Result<Self, Error> {
         if !path.join(CONFIG).exists() {
-            // Refused where there are files in it, as it should be.
+            // Fails, as it should, if the folder has files.
             let _ = fs::remove_dir(&path);
             let made = match job {
                 Some(job) => Self::claim(path.clone(), config, job),
@@ -293,7 +294,7 @@ impl RunFolder {
         let folder = RunFolder::at(path);
         match folder.config()?.difference(config)? {
             None => Ok(folder),
-            // Nothing is there that the other settings could have made: an earlier try failed.
+            // An earlier try failed: nothing in the folder depends on the other settings.
             Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.begin_anew(config),
             Some((setting, there, here)) => {
                 Err(Error::OtherRecipe { path: folder.path, setting, there, here })
@@ -301,11 +302,11 @@ impl RunFolder {
         }
     }
 
-    /// Takes over the folder of a run that has left nothing to go on from, for one with another configuration.
+    /// Takes over the folder of a run without a checkpoint, for one with another configuration.
     ///
     /// # Errors
     ///
-    /// That run goes on ([`Error::NotTheWriter`]), or the configuration cannot be written.
+    /// That run is still active ([`Error::NotTheWriter`]), or the configuration cannot be written.
     fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
         self.wait_until_free(false)?;
         let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
@@ -316,7 +317,7 @@ impl RunFolder {
         }
     }
 
-    /// Why a new run cannot have it.
+    /// Returns the error of a new run whose folder exists.
     fn taken(self) -> Error {
         match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
             true => Error::NothingToResume { path: self.path },
@@ -324,12 +325,12 @@ impl RunFolder {
         }
     }
 
-    /// Whether there is something to go on from.
+    /// Returns true if the folder has checkpoints to continue from.
     pub fn has_checkpoints(&self) -> bool {
         checkpoint::list(&self.checkpoints()).is_ok_and(|all| !all.is_empty())
     }
 
-    /// The configuration with which the run was begun.
+    /// Reads the configuration with which the run began.
     ///
     /// # Errors
     ///
@@ -346,23 +347,24 @@ impl RunFolder {
         Recipe::read(&self.path.join(CONFIG))
     }
 
-    /// The checkpoint to continue from: the newest that is whole and undamaged.
+    /// Returns the checkpoint to continue from: the newest one that is whole and undamaged.
     pub fn newest_checkpoint(&self) -> Result<Found, Error> {
         newest(self.checkpoints())
     }
 
-    /// The checkpoint that was best by a metric.
+    /// Returns the checkpoint that was best by a metric.
     pub(crate) fn best_checkpoint(&self) -> Result<Found, Error> {
         newest(self.best())
     }
 
-    /// Refuses to write where another process does, and waits for no folder that is gone.
+    /// Returns an error if another process writes the folder, or if the folder is gone; does not wait for
+    /// it.
     pub(crate) fn check_claim(&self) -> Result<(), Error> {
         self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
     }
 
-    /// Refuses to go on where another process writes, or the folder is gone: it may be on a disk that is not
-    /// mounted, and its files would seem to be empty.
+    /// Returns an error if another process writes the folder, or if the folder is gone: it may be on a disk
+    /// that is not mounted, and its files would seem to be empty.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.check_claim()?;
         match self.path.is_dir() {
@@ -371,14 +373,15 @@ impl RunFolder {
         }
     }
 
-    /// Whole or not at all, and durably: under a temporary name first. Not where another process writes.
+    /// Writes a file as a whole and durably, under a temporary name first. Returns an error if another
+    /// process writes the folder.
     pub(crate) fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::replace(path, data).map_err(|e| Error::file(path, e))
     }
 
-    /// Adds to a file, which begins with `header`, all of `data` or nothing. Not where another process writes.
-    /// The bytes are durable after [`RunFolder::sync_lines`].
+    /// Appends all of `data` or nothing to a file, which begins with `header`. Returns an error if another
+    /// process writes the folder. [`RunFolder::sync_lines`] makes the bytes durable.
     pub(crate) fn append(&self, path: &Path, header: &[u8], data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::append(path, header, data).map_err(|e| Error::file(path, e))?;
@@ -386,15 +389,15 @@ impl RunFolder {
         Ok(())
     }
 
-    /// Makes all that was added to files durable: before a checkpoint says that the steps so far are done, and
-    /// before the summary says that all are. It may take as long as a disk takes.
+    /// Makes all appended lines durable: before a checkpoint seals the steps so far, and before the summary
+    /// seals all of them. This may take as long as the disk takes.
     pub(crate) fn sync_lines(&self) -> Result<(), Error> {
         let _alone = self.lines.syncing.lock();
         let files = std::mem::take(&mut *self.lines.unsynced.lock());
         let mut first = Ok(());
         for path in files {
             match kolo_durable::sync_file(&path) {
-                // There is nothing to be lost.
+                // A missing file has nothing to lose.
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     first = first.and(Err(Error::file(&path, error)));
                     self.lines.unsynced.lock().insert(path);
@@ -406,13 +409,13 @@ impl RunFolder {
     }
 }
 
-/// The newest good checkpoint in a folder.
+/// Newest good checkpoint in a folder.
 fn newest(folder: PathBuf) -> Result<Found, Error> {
     let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
     found.ok_or(Error::NoCheckpoint { folder })
 }
 
-/// The first numbered folder that is free.
+/// Returns the path with the first free number.
 fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
     let runs = Path::new("runs");
     let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
@@ -433,13 +436,13 @@ fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
     }
 }
 
-/// The numbered folder that was made by this job, if it is there.
+/// Returns the numbered folder that this job made, if there is one.
 fn numbered_of(job: &str) -> Option<PathBuf> {
     let entries = fs::read_dir("runs").into_iter().flatten().flatten();
     entries.into_iter().map(|entry| entry.path()).find(|path| is_of(path, job))
 }
 
-/// Whether a folder was made by this job.
+/// True if this job made the folder.
 fn is_of(path: &Path, job: &str) -> bool {
     fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
 }
@@ -470,7 +473,7 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_written_leaves_no_draft() {
         let place = tempfile::tempdir().unwrap();
-        // A folder that is not empty cannot be replaced by a file.
+        // A file cannot replace a folder that is not empty.
         let in_the_way = place.path().join("a");
         fs::create_dir_all(in_the_way.join("b")).unwrap();
         RunFolder::at(place.path().into()).write(&in_the_way, b"x").unwrap_err();
@@ -533,7 +536,7 @@ mod tests {
         fs::create_dir(folder.checkpoints()).unwrap();
         folder.discard_unused();
         assert!(!folder.path().exists());
-        // A step, a checkpoint, and what is somebody else's are kept, and all else with them.
+        // A step, a checkpoint or a foreign file keeps the folder and all in it.
         for name in ["steps.jsonl", "checkpoints/step-00000001", "thesis.tex"] {
             let folder =
                 RunFolder::create(place.path().join(name.replace('/', "-")), &Recipe::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What rank 0 does besides training: it writes the run down.
+//! The writer of rank 0, which records the run.
 
 use std::time::Instant;
 
@@ -25,25 +25,25 @@ pub(crate) struct RunWriter {
     sinks: Vec<Opened>,
     /// `None` for a run without a folder.
     pub(crate) checkpoints: Option<Checkpoints>,
-    /// What could not be written at once, of which the user has been told.
+    /// Warnings about delayed writes that the user has received.
     warnings: Warnings,
-    /// Why nothing may be written any more: another process writes the folder.
+    /// Refusal of further writes: another process writes the folder.
     refusal: Option<Box<Refusal>>,
 }
 
 struct Opened {
     sink: Box<dyn MetricSink>,
-    /// The sink may hold steps that will be done again, or lack some that a dead rank 0 has not come to
-    /// write. Until it is aligned it gets no records: the progress knows all that is missing.
+    /// True if the sink may hold steps that will be repeated, or lack some that a dead rank 0 did not
+    /// write. Until it is aligned it gets no records; the progress has all of them.
     is_behind: bool,
-    /// What it has could not be written, of which the user has been told.
+    /// True after a failed write, of which the user was warned.
     is_stuck: bool,
 }
 
-/// What one sink has come to.
+/// Result of a write to a sink.
 struct Written {
     result: Result<(), Error>,
-    /// The user knows that it cannot be written.
+    /// True if the user was warned already.
     is_told: bool,
 }
 
@@ -68,7 +68,7 @@ impl RunWriter {
         claim.map_or(Ok(()), |claim| claim.renew(candidate))
     }
 
-    /// Ends where another rank of the job writes from now on: waits for what is being written.
+    /// Waits for writes in progress and releases the folder to another rank of the job.
     pub(crate) fn hand_on(self) {
         let RunWriter { folder, sinks, checkpoints, .. } = self;
         drop((sinks, checkpoints));
@@ -77,7 +77,7 @@ impl RunWriter {
         }
     }
 
-    /// Whether this process may write, as far as has been found out by writing.
+    /// Checks that no write so far was refused.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl RunWriter {
         self.refusal.clone().map_or(Ok(()), |refusal| Err(Error::NotTheWriter(refusal)))
     }
 
-    /// Tells what could not be written, once until it has been, and keeps in mind if that is because another
-    /// process writes.
+    /// Warns about a failed write, once until a write succeeds, and records a refusal by another process's
+    /// claim.
     fn note(&mut self, Written { result, is_told }: Written) {
         match result {
             Ok(()) => {}
@@ -99,13 +99,13 @@ impl RunWriter {
         }
     }
 
-    /// Before the first step, where a folder that cannot be written to ends the run.
+    /// Prepares for the first step; a folder that cannot be written to ends the run here.
     pub(crate) fn begin(&mut self, progress: &Progress) -> Result<(), Error> {
         self.sinks.iter_mut().try_for_each(|opened| opened.align(progress))?;
         self.checkpoints.as_mut().map_or(Ok(()), Checkpoints::open)
     }
 
-    /// Goes on where the progress is, after others may have written. What is in the way is told and tried
+    /// Continues at the progress after other workers may have written. Failures give warnings and are tried
     /// again later.
     pub(crate) fn follow(&mut self, progress: &Progress) {
         self.sinks.iter_mut().for_each(|opened| opened.is_behind = true);
@@ -118,7 +118,7 @@ impl RunWriter {
         aligned.into_iter().for_each(|aligned| self.note(aligned));
     }
 
-    /// Hands a record, which is the last of `progress`, to all sinks.
+    /// Passes a record, the last of `progress`, to all sinks.
     pub(crate) fn record(&mut self, record: &Record<'_>, progress: &Progress) {
         let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
         let recorded: Vec<_> = ready.map(|opened| opened.recorded(record)).collect();
@@ -130,7 +130,7 @@ impl RunWriter {
         }
     }
 
-    /// Writes what waits. What cannot be written now is tried again later.
+    /// Writes pending lines. Failed writes are tried again later.
     pub(crate) fn flush(&mut self, progress: &Progress) {
         self.align(progress);
         let ready = self.sinks.iter_mut().filter(|opened| !opened.is_behind);
@@ -138,7 +138,7 @@ impl RunWriter {
         flushed.into_iter().for_each(|flushed| self.note(flushed));
     }
 
-    /// What the user has been told so far of what could not be written.
+    /// Takes the warnings that the user has received about failed writes.
     pub(crate) fn take_warnings(&mut self) -> Warnings {
         if let Some(checkpoints) = &mut self.checkpoints {
             self.warnings.append(checkpoints.take_warnings());
@@ -146,12 +146,12 @@ impl RunWriter {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Takes a checkpoint, where the run has a folder.
+    /// Takes a checkpoint, if the run has a folder.
     pub(crate) fn checkpoint<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress))
     }
 
-    /// Where the run ends early: writes all that there is, and a checkpoint to go on from.
+    /// Ends the run early: writes all pending lines, and a checkpoint to continue from.
     pub(crate) fn end_early<M: Module>(mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.flush(progress);
         self.check()?;
@@ -159,7 +159,8 @@ impl RunWriter {
         let until = Instant::now() + PATIENCE;
         checkpoints.take(ddp, progress)?;
         checkpoints.finish(until)?;
-        // Lines for which there was no room before it. The checkpoint comes first, since it holds the work.
+        // Writes lines that had no space before the checkpoint. The checkpoint comes first, since it holds
+        // the work.
         for opened in &mut self.sinks {
             if let Err(error) = patiently(until, || opened.flush_aligned(progress)) {
                 kolo_ddp::checkpoint::tell(&format_args!("{error}; the lines that waited are lost"));
@@ -168,14 +169,14 @@ impl RunWriter {
         Ok(())
     }
 
-    /// At the end of the run. What cannot be written is tried again for a while, and all that can be is,
-    /// before the first failure ends it.
+    /// Ends the run. Failed writes are tried again for a while, and all possible ones are made before the
+    /// first failure is returned.
     pub(crate) fn end(self, summary: &Summary, progress: &Progress) -> Result<(), Error> {
         let (RunWriter { mut sinks, checkpoints, .. }, until) = (self, Instant::now() + PATIENCE);
         let flush = |opened: &mut Opened| patiently(until, || opened.flush_aligned(progress));
         let flushed = sinks.iter_mut().map(flush).collect::<Vec<_>>();
         let checkpoint = checkpoints.map_or(Ok(()), |checkpoints| checkpoints.finish(until));
-        // The summary comes last: it says that no step is missing.
+        // The summary comes last: it certifies that no step is missing.
         flushed.into_iter().collect::<Result<(), Error>>()?;
         let record = Record::Summary(summary);
         let end = |opened: &mut Opened| patiently(until, || opened.sink.record(&record));
@@ -186,14 +187,14 @@ impl RunWriter {
 }
 
 impl Opened {
-    /// Writes, and keeps in mind whether that was possible.
+    /// Writes, and remembers a failure.
     fn note(&mut self, write: impl FnOnce(&mut Opened) -> Result<(), Error>) -> Written {
         let result = write(self);
         let is_told = std::mem::replace(&mut self.is_stuck, result.is_err());
         Written { result, is_told }
     }
 
-    /// Hands it a record. Where that goes well it may be that the record waits, and was not written.
+    /// Passes a record to the sink. Success does not prove a write, because the record may be pending.
     fn recorded(&mut self, record: &Record<'_>) -> Written {
         let result = self.sink.record(record);
         let is_told = self.is_stuck;

@@ -1,17 +1,17 @@
-//! Times of which percentiles are asked for, in memory that does not grow with the run.
+//! Percentiles of times, in memory that does not grow with the run.
 
 use kolo_run_folder::percentile;
 
-/// Values that are kept at most.
+/// Most values to keep.
 const MOST: usize = 8192;
 
-/// A number for each step, of which the first 8,192 are all kept; then every second one of all, every fourth
-/// when there are twice as many, and so on. So between 4,096 and 8,192 that lie evenly over the run tell its
-/// percentiles, the same ones on every run.
+/// A value for each step. The first 8,192 are all kept; then every second one of all, every fourth one
+/// after twice as many, and so on. So the percentiles come from 4,096 to 8,192 values spread evenly over
+/// the run, the same ones in every run.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     kept: Vec<f64>,
-    /// Of so many one is kept.
+    /// Distance of the kept values.
     every: u64,
     seen: u64,
 }
@@ -23,7 +23,7 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Takes the number of the next step.
+    /// Adds the value of the next step.
     pub(crate) fn push(&mut self, value: f64) {
         if self.seen.is_multiple_of(self.every) {
             if self.kept.len() == MOST {
@@ -35,7 +35,7 @@ impl Samples {
         self.seen += 1;
     }
 
-    /// The number below which `percent` % of them lie; 0 where there are none.
+    /// Returns the value below which `percent` % of the kept ones lie; 0 without values.
     pub(crate) fn percentile(&self, percent: f64) -> f64 {
         percentile(self.kept.iter().copied(), percent).unwrap_or(0.0)
     }

@@ -1,5 +1,5 @@
-//! What decides which samples come in which step: the data, and the numbers that divide and order it. A
-//! checkpoint holds it, and a run goes on from the checkpoint with the same, or says that it does not.
+//! The facts that decide which samples come in which step: the data, and the numbers that divide and order
+//! it. A checkpoint holds them, and a run continues from it with the same facts, or reports the difference.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -12,34 +12,33 @@ use serde::{Deserialize, Serialize};
 use crate::config::Recipe;
 use crate::error::Error;
 
-/// Where a position's notes have it.
+/// Key in a position's notes.
 pub(crate) const SAMPLING: &str = "sampling";
 
-/// What decides which samples come in which step, of one run.
+/// The facts that decide which samples come in which step of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sampling {
     batch_size: usize,
     shards: usize,
     seed: u64,
-    /// As `--grow-batch` has it.
+    /// In the syntax of `--grow-batch`.
     grow_batch: String,
     train: DataNote,
     test: DataNote,
 }
 
-/// A [`Fingerprint`] as a checkpoint holds it. The hash is text: JSON's numbers need not come back in the
-/// same bits.
+/// A [`Fingerprint`] in a checkpoint. The hash is text, because JSON's numbers may lose bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct DataNote {
     samples: usize,
     hashed: usize,
     content: Option<String>,
-    /// The fingerprint in words.
+    /// The fingerprint as a text.
     words: String,
 }
 
 impl Sampling {
-    /// Of a run of `config` over `data`.
+    /// Collects the facts of a run of `config` over `data`.
     pub(crate) fn of<D: DataSet + ?Sized>(config: &Recipe, data: &D) -> Self {
         let grow_batch = config.large_batch.grow_batch.iter().map(BatchGrowth::to_string);
         let note = |part| DataNote::of(fingerprint(data, part));
@@ -53,14 +52,14 @@ impl Sampling {
         }
     }
 
-    /// The data in words, by name, for the workers to compare.
+    /// Returns the names and descriptions of the data, for the workers to compare.
     pub(crate) fn stated_data(&self) -> [(String, String); 2] {
         [("the training data", &self.train), ("the test data", &self.test)]
             .map(|(name, note)| (name.into(), note.words.clone()))
     }
 
-    /// Why nobody notices that samples are others where only their number is the same; `None` where it is
-    /// noticed.
+    /// Returns the reason that a change of samples would remain unnoticed if their number stays the same;
+    /// `None` if it would be noticed.
     pub(crate) fn blind_spot(&self) -> Option<&'static str> {
         let is_blind = |note: &DataNote| note.samples > 0 && note.content.is_none();
         [&self.train, &self.test].into_iter().any(is_blind).then_some(
@@ -69,8 +68,8 @@ impl Sampling {
         )
     }
 
-    /// Refuses a checkpoint of other samples, or of samples in another order. One without such notes, of an
-    /// older version, is judged by its epoch and its step therein, which `expected` has from its step.
+    /// Refuses a checkpoint of other samples, or of another order. A checkpoint of an older version without
+    /// such notes is judged by its epoch and step; `expected` is the position that follows from its step.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl Sampling {
         })
     }
 
-    /// What the sampler depends on besides the data, by the names of `config.toml`.
+    /// Settings of the sampler, by their names in `config.toml`.
     fn settings(&self) -> [(&'static str, String); 4] {
         let Sampling { batch_size, shards, seed, grow_batch, .. } = self;
         let grow_batch = if grow_batch.is_empty() { "none" } else { grow_batch };
@@ -112,7 +111,7 @@ impl Sampling {
         ]
     }
 
-    /// The first thing that differs, and what it is in the checkpoint and here.
+    /// Returns the first difference: its name, and its values in the checkpoint and here.
     fn difference(&self, noted: &Sampling) -> Option<(String, String, String)> {
         let settings = noted.settings().into_iter().zip(self.settings());
         let found = settings
@@ -136,15 +135,15 @@ impl DataNote {
         }
     }
 
-    /// Whether the samples are certainly others. Hashes of other numbers of samples say nothing.
+    /// True if the samples certainly differ. Hashes of different numbers of samples cannot be compared.
     fn differs(&self, other: &DataNote) -> bool {
         let comparable = self.hashed == other.hashed && self.content.is_some() && other.content.is_some();
         self.samples != other.samples || (comparable && self.content != other.content)
     }
 }
 
-/// The fingerprint of a part; without content where a sample cannot be read, as training will say when it
-/// comes to it.
+/// Returns the fingerprint of a part, without content if a sample cannot be read; training reports that
+/// sample when it needs it.
 fn fingerprint<D: DataSet + ?Sized>(data: &D, part: Part) -> Fingerprint {
     let read = catch_unwind(AssertUnwindSafe(|| data.fingerprint(part)));
     read.unwrap_or_else(|_| Fingerprint { samples: data.samples(part), hashed: 0, content: None })
@@ -167,7 +166,7 @@ mod tests {
         Position { step: 10, epoch, step_in_epoch: 3, notes }
     }
 
-    /// What is said of going on with `sampling` from a checkpoint of `noted`.
+    /// Error after a change from a checkpoint of `noted` to `sampling`.
     fn refused(noted: &Sampling, sampling: &Sampling) -> String {
         let there = position(1, serde_json::json!({ SAMPLING: noted }));
         let checked = sampling.check(Path::new("step-10"), &there, &position(1, serde_json::Value::Null));

@@ -1,8 +1,8 @@
-//! Paths in commands that the user is told to run.
+//! Paths in commands that the user may run.
 
 use std::path::Path;
 
-/// A path as a word of a POSIX shell: as it is where it has nothing that a shell reads otherwise, else in
+/// Returns a path as a word of a POSIX shell: unchanged if no character has a special meaning, else in
 /// single quotes (POSIX.1-2017, Shell Command Language, 2.2.2).
 ///
 /// ```
@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn shell_quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
-    // A word that begins with `-` is an option to whoever reads it.
+    // Programs take a word that begins with `-` for an option.
     match !text.is_empty() && !text.starts_with('-') && text.chars().all(is_plain) {
         true => text,
         false if text.starts_with('-') => format!("'./{}'", text.replace('\'', r"'\''")),

@@ -1,9 +1,9 @@
-//! Signals that ask a worker to save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time.
+//! Signals that make a worker save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time.
 //! A member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step
-//! as all others; a worker that is alone saves.
+//! as all others; a single worker saves.
 //!
-//! A second request ends the process at once, unless Kolo's launcher has started it: to that the request
-//! comes as well, and it ends its workers.
+//! A second signal ends the process at once, except under Kolo's launcher, which gets the signal as well
+//! and ends its workers itself.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,20 +16,20 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::error::Error;
 
-/// Runs of this process that go on. Where there is none signals do what they would do without a handler.
+/// Number of active runs in this process. Without one, signals act as without a handler.
 static RUNS: AtomicUsize = AtomicUsize::new(0);
-/// Whether those have been asked to end.
+/// True if the active runs were signaled to end.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// A run that goes on, and can be asked to end.
+/// An active run that signals can end.
 pub(crate) struct StopRequested(());
 
 impl StopRequested {
-    /// Hears signals as long as it lives: the usual ones, `more`, and those of [`STOP_ON`].
+    /// Catches signals during its lifetime: the usual ones, `more`, and those of [`STOP_ON`].
     ///
     /// # Errors
     ///
-    /// Signals cannot be caught, or the variable names none.
+    /// Signals cannot be caught, or the variable has an unknown name.
     pub(crate) fn begin(more: &[StopSignal]) -> Result<Self, Error> {
         static LISTENS: OnceLock<Result<(), String>> = OnceLock::new();
         let told = std::env::var(STOP_ON).unwrap_or_default();
@@ -40,7 +40,7 @@ impl StopRequested {
         Ok(StopRequested(()))
     }
 
-    /// Whether it has been asked to end.
+    /// True if the run was signaled to end.
     pub(crate) fn get(&self) -> bool {
         REQUESTED.load(Ordering::Relaxed)
     }
@@ -54,7 +54,7 @@ impl Drop for StopRequested {
     }
 }
 
-/// Starts the thread that hears signals.
+/// Starts the thread that receives signals.
 fn listen(caught: &[i32]) -> std::io::Result<()> {
     let mut signals = Signals::new(caught)?;
     let hear = move || {
@@ -67,7 +67,7 @@ fn listen(caught: &[i32]) -> std::io::Result<()> {
             let request = requests.count(signal, Instant::now());
             let ends_now = request == StopRequest::Second && std::env::var_os(MEMBER).is_none();
             if is_idle || ends_now {
-                // What the handler kept from this process: it ends by the signal.
+                // Does what the handler prevented: ends the process by the signal.
                 let _ = emulate_default_handler(signal);
             }
             REQUESTED.store(true, Ordering::SeqCst);
@@ -76,18 +76,17 @@ fn listen(caught: &[i32]) -> std::io::Result<()> {
     std::thread::Builder::new().name("kolo-signals".into()).spawn(hear).map(drop)
 }
 
-/// Lets a file that becomes larger than `ulimit -f` fail as one on a full disk does. SIGXFSZ would end the
-/// process at once, without a word and without a checkpoint. By a handler, which programs that are started
-/// from here do not inherit.
+/// Makes a write beyond `ulimit -f` fail like one to a full disk. SIGXFSZ would end the process at once,
+/// without a message or a checkpoint. This installs a handler, which child programs do not inherit.
 ///
 /// # Errors
 ///
-/// The system takes no handler.
+/// The system does not accept the handler.
 pub fn survive_large_files() -> Result<(), Error> {
     static IS_HANDLED: AtomicBool = AtomicBool::new(false);
     if IS_HANDLED.swap(true, Ordering::Relaxed) {
         return Ok(());
     }
-    // Nobody has to know: what was written says that it could not be.
+    // The handler does nothing: the failed write returns an error.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(Error::Signal)
 }

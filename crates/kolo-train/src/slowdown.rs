@@ -1,4 +1,4 @@
-//! Workers that are slow on purpose, for trials of what becomes of them.
+//! Artificially slow workers, for trials of the straggler policies.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kolo_data::{AugmentKey, DataSet, Part};
 
-/// What is made slow.
+/// Work that is slowed down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// The passes of a shard, in the training thread.
@@ -16,8 +16,8 @@ pub(crate) enum Work {
     Data,
 }
 
-/// One worker sleeps for each of its shards, in its training thread or where its batches are prepared.
-/// Written `RANK:compute:MILLISECONDS` or `RANK:data:MILLISECONDS`.
+/// An artificial delay of one worker: it sleeps for each of its shards, in its training thread or in the
+/// preparation of batches. Its text form is `RANK:compute:MILLISECONDS` or `RANK:data:MILLISECONDS`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slowdown {
     rank: usize,
@@ -46,27 +46,27 @@ impl FromStr for Slowdown {
 }
 
 impl Slowdown {
-    /// For how long `rank` sleeps for each of its shards, whatever the work.
+    /// Returns the sleep of `rank` for each of its shards, over both kinds of work.
     pub fn per_shard(slowdowns: &[Slowdown], rank: usize) -> Duration {
         [Work::Compute, Work::Data].map(|work| Slowdown::pause(slowdowns, rank, work)).into_iter().sum()
     }
 
-    /// For how long `rank` sleeps at this work; usually not at all.
+    /// Returns the sleep of `rank` at this work; usually zero.
     pub(crate) fn pause(slowdowns: &[Slowdown], rank: usize, work: Work) -> Duration {
         let own = slowdowns.iter().filter(|slowdown| slowdown.rank == rank && slowdown.work == work);
         own.map(|slowdown| slowdown.pause).sum()
     }
 }
 
-/// A data set whose batches take longer, as long as somebody wants that.
+/// A data set with artificially slow batches.
 pub(crate) struct SlowData<D: ?Sized> {
     data: Arc<D>,
-    /// Milliseconds.
+    /// Milliseconds of sleep for each batch.
     pause: Arc<AtomicU64>,
 }
 
 impl<D: ?Sized> SlowData<D> {
-    /// `pause`: milliseconds, which may change.
+    /// Wraps `data`; `pause` is in milliseconds and may change.
     pub(crate) fn new(data: Arc<D>, pause: Arc<AtomicU64>) -> Self {
         SlowData { data, pause }
     }

@@ -1,16 +1,16 @@
-//! How stale the weights of a run's steps were.
+//! The staleness of the weights in a run's steps.
 
 use kolo_ddp::Staleness;
 use serde::Serialize;
 
-/// By how many steps of some other worker the weights were behind that workers pulled.
+/// Staleness of pulled weights, in steps behind another worker.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StalenessSummary {
-    /// On average.
+    /// Mean.
     pub mean: f64,
-    /// At most.
+    /// Maximum.
     pub most: usize,
-    /// How many pulls were so many steps behind, from 0.
+    /// Number of pulls for each staleness, from 0.
     pub pulls: Vec<u64>,
 }
 
@@ -20,7 +20,7 @@ impl StalenessSummary {
         StalenessSummary { mean, most, pulls: staleness.pulls().to_vec() }
     }
 
-    /// In words.
+    /// Describes the staleness.
     pub fn words(&self) -> String {
         let pulls: u64 = self.pulls.iter().sum();
         format!("{:.2} steps behind on average, {} at most, in {pulls} pulls", self.mean, self.most)

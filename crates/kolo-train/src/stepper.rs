@@ -1,4 +1,4 @@
-//! Single steps of a model of any type, for those who measure them.
+//! Single steps of a model of any type, for measurements.
 
 use std::sync::Arc;
 
@@ -12,19 +12,20 @@ use crate::error::Error;
 use crate::model::TrainingContext;
 use crate::models::ImageModel;
 
-/// A replica of a model whose type is not known.
+/// A replica of a model of unknown type.
 pub trait Stepper {
-    /// The ranks that train together.
+    /// Ranks that train together.
     fn group(&self) -> &Arc<Group>;
 
     /// Takes a step, of which `batch` is this rank's only shard.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank).
+    /// A collective failed (the error names the rank).
     fn step(&mut self, batch: Batch, learning_rate: f64) -> Result<StepReport, Error>;
 
-    /// The flat side: values, the reducer. `look` cannot use the model.
+    /// Calls `look` with the replica, which has the flat values and the reducer; `look` cannot use the
+    /// model.
     fn with_replica(&self, look: &mut dyn FnMut(&mut Replica));
 }
 

@@ -1,4 +1,4 @@
-//! The whole run in a few figures.
+//! A few figures about the whole run.
 
 use burn::module::Module;
 use kolo_burn::Ddp;
@@ -13,16 +13,16 @@ use crate::noise_summary::NoiseSummary;
 use crate::progress::Progress;
 use crate::staleness_summary::StalenessSummary;
 
-/// What has come of a run, and how long it took.
+/// The result of a run, and its speed.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Version of Kolo.
     pub kolo: &'static str,
     /// Workers at the end, without summation servers.
     pub world_size: usize,
-    /// Shards a step.
+    /// Shards of a step.
     pub shards: usize,
-    /// How the workers were connected.
+    /// Transport between the workers.
     pub transport: &'static str,
     /// Name of the model.
     pub model: String,
@@ -34,55 +34,55 @@ pub struct Summary {
     pub epochs: usize,
     /// Steps done.
     pub steps: u64,
-    /// Those of them that changed nothing because they overflowed, those of each island counted where there
-    /// are some; only with --precision f16.
+    /// Steps that changed nothing because they overflowed, summed over islands if there are some; only with
+    /// --precision f16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,
-    /// Time since this worker began.
+    /// Seconds since this worker began.
     pub train_seconds: f64,
-    /// Samples of all workers by the time of the steps.
+    /// Samples of all workers, divided by the time of the steps.
     #[serde(flatten)]
     pub speed: Speed,
     /// Median of the steps' times.
     pub step_seconds_p50: f64,
-    /// Nineteen steps of twenty were not slower.
+    /// 95th percentile of the steps' times.
     pub step_seconds_p95: f64,
     /// See [`EpochRow::comm_fraction`](crate::EpochRow).
     pub comm_fraction: f64,
     /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow).
     pub exposed_comm_fraction: f64,
-    /// When shards synchronised.
+    /// Synchronization mode.
     pub sync: String,
-    /// Steps that this worker has seen in which all shards, or all islands, were summed.
+    /// Steps seen by this worker in which all shards, or all islands, were summed.
     pub synchronised_steps: u64,
-    /// Bytes of what was summed in them: four for each element, however they travelled.
+    /// Bytes summed in those steps: four for each element, whatever the encoding on the wire.
     pub summed_bytes: u64,
-    /// How stale the weights were that workers pulled; only with --sync stale.
+    /// Staleness of the weights that workers pulled; only with --sync stale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staleness: Option<StalenessSummary>,
     /// Mean loss of the last epoch.
     pub train_loss: f64,
-    /// What the model is judged by on the test samples, after the last step.
+    /// Scores on the test samples, after the last step.
     #[serde(flatten)]
     pub scores: Scores,
-    /// How large the batch is beside the noise of the gradient, where that is measured.
+    /// The batch size compared to the noise of the gradient, if that is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<NoiseSummary>,
-    /// Of all parameters and running statistics.
+    /// SHA-256 of all parameters and running statistics.
     pub weights_sha256: String,
-    /// The most memory that a worker had at once; the largest of all workers.
+    /// Peak memory of a worker; the largest of all workers.
     pub peak_rss_bytes: u64,
-    /// What the user has been told while the run went on: an unused parameter, a checkpoint that could not be
-    /// written, a worker that held the others up.
+    /// Warnings during the run: an unused parameter, a checkpoint that could not be written, a worker that
+    /// held the others up.
     pub warnings: Vec<String>,
 }
 
-/// What the loss counts, and how much of it was done: a field such as `images_per_second`.
+/// Throughput in the loss's unit, serialized as a field such as `images_per_second`.
 #[derive(Clone, Debug)]
 pub struct Speed {
-    /// As `images`.
+    /// Unit, such as `images`.
     pub unit: String,
-    /// Of all workers, by the time of the steps.
+    /// Units of all workers, divided by the time of the steps.
     pub per_second: f64,
 }
 
@@ -95,7 +95,7 @@ impl Serialize for Speed {
 }
 
 impl Summary {
-    /// After the evaluation, since which all updates are in: it needs the other ranks no more.
+    /// Makes the summary after the evaluation. All updates are complete then, so this needs no other rank.
     pub(crate) fn of<M: Module>(
         ddp: &Ddp<M>,
         config: &Recipe,
@@ -105,8 +105,8 @@ impl Summary {
         peak_rss_bytes: u64,
         train_seconds: f64,
     ) -> Result<Self, Error> {
-        // This worker may not have seen the last epoch: of a run that lacks its summary alone, the checkpoint
-        // knows the figures.
+        // This worker may not have seen the last epoch. If a run lacks only its summary, the checkpoint has
+        // the figures.
         let last = progress.epochs().last();
         let scores = || progress.evaluations.scores(progress.step(), metrics).unwrap_or_default();
         let whole = progress.meter();
@@ -142,7 +142,7 @@ impl Summary {
     }
 }
 
-/// The most memory that any worker had at once. A collective.
+/// Returns the peak memory of any worker. A collective.
 pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -152,12 +152,12 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     Ok(peak[0] as u64)
 }
 
-/// Steps of the job, or of its islands, in which the scaled loss or its gradient has overflowed.
+/// Returns the steps of the job, or of its islands, in which the scaled loss or its gradient overflowed.
 fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
     ddp.with_replica(|replica| replica.skipped_steps())
 }
 
-/// Trained parameters of the model.
+/// Returns the number of trained parameters of the model.
 pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
     trained.map(|span| span.len).sum()

@@ -1,4 +1,5 @@
-//! A step that ends worker after worker, as one poisoned sample does: it is not tried for ever.
+//! Detection of a step that ends worker after worker, as a poisoned sample does, so that it is not tried
+//! forever.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::ops::Range;
 use kolo_ddp::Sampler;
 use serde::{Deserialize, Serialize};
 
-/// The indices of a shard's samples, for people.
+/// Formats the indices of a shard's samples for people.
 pub(crate) fn listed(samples: &[usize]) -> String {
     let listed: Vec<String> = samples.iter().take(LISTED).map(usize::to_string).collect();
     match samples.len().saturating_sub(LISTED) {
@@ -15,26 +16,26 @@ pub(crate) fn listed(samples: &[usize]) -> String {
     }
 }
 
-/// So many workers may fail in one step.
+/// Number of failed workers that condemn a step.
 const ENOUGH: usize = 2;
-/// So many samples of a shard are listed.
+/// Most samples of a shard to list.
 const LISTED: usize = 100;
-/// Signals by which a process ends through its own doing; others come from outside.
+/// Signals that result from a process's own fault; others come from outside.
 const OWN_SIGNALS: [&str; 6] = ["SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"];
 
-/// The workers that have failed in the step that is under way, as far as one rank knows.
+/// The workers that have failed in the present step, as far as one rank knows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Suspects {
     step: u64,
-    /// How each of them ended.
+    /// The end of each failed worker.
     failures: Vec<String>,
-    /// The shards that all of them had, as far as that is known.
+    /// Shards that all of them had, as far as known.
     shards: Option<BTreeSet<usize>>,
 }
 
 impl Suspects {
-    /// A worker with these shards has failed in a step, from 0; `how`, as the launcher says it. One that was
-    /// ended from outside proves nothing against the step.
+    /// Records that a worker with these shards failed in a step, from 0; `how` is the launcher's message. A
+    /// worker that was ended from outside proves nothing against the step.
     pub(crate) fn note(&mut self, step: u64, how: &str, shards: Option<Range<usize>>) {
         let is_own =
             how.contains("exited with code") || OWN_SIGNALS.iter().any(|signal| how.contains(signal));
@@ -52,12 +53,13 @@ impl Suspects {
         };
     }
 
-    /// Of what several ranks know, what is known best.
+    /// Selects the most complete knowledge of several ranks.
     pub(crate) fn best(all: impl IntoIterator<Item = Suspects>) -> Suspects {
         all.into_iter().max_by_key(|one| (one.step, one.failures.len())).unwrap_or_default()
     }
 
-    /// Why the step is not tried again, once enough workers have failed in it over the same samples.
+    /// Returns the reason not to try the step again, once enough workers have failed in it over the same
+    /// samples.
     pub(crate) fn verdict(&self, step: u64, sampler: &Sampler) -> Option<String> {
         let is_poisoned = self.step == step && self.failures.len() >= ENOUGH;
         if !is_poisoned || self.shards.as_ref().is_some_and(BTreeSet::is_empty) {
@@ -99,7 +101,7 @@ mod tests {
         suspects.note(8, "rank 0 (node0/0.0) was killed by SIGSEGV", Some(2..4));
         assert_eq!(suspects.verdict(9, &sampler()), None, "the step has been done");
         let words = suspects.verdict(8, &sampler()).unwrap();
-        // Five steps an epoch.
+        // Five steps in an epoch.
         let samples = sampler().epoch(1).shard(3, 2).to_vec();
         assert!(words.starts_with("step 8 (epoch 2, step 3 of it, counted from 0)"), "{words}");
         assert!(
@@ -124,7 +126,7 @@ mod tests {
         later.note(7, PANIC, Some(0..1));
         later.note(8, PANIC, Some(0..1));
         assert_eq!(later.verdict(8, &sampler()), None);
-        // Who has just come knows of nothing.
+        // A newcomer knows of no failure.
         assert_eq!(Suspects::best([Suspects::default(), later.clone()]), later);
     }
 

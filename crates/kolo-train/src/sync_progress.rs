@@ -1,5 +1,5 @@
-//! What a worker that comes in the middle of an epoch is told of it: it may be rank 0 by its end, and the
-//! epoch's figures are sums over all of its steps, in their order.
+//! The epoch's history for a worker that joins in the middle of it: the worker may be rank 0 at the end,
+//! and the epoch's figures are sums over all of its steps, in their order.
 
 use std::cmp::Reverse;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::meter::{Meter, StepRow};
 use crate::progress::Progress;
 
-/// What a worker knows of the epoch.
+/// A worker's knowledge of the epoch.
 #[derive(Serialize, Deserialize)]
 struct EpochSoFar {
-    /// The first step that it has a row of, and the sums over those before.
+    /// First step with a row, and the sums over those before.
     known_from: u64,
     loss_sum: f64,
     count: f64,
@@ -23,8 +23,8 @@ struct EpochSoFar {
 #[derive(Serialize, Deserialize)]
 struct Row(#[serde(with = "WholeRow")] StepRow);
 
-/// A [`StepRow`] with all of its fields: in its own form one of them can be left out, which a codec without
-/// names cannot read.
+/// A [`StepRow`] with all of its fields: its own form may leave one out, which a codec without names cannot
+/// read.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "StepRow")]
 struct WholeRow {
@@ -45,8 +45,8 @@ struct WholeRow {
 }
 
 impl Progress {
-    /// Gives all ranks what one of them knows of the epoch, if some know less; and what all have recorded. A
-    /// collective, of ranks that are equally far.
+    /// Sends one rank's knowledge of the epoch to all ranks, if some know less, and reduces the records to
+    /// those that all have. A collective, of ranks at the same step.
     pub(crate) fn synchronise(&mut self, group: &Group) -> Result<(), Error> {
         let own = (self.covered_from, self.recorded(), self.evaluations.len());
         let all: Vec<(u64, u64, usize)> = group.all_gather_value(&own)?;
@@ -64,7 +64,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Whoever knows of the most evaluations, as each rank says, tells the others.
+    /// Sends all evaluations from the rank that knows most of them; `known` has the number of each rank.
     fn synchronise_evaluations(&mut self, group: &Group, known: &[usize]) -> Result<(), Error> {
         let Some(donor) = (0..known.len()).max_by_key(|rank| (known[*rank], Reverse(*rank))) else {
             return Ok(());
@@ -132,14 +132,14 @@ mod tests {
         }
     }
 
-    /// Progress that begins so and has seen all steps up to `step`.
+    /// Adds all steps up to `step` to the progress.
     fn on(mut progress: Progress, step: u64) -> Progress {
         (progress.position.step..step).for_each(|step| progress.add_step(row(step)));
         progress
     }
 
-    /// What the ranks hold after one has told the others: the bits of the epoch's loss and samples, and their
-    /// rows.
+    /// Returns the state of the ranks after the exchange: the bits of the epoch's loss and samples, and
+    /// their rows.
     fn shared(progress_of: impl Fn(usize) -> Progress + Sync) -> Vec<(u64, f64, Vec<u64>, u64)> {
         threads::spawn(3, |group| {
             let mut progress = progress_of(group.rank().0);
@@ -189,7 +189,7 @@ mod tests {
         let score = |value| Scores(vec![Score { metric: Metric::LOSS, value }]);
         let best = threads::spawn(3, |group| {
             let mut progress = Progress::at(30, calendar());
-            // Two have seen all of them, of which one has been made again.
+            // Two ranks have seen all evaluations, one of which was repeated.
             if group.rank().0 > 0 {
                 [(10, 0.5), (20, 0.3), (30, 0.4), (30, 0.4)]
                     .into_iter()

@@ -1,4 +1,4 @@
-//! What is trained, on what, and what it is judged by: the part of a run that is the user's own code.
+//! The user's own code in a run: the loss, the data, and the metrics.
 
 use std::sync::Arc;
 
@@ -12,43 +12,43 @@ use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
 use crate::sinks::Record;
 
-/// The loss of one shard's samples in training.
+/// Loss of one shard's samples in training.
 pub(crate) type LossOf<M, B> = dyn Fn(&M, B, &TrainingContext<'_>) -> Loss + Send + Sync;
 
-/// Each metric's part in one batch of test samples.
+/// Parts of all metrics in one batch of test samples.
 pub(crate) type Evaluate<M, B> = dyn Fn(&M, B, &Device) -> Vec<Mean>;
 
-/// What the user gives besides the model and the recipe.
+/// The user's input besides the model and the recipe.
 pub(crate) struct Task<M, D: DataSet + ?Sized> {
     pub(crate) data: Arc<D>,
     pub(crate) loss: Box<LossOf<M, D::Batch>>,
     pub(crate) metrics: Vec<Metric>,
     pub(crate) evaluate: Option<Box<Evaluate<M, D::Batch>>>,
-    /// What the loss counts: images, tokens.
+    /// Unit that the loss counts: images, tokens.
     pub(crate) unit: String,
-    /// Told of every record, on rank 0.
+    /// Callbacks for every record, on rank 0.
     pub(crate) listeners: Vec<Box<Listener>>,
 }
 
 impl<M, D: DataSet + ?Sized> Task<M, D> {
-    /// What is measured: nothing where there are no samples to test on.
+    /// Metrics to measure: none without test samples.
     pub(crate) fn measured(&self) -> &[Metric] {
         if self.data.samples(Part::Test) > 0 { &self.metrics } else { &[] }
     }
 
-    /// The metric by which a model is the best one, and when it is time to stop.
+    /// Metric that decides the best model, and the time to stop.
     pub(crate) fn deciding_metric(&self, config: &Recipe) -> Option<(usize, Metric)> {
         let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
         self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
-    /// Calls the listeners. Meanwhile this worker counts as one that works: it may upload something.
+    /// Calls the listeners. Meanwhile this worker counts as busy, because a listener may upload something.
     pub(crate) fn tell(&mut self, record: &Record<'_>) {
         let _working = kolo_elastic::working();
         self.listeners.iter_mut().for_each(|listener| listener(record));
     }
 
-    /// Checks that what the recipe wants to be decided by is measured.
+    /// Checks that the metric by which the recipe decides is measured.
     pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
         match (&config.best_metric, config.patience) {
             _ if self.deciding_metric(config).is_some() => Ok(()),
@@ -65,5 +65,5 @@ impl<M, D: DataSet + ?Sized> Task<M, D> {
     }
 }
 
-/// Is told what happens in a run.
+/// A callback for the records of a run.
 pub(crate) type Listener = dyn FnMut(&Record<'_>);

@@ -1,4 +1,4 @@
-//! The timeline of a run (`--trace`): each rank records its part, rank 0 joins them.
+//! The timeline of a run (`--trace`): each rank records its part, and rank 0 joins them.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ impl Timeline {
     ///
     /// # Errors
     ///
-    /// The part cannot be made.
+    /// The file of the part cannot be made.
     pub(crate) fn begin(live: &LiveMetrics) -> Result<Self, Error> {
         let file = live.trace.clone();
         if let Some(file) = &file {
@@ -25,8 +25,8 @@ impl Timeline {
         Ok(Timeline { file })
     }
 
-    /// Ends the recording. Rank 0 joins the parts, at the end of a run after the others have written theirs
-    /// ([`close`]). What fails is told, and fails nothing else.
+    /// Ends the recording. Rank 0 joins the parts at the end of a run, after the others have written theirs
+    /// ([`close`]). A failure gives a warning, and fails nothing else.
     pub(crate) fn end(self, joins: bool) {
         close();
         let Some(file) = self.file.filter(|_| joins) else { return };
@@ -40,7 +40,7 @@ impl Timeline {
     }
 }
 
-/// Writes what this worker has recorded, and records nothing more: before the last collective of a run.
+/// Writes this worker's part and stops recording, before the last collective of a run.
 pub(crate) fn close() {
     if let Err(error) = kolo_trace::finish() {
         kolo_ddp::checkpoint::tell(&format!("the timeline is not whole: {error}"));

@@ -1,13 +1,13 @@
-//! What a run leaves to the program.
+//! The result of a run for the program.
 
 use crate::summary::Summary;
 
-/// What has come of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Trained<M> {
-    /// The model after the last step; `None` on a worker that has left before, or came when the run was over,
-    /// and on a summation server.
+    /// Model after the last step; `None` on a summation server, and on a worker that left earlier or joined
+    /// after the end.
     pub model: Option<M>,
-    /// The run in a few figures: rank 0's, of a run that has come to its end.
+    /// A few figures about the run, on rank 0 of a completed run.
     pub summary: Option<Summary>,
 }

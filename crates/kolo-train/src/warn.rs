@@ -1,23 +1,22 @@
-//! What a user must know though the run goes on.
+//! Warnings during a run.
 
-/// Warnings, each once, with how often it came: a full disk says the same at every step.
+/// Distinct warnings with their counts: a full disk gives the same one at every step.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Vec<(String, usize)>);
 
 impl Warnings {
-    /// Tells the user, by the program's logger or, where there is none, on stderr; and keeps it for those who
-    /// sum up.
+    /// Warns the user, by the program's logger or else on stderr, and keeps the warning for the summary.
     pub(crate) fn tell(&mut self, words: String) {
         kolo_ddp::checkpoint::tell(&words);
         self.keep(words);
     }
 
-    /// Whether the user knows of something that begins so.
+    /// True if the user has received a warning that begins with `words`.
     pub(crate) fn has(&self, words: &str) -> bool {
         self.0.iter().any(|(known, _)| known.starts_with(words))
     }
 
-    /// Keeps what the user has been told.
+    /// Keeps a warning that the user has received.
     pub(crate) fn keep(&mut self, words: String) {
         match self.0.iter_mut().find(|(known, _)| *known == words) {
             Some((_, times)) => *times += 1,
@@ -25,14 +24,14 @@ impl Warnings {
         }
     }
 
-    /// Adds those of another one.
+    /// Adds the warnings of another list.
     pub(crate) fn append(&mut self, other: Warnings) {
         for (words, times) in other.0 {
             (0..times).for_each(|_| self.keep(words.clone()));
         }
     }
 
-    /// A line for each.
+    /// Returns a line for each warning.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = |(words, times): &(String, usize)| match times {
             1 => words.clone(),

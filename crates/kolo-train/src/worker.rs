@@ -1,5 +1,5 @@
-//! One worker's run: its start, the epochs, the end. What it does with the others can be done again after one
-//! of them has died.
+//! One worker's run: its start, the epochs, the end. Every part with collectives can be repeated after the
+//! death of another worker.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,24 +34,25 @@ use crate::trained::Trained;
 use crate::warn::Warnings;
 use crate::weights;
 
-/// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed all ranks read
-/// from it.
+/// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed, all ranks
+/// read from it.
 ///
 /// # Errors
 ///
-/// The run cannot be made as it is configured, a step failed, or it has ended before its last step.
+/// The run cannot be made as configured, a step failed, or the run ended before its last step.
 pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     job: &Job,
     task: &mut Task<M, D>,
     membership: Membership,
     model: M,
 ) -> Result<Trained<M>, Error> {
-    // It fails as a whole, and its rank 0 has made the folder.
+    // A fixed group fails as a whole, and its rank 0 has made the folder.
     let is_first = matches!(&membership, Membership::Fixed(group) if group.rank() == Rank(0));
     let is_elastic = matches!(&membership, Membership::Elastic(_));
     let ended = work(job, task, membership, model);
     if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
-        // Others of an elastic job may go on, unless nobody can begin.
+        // Other workers of an elastic job may continue, unless the input prevents all of them from
+        // starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
     {
         folder.discard_unused();
@@ -82,7 +83,7 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
                 }
             }
         }
-        // It was started in place of one that died at the very end, and the others have come to it.
+        // The worker replaced one that died at the very end, and the others have completed the run.
         Err(Error::Training(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned)))
             if job.folder.as_ref().is_some_and(|folder| folder.is_complete()) =>
         {
@@ -92,43 +93,43 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
     }
 }
 
-/// How a worker's part of the run has ended.
+/// The end of a worker's part of the run.
 pub(crate) enum Ended {
-    /// It has left the job, which goes on without it.
+    /// The worker has left the job, which continues without it.
     Left,
-    /// With the run, of which rank 0 has the summary.
+    /// The run is over; rank 0 has the summary.
     Over(Option<Box<Summary>>),
 }
 
-/// What every rank has.
+/// State of every rank.
 pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) job: &'a Job,
     pub(crate) task: &'a mut Task<M, D>,
     /// The job's device with autodiff.
     pub(crate) trainable: Device,
     pub(crate) loader: Loader<SlowData<D>>,
-    /// For how long the loader sleeps before each batch, in milliseconds.
+    /// Sleep of the loader before each batch, in milliseconds.
     pub(crate) pause: Arc<AtomicU64>,
     pub(crate) calendar: Calendar,
     pub(crate) rate: StepRates,
     pub(crate) ddp: Ddp<M>,
-    /// What decides which samples come in which step.
+    /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
-    /// Whether this worker has been asked to end.
+    /// Signals to end.
     pub(crate) stop: StopRequested,
-    /// When the step that runs, or the last one, began.
+    /// Start of the present or last step.
     pub(crate) step_began: Instant,
-    /// Why the job ends before the run, where it has not been asked to.
+    /// Reason of an early end, unless a signal caused it.
     pub(crate) too_few: Option<String>,
-    /// What this worker's user has been told and must know.
+    /// Warnings that this worker's user has received.
     pub(crate) warnings: Warnings,
-    /// The claims to the run folder that this worker knows of.
+    /// Claims to the run folder that this worker knows of.
     pub(crate) lineage: Lineage,
-    /// Which samples a shard has in which step.
+    /// Samples of each shard in each step.
     pub(crate) sampler: Sampler,
-    /// The workers that have failed in the step that is under way.
+    /// Workers that have failed in the present step.
     pub(crate) suspects: Suspects,
-    /// The shards of each rank of the generation.
+    /// Shards of each rank of the generation.
     pub(crate) division: Vec<Range<usize>>,
 }
 
@@ -143,7 +144,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         config.check()?;
         config.check_samples(task.data.samples(Part::Train))?;
         check_precision(config.precision.precision()?, &job.device).map_err(Error::Precision)?;
-        // A run that is resumed has its weights from a checkpoint.
+        // A resumed run gets its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
             model = weights::load(model, file)?;
         }
@@ -156,7 +157,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let sampling = Sampling::of(config, &*task.data);
         let mut stated = Self::stated(job, task, &sampling)?;
         if let Membership::Fixed(_) = membership {
-            // Workers that come later to an elastic job find checkpoints that the first ones did not.
+            // Later workers of an elastic job find checkpoints that the first ones did not.
             stated.push(("resume".into(), job.resume.to_string()));
         }
         let settings = kolo_ddp::Config { stated, ..config.ddp()? };
@@ -204,14 +205,15 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         })
     }
 
-    /// What all workers must have alike, by its name: the recipe, the data, and what is made of them.
+    /// Returns the facts that must be the same on all workers, with names: the recipe, the data, and the
+    /// derived settings.
     fn stated(job: &Job, task: &Task<M, D>, sampling: &Sampling) -> Result<Vec<(String, String)>, Error> {
         let metrics: Vec<&str> = task.measured().iter().map(|metric| metric.name).collect();
         let mut stated = job.config.stated()?;
         stated.extend(sampling.stated_data());
         stated.push(("what the model is judged by".into(), metrics.join(", ")));
         stated.push(("what the loss counts".into(), task.unit.clone()));
-        // By which each worker decides whether a slow one is dropped.
+        // Each worker decides by this number whether a slow one is dropped.
         stated.push(("min_workers".into(), job.min_workers.to_string()));
         Ok(stated)
     }
@@ -239,7 +241,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
 
     fn run(&mut self) -> Result<Ended, Error> {
         let started = Instant::now();
-        // A worker that comes later finds the others on their way.
+        // A worker that joins later starts at the others' step.
         let mut progress = Progress::at(self.ddp.steps(), self.calendar.clone());
         let (mut writer, mut begins) = (None, true);
         loop {
@@ -272,7 +274,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         }
     }
 
-    /// Rank 0 sums up.
+    /// Makes and writes the summary on rank 0.
     fn end(
         &mut self,
         progress: &Progress,
@@ -298,8 +300,9 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(Some(summary))
     }
 
-    /// Where others can take rank 0's place nobody goes before it has written all. What it could not write
-    /// it tells all of them: the job has failed for each, whoever is seen to end first.
+    /// Waits, in an elastic job, until rank 0 has written everything: before that, another worker may have
+    /// to replace it. All workers receive rank 0's failure to write, because the job has failed for each of
+    /// them, whichever ends first.
     fn part(&self, unwritten: Option<&Error>) -> Result<Option<Error>, Error> {
         if self.ddp.generation().is_none() {
             return Ok(None);
@@ -309,7 +312,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(told.into_iter().flatten().next().map(Error::Unwritten))
     }
 
-    /// After a death: finds those who are left. True where it is alone and is to save what they have come to.
+    /// Finds the remaining workers after a death. Returns true if this worker is alone and must save the
+    /// work.
     fn carry_on(
         &mut self,
         error: Error,
@@ -320,7 +324,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             return Ok(false);
         }
         self.catch_up(progress)?;
-        // Where nothing but the summary is missing it can be made alone.
+        // A single worker can write a missing summary.
         if progress.is_over() && !progress.is_unrecorded() {
             return Ok(false);
         }
@@ -328,8 +332,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(true)
     }
 
-    /// Goes on from where the ranks are, until the run is over or their number changes. `begins`: for the
-    /// first time.
+    /// Continues from the ranks' present step until the run is over or the members change. `begins` is true
+    /// for the first time.
     fn go_on(
         &mut self,
         progress: &mut Progress,
@@ -364,7 +368,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(Outcome::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })
     }
 
-    /// Hands a record to all sinks and listeners, on rank 0.
+    /// Passes a record to all sinks and listeners, on rank 0.
     pub(crate) fn tell(&mut self, writer: &mut RunWriter, record: &Record<'_>, progress: &Progress) {
         writer.record(record, progress);
         self.task.tell(record);
