@@ -1,6 +1,5 @@
-//! Weights that `kolo export --format burn` has written, in a program that knows Burn only: it loads them
-//! into a new network and writes the scores of all test images to a file, `f32`, little-endian, image by
-//! image.
+//! Weights from `kolo export --format burn`, in a program that uses Burn alone. It loads them into a new
+//! network and writes the scores of all test images to a file, `f32`, little-endian, image by image.
 //!
 //! `cargo run -p kolo-train --example exported_weights -- model.bpk fashion-mnist-small scores`
 
@@ -16,14 +15,14 @@ use kolo_train::image_tensors;
 use kolo_train::models::ResNetConfig;
 use kolo_train::weights::Description;
 
-/// Images a forward pass.
+/// Images in a forward pass.
 const BATCH: usize = 250;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [file, data, out] = arguments.as_slice() else { return Err("arguments: FILE DATA OUT".into()) };
 
-    // What the export says besides the weights.
+    // The export's description of the weights.
     let description: Description = serde_json::from_reader(File::open(format!("{file}.json"))?)?;
     let images = description.preprocessing.ok_or("the export does not say how images come to the model")?;
     let network = match description.model.as_str() {

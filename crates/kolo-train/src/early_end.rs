@@ -55,8 +55,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(self.suspects.verdict(progress.step(), &self.sampler))
     }
 
-    /// Ends the run at a step that ends one worker after another. Rank 0 writes a checkpoint from before
-    /// the step, and all workers end with the reason once the checkpoint is written.
+    /// Ends the run at a step that ends one worker after another. Rank 0 writes a checkpoint from before the
+    /// step, and all workers end with the reason once the checkpoint is written.
     pub(crate) fn end_poisoned(
         &mut self,
         why: String,

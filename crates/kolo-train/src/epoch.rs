@@ -24,8 +24,8 @@ use crate::suspects::listed;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
-    /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members
-    /// of the job change before that.
+    /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members of
+    /// the job change before that.
     pub(crate) fn epoch(
         &mut self,
         progress: &mut Progress,
@@ -84,8 +84,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             }
         }
         let due = self.calendar.after(progress.step());
-        // At the end of an epoch the evaluation comes first. After a change of members newcomers do not
-        // know of this step, and the next checkpoint counts.
+        // At the end of an epoch the evaluation comes first. After a change of members newcomers do not know
+        // of this step, and the next checkpoint counts.
         let same_members = matches!(report.change, Change::None | Change::AllLeft);
         if due.checkpoint && !due.evaluation && same_members {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;

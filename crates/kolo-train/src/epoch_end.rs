@@ -93,8 +93,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         progress.best(metric, index)
     }
 
-    /// Ends the run after too many evaluations in a row without an improvement, and returns a note about
-    /// it. All workers know the same evaluations.
+    /// Ends the run after too many evaluations in a row without an improvement, and returns a note about it.
+    /// All workers know the same evaluations.
     pub(crate) fn heed_patience(&self, progress: &mut Progress) -> Option<String> {
         let patience = self.job.config.patience?;
         let (_, metric) = self.task.deciding_metric(&self.job.config)?;

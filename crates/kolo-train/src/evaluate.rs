@@ -1,5 +1,5 @@
-//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and
-//! sums are added in the order of the batches.
+//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and sums
+//! are added in the order of the batches.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -21,13 +21,13 @@ pub(crate) struct Stop<'a> {
 /// Sums and counts of the metrics, for each of a worker's batches.
 type Means = Vec<Vec<(f64, f64)>>;
 
-/// State of a worker: whether it was signaled to end, whether it has evaluated all of its batches, and
-/// their results.
+/// State of a worker: whether it was signaled to end, whether it has evaluated all of its batches, and their
+/// results.
 type Told = (bool, bool, Means);
 
-/// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`.
-/// The scores are empty without metrics or samples. Returns `None` if the job was signaled to end before
-/// all samples were evaluated. A collective.
+/// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`. The
+/// scores are empty without metrics or samples. Returns `None` if the job was signaled to end before all
+/// samples were evaluated. A collective.
 pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     ddp: &Ddp<M>,
     task: &Task<M, D>,

@@ -1,5 +1,5 @@
-//! The scores of a run so far, from which all workers draw the same conclusions: the best model, and the
-//! time to stop.
+//! The scores of a run so far, from which all workers draw the same conclusions: the best model, and the time
+//! to stop.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! A whole training run as a library: from a configuration to a run folder.
 //!
 //! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on all
-//! workers of the job. This crate defines a run ([`Recipe`]), records its events ([`SINKS`]) and
-//! checkpoints in a [`RunFolder`], and continues after a worker's death or from a checkpoint. It never
-//! starts a process and never prints an error: `kolo`, the command line above it, does both. Below it are
-//! `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
+//! workers of the job. This crate defines a run ([`Recipe`]), records its events ([`SINKS`]) and checkpoints
+//! in a [`RunFolder`], and continues after a worker's death or from a checkpoint. It never starts a process
+//! and never prints an error: `kolo`, the command line above it, does both. Below it are `kolo-data`
+//! (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp` (the step).
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `names` | valid names of metrics |
 //! | `models`, `stepper` | models by name, and single steps of them |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
-//! | `calendar`, `evaluate`, `evaluations` | the events due after each step, and the conclusions from scores |
+//! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
 //! | `catch_up`, `early_end` | the continuation or the end after other workers died |
 //! | `sampling` | the choice and order of samples, for workers and checkpoints to compare |
 //! | `progress`, `sync_progress` | the run's progress, as every worker knows it |

@@ -25,8 +25,8 @@ impl Lineage {
         Lineage { job, known: Vec::new(), has_held: false }
     }
 
-    /// Sends the id of rank 0's next claim to all ranks, and returns for each the candidate that it would
-    /// be as rank 0. After the return on one rank, all ranks know the id. A collective.
+    /// Sends the id of rank 0's next claim to all ranks, and returns for each the candidate that it would be
+    /// as rank 0. After the return on one rank, all ranks know the id. A collective.
     pub(crate) fn announce(&mut self, group: &Group, generation: u64) -> Result<Candidate, Error> {
         let id = Candidate::new_id();
         let all: Vec<(Vec<String>, bool, String)> =

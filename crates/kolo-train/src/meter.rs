@@ -246,8 +246,8 @@ impl Meter {
         self.exposed_seconds / self.seconds.max(1e-9)
     }
 
-    /// Time below which `percent` % of the steps lie. For more than 8,192 steps, a subset spread evenly
-    /// over the run decides.
+    /// Time below which `percent` % of the steps lie. For more than 8,192 steps, a subset spread evenly over
+    /// the run decides.
     pub fn step_percentile(&self, percent: f64) -> f64 {
         self.all.percentile(percent)
     }

@@ -24,8 +24,8 @@ pub struct TrainingContext<'a> {
 
 impl TrainingContext<'_> {
     /// Returns the loss of a classifier in training: [`cross_entropy`] with the recipe's label smoothing
-    /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7). With a share
-    /// ε the correct one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as in
+    /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7). With a share ε
+    /// the correct one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as in
     /// [`cross_entropy`].
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
         smoothed_cross_entropy(scores, labels, self.label_smoothing)

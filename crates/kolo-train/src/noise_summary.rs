@@ -8,8 +8,7 @@ use crate::progress::Progress;
 /// The run's batch size compared to the noise of its gradient.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseSummary {
-    /// Number of units that the loss counts in a step, such as 64 images: the largest step of the last
-    /// epoch.
+    /// Number of units that the loss counts in a step, such as 64 images: the largest step of the last epoch.
     pub batch: u64,
     /// Meaning of the noise scale; `None` if the gradient could not be told from its noise.
     #[serde(flatten)]

@@ -138,8 +138,8 @@ impl Progress {
     }
 
     /// Records a step with this worker's `report`. Returns the steps whose losses are final now, in order,
-    /// for the caller to add: this one, all since the last outer step of islands, some earlier ones that
-    /// the slowest worker has reached, the one before, or none.
+    /// for the caller to add: this one, all since the last outer step of islands, some earlier ones that the
+    /// slowest worker has reached, the one before, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
         if report.summed_bytes > 0 {
@@ -192,8 +192,8 @@ impl Progress {
         }
     }
 
-    /// Adds the missing rows of steps that completed elsewhere only, or after which this worker failed.
-    /// Rows of steps that only lacked their final losses keep their measurements; the others are `unseen`.
+    /// Adds the missing rows of steps that completed elsewhere only, or after which this worker failed. Rows
+    /// of steps that only lacked their final losses keep their measurements; the others are `unseen`.
     pub(crate) fn complete(&mut self, known: &[LastStep], unseen: impl Fn(&LastStep, usize) -> StepRow) {
         let mut waiting: Vec<StepRow> =
             std::mem::take(&mut self.waiting).into_iter().map(|(row, _)| row).collect();
@@ -254,8 +254,8 @@ impl Progress {
         self.total = if early { self.position.step } else { self.calendar.total };
     }
 
-    /// Moves to that many steps. A move back forgets the later steps, and with them the ends of epochs,
-    /// which are repeated.
+    /// Moves to that many steps. A move back forgets the later steps, and with them the ends of epochs, which
+    /// are repeated.
     pub(crate) fn move_to(&mut self, step: u64) {
         if step < self.known_from {
             (self.known_from, self.covered_from, self.earlier) = (step, step, Meter::default());

@@ -42,8 +42,7 @@ impl RunClaim {
     ///
     /// # Errors
     ///
-    /// Another process writes the folder ([`Error::NotTheWriter`]), or the folder is gone and may come
-    /// back.
+    /// Another process writes the folder ([`Error::NotTheWriter`]), or the folder is gone and may come back.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         match &state.held {

@@ -1,7 +1,7 @@
 //! The run folder: a run's results, in files of common formats.
 //!
-//! `config.toml` (all that is needed to repeat the run), `metrics.csv` (a row for each epoch),
-//! `steps.jsonl` (a line for each step), `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
+//! `config.toml` (all that is needed to repeat the run), `metrics.csv` (a row for each epoch), `steps.jsonl`
+//! (a line for each step), `buckets.csv`, `checkpoints/`, `summary.json`. Only rank 0 writes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -77,8 +77,8 @@ impl RunFolder {
         self.path.join(CONFIG).exists()
     }
 
-    /// Returns the run folder around this path, which may be a folder of checkpoints, a checkpoint, or a
-    /// file of one.
+    /// Returns the run folder around this path, which may be a folder of checkpoints, a checkpoint, or a file
+    /// of one.
     pub(crate) fn around(&self) -> Option<PathBuf> {
         let path = fs::canonicalize(&self.path).ok()?;
         let found = path.ancestors().skip(1).take(3).find(|above| above.join(CONFIG).exists())?;
@@ -88,8 +88,8 @@ impl RunFolder {
         Some(spelled.map_or(found.to_owned(), Path::to_owned))
     }
 
-    /// Returns true if the run is complete: it has its summary, and the checkpoint of its last step, which
-    /// a full disk may have prevented.
+    /// Returns true if the run is complete: it has its summary, and the checkpoint of its last step, which a
+    /// full disk may have prevented.
     pub fn is_complete(&self) -> bool {
         let text = fs::read_to_string(self.path.join(SUMMARY)).unwrap_or_default();
         let summary = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
@@ -115,8 +115,8 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Makes or finds the folder of job `job`, which the first of its workers makes. The folder appears
-    /// with all its initial files.
+    /// Makes or finds the folder of job `job`, which the first of its workers makes. The folder appears with
+    /// all its initial files.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         create_folders(parent).map_err(|e| Error::file(parent, e))?;
@@ -211,8 +211,8 @@ impl RunFolder {
         self.claim.as_ref()
     }
 
-    /// Removes the folder of a run that failed before its first step was recorded, because it would be in
-    /// the way of the corrected run. A folder with any other contents stays.
+    /// Removes the folder of a run that failed before its first step was recorded, because it would be in the
+    /// way of the corrected run. A folder with any other contents stays.
     pub fn discard_unused(&self) {
         if !self.is_unused() {
             return;
@@ -357,8 +357,7 @@ impl RunFolder {
         newest(self.best())
     }
 
-    /// Returns an error if another process writes the folder, or if the folder is gone; does not wait for
-    /// it.
+    /// Returns an error if another process writes the folder, or if the folder is gone; does not wait for it.
     pub(crate) fn check_claim(&self) -> Result<(), Error> {
         self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
     }

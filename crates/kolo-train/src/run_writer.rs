@@ -33,8 +33,8 @@ pub(crate) struct RunWriter {
 
 struct Opened {
     sink: Box<dyn MetricSink>,
-    /// True if the sink may hold steps that will be repeated, or lack some that a dead rank 0 did not
-    /// write. Until it is aligned it gets no records; the progress has all of them.
+    /// True if the sink may hold steps that will be repeated, or lack some that a dead rank 0 did not write.
+    /// Until it is aligned it gets no records; the progress has all of them.
     is_behind: bool,
     /// True after a failed write, of which the user was warned.
     is_stuck: bool,

@@ -5,9 +5,9 @@ use kolo_run_folder::percentile;
 /// Most values to keep.
 const MOST: usize = 8192;
 
-/// A value for each step. The first 8,192 are all kept; then every second one of all, every fourth one
-/// after twice as many, and so on. So the percentiles come from 4,096 to 8,192 values spread evenly over
-/// the run, the same ones in every run.
+/// A value for each step. The first 8,192 are all kept; then every second one of all, every fourth one after
+/// twice as many, and so on. So the percentiles come from 4,096 to 8,192 values spread evenly over the run,
+/// the same ones in every run.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     kept: Vec<f64>,

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-/// Returns a path as a word of a POSIX shell: unchanged if no character has a special meaning, else in
-/// single quotes (POSIX.1-2017, Shell Command Language, 2.2.2).
+/// Returns a path as a word of a POSIX shell: unchanged if no character has a special meaning, else in single
+/// quotes (POSIX.1-2017, Shell Command Language, 2.2.2).
 ///
 /// ```
 /// use kolo_train::shell_quoted;

@@ -1,9 +1,9 @@
-//! Signals that make a worker save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time.
-//! A member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step
-//! as all others; a single worker saves.
+//! Signals that make a worker save and end: SIGTERM, Ctrl-C, a terminal that closes, the limit of CPU time. A
+//! member of an elastic job leaves at the end of a step; a worker of a fixed one ends after the same step as
+//! all others; a single worker saves.
 //!
-//! A second signal ends the process at once, except under Kolo's launcher, which gets the signal as well
-//! and ends its workers itself.
+//! A second signal ends the process at once, except under Kolo's launcher, which gets the signal as well and
+//! ends its workers itself.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

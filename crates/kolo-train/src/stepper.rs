@@ -24,8 +24,7 @@ pub trait Stepper {
     /// A collective failed (the error names the rank).
     fn step(&mut self, batch: Batch, learning_rate: f64) -> Result<StepReport, Error>;
 
-    /// Calls `look` with the replica, which has the flat values and the reducer; `look` cannot use the
-    /// model.
+    /// Calls `look` with the replica, which has the flat values and the reducer; `look` cannot use the model.
     fn with_replica(&self, look: &mut dyn FnMut(&mut Replica));
 }
 

@@ -1,5 +1,5 @@
-//! The epoch's history for a worker that joins in the middle of it: the worker may be rank 0 at the end,
-//! and the epoch's figures are sums over all of its steps, in their order.
+//! The epoch's history for a worker that joins in the middle of it: the worker may be rank 0 at the end, and
+//! the epoch's figures are sums over all of its steps, in their order.
 
 use std::cmp::Reverse;
 
@@ -138,8 +138,8 @@ mod tests {
         progress
     }
 
-    /// Returns the state of the ranks after the exchange: the bits of the epoch's loss and samples, and
-    /// their rows.
+    /// Returns the state of the ranks after the exchange: the bits of the epoch's loss and samples, and their
+    /// rows.
     fn shared(progress_of: impl Fn(usize) -> Progress + Sync) -> Vec<(u64, f64, Vec<u64>, u64)> {
         threads::spawn(3, |group| {
             let mut progress = progress_of(group.rank().0);

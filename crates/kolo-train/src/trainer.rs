@@ -43,8 +43,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     /// Makes a run of `recipe` over the training samples of `data`.
     ///
     /// `loss` returns the loss of one shard's samples. It must depend on nothing but the parameters and its
-    /// arguments: then the result is the same for any number of workers. `recipe.model` and `recipe.data`
-    /// are names for people here, which the run folder, the summary and messages show.
+    /// arguments: then the result is the same for any number of workers. `recipe.model` and `recipe.data` are
+    /// names for people here, which the run folder, the summary and messages show.
     pub fn new(
         recipe: Recipe,
         data: Arc<D>,
@@ -90,8 +90,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self
     }
 
-    /// Writes the run to this folder: metrics, checkpoints, the summary. If the folder holds an earlier
-    /// part of the run, the run continues.
+    /// Writes the run to this folder: metrics, checkpoints, the summary. If the folder holds an earlier part
+    /// of the run, the run continues.
     pub fn run_folder(mut self, path: impl Into<PathBuf>) -> Self {
         self.place = Some(path.into());
         self
@@ -110,8 +110,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     }
 
     /// Continues a run although its data, or the order of its samples (batch size, shards, seed, growth),
-    /// differs from its checkpoint; without this the run is refused. The run continues after the same
-    /// number of steps, and epochs are counted as if all of them had been over the new data.
+    /// differs from its checkpoint; without this the run is refused. The run continues after the same number
+    /// of steps, and epochs are counted as if all of them had been over the new data.
     pub fn accept_changed_data(mut self) -> Self {
         self.job.accept_changed_data = true;
         self
@@ -133,8 +133,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     }
 
     /// Calls `listener` after each epoch's evaluation, on rank 0, at least once: if rank 0 dies before the
-    /// next step is complete, the next rank 0 cannot know of the call. The other workers wait for a worker
-    /// in a listener, and do not take it for hung.
+    /// next step is complete, the next rank 0 cannot know of the call. The other workers wait for a worker in
+    /// a listener, and do not take it for hung.
     pub fn on_epoch(self, mut listener: impl FnMut(&EpochRow) + 'static) -> Self {
         self.on_record(move |record| {
             if let Record::Epoch(row) = record {

@@ -34,8 +34,8 @@ use crate::trained::Trained;
 use crate::warn::Warnings;
 use crate::weights;
 
-/// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed, all ranks
-/// read from it.
+/// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed, all ranks read
+/// from it.
 ///
 /// # Errors
 ///
@@ -51,8 +51,7 @@ pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     let is_elastic = matches!(&membership, Membership::Elastic(_));
     let ended = work(job, task, membership, model);
     if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
-        // Other workers of an elastic job may continue, unless the input prevents all of them from
-        // starting.
+        // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
     {
         folder.discard_unused();
@@ -300,8 +299,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(Some(summary))
     }
 
-    /// Waits, in an elastic job, until rank 0 has written everything: before that, another worker may have
-    /// to replace it. All workers receive rank 0's failure to write, because the job has failed for each of
+    /// Waits, in an elastic job, until rank 0 has written everything: before that, another worker may have to
+    /// replace it. All workers receive rank 0's failure to write, because the job has failed for each of
     /// them, whichever ends first.
     fn part(&self, unwritten: Option<&Error>) -> Result<Option<Error>, Error> {
         if self.ddp.generation().is_none() {

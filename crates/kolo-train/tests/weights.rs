@@ -1,4 +1,4 @@
-//! Weights leave a run and come back with all their bits; who cannot use them is told so.
+//! Weights leave a run and come back with all their bits; unusable ones give an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn data() -> ImageSet {
     ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default())
 }
 
-/// A run of a model of the table, to its end.
+/// Runs a model of the table to its end.
 fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
     let config = Recipe {
         model: model.into(),
@@ -55,7 +55,7 @@ fn export(run: &RunFolder, which: Which, format: &str, name: &str) -> Result<Pat
     weights::export(run, which, weights::find(format)?, &out).map(|_| out)
 }
 
-/// The network as a checkpoint has it, which is not the way that is tested.
+/// Loads the network from a checkpoint directly, not by the tested functions.
 fn from_checkpoint(run: &RunFolder, config: ResNetConfig, step: u64) -> ResNet {
     let model = config.init(0, &Device::flex().autodiff());
     let sgd = optimizer::named("sgd", &Settings::default().with("momentum", 0.9)).unwrap();
@@ -90,14 +90,14 @@ fn burn_alone_loads_what_is_exported_for_it() {
         assert_eq!(scores(&weights::load(config.init(99, &Device::flex()), &out).unwrap()), expected);
     }
 
-    // A file that says how images come to the model.
+    // The description has the preprocessing of images.
     let text = std::fs::read_to_string(folder.path().join("Newest.bpk.json")).unwrap();
     let description: Description = serde_json::from_str(&text).unwrap();
     assert_eq!((description.model.as_str(), description.data.as_str()), ("small", "noise"));
     assert_eq!((description.step, description.preprocessing), (STEPS, data().preprocessing()));
 
-    // A run that begins there ends elsewhere than one that does not, and has kept the beginning in its
-    // configuration.
+    // A run that begins with these weights ends with others than one that does not, and its configuration
+    // names the file.
     let again = trained(folder.path(), "small", Some(folder.path().join("Newest.bpk")));
     assert_ne!(scores(&from_checkpoint(&again, config, STEPS)), newest);
     assert_eq!(again.config().unwrap().init, Some(folder.path().join("Newest.bpk")));
@@ -139,7 +139,7 @@ fn torchvisions_names_and_shapes_hold_the_same_numbers() {
     let again = export(&run, Which::Newest, "torchvision", "b.safetensors").unwrap();
     assert!(std::fs::read(again).unwrap() == data);
 
-    // What belongs to another network is told by its first tensor.
+    // The error names the first tensor of another network.
     let refusal =
         |config: ResNetConfig, file: &Path| match weights::load(config.init(0, &Device::flex()), file) {
             Err(Error::Weights(error)) => error,
@@ -203,7 +203,8 @@ fn halves_and_other_files_are_refused() {
     }
 }
 
-/// What users have in place of an export is taken where its meaning is clear, else named with the way out.
+/// Files that users may give in place of an export are accepted if their meaning is clear, else refused with
+/// a remedy.
 #[test]
 fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -215,7 +216,7 @@ fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
     let moved = folder.path().join("moved.safetensors");
     std::fs::copy(checkpoint.join("weights.safetensors"), &moved).unwrap();
 
-    // As PyTorch's wrappers write it.
+    // In the form of PyTorch's wrappers.
     let torch = export(&run, Which::Newest, "burn", "a.bpk").unwrap();
     assert_eq!(scores(&load(&torch).unwrap()), expected);
     let data = std::fs::read(&moved).unwrap();

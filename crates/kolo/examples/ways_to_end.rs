@@ -1,10 +1,9 @@
 //! Ways in which a worker ends, as its launcher shows them:
 //! `kolo launch --nproc 2 -- target/debug/examples/ways_to_end model`.
 //!
-//! The first argument selects the fault on rank 1: `model` (it has another one), `panic`, `hang`, `input`
-//! (an invalid option), `sum` (another number of elements than the other ranks), `warn` (none; all ranks
-//! log a warning). With `plain` as the second argument `main` itself returns the error, and nothing reports
-//! it.
+//! The first argument selects the fault on rank 1: `model` (it has another one), `panic`, `hang`, `input` (an
+//! invalid option), `sum` (another number of elements than the other ranks), `warn` (none; all ranks log a
+//! warning). With `plain` as the second argument `main` itself returns the error, and nothing reports it.
 
 use std::error::Error;
 use std::process::ExitCode;

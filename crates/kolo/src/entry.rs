@@ -11,8 +11,8 @@ use kolo_train::LOG_FORMAT;
 
 use crate::failure::Ending;
 
-/// Runs a training program: the user gets errors in clear words, and the launcher learns which worker
-/// failed first.
+/// Runs a training program: the user gets errors in clear words, and the launcher learns which worker failed
+/// first.
 ///
 /// - Installs a logger if there is none. Warnings go to standard error; `RUST_LOG` selects more.
 ///   `KOLO_LOG_FORMAT=json` makes each message a JSON object. Each line carries the rank if several workers
@@ -24,8 +24,8 @@ use crate::failure::Ending;
 /// - Returns exit code 2 for wrong input ([`Failure::input`](crate::Failure::input), or an invalid data set
 ///   or setting), 143 after SIGTERM, else 1.
 ///
-/// `run` may return [`Failure`](crate::Failure), into which `?` converts all of Kolo's errors, as well as
-/// any error of your program, or `Box<dyn Error + Send + Sync>`.
+/// `run` may return [`Failure`](crate::Failure), into which `?` converts all of Kolo's errors, as well as any
+/// error of your program, or `Box<dyn Error + Send + Sync>`.
 ///
 /// ```no_run
 /// use std::error::Error;
@@ -91,8 +91,8 @@ where
     }
 }
 
-/// Reports the error to the launcher. Kolo's launcher prints the error of the worker that failed first;
-/// under any other launcher, or none, this function prints the error too.
+/// Reports the error to the launcher. Kolo's launcher prints the error of the worker that failed first; under
+/// any other launcher, or none, this function prints the error too.
 fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code } = ending;
     let reported = kolo_launch::report_failure(message, *culprit);

@@ -132,8 +132,8 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
     })
 }
 
-/// Finds the collective's error in one of Kolo's errors. A transparent error does not return the inner
-/// error as its source, so this function unwraps each variant itself.
+/// Finds the collective's error in one of Kolo's errors. A transparent error does not return the inner error
+/// as its source, so this function unwraps each variant itself.
 fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Error> {
     use kolo_train::Error::{CheckpointLost, Refused, Training};
     if let Some(error) = error.downcast_ref::<kolo_train::Error>() {

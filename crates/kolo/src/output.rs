@@ -10,8 +10,8 @@ use serde::Serialize;
 /// The first error of the standard output. A closed pipe does not count.
 static FAILED: OnceLock<std::io::Error> = OnceLock::new();
 
-/// Prints a line on the standard output as `println!` does. After an error the command continues, because
-/// its work counts for more than a line; [`check`] returns the error later.
+/// Prints a line on the standard output as `println!` does. After an error the command continues, because its
+/// work counts for more than a line; [`check`] returns the error later.
 macro_rules! say {
     ($($argument:tt)*) => {
         $crate::output::line(format_args!($($argument)*))

@@ -23,8 +23,8 @@ impl Running {
         self.wait_unless(limit, || false)
     }
 
-    /// Waits for the end of the run until `limit` has passed or `enough` returns true. Returns `None` if
-    /// the run has not ended by then.
+    /// Waits for the end of the run until `limit` has passed or `enough` returns true. Returns `None` if the
+    /// run has not ended by then.
     ///
     /// # Errors
     ///

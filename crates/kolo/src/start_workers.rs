@@ -59,7 +59,7 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-/// Allocator settings of the workers. Training allocates the same tensors in every step. If a worker
-/// returns freed pages to the system, it gets them back cleared, page by page, which costs about a tenth of
-/// a step on small machines. So mimalloc keeps them, in large pages where possible.
+/// Allocator settings of the workers. Training allocates the same tensors in every step. If a worker returns
+/// freed pages to the system, it gets them back cleared, page by page, which costs about a tenth of a step on
+/// small machines. So mimalloc keeps them, in large pages where possible.
 const ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_PURGE_DELAY", "-1"), ("MIMALLOC_ALLOW_LARGE_OS_PAGES", "1")];

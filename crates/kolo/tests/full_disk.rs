@@ -1,5 +1,5 @@
-//! A disk that is full while a job trains, dies and ends: nothing on it is damaged, and the missing files
-//! are written once there is room.
+//! A disk that is full while a job trains, dies and ends: nothing on it is damaged, and the missing files are
+//! written once there is room.
 
 mod chaos;
 

@@ -1,16 +1,16 @@
-//! Checks of single settings. Each names the option as the command line spells it.
+//! Checks of single settings. Each error names the option as the command line spells it.
 
 use crate::error::Error;
 
-/// The most that a setting may count: epochs, samples, shards, workers. Products of two such counts, as the
-/// steps of a run, still are numbers of 64 bits.
+/// Largest count in a setting: epochs, samples, shards, workers. Products of two such counts, such as the
+/// steps of a run, fit into 64 bits.
 const MOST: u64 = u32::MAX as u64;
 
-/// The most steps that a setting may count: up to there `f64`, in which learning rates are computed, has
-/// every whole number.
+/// Largest number of steps in a setting: up to there `f64`, in which learning rates are computed, has every
+/// whole number.
 const MOST_STEPS: u64 = 1 << 53;
 
-/// Refuses a count of 0, and one that is too large to compute with.
+/// Refuses a count that is 0 or too large to compute with.
 pub(crate) fn count(option: &'static str, count: impl Into<Option<usize>>) -> Result<(), Error> {
     let count = count.into().map(|count| count as u64);
     least_1(option, count)?;
@@ -24,7 +24,7 @@ pub(crate) fn steps(option: &'static str, steps: impl Into<Option<u64>>) -> Resu
     at_most(option, steps, MOST_STEPS)
 }
 
-/// Refuses more steps than can be computed with; 0 is none of them.
+/// Refuses more steps than can be computed with; 0 is permitted.
 pub(crate) fn steps_or_0(option: &'static str, steps: u64) -> Result<(), Error> {
     at_most(option, Some(steps), MOST_STEPS)
 }
@@ -45,7 +45,7 @@ fn at_most(option: &'static str, count: Option<u64>, most: u64) -> Result<(), Er
     }
 }
 
-/// Refuses a learning rate that is none, or becomes 0 in the single precision of optimizers.
+/// Refuses an invalid learning rate, or one that becomes 0 in the single precision of optimizers.
 pub(crate) fn rate(option: &'static str, value: f64) -> Result<(), Error> {
     greater_than_0(option, value)?;
     match value as f32 > 0.0 {
@@ -57,7 +57,7 @@ pub(crate) fn rate(option: &'static str, value: f64) -> Result<(), Error> {
     }
 }
 
-/// Refuses 0, negative numbers, infinity and what is no number, also where it is so in single precision.
+/// Refuses 0, negative numbers, infinity and NaN, and numbers that are infinite in single precision.
 pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>) -> Result<(), Error> {
     match value.into() {
         Some(value) if value.is_finite() && (value as f32).is_infinite() => {
@@ -70,7 +70,7 @@ pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>
     }
 }
 
-/// Refuses what is no share of a whole.
+/// Refuses a number outside of 0 (included) to 1 (excluded).
 pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
     match (0.0..1.0).contains(&value) {
         true => Ok(()),
@@ -78,7 +78,7 @@ pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
     }
 }
 
-/// Refuses more shards than there are samples to train on: some would be empty in every step, and a step goes
+/// Refuses more shards than training samples: some shards would be empty in every step, and a step goes
 /// through all of them.
 pub(crate) fn at_most_a_sample(shards: usize, samples: usize) -> Result<(), Error> {
     let problem =
@@ -86,7 +86,7 @@ pub(crate) fn at_most_a_sample(shards: usize, samples: usize) -> Result<(), Erro
     if shards > samples && samples > 0 { Err(Error::setting("--shards", shards, problem())) } else { Ok(()) }
 }
 
-/// Refuses a bucket size that is none.
+/// Refuses an invalid bucket size.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! What is chosen from tables by name: the optimizer and the gradient transforms. Their options are made from
-//! the tables, so whoever adds an entry edits nothing here.
+//! Choices from tables by name: the optimizer and the gradient transforms. Their options are made from the
+//! tables, so a new entry needs no change here.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
@@ -13,24 +13,24 @@ use crate::error::Error;
 
 const OPTIMIZER: &str = "optimizer";
 
-/// What a training has where the table's default is 0, which is none.
+/// Defaults of a training for settings whose default in the table is 0, which disables them.
 const RECIPE: [(&str, f64); 2] = [("weight_decay", 5e-4), ("momentum", 0.9)];
 
-/// The optimizer of a run: `--optimizer`, and an option for each setting that some optimizer has. A setting
-/// without a value has the command line's default, also where the optimizer's own is another: weight decay
-/// 5e-4 and momentum 0.9 where that is 0.
+/// The optimizer of a run: `--optimizer`, and an option for each setting of any optimizer. A setting without
+/// a value has the command line's default, which may differ from the optimizer's own: weight decay 5e-4 and
+/// momentum 0.9 in place of 0.
 #[derive(Clone, Debug)]
 pub struct OptimizerChoice(pub Choice);
 
 impl PartialEq for OptimizerChoice {
-    /// Whether both come to the same settings.
+    /// Returns true if both result in the same settings.
     fn eq(&self, other: &Self) -> bool {
         self.written() == other.written()
     }
 }
 
 impl Serialize for OptimizerChoice {
-    /// With all settings, so that a run is repeated with the same ones by any version.
+    /// Writes all settings, so that any version repeats the run with the same ones.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.written().serialize(serializer)
     }
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for OptimizerChoice {
     }
 }
 
-/// The optimizer that a run has where nobody names one.
+/// Name of the default optimizer.
 fn usual() -> String {
     OptimizerChoice::default().0.name
 }
@@ -68,7 +68,7 @@ impl OptimizerChoice {
         Ok(())
     }
 
-    /// With a value for each setting.
+    /// Returns the choice with a value for each setting.
     fn complete(&self) -> Result<Choice, ChoiceError> {
         let Choice { name, settings: given } = &self.0;
         let entry = optimizer::find(name)?;
@@ -78,12 +78,12 @@ impl OptimizerChoice {
         Ok(Choice { name: name.clone(), settings })
     }
 
-    /// The same, or what was given where that cannot be.
+    /// Returns the complete choice, or the given one if it is invalid.
     fn written(&self) -> Choice {
         self.complete().unwrap_or_else(|_| self.0.clone())
     }
 
-    /// The optimizer as it is set.
+    /// Builds the optimizer with these settings.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Args for OptimizerChoice {
 impl FromArgMatches for OptimizerChoice {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let name = matches.get_one::<String>(OPTIMIZER).cloned().unwrap_or_default();
-        // What is given may be none of its settings.
+        // Other optimizers may have the given settings.
         let settings = given(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting), matches);
         OptimizerChoice(Choice { name, settings }).complete().map(OptimizerChoice).map_err(refused)
     }
@@ -122,7 +122,7 @@ impl FromArgMatches for OptimizerChoice {
     }
 }
 
-/// What is done to the gradient before the optimizer sees it, one after another: a transform takes part if an
+/// Transforms of the gradient before the optimizer's step, one after another. A transform takes part if an
 /// option for one of its settings is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -175,7 +175,7 @@ fn default(setting: &Setting) -> Value {
     own.map_or(setting.default, |(_, number)| Value::Number(*number))
 }
 
-/// Each setting of a table once, with the entries that have it and their defaults.
+/// Returns each setting of a table once, with the entries that have it and their defaults.
 fn settings<T: ?Sized>(table: &'static [Entry<T>]) -> Vec<(&'static Setting, Vec<String>)> {
     let mut all: Vec<(&Setting, Vec<String>)> = Vec::new();
     for entry in table {
@@ -193,7 +193,7 @@ fn settings<T: ?Sized>(table: &'static [Entry<T>]) -> Vec<(&'static Setting, Vec
 fn option(setting: &'static Setting, help: String) -> Arg {
     let option = Arg::new(setting.name).long(setting.name.replace('_', "-")).help(help);
     match setting.allowed {
-        // `--nesterov`, or `--nesterov=false` where the optimizer has it by itself.
+        // `--nesterov`, or `--nesterov=false` for an optimizer that has it by default.
         Allowed::Flag => option
             .value_name("true|false")
             .num_args(0..=1)
@@ -205,7 +205,7 @@ fn option(setting: &'static Setting, help: String) -> Arg {
     }
 }
 
-/// The values of those settings that the command line gives.
+/// Returns the values that the command line gives for these settings.
 fn given(settings: impl Iterator<Item = &'static Setting>, matches: &ArgMatches) -> Settings {
     let value = |setting: &Setting| match setting.allowed {
         Allowed::Flag => matches.get_one::<bool>(setting.name).map(|flag| Value::Flag(*flag)),

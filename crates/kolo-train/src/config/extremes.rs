@@ -1,6 +1,5 @@
-//! Numbers at the ends of what can be written, in every setting that there is: each is refused in words, or
-//! can be planned with. Tests are compiled with checks of overflow, so a sum or product that wraps panics
-//! here.
+//! Extreme numbers in every setting: each is refused with a message, or can be planned with. Tests are
+//! compiled with overflow checks, so a sum or product that wraps panics here.
 
 use clap::{Args, Command, FromArgMatches};
 use kolo_ddp::optimizer::OPTIMIZERS;
@@ -38,14 +37,14 @@ const EXTREMES: [&str; 24] = [
     "",
 ];
 
-/// A recipe with one option, if the command line takes it.
+/// Returns a recipe with these options, if the command line accepts them.
 fn with(options: &[String]) -> Option<Recipe> {
     let words = std::iter::once("train".to_string()).chain(options.iter().cloned());
     let matches = Recipe::augment_args(Command::new("train")).try_get_matches_from(words).ok()?;
     Recipe::from_arg_matches(&matches).ok()
 }
 
-/// Whether it is accepted; everything that follows from it can be computed then.
+/// Returns true if the recipe is accepted and planned; all figures that follow from it can be computed then.
 fn is_accepted(recipe: &Recipe) -> bool {
     let accepted = recipe.check().is_ok();
     let planned = accepted && recipe.plan(60_000).is_ok();
@@ -104,7 +103,7 @@ fn every_count_of_a_file_is_one_that_can_be_computed_with() {
     }
 }
 
-/// Settings of all tables.
+/// Returns the settings of all tables.
 fn settings() -> Vec<(String, &'static Setting)> {
     let mut all = Vec::new();
     let mut add = |prefix: &str, name: &str, settings: &'static [Setting]| {
@@ -117,7 +116,7 @@ fn settings() -> Vec<(String, &'static Setting)> {
     all
 }
 
-/// The options that give a setting a value.
+/// Returns the options that give a setting a value.
 fn options(owner: &str, setting: &Setting, value: &str) -> Vec<String> {
     let own = format!("--{}={value}", setting.name.replace('_', "-"));
     match owner {
@@ -135,7 +134,7 @@ fn every_setting_of_every_table_takes_any_number_or_refuses_it() {
             let Ok(number) = value.parse::<f64>() else { continue };
             let context = format!("{owner} {} = {value}", setting.name);
             assert!(!accepted || number.is_finite(), "{context}");
-            // What is computed with is the nearest f32.
+            // Computations use the nearest f32.
             let rounded = f64::from(number as f32);
             match &setting.allowed {
                 Allowed::Number(range) => assert!(!accepted || range.contains(&rounded), "{context}"),
@@ -169,7 +168,7 @@ fn a_number_that_rounds_to_one_that_is_not_allowed_is_refused_by_name() {
         let error = recipe.check().unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    // Only what the batch makes of it is none.
+    // Here only the scaling to the batch makes the rate invalid.
     let mut recipe = Recipe { shards: 1000, ..Recipe::default() };
     (recipe.rate.lr, recipe.rate.base_batch) = (3e38, Some(1));
     let error = recipe.plan(60_000).unwrap_err().to_string();

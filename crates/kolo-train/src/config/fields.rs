@@ -1,5 +1,5 @@
-//! The fields of a recipe by their names in a `config.toml`, and which of them may differ: between two parts
-//! of one run, and between its workers.
+//! The fields of a recipe by their names in a `config.toml`, and those that may differ between two parts of
+//! one run, or between its workers.
 
 use std::path::absolute;
 
@@ -12,11 +12,11 @@ use crate::error::Error;
 /// A field that may have several values in one run.
 struct Free {
     name: &'static str,
-    /// A part of the run may have another value than the one before.
+    /// True if a part of the run may have another value than the one before.
     between_parts: bool,
-    /// Each worker may have a value of its own.
+    /// True if each worker may have a value of its own.
     between_workers: bool,
-    /// The reason.
+    /// Reason for the freedom.
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the table"))]
     why: &'static str,
 }
@@ -33,7 +33,7 @@ const fn both(name: &'static str, why: &'static str) -> Free {
     Free { name, between_parts: true, between_workers: true, why }
 }
 
-/// All such fields. Any other decides the bits, or which collectives the workers call.
+/// All such fields. Any other field decides the bits, or which collectives the workers call.
 const FREE: &[Free] = &[
     parts("kolo", "a newer version goes on with the runs of older ones"),
     both("nproc", "who computes what; as many as were started count"),
@@ -50,8 +50,8 @@ const FREE: &[Free] = &[
     workers("init", "a host may have the file elsewhere; rank 0's weights are everybody's"),
 ];
 
-/// Those of them that decide where the round of islands, or a pipeline of updates, ends, and with it the
-/// bits, by the mode of synchronisation.
+/// Returns the free fields that nevertheless decide the bits in this mode of synchronization, because they
+/// end a round of islands or a pipeline of updates.
 fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
     match (mode.is_rare(), mode.is_delayed()) {
         (_, true) => &["checkpoint_steps", "backup_steps"],
@@ -60,23 +60,23 @@ fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
     }
 }
 
-/// What stands for the value of a field that has none.
+/// Value of a field without one.
 const NOTHING: &str = "nothing";
 
 impl Recipe {
-    /// The first setting in which this run differs from another one, and its value in both, if that changes
-    /// what comes of the run. Who computes what, and what is kept, may differ.
+    /// Returns the first setting in which this run differs from another one, and both values, if the
+    /// difference changes the run's result. The division of work, and the kept files, may differ.
     ///
     /// # Errors
     ///
-    /// A value that TOML cannot express.
+    /// TOML cannot express a value.
     pub fn difference(&self, other: &Self) -> Result<Option<(String, String, String)>, Error> {
         let (own, others) = (self.fields()?, other.fields()?);
         let bound = ends_rounds(&self.sync.mode);
         let is_free = |name: &str| {
             !bound.contains(&name) && FREE.iter().any(|free| free.between_parts && free.name == name)
         };
-        // Optimizers have settings of their own.
+        // Optimizers have different settings.
         let value = |fields: &[(String, String)], name: &str| {
             let found = fields.iter().find(|(other, _)| other == name);
             found.map_or(NOTHING.into(), |(_, value)| value.clone())
@@ -86,24 +86,24 @@ impl Recipe {
         Ok(pairs.find(|(_, own, other)| own != other))
     }
 
-    /// What all workers of the run must have alike, by its name.
+    /// Returns the settings that must be the same on all workers, by name.
     ///
     /// # Errors
     ///
-    /// A value that TOML cannot express.
+    /// TOML cannot express a value.
     pub fn stated(&self) -> Result<Vec<(String, String)>, Error> {
         let mut fields = self.fields()?;
         fields.retain(|(name, _)| !FREE.iter().any(|free| free.between_workers && free.name == *name));
         Ok(fields)
     }
 
-    /// All fields by their names, in the order of these; those of a section have its name before their own, as
-    /// `rate.lr`. What a `config.toml` leaves out is there as well.
+    /// Returns all fields by name, sorted. A field of a section has the section's name in front, such as
+    /// `rate.lr`. Fields that a `config.toml` omits are present too.
     fn fields(&self) -> Result<Vec<(String, String)>, Error> {
         let problem =
             |e: serde_json::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
         let mut recipe = self.clone();
-        // Earlier versions kept the path as it was typed.
+        // Earlier versions kept the path as typed.
         recipe.init = recipe.init.map(|file| absolute(&file).unwrap_or(file));
         let mut fields = Vec::new();
         flatten("", serde_json::to_value(&recipe).map_err(problem)?, &mut fields);

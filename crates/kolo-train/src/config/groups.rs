@@ -10,14 +10,14 @@ use crate::error::Error;
 const GROUP: &str = "--group";
 
 impl Recipe {
-    /// All groups of parameters: those of `--group`, then the one of each switch, which so counts whatever
-    /// the others say.
+    /// Returns all groups of parameters: those of `--group`, then one for each switch, which therefore wins
+    /// over them.
     pub(crate) fn all_groups(&self) -> Vec<ParamGroup> {
         let switches = self.switches().into_iter().map(|(_, group)| group);
         self.groups.iter().cloned().chain(switches).collect()
     }
 
-    /// The options that are groups with one setting each, where they name tensors.
+    /// Returns the options that make a group with a single setting, if they name tensors.
     fn switches(&self) -> Vec<(&'static str, ParamGroup)> {
         let no_decay = ParamGroup::without_decay(self.no_decay.clone());
         let no_trust_ratio = ParamGroup::without_trust_ratio(self.no_trust_ratio.clone());
@@ -33,12 +33,12 @@ impl Recipe {
         self.switches().iter().try_for_each(|(option, group)| check(option, group))
     }
 
-    /// In the words of the command line what the replica says, which knows the model.
+    /// Converts the replica's error, which depends on the model, into the words of the command line.
     pub(crate) fn refused_by_replica(&self, error: kolo_ddp::Error) -> Error {
         use kolo_ddp::Error::{Groups, ModelsDiffer, SettingsDiffer};
         let error = match error {
             Groups(error) => error,
-            // The workers were started so.
+            // The user started the workers with these differences.
             ModelsDiffer(_) | SettingsDiffer { .. } => return Error::Refused(error),
             error => return error.into(),
         };
@@ -53,7 +53,7 @@ impl Recipe {
         Error::Group { option, error }
     }
 
-    /// What each group is, and how many tensors are in it, for who reads along; nothing without groups.
+    /// Describes each group and its number of tensors; empty without groups.
     pub(crate) fn describe_groups(&self, model: &Layout) -> String {
         let line = |group: &ParamGroup| {
             let tensors = model.spans().iter().filter(|span| group.selects(&span.spec, model)).count();
@@ -63,7 +63,7 @@ impl Recipe {
     }
 }
 
-/// Whether an error names one of these selectors, or all of them.
+/// True if an error names one of these selectors, or all of them.
 fn is_named(selectors: &[Selector], named: &str) -> bool {
     let words: Vec<String> = selectors.iter().map(Selector::to_string).collect();
     words.iter().any(|word| word == named) || words.join(",") == named

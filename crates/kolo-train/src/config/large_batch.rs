@@ -1,4 +1,4 @@
-//! What large batches need besides a learning rate: see docs/large-batches.md.
+//! Settings for large batches besides the learning rate: see docs/large-batches.md.
 
 use kolo_ddp::BatchGrowth;
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ impl Default for LargeBatch {
 }
 
 impl LargeBatch {
-    /// Of a run of so many epochs.
+    /// Checks the settings for a run of so many epochs.
     pub(super) fn check(&self, epochs: usize) -> Result<(), Error> {
         below_1("--label-smoothing", self.label_smoothing)?;
         let mut before = 0;
@@ -52,7 +52,7 @@ impl LargeBatch {
         Ok(())
     }
 
-    /// How the batch grows, for who reads along; nothing where it does not.
+    /// Describes the growth of the batch; empty without growth.
     pub(crate) fn describe_growth(&self) -> String {
         let line = |growth: &BatchGrowth| format!(", × {} after epoch {}", growth.factor, growth.epochs);
         self.grow_batch.iter().map(line).collect()

@@ -1,8 +1,8 @@
-//! What a run is: all that is needed to repeat it.
+//! The recipe of a run: all that is needed to repeat it.
 //!
-//! The same structs are the options of the command line, the sections of a `config.toml`, and what the
-//! trainer reads. A field is a setting of all three; its first comment is its help text, and its default is
-//! written in its attribute.
+//! The same structs are the options of the command line, the sections of a `config.toml`, and the input of
+//! the trainer. Each field is a setting in all three places; the first paragraph of its doc comment is its
+//! help text, and its default is in its attribute.
 
 mod check;
 mod choices;
@@ -73,20 +73,21 @@ pub struct Recipe {
     /// Images a shard (a micro-batch of one worker)
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
-    /// Shards a step. Together with the batch size it is the global batch, whatever the number of workers.
+    /// Shards of a step. Together with the batch size they make the global batch, for any number of workers.
     #[arg(skip = WORKERS)]
     pub shards: usize,
-    /// Workers the run was started with. Does not change its result.
+    /// Number of workers at the start of the run. Does not change its result.
     #[arg(skip = WORKERS)]
     pub nproc: usize,
-    /// How the shards are divided among that many workers: a weight for each. Does not change the result.
+    /// Weights by which the shards are divided among that many workers. Do not change the result.
     #[arg(skip)]
     pub shares: Option<Vec<f64>>,
-    /// What becomes of a worker that holds the others up: `warn`, `rebalance` or `drop`. Does not change the
+    /// Policy for a worker that slows the others down: `warn`, `rebalance` or `drop`. Does not change the
     /// result.
     #[arg(skip = Policy::ALL[0].0)]
     pub straggler: String,
-    /// Threads that compute in each worker. Part of the job, because kernels may round differently with more.
+    /// Threads that compute in each worker. Part of the recipe, because kernels may round differently with
+    /// more.
     #[arg(skip = 1_usize)]
     pub threads: usize,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
@@ -142,22 +143,22 @@ pub struct Recipe {
     /// Samples of a forward pass in evaluation
     #[arg(long, value_name = "SAMPLES", default_value_t = 250)]
     pub test_batch_size: usize,
-    /// Which optimizer, and how it is set.
+    /// The optimizer and its settings.
     #[command(flatten)]
     pub optimizer: OptimizerChoice,
     /// The learning rate over the run.
     #[command(flatten)]
     pub rate: RateConfig,
-    /// With which larger batches train as well as small ones.
+    /// Settings with which larger batches train as well as small ones.
     #[command(flatten)]
     pub large_batch: LargeBatch,
-    /// In which type the run computes.
+    /// Type of the computations.
     #[command(flatten)]
     pub precision: PrecisionConfig,
-    /// What is done to the gradient before the optimizer sees it.
+    /// Transforms of the gradient before the optimizer's step.
     #[command(flatten)]
     pub transforms: TransformChoices,
-    /// How often shards synchronise.
+    /// Synchronization of the shards.
     #[command(flatten)]
     pub sync: SyncConfig,
     /// Settings of the optimizer for some tensors, as 'fc.*:lr_scale=10,weight_decay=0' (see below); may be
@@ -166,22 +167,23 @@ pub struct Recipe {
     pub groups: Vec<ParamGroup>,
 }
 
-/// What learning rates are called that follow from several settings.
+/// Names of learning rates that follow from several settings.
 const SCALED_RATE: &str = "--lr, scaled to the batch and the group,";
 const LAST_RATE: &str = "--lr at the last step, scaled to the batch and the group,";
 
-/// Workers of a run where nobody says how many.
+/// Default number of workers.
 pub const WORKERS: usize = 2;
 
-/// What batch normalisation takes its mean and variance over in training.
+/// Samples over which batch normalization takes its mean and variance in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchNormalisation {
-    /// The shard, whose running statistics the step averages: the same result for any number of workers.
+    /// The shard; the step averages the running statistics of all shards. The result is the same for any
+    /// number of workers.
     PerShard,
-    /// The global batch: the same result for any number of workers.
+    /// The global batch; the result is the same for any number of workers.
     Sync,
-    /// The shard, with running statistics of each worker's own.
+    /// The shard; each worker has running statistics of its own.
     Local,
 }
 
@@ -192,11 +194,11 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// Checks all that can be checked without the model and the data.
+    /// Checks all settings that need neither the model nor the data.
     ///
     /// # Errors
     ///
-    /// The first setting that cannot be, with its value.
+    /// The first invalid setting, with its value.
     pub fn check(&self) -> Result<(), Error> {
         count("--epochs", self.epochs)?;
         steps("--steps", self.steps)?;
@@ -230,11 +232,11 @@ impl Recipe {
         Ok(())
     }
 
-    /// Reads a configuration from a file and checks it. What the file does not say has its default.
+    /// Reads a configuration from a file and checks it. Fields that the file omits have their defaults.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or a field is unknown or cannot have its value.
+    /// The file cannot be read, or a field is unknown or has an invalid value.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let fail = |problem: &dyn std::fmt::Display| Error::Config {
             path: path.to_owned(),
@@ -245,25 +247,25 @@ impl Recipe {
         let says_shards =
             toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("shards"));
         if !says_shards {
-            // As on the command line: one for each worker.
+            // The command line's default, too: one shard for each worker.
             config.shards = config.nproc;
         }
         config.check()?;
         Ok(config)
     }
 
-    /// The configuration as the text of a `config.toml`.
+    /// Returns the configuration as the text of a `config.toml`.
     ///
     /// # Errors
     ///
-    /// A value that TOML cannot express.
+    /// TOML cannot express a value.
     pub fn to_toml(&self) -> Result<String, Error> {
         let fail = |e: toml::ser::Error| Error::Encode { what: "the configuration", problem: e.to_string() };
         toml::to_string(self).map_err(fail)
     }
 
-    /// Takes over a run for `nproc` workers, or for as many as it was made for. Other workers than that get
-    /// equal shares, unless new weights come with them.
+    /// Prepares a run for `nproc` workers, or for its own number of workers. A different number gets equal
+    /// shares, unless the caller sets new weights.
     pub fn run_by(&mut self, nproc: Option<usize>) {
         let nproc = nproc.unwrap_or(self.nproc);
         self.shares = self.shares.take().filter(|_| nproc == self.nproc);
@@ -274,7 +276,7 @@ impl Recipe {
     ///
     /// # Errors
     ///
-    /// The weights are not one for each worker, or no weights.
+    /// There is not one weight for each worker, or a weight is invalid.
     pub fn check_shares(&self) -> Result<(), Error> {
         let Some(weights) = &self.shares else { return Ok(()) };
         let given = weights.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
@@ -282,7 +284,7 @@ impl Recipe {
         apportion(self.shards, weights, self.nproc).map(drop).map_err(wrong)
     }
 
-    /// What becomes of a worker that holds the others up.
+    /// Returns the policy for a worker that slows the others down.
     ///
     /// # Errors
     ///
@@ -293,18 +295,18 @@ impl Recipe {
         found.map(|(_, policy)| *policy).ok_or_else(unknown)
     }
 
-    /// The reduction, which makes sense with the optimizer.
+    /// Returns the reduction, after a check that it fits the optimizer.
     fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
         let reduction = reduction::parse(&self.reduction)?;
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
-        // Of islands it is that of the outer step, which has an optimizer of its own.
+        // The reduction of islands is for the outer step, which has an optimizer of its own.
         if !self.sync.mode.is_rare() {
             reduction.fits(&*self.optimizer.build()?, &[]).map_err(refused)?;
         }
         Ok(reduction)
     }
 
-    /// Checks what cannot be checked without the data, of which there are so many samples to train on.
+    /// Checks the settings that depend on the number of training samples.
     ///
     /// # Errors
     ///
@@ -313,25 +315,25 @@ impl Recipe {
         at_most_a_sample(self.shards, samples)
     }
 
-    /// Steps of the whole run.
+    /// Returns the steps of the whole run.
     pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
         let all = sampler.steps_before(self.epochs);
         self.steps.map_or(all, |limit| limit.min(all))
     }
 
-    /// The learning rate of each step.
+    /// Returns the learning rate of each step.
     ///
     /// # Errors
     ///
-    /// A rate is none where it is scaled: to the batch, by a group or by the schedule.
+    /// A rate is invalid after it is scaled: to the batch, by a group or by the schedule.
     pub(crate) fn rate(&self, sampler: &Sampler) -> Result<StepRates, Error> {
         let rates = self.rate.over(self.epochs, sampler);
         let last = rates.at(self.total_steps(sampler).saturating_sub(1));
-        // A tensor whose rate is scaled by 0 stays as it is on purpose.
+        // A scale of 0 freezes a tensor on purpose.
         let scales = self.all_groups().into_iter().filter_map(|group| group.lr_scale);
         for scale in scales.filter(|scale| *scale != 0.0).chain([1.0]) {
             check::rate(SCALED_RATE, rates.top() * scale)?;
-            // It may fall to 0, but not rise to infinity.
+            // The rate may fall to 0, but not rise to infinity.
             if !((last * scale) as f32).is_finite() {
                 check::rate(LAST_RATE, last * scale)?;
             }
@@ -339,15 +341,15 @@ impl Recipe {
         Ok(rates)
     }
 
-    /// Whether shards go through a step together, because its normalisations are over the global batch.
+    /// True if shards go through a step together, because its normalizations are over the global batch.
     pub(crate) fn in_step(&self) -> bool {
         self.batch_norm == BatchNormalisation::Sync
     }
 
-    /// What the step has to know.
+    /// Returns the configuration of the step.
     pub(crate) fn ddp(&self) -> Result<kolo_ddp::Config, Error> {
         Ok(kolo_ddp::Config {
-            // In step, all shards tell the same statistics.
+            // In step, all shards have the same statistics.
             statistics: match self.batch_norm {
                 BatchNormalisation::PerShard | BatchNormalisation::Sync => Statistics::PerShard,
                 BatchNormalisation::Local => Statistics::Local,

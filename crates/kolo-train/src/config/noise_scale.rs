@@ -1,10 +1,10 @@
-//! Which runs can measure the noise scale of their gradient.
+//! The check of runs that measure the noise scale of their gradient.
 
 use super::Recipe;
 use crate::error::Error;
 
 impl Recipe {
-    /// Refuses to measure it where a step has one size of a batch only, or no sum of gradients.
+    /// Refuses to measure the noise scale if a step has only one batch size, or no sum of gradients.
     pub(super) fn check_noise_scale(&self) -> Result<(), Error> {
         if self.noise_scale && self.shards < 2 {
             let problem =

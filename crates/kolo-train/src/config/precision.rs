@@ -1,4 +1,4 @@
-//! In which type a run computes, and how its loss is scaled then.
+//! The type in which a run computes, and its loss scaling.
 
 use kolo_burn::Precision;
 use kolo_ddp::LossScaling;
@@ -12,7 +12,7 @@ use crate::error::Error;
 const SCALING: LossScaling = LossScaling::DEFAULT;
 
 /// The type of convolutions and matrix products, and the loss scaling that `f16` needs. Parameters,
-/// optimizer, normalisations, softmax and loss are `f32`.
+/// optimizer, normalizations, softmax and loss are `f32`.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrecisionConfig {
@@ -40,7 +40,7 @@ impl Default for PrecisionConfig {
 }
 
 impl PrecisionConfig {
-    /// The type.
+    /// Returns the type.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl PrecisionConfig {
         found.map(|(_, precision)| *precision).ok_or_else(unknown)
     }
 
-    /// How the loss is scaled; only `f16` needs it.
+    /// Returns the loss scaling; only `f16` needs it.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use super::check::{self, count, greater_than_0, steps_or_0};
 use super::defaults::defaults;
 use crate::error::Error;
 
-/// The learning rate over a run: it rises, then falls as the schedule says.
+/// The learning rate over a run: it rises, then falls by the schedule.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateConfig {
@@ -18,7 +18,7 @@ pub struct RateConfig {
     /// The global batch that --lr is meant for
     #[arg(long)]
     pub base_batch: Option<usize>,
-    /// How the learning rate follows the global batch where that is another one.
+    /// Rule that adapts the learning rate to a global batch other than `base_batch`.
     #[arg(skip)]
     pub scaling: BatchScaling,
     /// How the learning rate falls: constant, step, cosine, poly
@@ -41,17 +41,17 @@ pub struct RateConfig {
     pub power: f64,
 }
 
-/// How a learning rate falls after it has risen.
+/// Schedule by which a learning rate falls after its rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LearningRateSchedule {
-    /// It does not.
+    /// The rate stays.
     Constant,
-    /// It is cut every so many epochs.
+    /// The rate is cut every so many epochs.
     Step,
-    /// Along half a cosine, to 0 at the end of the run.
+    /// The rate falls along half a cosine, to 0 at the end of the run.
     Cosine,
-    /// As a power of the share of the run that is left, to 0 at its end.
+    /// The rate is a power of the remaining share of the run, and 0 at its end.
     Poly,
 }
 
@@ -66,18 +66,18 @@ impl RateConfig {
         check::rate("--lr", self.lr)?;
         count("--base-batch", self.base_batch)?;
         steps_or_0("--warmup-steps", self.warmup_steps)?;
-        // None may be said as 0 epochs.
+        // 0 epochs mean no warm-up.
         count("--warmup-epochs", self.warmup_epochs.filter(|epochs| *epochs > 0))?;
         count("--lr-step-epochs", self.step_epochs)?;
         greater_than_0("--lr-factor", self.step_factor)?;
         greater_than_0("--lr-power", self.power)
     }
 
-    /// The learning rate of each step, of a run of so many epochs. If it is meant for another global batch
-    /// than the run's first one, a scaling rule applies (Goyal et al.,
+    /// Returns the learning rate of each step, for a run of so many epochs. If the rate is for another global
+    /// batch than the run's first one, a scaling rule applies (Goyal et al.,
     /// [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
     pub(crate) fn over(&self, epochs: usize, sampler: &Sampler) -> StepRates {
-        // A schedule that is longer than can be counted is as good as one without an end.
+        // A schedule with more steps than 64 bits can count is as good as endless.
         let steps = |epochs: usize| (epochs as u64).saturating_mul(sampler.steps() as u64);
         let decay = match self.schedule {
             LearningRateSchedule::Constant => Decay::Constant,
@@ -103,17 +103,17 @@ pub(crate) struct StepRates {
 }
 
 impl StepRates {
-    /// After the warm-up, before it falls.
+    /// Learning rate after the warm-up, before it falls.
     pub(crate) fn top(&self) -> f64 {
         self.rate.base
     }
 
-    /// Steps over which it rises, counted as those of the first epoch.
+    /// Steps over which the rate rises, counted as those of the first epoch.
     pub(crate) fn warmup(&self) -> u64 {
         self.rate.warmup
     }
 
-    /// That of a step of the whole run, from 0.
+    /// Learning rate of a step of the whole run, from 0.
     pub(crate) fn at(&self, step: u64) -> f64 {
         self.rate.after(self.sampler.work_before(step))
     }

@@ -1,5 +1,5 @@
-//! A setting that nobody gives is the same for the command line, for a part of a `config.toml`, and for a
-//! program: tested over all sections, all optimizers, and all of their settings.
+//! Defaults are the same for the command line, for a part of a `config.toml`, and for a program: tested over
+//! all sections, all optimizers, and all of their settings.
 
 use std::path::Path;
 
@@ -9,20 +9,20 @@ use kolo_ddp::table::{Allowed, Choice, Value};
 
 use super::{OptimizerChoice, Recipe};
 
-/// The recipe of a command line.
+/// Returns the recipe of a command line.
 fn typed(args: &[String]) -> Recipe {
     let command = Recipe::augment_args(Command::new("test").no_binary_name(true));
     Recipe::from_arg_matches(&command.try_get_matches_from(args).unwrap()).unwrap()
 }
 
-/// The recipe of a `config.toml`.
+/// Returns the recipe of a `config.toml`.
 fn read(text: &str) -> Recipe {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), text).unwrap();
     Recipe::read(Path::new(file.path())).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Each value of a file alone, below the names of its sections.
+/// Collects each value of a file alone, below the names of its sections.
 fn lone_values(sections: &str, table: &toml::Table, found: &mut Vec<String>) {
     for (name, value) in table {
         match value {
@@ -59,7 +59,7 @@ fn an_optimizer_has_the_same_settings_however_it_is_chosen() {
         assert_eq!(program, by_name, "{name}");
         assert_eq!(program.optimizer.build().unwrap().settings(), settings, "{name}");
         for setting in entry.settings {
-            // Another value than the usual one, which all other settings keep.
+            // Another value than the default, which all other settings keep.
             let value = match (&setting.allowed, setting.default) {
                 (Allowed::Flag, Value::Flag(flag)) => Value::Flag(!flag),
                 (Allowed::Whole(_), _) => Value::Number(3.0),
@@ -79,7 +79,7 @@ fn an_optimizer_has_the_same_settings_however_it_is_chosen() {
                 one.optimizer.build().unwrap().settings(),
                 "{option}"
             );
-            // What a run folder keeps says all of it.
+            // The file in a run folder has all settings.
             assert_eq!(read(&program.to_toml().unwrap()), one, "{option}");
         }
     }

@@ -1,4 +1,4 @@
-//! How the shards of a run synchronise.
+//! Synchronization of the shards of a run.
 
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::straggler::Policy;
@@ -9,8 +9,8 @@ use super::defaults::defaults;
 use super::{BatchNormalisation, Recipe};
 use crate::error::Error;
 
-/// When shards synchronise: in every step, or rarely, as islands, or with updates that are one step late, or
-/// each worker at its own pace.
+/// Synchronization of the shards: in every step, rarely as islands, with updates that are one step late, or
+/// by each worker at its own pace.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
@@ -31,7 +31,7 @@ impl Default for SyncConfig {
 }
 
 impl SyncConfig {
-    /// Checks it beside the other settings of a run.
+    /// Checks the mode together with the other settings of a run.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<(), Error> {
         if self.mode.is_delayed() {
             self.check_delayed(recipe)?;
@@ -73,7 +73,7 @@ impl SyncConfig {
         Ok(())
     }
 
-    /// Checks asynchronous training beside the other settings of a run.
+    /// Checks asynchronous training together with the other settings of a run.
     fn check_stale(&self, recipe: &Recipe) -> Result<(), Error> {
         if self.mode.staleness_bound().is_none() {
             return Ok(());
@@ -98,7 +98,7 @@ impl SyncConfig {
         Err(Error::setting("--sync", &self.mode, problem))
     }
 
-    /// Refuses what cannot be together with updates that are one step late.
+    /// Refuses settings that exclude updates that are one step late.
     fn check_delayed(&self, recipe: &Recipe) -> Result<(), Error> {
         let refused = |problem: &str| Err(Error::setting("--sync", &self.mode, problem));
         let reducer = reduction::parse(&recipe.reduction)?;

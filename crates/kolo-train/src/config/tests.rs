@@ -1,4 +1,4 @@
-//! What a configuration accepts, refuses and remembers.
+//! Tests of valid and invalid configurations, and of their files.
 
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::table::Choice;
@@ -218,7 +218,7 @@ fn what_cannot_be_is_told_with_its_value() {
     }
 }
 
-/// What stands in a `config.toml` may be anything: it is refused or taken, and never makes the reader panic.
+/// A `config.toml` may contain anything: the reader accepts or refuses it, and never panics.
 #[test]
 fn no_text_makes_the_reader_panic() {
     let place = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
-//! Which runs can be tuned.
+//! The check of runs that are tuned.
 
 use super::Recipe;
 use crate::error::Error;
 
 impl Recipe {
-    /// Refuses to tune where no step is one of all shards with nothing on its way after it.
+    /// Refuses to tune a run in which no step is one of all shards with no message under way after it.
     pub(super) fn check_tune(&self) -> Result<(), Error> {
         let mode = &self.sync.mode;
         let is_plain = !mode.is_rare() && !mode.is_delayed() && mode.staleness_bound().is_none();

@@ -1,4 +1,4 @@
-//! A trained model of whatever type.
+//! A trained model of any type.
 
 use burn::tensor::Device;
 use kolo_burn::{Precision, with_precision};
@@ -7,20 +7,20 @@ use kolo_data::Batch;
 use crate::models::ImageModel;
 use crate::tensors::image_tensors;
 
-/// A trained model of images whose type is not known.
+/// A trained model of images, of unknown type.
 pub trait Classifier {
-    /// The score of each class before softmax, image by image, in the host's memory.
+    /// Returns the score of each class before softmax, image by image, in the host's memory.
     fn scores(&self, batch: Batch) -> Vec<f32>;
 
-    /// How many images have their highest score at their label.
+    /// Returns the number of images with their highest score at their label.
     fn correct(&self, batch: Batch) -> usize;
 }
 
 pub(crate) struct ModelClassifier<M> {
-    /// Without autodiff.
+    /// The model, without autodiff.
     pub(crate) model: M,
     pub(crate) device: Device,
-    /// In which type it computes.
+    /// Type of the computations.
     pub(crate) precision: Precision,
 }
 

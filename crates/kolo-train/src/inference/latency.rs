@@ -1,4 +1,4 @@
-//! How long a model takes to score images.
+//! Latency of a model's scores.
 
 use std::time::Instant;
 
@@ -8,28 +8,28 @@ use serde::Serialize;
 use super::classifier::Classifier;
 use kolo_run_folder::percentile;
 
-/// Passes before the first that is timed: memory is allocated, and caches are filled.
+/// Uncounted first passes, which allocate memory and fill caches.
 const WARM_UP: usize = 3;
 
-/// How long a model takes to score a batch: from normalised images in the host's memory to scores there.
+/// Time to score a batch: from normalized images in the host's memory to scores there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
     /// Images of a batch.
     pub batch_size: usize,
     /// Batches that were timed.
     pub repeats: usize,
-    /// Half of the batches took no longer, in milliseconds.
+    /// Median time of a batch, in milliseconds.
     pub p50_ms: f64,
-    /// 95 of 100 took no longer.
+    /// 95th percentile, in milliseconds.
     pub p95_ms: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile, in milliseconds.
     pub p99_ms: f64,
-    /// Images of all batches by the time of all.
+    /// Images of all batches, divided by the time of all.
     pub images_per_second: f64,
 }
 
 /// Times `repeats` batches of test images, each of `batch_size`, one after the other. A data set with fewer
-/// images has some of them several times in a batch; it must have one at least.
+/// images has some of them several times in a batch; it must have at least one.
 pub fn latency(
     classifier: &dyn Classifier,
     data: &dyn ImageDataSet,

@@ -1,7 +1,7 @@
-//! A trained model without a training: what it scores on the test samples, and how long that takes.
+//! Inference with a trained model: its accuracy on the test samples, and its latency.
 //!
 //! [`Subject::find`] finds the weights, the model and the data that belong to a path; [`Subject::load`] makes
-//! a [`Classifier`] of them, which is evaluated by [`accuracy`] and timed by [`latency`].
+//! a [`Classifier`] of them, which [`accuracy`] evaluates and [`latency`] times.
 
 mod classifier;
 mod latency;
@@ -14,8 +14,8 @@ pub(crate) use classifier::ModelClassifier;
 pub use latency::{Latency, latency};
 pub use subject::{Given, Subject};
 
-/// The share of test images that are classified rightly, in batches of `batch_size`; `None` without test
-/// images. It is what a training measures after an epoch, to the last bit.
+/// Returns the share of correctly classified test images, in batches of `batch_size`; `None` without test
+/// images. It equals a training's accuracy after an epoch, to the last bit.
 pub fn accuracy(classifier: &dyn Classifier, data: &dyn ImageDataSet, batch_size: usize) -> Option<f64> {
     let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
     let batches = indices.chunks(batch_size.max(1));

@@ -1,4 +1,4 @@
-//! What is evaluated: the weights that belong to a path, and the model and data that they are of.
+//! The subject of an evaluation: the weights that belong to a path, and their model and data.
 
 use std::path::{Path, PathBuf};
 
@@ -13,37 +13,38 @@ use crate::models::{self, Blueprint, Stem};
 use crate::run_folder::RunFolder;
 use crate::weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
 
-/// What the user says of a model besides its weights; what is not said is found beside these.
+/// The user's description of a model besides its weights; missing parts are read from beside the weights.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
     /// Name of the model.
     pub model: Option<String>,
     /// Name of the data set.
     pub data: Option<String>,
-    /// How images come into the model, where it has several ways.
+    /// Stem of the model, if it has several.
     pub stem: Option<Stem>,
-    /// The type in which it computes.
+    /// Type of the computations.
     pub precision: Option<String>,
 }
 
-/// Weights, and what they are of.
+/// Weights and their description.
 pub struct Subject {
-    /// Where the weights are: the folder of a checkpoint, or a file.
+    /// Path of the weights: the folder of a checkpoint, or a file.
     pub path: PathBuf,
-    /// Steps that they were trained for, where that is known.
+    /// Steps that the weights were trained for, if known.
     pub step: Option<u64>,
-    /// The model, the data and the precision; with how the run was set, where that is known.
+    /// The model, the data and the precision, with the other settings of the run if they are known.
     pub config: Recipe,
     weights: WeightsFile,
 }
 
 impl Subject {
-    /// What belongs to a path: a run folder, a checkpoint, or a file that [`export`](crate::weights::export)
-    /// has written. `which`: one of a run's checkpoints; the newest good one of a run where nothing is said.
+    /// Finds the weights that belong to a path: a run folder, a checkpoint, or a file from
+    /// [`export`](crate::weights::export). `which` selects one of a run's checkpoints; `None` selects the
+    /// newest good one.
     ///
     /// # Errors
     ///
-    /// There are no weights, or they are damaged; or nothing says what model they are of.
+    /// There are no weights, they are damaged, or their model is unknown.
     pub fn find(path: &Path, which: Option<Which>, given: &Given) -> Result<Self, Error> {
         let run = RunFolder::at(path.into());
         let subject = if run.is_run() {
@@ -66,7 +67,7 @@ impl Subject {
 
     fn of_checkpoint(path: PathBuf, run: Option<RunFolder>, given: &Given) -> Result<Self, Error> {
         let reader = Reader::open(&path)?;
-        // It lies in a folder of the run's, as `checkpoints/` or `best/`.
+        // The checkpoint may lie in a folder of a run, such as `checkpoints/` or `best/`.
         let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
         let run = run.or_else(above).filter(RunFolder::is_run);
         let config = match run {
@@ -89,11 +90,11 @@ impl Subject {
         Ok(Subject { path: path.into(), step, config, weights })
     }
 
-    /// The model with its weights, on the CPU.
+    /// Makes the model with its weights, on the CPU.
     ///
     /// # Errors
     ///
-    /// The weights are of another model, or of one of other images than the data's.
+    /// The weights are of another model, or of one for other images than the data's.
     pub fn load(self, data: &dyn ImageDataSet) -> Result<Box<dyn Classifier>, Error> {
         let model = models::find(&self.config.model)?;
         model.check(&self.config, data.shape())?;
@@ -110,7 +111,7 @@ impl Subject {
 }
 
 impl Given {
-    /// What is known, with what the user says in its place.
+    /// Overrides known settings with the user's.
     fn over(&self, known: Recipe) -> Recipe {
         let mut config = known;
         config.model = self.model.clone().unwrap_or(config.model);
@@ -120,7 +121,7 @@ impl Given {
         config
     }
 
-    /// Where nothing but the weights is there.
+    /// Returns the recipe for weights without a description.
     fn alone(&self, path: &Path) -> Result<Recipe, Error> {
         match (&self.model, &self.data) {
             (Some(_), Some(_)) => Ok(self.over(Recipe::default())),

@@ -18,23 +18,23 @@ use kolo_ddp::cross_shard::CrossShardPass;
 /// A residual block.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// 3x3 in a basic block, 1x1 in a bottleneck.
+    /// First convolution: 3x3 in a basic block, 1x1 in a bottleneck.
     pub conv1: Conv2d,
     /// Follows `conv1`.
     pub bn1: BatchNorm,
-    /// Always 3x3.
+    /// Second convolution, always 3x3.
     pub conv2: Conv2d,
     /// Follows `conv2`.
     pub bn2: BatchNorm,
-    /// The bottleneck's last 1x1.
+    /// The bottleneck's last 1x1 convolution.
     pub conv3: Option<Conv2d>,
     /// Follows `conv3`.
     pub bn3: Option<BatchNorm>,
-    /// Where input and output differ in shape: what brings the input to the output's.
+    /// Projection of the input to the output's shape, if the two differ.
     pub downsample: Option<Downsample>,
 }
 
-/// The projection on a block's shortcut: a strided 1x1 convolution and its normalisation.
+/// The projection on a block's shortcut: a strided 1x1 convolution and its normalization.
 #[derive(Module, Debug)]
 pub struct Downsample {
     /// torchvision's `downsample.0`.
@@ -43,13 +43,13 @@ pub struct Downsample {
     pub bn: BatchNorm,
 }
 
-/// Widths and stride of a block, which follow from where in the network it stands.
+/// Widths and stride of a block, which follow from its place in the network.
 pub(super) struct BlockShape {
-    /// Channels that come in.
+    /// Channels of the input.
     pub input: usize,
-    /// Channels of the 3x3 convolutions; what comes out is this times the kind's expansion.
+    /// Channels of the 3x3 convolutions; the output has the kind's expansion times as many.
     pub width: usize,
-    /// 2 where the image is halved.
+    /// Stride: 2 in a block that halves the image.
     pub stride: usize,
 }
 
@@ -85,13 +85,15 @@ impl Block {
         }
     }
 
-    /// The same block with a scale of zero in its last normalisation.
+    /// Sets the scale of the last normalization to zero.
     pub(super) fn with_zero_gamma(mut self, init: &Init) -> Self {
         let last = self.bn3.as_mut().unwrap_or(&mut self.bn2);
         last.gamma = init.zeros(last.gamma.dims()[0]);
         self
     }
 
+    /// Applies the block.
+    ///
     /// # Shapes
     ///
     /// - `x`: `[batch, input, height, width]`
@@ -100,7 +102,7 @@ impl Block {
         self.forward_in(x, None)
     }
 
-    /// Normalised over the global batch where there is a `pass`.
+    /// Applies the block, normalized over the global batch if there is a `pass`.
     pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
         let [x, shortcut] = fork(x);
         let mut y = normalise_relu(&self.bn1, conv2d(&self.conv1, x), pass);
@@ -123,7 +125,7 @@ impl Block {
     }
 }
 
-/// Over the global batch, or over the shard's.
+/// Normalizes over the global batch, or over the shard's.
 fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
         Some(pass) => sync_batch_norm(layer, x, pass),
@@ -131,7 +133,7 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> 
     }
 }
 
-/// As [`normalise`], and cut off below zero.
+/// Like [`normalise`], followed by a ReLU.
 pub(super) fn normalise_relu(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
         Some(pass) => relu(sync_batch_norm(layer, x, pass)),

@@ -1,8 +1,8 @@
-//! What a residual network looks like, as plain data.
+//! Shapes of residual networks, as plain data.
 
 use serde::{Deserialize, Serialize};
 
-/// How the image comes in.
+/// First layers of a network, which take the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lowercase")]
@@ -14,7 +14,7 @@ pub enum Stem {
     Small,
 }
 
-/// The kind of residual block a network is made of.
+/// Kind of a network's residual blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     /// Two 3x3 convolutions.
@@ -24,7 +24,7 @@ pub enum BlockKind {
 }
 
 impl BlockKind {
-    /// Channels that leave a block, as a multiple of its width.
+    /// Returns a block's output channels as a multiple of its width.
     pub fn expansion(self) -> usize {
         match self {
             Self::Basic => 1,
@@ -36,27 +36,28 @@ impl BlockKind {
 /// The shape of a residual network; [`init`](Self::init) makes the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResNetConfig {
-    /// How the image comes in.
+    /// First layers.
     pub stem: Stem,
-    /// The kind of its blocks.
+    /// Kind of the blocks.
     pub block: BlockKind,
     /// Blocks in each of the four stages; 0 leaves a stage out. The first block of every stage but the first
     /// halves the image.
     pub depths: [usize; 4],
     /// Width of each stage; the stem has the first one's.
     pub widths: [usize; 4],
-    /// Channels of the images: 1 for grey, 3 for colour.
+    /// Channels of the images: 1 for gray, 3 for color.
     pub channels: usize,
     /// Number of classes.
     pub classes: usize,
-    /// Whether the scale of each block's last batch normalisation begins at zero, so that the block hands on
-    /// its input (Goyal et al. 2017, section 5.1), instead of at one.
+    /// True to begin with a scale of zero in each block's last batch normalization, so that the block passes
+    /// its input on (Goyal et al. 2017, section 5.1); false for one.
     pub zero_gamma: bool,
 }
 
 impl ResNetConfig {
-    /// 77 thousand parameters, for small images. The stage at full resolution is left out: on the CPU it
-    /// would cost as much as all the others and, measured on Fashion-MNIST, wins nothing for it.
+    /// Returns the shape of a network for small images, with 77 thousand parameters. It has no stage at full
+    /// resolution: on the CPU that stage would cost as much as all the others, with no measured gain on
+    /// Fashion-MNIST.
     pub fn small(channels: usize, classes: usize) -> Self {
         let (depths, widths) = ([0, 1, 1, 1], [8, 16, 32, 64]);
         let (stem, block) = (Stem::Small, BlockKind::Basic);

@@ -1,4 +1,4 @@
-//! What the table needs of a model.
+//! Requirements of the table on a model.
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
@@ -11,9 +11,9 @@ use crate::tensors::image_tensors;
 
 /// A model of images: any Burn module that gives each class a score.
 pub trait ImageModel: Module {
-    /// Scores before softmax in training.
+    /// Returns scores before softmax in training.
     ///
-    /// They may depend on nothing but the parameters and the arguments: then the result is the same for any
+    /// They must depend on nothing but the parameters and the arguments: then the result is the same for any
     /// number of workers.
     ///
     /// # Shapes
@@ -22,35 +22,35 @@ pub trait ImageModel: Module {
     /// - output: `[batch, classes]`
     fn training_scores(&self, images: Tensor<4>, context: &TrainingContext<'_>) -> Tensor<2>;
 
-    /// Scores before softmax in evaluation. Shapes as in [`ImageModel::training_scores`].
+    /// Returns scores before softmax in evaluation. Shapes as in [`ImageModel::training_scores`].
     fn scores(&self, images: Tensor<4>) -> Tensor<2>;
 
-    /// The loss of one shard's samples in training.
+    /// Returns the loss of one shard's samples in training.
     fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
         let (images, labels) = image_tensors(batch, context.device);
         context.cross_entropy(self.training_scores(images, context), labels)
     }
 
-    /// How many samples of `batch` the model classifies rightly, in evaluation.
+    /// Returns the number of correctly classified samples of `batch`, in evaluation.
     fn correct(&self, batch: Batch, device: &Device) -> usize {
         let (images, labels) = image_tensors(batch, device);
         count_correct(self.scores(images), labels)
     }
 }
 
-/// What a model of the table has to know to be built: every rank builds the same one.
+/// Description of a model of the table, from which every rank builds the same one.
 #[derive(Clone, Copy, Debug)]
 pub struct Blueprint<'a> {
     /// Seed of all initial values.
     pub seed: u64,
-    /// What the samples look like.
+    /// Shape of the samples.
     pub samples: SampleShape,
     /// Share of the features before the last layer that a training step drops.
     pub dropout: f64,
-    /// How images come in, where a network has several ways; `None` is its own.
+    /// First layers, if a network has several kinds; `None` is its default.
     pub stem: Option<Stem>,
     /// See [`ResNetConfig::zero_gamma`](super::ResNetConfig::zero_gamma).
     pub zero_gamma: bool,
-    /// Where the parameters go; with autodiff.
+    /// Device of the parameters, with autodiff.
     pub device: &'a Device,
 }

@@ -1,8 +1,8 @@
 //! Initial values, keyed by (seed, parameter name, element).
 //!
-//! Burn's own initialisers draw from one generator a process, lazily, in the order in which parameters are
-//! first used: the same seed then gives the same weights only if nothing else draws and nobody works in
-//! parallel. Here each element is a pure function of its key, so no order exists that could be disturbed.
+//! Burn's own initializers draw lazily from one generator per process, in the order in which parameters are
+//! first used. So the same seed gives the same weights only if no other code draws and no thread works in
+//! parallel. Here each element is a pure function of its key, so no order can disturb it.
 
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
@@ -11,17 +11,17 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use kolo_ddp::key::Key;
 
-/// Makes initialised layers.
+/// Makes initialized layers.
 pub(super) struct Init<'a> {
     /// Seed of all values.
     pub seed: u64,
-    /// Where the parameters go.
+    /// Device of the parameters.
     pub device: &'a Device,
 }
 
 impl Init<'_> {
-    /// A square convolution without bias, padded so that stride 1 keeps the image's size; `channels` is `[in,
-    /// out]`.
+    /// Makes a square convolution without bias, padded so that stride 1 keeps the image's size; `channels` is
+    /// `[in, out]`.
     pub fn conv(&self, path: &str, channels: [usize; 2], kernel: usize, stride: usize) -> Conv2d {
         let [input, output] = channels;
         let fan_out = output * kernel * kernel;
@@ -39,17 +39,17 @@ impl Init<'_> {
         }
     }
 
-    /// As [`Init::conv`] with stride 1, and with a bias of zero.
+    /// Like [`Init::conv`] with stride 1, and with a bias of zero.
     pub fn biased_conv(&self, path: &str, channels: [usize; 2], kernel: usize) -> Conv2d {
         Conv2d { bias: Some(self.zeros(channels[1])), ..self.conv(path, channels, kernel, 1) }
     }
 
-    /// Scale one, shift zero, epsilon 1e-5, momentum 0.1.
+    /// Makes a batch normalization: scale one, shift zero, epsilon 1e-5, momentum 0.1.
     pub fn batch_norm(&self, channels: usize) -> BatchNorm {
         BatchNormConfig::new(channels).with_epsilon(1e-5).with_momentum(0.1).init(self.device)
     }
 
-    /// A linear layer with bias; its weight is `[input, output]`.
+    /// Makes a linear layer with bias; its weight is `[input, output]`.
     pub fn linear(&self, path: &str, input: usize, output: usize) -> Linear {
         let bound = 1.0 / (input as f64).sqrt();
         let key = Key::new(self.seed).with_str(path);
@@ -63,7 +63,7 @@ impl Init<'_> {
         }
     }
 
-    /// A linear layer whose weight is normal with that standard deviation, and its bias zero; `shape` is
+    /// Makes a linear layer with a normal weight of standard deviation `std` and a bias of zero; `shape` is
     /// `[input, output]`, the weight's.
     pub fn normal_linear(&self, path: &str, shape: [usize; 2], std: f64) -> Linear {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
@@ -71,7 +71,7 @@ impl Init<'_> {
         Linear { weight, bias: Some(self.zeros(shape[1])) }
     }
 
-    /// A vector of zeros.
+    /// Makes a vector of zeros.
     pub fn zeros(&self, length: usize) -> Param<Tensor<1>> {
         self.param([length], |_| 0.0)
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_first_values_of_seed_zero_never_change() {
-        // A change here changes every run that names a seed: it must be meant, and be told in the change log.
+        // A change here changes every run that names a seed: it must be intended, and be in the change log.
         let key = Key::new(0).with_str("conv1").with_str("weight");
         let bits: Vec<u32> = (0..3).map(|i| (key.with(i).normal() as f32).to_bits()).collect();
         assert_eq!(bits, [1_026_554_353, 1_041_494_370, 3_214_121_211]);

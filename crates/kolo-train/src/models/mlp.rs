@@ -1,6 +1,6 @@
 //! LeNet-300-100 (LeCun et al. 1998, "Gradient-based learning applied to document recognition",
-//! [doi:10.1109/5.726791](https://doi.org/10.1109/5.726791)): a perceptron with two hidden layers, with ReLU
-//! behind them as today.
+//! [doi:10.1109/5.726791](https://doi.org/10.1109/5.726791)): a perceptron with two hidden layers, followed
+//! by ReLU as usual today.
 
 use burn::module::Module;
 use burn::nn::Linear;
@@ -26,7 +26,7 @@ pub struct Mlp {
     pub fc2: Linear,
     /// In training, between the last hidden layer and `fc3`.
     pub dropout: Dropout,
-    /// To one score a class.
+    /// To one score for each class.
     pub fc3: Linear,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn mlp(blueprint: &Blueprint<'_>) -> Mlp {
 }
 
 impl Mlp {
-    /// Scores before softmax; drops features where there is a key.
+    /// Returns scores before softmax; drops features if there is a key.
     ///
     /// # Shapes
     ///

@@ -1,7 +1,7 @@
-//! Models that `kolo train` knows by name: residual networks and a VGG, the large ones exactly torchvision's,
-//! and a perceptron.
+//! Models of `kolo train` by name: residual networks and a VGG, the large ones exactly torchvision's, and a
+//! perceptron.
 //!
-//! A further model is a type that implements [`ImageModel`] and a line in [`MODELS`]. One's own, of whatever
+//! To add a model, implement [`ImageModel`] for a type and add a line to [`MODELS`]. Your own model, of any
 //! samples, needs no line: a [`Trainer`](crate::Trainer) takes it.
 
 mod block;

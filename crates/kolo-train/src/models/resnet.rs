@@ -1,10 +1,9 @@
 //! Residual networks (He et al., [arXiv:1512.03385](https://arxiv.org/abs/1512.03385)): one struct for all of
 //! them.
 //!
-//! Every network of this module is a stem, up to four stages of residual blocks, an average over what is left
-//! of the image, and one linear layer. The fields carry torchvision's names, so that a path in this module
-//! tree and a key of a torchvision checkpoint say the same thing (see
-//! [`torchvision_name`](super::torchvision_name)).
+//! Every network of this module is a stem, up to four stages of residual blocks, an average over the rest of
+//! the image, and one linear layer. The fields have torchvision's names, so that a path in this module tree
+//! and a key of a torchvision checkpoint agree (see [`torchvision_name`](super::torchvision_name)).
 
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
@@ -24,9 +23,9 @@ use kolo_ddp::cross_shard::CrossShardPass;
 pub struct ResNet {
     /// The stem's convolution.
     pub conv1: Conv2d,
-    /// The stem's normalisation.
+    /// The stem's normalization.
     pub bn1: BatchNorm,
-    /// Present where the stem is [`Stem::ImageNet`]; has no parameters.
+    /// Pooling of [`Stem::ImageNet`]; has no parameters.
     pub maxpool: Option<MaxPool2d>,
     /// First stage, at the stem's resolution. Like the others it may be empty.
     pub layer1: Vec<Block>,
@@ -36,19 +35,18 @@ pub struct ResNet {
     pub layer3: Vec<Block>,
     /// Fourth stage, halved again.
     pub layer4: Vec<Block>,
-    /// In training, between the averaged features and `fc`. Drops nothing unless [`ResNet::with_dropout`]
-    /// says so.
+    /// In training, between the averaged features and `fc`. Drops nothing without [`ResNet::with_dropout`].
     pub dropout: Dropout,
-    /// From the averaged features to one score a class.
+    /// From the averaged features to one score for each class.
     pub fc: Linear,
 }
 
 impl ResNetConfig {
-    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, batch
+    /// Makes the network, with torchvision's initialization: convolutions Kaiming-normal by fan-out, batch
     /// norms one and zero, the linear layer uniform in ±1/√inputs.
     ///
     /// The values depend on `seed` and each parameter's name alone, so the same seed gives the same bits on
-    /// every machine, in every thread, whatever was drawn before.
+    /// every machine and in every thread, whatever was drawn before.
     pub fn init(&self, seed: u64, device: &Device) -> ResNet {
         ResNet::new(self, seed, device)
     }
@@ -83,7 +81,7 @@ impl ResNet {
         arrange(Self { conv1, bn1, maxpool, layer1, layer2, layer3, layer4, dropout: Dropout::new(0.0), fc })
     }
 
-    /// The same network with a share of the features before `fc` dropped in training.
+    /// Sets the share of the features before `fc` that training drops.
     ///
     /// # Panics
     ///
@@ -93,7 +91,7 @@ impl ResNet {
         self
     }
 
-    /// Scores before softmax, nothing dropped.
+    /// Returns scores before softmax, without dropout.
     ///
     /// # Shapes
     ///
@@ -107,12 +105,12 @@ impl ResNet {
         linear(&self.fc, self.features(images, None))
     }
 
-    /// Scores before softmax in training; shapes and panics as in [`ResNet::forward`].
+    /// Returns scores before softmax in training; shapes and panics as in [`ResNet::forward`].
     pub fn forward_training(&self, images: Tensor<4>, key: &DropoutKey) -> Tensor<2> {
         linear(&self.fc, self.dropout.forward(self.features(images, None), "fc", key))
     }
 
-    /// As [`ResNet::forward_training`], normalised over the global batch.
+    /// Like [`ResNet::forward_training`], normalized over the global batch.
     pub fn forward_cross_shard(
         &self,
         images: Tensor<4>,
@@ -122,8 +120,8 @@ impl ResNet {
         linear(&self.fc, self.dropout.forward(self.features(images, Some(pass)), "fc", key))
     }
 
-    /// Averaged over the image: `[batch, features]`. Normalised over the global batch where there is a
-    /// `pass`.
+    /// Returns the features, averaged over the image: `[batch, features]`. They are normalized over the
+    /// global batch if there is a `pass`.
     fn features(&self, images: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<2> {
         let mut x = normalise_relu(&self.bn1, conv2d(&self.conv1, images), pass);
         if let Some(maxpool) = &self.maxpool {

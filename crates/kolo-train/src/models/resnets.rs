@@ -36,7 +36,7 @@ pub(super) fn resnet50(blueprint: &Blueprint<'_>) -> ResNet {
     build(blueprint, ResNetConfig::resnet50)
 }
 
-/// `config` makes the shape from channels and classes.
+/// Builds a network; `config` makes the shape from channels and classes.
 fn build(blueprint: &Blueprint<'_>, config: fn(usize, usize) -> ResNetConfig) -> ResNet {
     let config = config(blueprint.samples.channels, blueprint.samples.classes);
     let stem = blueprint.stem.unwrap_or(config.stem);

@@ -61,25 +61,25 @@ pub static MODELS: &[&dyn NamedModel] = &[
     },
 ];
 
-/// A model of the table, whatever its type.
+/// A model of the table, of any type.
 pub trait NamedModel: Sync {
-    /// What the user types.
+    /// Name on the command line.
     fn name(&self) -> &'static str;
 
     /// One line for the help text.
     fn about(&self) -> &'static str;
 
-    /// What it has.
+    /// Parts and limits of the model.
     fn traits(&self) -> Traits;
 
-    /// Refuses a recipe that asks for what the model does not have, and images that are too small for it.
+    /// Refuses a recipe with options for parts that the model lacks, and images that are too small for it.
     ///
     /// # Errors
     ///
     /// The option, or the size of the images.
     fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error>;
 
-    /// Trains it on images: see [`Trainer::train`].
+    /// Trains the model on images: see [`Trainer::train`].
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ pub trait NamedModel: Sync {
         membership: Membership,
     ) -> Result<Option<Summary>, Error>;
 
-    /// It with trained weights, which computes in `precision`.
+    /// Makes the model with trained weights, which computes in `precision`.
     ///
     /// # Errors
     ///
@@ -103,11 +103,11 @@ pub trait NamedModel: Sync {
         precision: Precision,
     ) -> Result<Box<dyn Classifier>, Error>;
 
-    /// A replica of it for single steps, as benchmarks take them.
+    /// Makes a replica of the model for single steps, as in benchmarks.
     ///
     /// # Errors
     ///
-    /// The images are too small, or a collective failed (naming the rank).
+    /// The images are too small, or a collective failed (the error names the rank).
     fn stepper(
         &self,
         group: Group,
@@ -119,13 +119,13 @@ pub trait NamedModel: Sync {
 
 /// A line of [`MODELS`].
 pub struct Entry<M> {
-    /// What the user types.
+    /// Name on the command line.
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
-    /// What it has.
+    /// Parts and limits of the model.
     pub traits: Traits,
-    /// Builds it; every rank has to get the same values.
+    /// Builds the model; every rank must get the same values.
     pub build: fn(&Blueprint<'_>) -> M,
 }
 
@@ -200,7 +200,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     }
 }
 
-/// The model called `name`.
+/// Returns the model `name`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! The networks as a whole: their parameters, and that a seed decides them.
+//! Tests of whole networks: their parameters, and their dependence on the seed alone.
 
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ fn paths_become_torchvisions_keys() {
     assert_eq!(keys50["layer3.0.conv3.weight"], [1024, 256, 1, 1]);
 }
 
-/// Channels are few, names and order of the layers are those of the real one.
+/// Returns a VGG with few channels, and with the names and order of the real one's layers.
 fn narrow_vgg(seed: u64, device: &Device) -> Vgg {
     let config = VggConfig { widths: [2, 4, 6, 8, 10], hidden: 12, ..VggConfig::vgg16(3, 5) };
     config.init(seed, device)
@@ -104,7 +104,7 @@ fn a_vgg_has_torchvisions_keys_and_shapes() {
         .into_iter()
         .map(|(path, (shape, _))| (torchvision_name(&path).name, shape))
         .collect();
-    // The numbers that `torchvision.models.vgg16().state_dict()` has.
+    // The numbers in `torchvision.models.vgg16().state_dict()`.
     let convolutions = [0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28].map(|n| format!("features.{n}"));
     let linear = [0, 3, 6].map(|n| format!("classifier.{n}"));
     let layers: Vec<&String> = convolutions.iter().chain(&linear).collect();
@@ -151,7 +151,7 @@ fn a_vgg_takes_images_of_any_size_from_the_smallest_and_drops_by_its_key() {
         };
         let plain = scores(&model, None);
         let key = |step| DropoutKey { seed: 0, epoch: 0, step, shard: 0 };
-        // Nothing is dropped unless the model says so.
+        // The model drops nothing by default.
         assert_eq!(scores(&model, Some(&key(0))), plain);
         let dropping = model.clone().with_dropout(0.5);
         let first = scores(&dropping, Some(&key(0)));
@@ -257,7 +257,7 @@ fn every_model_of_the_table_takes_steps_that_move_each_parameter() {
     let device = Device::flex().autodiff();
     let config = kolo_ddp::Config::default();
     let sgd = || OptimizerChoice::default().build().unwrap();
-    // The real vgg16 takes minutes and gigabytes here; a narrow one takes the same way.
+    // The real vgg16 takes minutes and gigabytes here; a narrow one takes the same code path.
     for model in MODELS.iter().filter(|model| model.name() != "vgg16") {
         let stepper = model.stepper(Group::alone(), &blueprint(1, 7, 0, &device), &config, sgd()).unwrap();
         takes_a_step_that_moves_each_parameter(stepper, model.name(), 1);

@@ -1,4 +1,4 @@
-//! What torchvision calls the parts of a network, so that weights can be exchanged.
+//! torchvision's names for the parts of a network, for the exchange of weights.
 //!
 //! | here | torchvision | shape |
 //! |---|---|---|
@@ -12,9 +12,9 @@
 //! | `classifier.….weight` of VGG | the same | transposed, as `fc.weight` |
 //! | `classifier.….bias` of VGG | the same | the same |
 //!
-//! torchvision also counts the batches a batch norm has seen (`num_batches_tracked`); that has no counterpart
-//! here, and a file for torchvision gets the number of steps. One number differs by a hair: to the running
-//! variance, PyTorch adds the unbiased variance of a batch, Burn the biased one.
+//! torchvision also counts the batches of a batch norm (`num_batches_tracked`). Kolo has no counterpart, and
+//! a file for torchvision gets the number of steps. One number differs slightly: to the running variance,
+//! PyTorch adds the unbiased variance of a batch, Burn the biased one.
 
 /// The models that torchvision has too, under the same names.
 pub const TORCHVISION_MODELS: [&str; 4] = ["resnet18", "resnet34", "resnet50", "vgg16"];
@@ -24,11 +24,11 @@ pub const TORCHVISION_MODELS: [&str; 4] = ["resnet18", "resnet34", "resnet50", "
 pub struct TorchvisionName {
     /// The key.
     pub name: String,
-    /// Whether the matrix is transposed there.
+    /// True if the matrix is transposed there.
     pub transposed: bool,
 }
 
-/// torchvision's name for the parameter or running statistic at `burn_path` (`layer1.0.bn1.gamma`).
+/// Returns torchvision's name for the parameter or running statistic at `burn_path` (`layer1.0.bn1.gamma`).
 pub fn torchvision_name(burn_path: &str) -> TorchvisionName {
     let name =
         burn_path.replace(".downsample.conv.", ".downsample.0.").replace(".downsample.bn.", ".downsample.1.");

@@ -1,4 +1,4 @@
-//! What a model of the table has, and so which settings it takes and which images.
+//! Parts and limits of the table's models, which decide the settings and images that they accept.
 
 use kolo_data::SampleShape;
 
@@ -6,28 +6,28 @@ use super::vgg::VggConfig;
 use crate::config::{BatchNormalisation, Recipe};
 use crate::error::Error;
 
-/// What a model has.
+/// Parts and limits of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traits {
-    /// A stem, and residual blocks that end in a batch normalisation.
+    /// True for a stem, and residual blocks that end in a batch normalization.
     pub residual: bool,
-    /// Batch normalisation.
+    /// True for batch normalization.
     pub batch_norm: bool,
-    /// The fewest rows and columns that an image may have.
+    /// Fewest rows and columns of an image.
     pub smallest_image: usize,
 }
 
 /// A residual network.
 pub(super) const RESIDUAL: Traits = Traits { residual: true, batch_norm: true, smallest_image: 1 };
 
-/// No normalisations.
+/// A model without normalizations.
 pub(super) const PLAIN: Traits = Traits { residual: false, batch_norm: false, smallest_image: 1 };
 
-/// No normalisations, and one pool after another.
+/// A model without normalizations that halves the image several times.
 pub(super) const VGG: Traits = Traits { smallest_image: VggConfig::SMALLEST_IMAGE, ..PLAIN };
 
 impl Traits {
-    /// Refuses a recipe that asks for what the model does not have.
+    /// Refuses a recipe with options for parts that the model lacks.
     pub(super) fn check(&self, model: &'static str, recipe: &Recipe) -> Result<(), Error> {
         let refused = |option, lacks| Err(Error::NotInModel { option, model, lacks });
         if recipe.stem.is_some() && !self.residual {

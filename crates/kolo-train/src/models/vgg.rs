@@ -1,8 +1,8 @@
-//! VGG (Simonyan & Zisserman 2015, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)), as torchvision has
-//! it: nine tenths of its parameters are in two linear layers, so that its gradients take long to send for
-//! the time they take to compute.
+//! VGG (Simonyan & Zisserman 2015, [arXiv:1409.1556](https://arxiv.org/abs/1409.1556)), as in torchvision.
+//! Nine tenths of its parameters are in two linear layers, so its gradients take long to send compared to
+//! their computation.
 //!
-//! The numbers of the layers are torchvision's, which counts activations, pools and dropout as layers, too,
+//! The numbers of the layers are torchvision's, which also counts activations, pools and dropout as layers,
 //! so that a path in this module tree is a key of a torchvision checkpoint.
 
 use burn::module::Module;
@@ -18,10 +18,10 @@ use super::image_model::{Blueprint, ImageModel};
 use super::init::Init;
 use crate::model::TrainingContext;
 
-/// Rows and columns of what comes to the linear layers, whatever the image.
+/// Rows and columns of the linear layers' input, for any image.
 const POOLED: usize = 7;
 
-/// Images are halved so often that they need 2 to that power pixels a side.
+/// Number of times that images are halved; they need 2 to that power pixels a side.
 const STAGES: usize = 5;
 
 /// The shape of a VGG; [`init`](Self::init) makes the network.
@@ -33,25 +33,25 @@ pub struct VggConfig {
     pub widths: [usize; STAGES],
     /// Units of the two hidden linear layers.
     pub hidden: usize,
-    /// Channels of the images: 1 for grey, 3 for colour.
+    /// Channels of the images: 1 for gray, 3 for color.
     pub channels: usize,
     /// Number of classes.
     pub classes: usize,
 }
 
 impl VggConfig {
-    /// The fewest pixels a side that an image may have.
+    /// Fewest pixels a side of an image.
     pub const SMALLEST_IMAGE: usize = 1 << STAGES;
 
-    /// torchvision's `vgg16`: the paper's configuration D, without batch normalisation.
+    /// torchvision's `vgg16`: the paper's configuration D, without batch normalization.
     pub fn vgg16(channels: usize, classes: usize) -> Self {
         let (depths, widths) = ([2, 2, 3, 3, 3], [64, 128, 256, 512, 512]);
         VggConfig { depths, widths, hidden: 4096, channels, classes }
     }
 
-    /// Makes the network, with torchvision's initialisation: convolutions Kaiming-normal by fan-out, linear
-    /// layers normal with a deviation of 0.01, biases zero. As with
-    /// [`ResNetConfig::init`](super::ResNetConfig::init) the values depend on `seed` and names alone.
+    /// Makes the network, with torchvision's initialization: convolutions Kaiming-normal by fan-out, linear
+    /// layers normal with a deviation of 0.01, biases zero. As in
+    /// [`ResNetConfig::init`](super::ResNetConfig::init), the values depend on `seed` and names alone.
     pub fn init(&self, seed: u64, device: &Device) -> Vgg {
         let init = Init { seed, device };
         let (mut features, mut channels) = (Vec::new(), self.channels);
@@ -96,17 +96,17 @@ pub struct Vgg {
     pub features: Vec<Option<Conv2d>>,
     /// Halves the image; has no parameters.
     pub pool: MaxPool2d,
-    /// Brings what is left of the image to 7×7; has no parameters.
+    /// Averages the rest of the image to 7×7; has no parameters.
     pub avgpool: AdaptiveAvgPool2d,
     /// Linear layers; `None` stands for an activation or a dropout between them.
     pub classifier: Vec<Option<Linear>>,
-    /// In training, after each hidden linear layer. Drops nothing unless [`Vgg::with_dropout`] says so;
-    /// torchvision drops half.
+    /// In training, after each hidden linear layer. Drops nothing without [`Vgg::with_dropout`]; torchvision
+    /// drops half.
     pub dropout: Dropout,
 }
 
 impl Vgg {
-    /// The same network with a share of the hidden units dropped in training.
+    /// Sets the share of the hidden units that training drops.
     ///
     /// # Panics
     ///
@@ -116,12 +116,12 @@ impl Vgg {
         self
     }
 
-    /// Scores before softmax; drops hidden units where there is a key.
+    /// Returns scores before softmax; drops hidden units if there is a key.
     ///
     /// # Shapes
     ///
-    /// - `images`: `[batch, channels, height, width]`, at least
-    ///   [`SMALLEST_IMAGE`](VggConfig::SMALLEST_IMAGE) pixels a side
+    /// - `images`: `[batch, channels, height, width]`, at least [`SMALLEST_IMAGE`](VggConfig::SMALLEST_IMAGE)
+    ///   pixels a side
     /// - output: `[batch, classes]`
     ///
     /// # Panics
@@ -133,7 +133,7 @@ impl Vgg {
         for layer in &self.features {
             x = match (layer, follows_conv) {
                 (Some(conv), _) => relu(conv2d(conv, x)),
-                // The activation has come with the convolution.
+                // The convolution's arm has applied the activation.
                 (None, true) => x,
                 (None, false) => max_pool2d(&self.pool, x),
             };

@@ -1,5 +1,5 @@
-//! A file to which lines are added while a run goes on. A full disk does not end a training: what cannot be
-//! written waits in memory for the next try, and nothing is written in part or twice.
+//! A file that grows by lines during a run. A full disk does not end a training: failed writes wait in memory
+//! for the next try, and no line is written in part or twice.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,27 +9,27 @@ use std::time::{Duration, Instant};
 use crate::error::Error;
 use crate::run_folder::RunFolder;
 
-/// Bytes that may wait before somebody asks for them to be written.
+/// Bytes that may wait before an automatic write.
 const ENOUGH: usize = 8 << 10;
 
-/// Lines do not wait longer than this for the next one, so that a run with slow steps can be watched.
+/// Longest wait of a line for the next one, so that a run with slow steps can be watched.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Lines of a file, of which the last ones wait to be written.
 pub(super) struct AppendFile {
     folder: RunFolder,
     path: PathBuf,
-    /// The first line of a new file; it ends in a line break, or is empty.
+    /// First line of a new file; it ends in a line break, or is empty.
     header: String,
     waiting: String,
-    /// Tried when as many bytes wait.
+    /// Waiting bytes at which the next try is due.
     next_try: usize,
-    /// When it was last tried.
+    /// Time of the last try.
     tried: Instant,
 }
 
 impl AppendFile {
-    /// A file that may be there or not.
+    /// Makes the lines of a file that may exist or not.
     pub(super) fn new(folder: &RunFolder, name: &str, header: impl Into<String>) -> Self {
         let path = folder.path().join(name);
         let header = header.into();
@@ -47,7 +47,7 @@ impl AppendFile {
     ///
     /// # Errors
     ///
-    /// It is time to write, which fails: the line waits.
+    /// The write that is due fails: the line waits.
     pub(super) fn add(&mut self, line: &str) -> Result<(), Error> {
         self.waiting += line;
         self.waiting.push('\n');
@@ -55,7 +55,8 @@ impl AppendFile {
         if is_time { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what waits, and makes the file if it is not there. Not where another process writes.
+    /// Writes the waiting lines, and makes the file if it does not exist. Returns an error if another process
+    /// writes the folder.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.tried = Instant::now();
         let written = self.folder.append(&self.path, self.header.as_bytes(), self.waiting.as_bytes());
@@ -66,13 +67,13 @@ impl AppendFile {
         written
     }
 
-    /// Whether there is something to be written.
+    /// True if lines wait to be written.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Drops what waits, those lines of the file that are not to be kept, and a last one without an end, of
-    /// which nobody knows how much is missing. Returns what is left of the file.
+    /// Drops the waiting lines, the lines of the file that `keep` rejects, and a last line without an end,
+    /// because nobody knows how much of it is missing. Returns the rest of the file.
     pub(super) fn rewind(&mut self, keep: impl Fn(&str) -> bool) -> Result<String, Error> {
         self.waiting.clear();
         self.next_try = ENOUGH;
@@ -83,7 +84,7 @@ impl AppendFile {
         };
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let kept: String = whole.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
-        // A full disk has no room for a copy: usually nothing has to be dropped, or the last lines.
+        // A full disk has no room for a copy: usually nothing must be dropped, or only the last lines.
         if text.starts_with(&kept) && kept != text {
             kolo_durable::truncate(&self.path, kept.len() as u64).map_err(|e| Error::file(&self.path, e))?;
         } else if kept != text {
@@ -138,7 +139,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("a.csv");
         let mut lines = AppendFile::new(&RunFolder::at(place.path().into()), "a.csv", "head\n");
-        // It would be a row of another number.
+        // Its rest would be a row of another number.
         for (cut, whole) in
             [("head\n1,0.5\n2,0.1", "head\n1,0.5\n"), ("hea", ""), ("head\n1,0.5\n", "head\n1,0.5\n")]
         {

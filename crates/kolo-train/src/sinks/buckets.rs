@@ -1,5 +1,5 @@
-//! `buckets.csv`: how many bytes each bucket has, and travels in, how long its reductions took, when its
-//! gradient was there, when its values were needed, and how long the training thread waited for it.
+//! `buckets.csv`: for each bucket its bytes, the bytes on the wire, the times of its reductions, when its
+//! gradient was ready, when its values were needed, and how long the training thread waited for it.
 
 use std::time::{Duration, Instant};
 
@@ -26,18 +26,18 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// The file is written so often while an epoch goes on, for those who watch the run.
+/// Time between two writes during an epoch, for those who watch the run.
 const EVERY: Duration = Duration::from_secs(10);
 
 struct Buckets {
     folder: RunFolder,
     written: Instant,
-    /// What each bucket was in its last reduction, and the times of all of them.
+    /// Each bucket in its last reduction, and the times of all of its reductions.
     samples: Vec<(BucketTiming, Times)>,
     is_written: bool,
 }
 
-/// Of one bucket in its reductions, in seconds.
+/// Times of one bucket in its reductions, in seconds.
 #[derive(Default)]
 struct Times {
     took: Samples,

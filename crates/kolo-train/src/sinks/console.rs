@@ -1,9 +1,9 @@
-//! What rank 0 says while it trains, written by a thread of its own.
+//! The output of rank 0 during a training, written by a thread of its own.
 //!
-//! Nobody may read it: a pipe whose reader has gone (`| head -1`), a full disk, a terminal that has been
-//! closed. Or nobody reads at the moment: a terminal that is stopped by Ctrl-S, a network that stalls beneath
-//! ssh. The training thread waits for none of them, because the other ranks would take it for hanging; a line
-//! that cannot be written is lost, and the run goes on.
+//! The output may have no reader: a closed pipe (`| head -1`), a full disk, a terminal that was closed. Or
+//! its reader may stall: a terminal stopped by Ctrl-S, a slow network beneath ssh. The training thread waits
+//! for none of them, because the other ranks would take it for hung; a line that cannot be written is lost,
+//! and the run continues.
 
 use std::convert::Infallible;
 use std::io::{IsTerminal, Write};
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Pieces of text that may wait; more are dropped.
+/// Most pieces of text that may wait; further ones are dropped.
 const QUEUE: usize = 1024;
-/// How long what waits may take at the end of a run.
+/// Longest wait for the remaining pieces at the end of a run.
 const LAST: Duration = Duration::from_secs(5);
 
-/// What is to be written.
+/// A piece of output.
 enum Piece {
     /// A line on standard error, above the bar if there is one.
     Line(String),
     /// A bar on standard error that ends at a step, if that is a terminal.
     Bar { done: u64, total: u64 },
-    /// So many steps are done, of which this is to be said.
+    /// So many steps are done; `line` describes them.
     Done { steps: u64, line: String },
     /// Lines on standard output, with their ends, after the bar has gone.
     Result(String),
 }
 
-/// Writes in order; dropped, it waits for a moment until all is written.
+/// Writes in order; on drop, it waits for a moment until all is written.
 pub(super) struct Console {
-    /// `None` when it ends, or where there is no thread.
+    /// `None` at the end, or without a thread.
     pieces: Option<SyncSender<Piece>>,
     /// Hangs up when the thread has ended.
     ended: Receiver<Infallible>,
@@ -51,7 +51,7 @@ impl Console {
         Console { pieces: thread.is_ok().then_some(pieces), ended }
     }
 
-    /// A line on standard error.
+    /// Writes a line on standard error.
     pub(super) fn say(&self, line: impl Into<String>) {
         self.send(Piece::Line(line.into()));
     }
@@ -61,19 +61,19 @@ impl Console {
         self.send(Piece::Bar { done, total });
     }
 
-    /// Shows progress, where there is a bar.
+    /// Shows progress, if there is a bar.
     pub(super) fn progress(&self, steps: u64, line: String) {
         self.send(Piece::Done { steps, line });
     }
 
-    /// Lines on standard output, with their ends.
+    /// Writes lines, with their ends, on standard output.
     pub(super) fn result(&self, lines: String) {
         self.send(Piece::Result(lines));
     }
 
     fn send(&self, piece: Piece) {
         if let Some(pieces) = &self.pieces {
-            // The queue is full only where nobody reads.
+            // The queue is full only without a reader.
             let _ = pieces.try_send(piece);
         }
     }
@@ -82,16 +82,16 @@ impl Console {
 impl Drop for Console {
     fn drop(&mut self) {
         self.pieces = None;
-        // Nothing is ever sent: it hangs up, or the time is over.
+        // The channel never carries a message: it hangs up, or the time is over.
         let _ = self.ended.recv_timeout(LAST);
     }
 }
 
-/// Writes a piece. Whoever cannot be written to has lost it.
+/// Writes a piece. A failed write is ignored.
 fn write(piece: Piece, bar: &mut Option<ProgressBar>) {
     match (piece, &bar) {
         (Piece::Line(line), Some(bar)) => bar.println(line),
-        // In one piece: workers that another launcher has started may share standard error.
+        // In one write: workers of another launcher may share standard error.
         (Piece::Line(line), None) => drop(std::io::stderr().write_all((line + "\n").as_bytes())),
         (Piece::Bar { done, total }, _) => {
             *bar = std::io::stderr().is_terminal().then(|| self::bar(done, total));

@@ -1,4 +1,4 @@
-//! `--dashboard`: the run on the terminal that the launcher holds, while it goes on.
+//! `--dashboard`: a live view of the run on the terminal that the launcher holds.
 
 use std::path::PathBuf;
 
@@ -35,14 +35,14 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 struct Dashboard {
     tty: PathBuf,
     title: String,
-    /// What the loss counts.
+    /// Unit that the loss counts.
     unit: String,
     epochs: usize,
     /// Workers with which the run began.
     workers: usize,
-    /// The generation of an elastic job.
+    /// Generation of an elastic job.
     generation: u64,
-    /// From the first alignment on.
+    /// Present from the first alignment on.
     painter: Option<Painter>,
 }
 
@@ -84,7 +84,7 @@ impl MetricSink for Dashboard {
     }
 }
 
-/// What is trained on what, and where it is written.
+/// Returns the model, the data and the run folder.
 fn title(run: &SinkContext<'_>) -> String {
     let folder = run.folder.map_or_else(String::new, |folder| format!(" · {}", folder.path().display()));
     format!("{} on {}{folder}", run.config.model, run.config.data)

@@ -1,5 +1,5 @@
-//! `generations.jsonl`: a line for each generation of an elastic job, written when its first step is done.
-//! One that ended before has none.
+//! `generations.jsonl`: a line for each generation of an elastic job, written when its first step is done. A
+//! generation that ended before that has none.
 
 use std::time::SystemTime;
 
@@ -22,7 +22,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 
 struct Generations {
     file: AppendFile,
-    /// The generation whose first step is not done, and its workers.
+    /// Generation whose first step is not done, and its workers.
     begun: Option<(Generation, usize)>,
 }
 

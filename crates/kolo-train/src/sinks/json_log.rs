@@ -1,4 +1,4 @@
-//! `--log-format json`: what the terminal shows, for programs: an object a line.
+//! `--log-format json`: the terminal's output for programs, an object on each line.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -28,28 +28,28 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// Seconds between two lines of progress: `steps.jsonl` has every step.
+/// Time between two lines of progress: `steps.jsonl` has every step.
 const EVERY: Duration = Duration::from_secs(5);
 
 struct JsonLog {
     console: Console,
     job: Job,
-    /// From the first alignment on.
+    /// Present from the first alignment on.
     pace: Option<Pace>,
 }
 
-/// What a run is.
+/// Facts about a run.
 struct Job {
     folder: Option<PathBuf>,
     epochs: usize,
-    /// What the loss counts.
+    /// Unit that the loss counts.
     unit: String,
 }
 
-/// How quickly it goes on.
+/// Speed of the run.
 struct Pace {
     started: Instant,
-    /// When progress was last told; `None` before the first step.
+    /// Time of the last line of progress; `None` before the first step.
     told: Option<Instant>,
     first_step: u64,
     total: u64,
@@ -92,7 +92,7 @@ impl MetricSink for JsonLog {
 }
 
 impl Pace {
-    /// Whether progress is to be told now; then it counts as told.
+    /// Returns true if a line of progress is due, and counts it as written.
     fn is_due(&mut self) -> bool {
         let is_due = self.told.is_none_or(|told| told.elapsed() >= EVERY);
         if is_due {
@@ -101,7 +101,7 @@ impl Pace {
         is_due
     }
 
-    /// Seconds until the end, at the pace so far.
+    /// Returns the seconds until the end, at the pace so far.
     fn seconds_left(&self, done: u64) -> f64 {
         let steps = done.saturating_sub(self.first_step).max(1) as f64;
         self.started.elapsed().as_secs_f64() / steps * self.total.saturating_sub(done) as f64
@@ -146,7 +146,7 @@ impl Job {
         event
     }
 
-    /// The fields of `summary.json`.
+    /// Returns the fields of `summary.json`.
     fn result(&self, summary: &Summary) -> Result<Value, Error> {
         let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };
         let Value::Object(fields) = serde_json::to_value(summary).map_err(fail)? else {
@@ -162,7 +162,7 @@ impl Job {
     }
 }
 
-/// An object that says when and what.
+/// Makes an object with the time and the name of an event.
 fn event<const N: usize>(name: &str, fields: [(&str, Value); N]) -> Value {
     let mut event = Map::new();
     event.insert("time_unix".into(), json!(unix_seconds(SystemTime::now())));

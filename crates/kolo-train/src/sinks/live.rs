@@ -1,5 +1,5 @@
-//! How a run can be watched while it goes on: options of this process, not of the run. They are in no
-//! `config.toml`, and a run that is resumed may have others.
+//! Live views of a run: options of this process, not of the run. They are in no `config.toml`, and a resumed
+//! run may have others.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use kolo_trace::Steps;
 
 use crate::error::Error;
 
-/// How a run can be watched while it goes on.
+/// Options for live views of a run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LiveMetrics {
     /// Also write the metrics as TensorBoard's event files, to tensorboard/ in the run folder
@@ -34,7 +34,7 @@ pub struct LiveMetrics {
     pub trace_steps: Option<Steps>,
 }
 
-/// How progress, messages and the result of a run are written.
+/// Format of a run's progress, messages and result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// For people: a bar or lines, and a table at the end.
@@ -44,21 +44,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// The environment variable that says `json` where the messages of a worker's logger are JSON as well.
+/// Environment variable that is `json` if a worker's logger must write JSON too.
 pub const LOG_FORMAT: &str = "KOLO_LOG_FORMAT";
 
 impl LiveMetrics {
-    /// The terminal that the launcher holds for the dashboard, where one was asked for.
+    /// Returns the terminal that the launcher holds for the dashboard, if the user wants one.
     pub(super) fn screen(&self) -> Option<PathBuf> {
         std::env::var_os(SCREEN).filter(|_| self.dashboard).map(PathBuf::from)
     }
 }
 
-/// Where the metrics of a run are served: a host and a port.
+/// Host and port at which the metrics of a run are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsAddress(String);
 
-/// The host where the user gives none.
+/// Default host.
 const LOOPBACK: &str = "127.0.0.1";
 
 impl FromStr for MetricsAddress {
@@ -78,12 +78,12 @@ impl FromStr for MetricsAddress {
 }
 
 impl MetricsAddress {
-    /// Checks before a job begins that its rank 0 will be able to listen here, if it is on this host.
+    /// Checks before a job begins that its rank 0 can listen here, if it is on this host.
     ///
     /// # Errors
     ///
-    /// The port is in use, the host is none of this machine's, or other machines can reach it and the job has
-    /// no token of the user's.
+    /// The port is in use, the host is not this machine, or other machines can reach it and the user gave the
+    /// job no token.
     pub fn check(&self) -> Result<(), Error> {
         self.listen().map(drop)
     }

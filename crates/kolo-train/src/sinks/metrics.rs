@@ -1,4 +1,4 @@
-//! `metrics.csv`: a row an epoch.
+//! `metrics.csv`: a row for each epoch.
 
 use super::append_file::AppendFile;
 use super::sink::{MetricSink, Record, SinkEntry};
@@ -42,7 +42,7 @@ impl MetricSink for Metrics {
     }
 }
 
-/// The epoch of a row, from 1; `None` for the header.
+/// Epoch of a row, from 1; `None` for the header.
 fn epoch_of(line: &str) -> Option<usize> {
     line.split(',').next()?.parse().ok()
 }

@@ -1,7 +1,7 @@
-//! What a run writes down, and shows while it goes on: each sink one file, which takes the same records.
+//! The records of a run: each sink writes one file, or shows a live view, and takes the same records.
 //!
-//! Rank 0 hands every record to all sinks of the run. A sink that cannot write says so by an error and is
-//! asked again later: a full disk does not end a training.
+//! Rank 0 passes every record to all sinks of the run. A sink that cannot write returns an error and is
+//! called again later: a full disk does not end a training.
 
 mod append_file;
 mod buckets;
@@ -23,7 +23,7 @@ mod tuning;
 pub use live::{LOG_FORMAT, LiveMetrics, LogFormat, MetricsAddress};
 pub use sink::{MetricSink, Record, SinkContext, SinkEntry};
 
-/// All sinks. The summary is the last one: a run that has one is complete.
+/// All sinks. The summary is the last one: a run with a summary is complete.
 pub static SINKS: &[SinkEntry] = &[
     steps::ENTRY,
     metrics::ENTRY,

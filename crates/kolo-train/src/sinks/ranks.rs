@@ -1,4 +1,4 @@
-//! `ranks.jsonl`: what each rank does with its time, as the ranks tell one another now and then.
+//! `ranks.jsonl`: how each rank spends its time, from the ranks' regular comparisons.
 
 use kolo_ddp::straggler::Times;
 use kolo_run_folder::{RANKS, RankTimes, RanksRow};
@@ -18,12 +18,13 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// Of more ranks not each comparison is written: the file grows about as fast as `steps.jsonl`.
+/// Most ranks for which every comparison is written. With more, some are skipped, so that the file grows
+/// about as fast as `steps.jsonl`.
 const MOST: usize = 64;
 
 struct Ranks {
     file: AppendFile,
-    /// The generation of an elastic job.
+    /// Generation of an elastic job.
     generation: u64,
     /// Comparisons since the sink was opened.
     compared: usize,
@@ -50,7 +51,7 @@ impl MetricSink for Ranks {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        // A worker alone compares itself with nobody.
+        // A single worker has no comparisons.
         if self.file.is_waiting() { self.file.flush() } else { Ok(()) }
     }
 }
@@ -67,7 +68,7 @@ impl Ranks {
     }
 }
 
-/// A comparison of all ranks after a step.
+/// Returns the row of a comparison of all ranks after a step.
 pub(super) fn comparison(step: u64, generation: u64, times: &[Times]) -> RanksRow {
     RanksRow { step, generation, ranks: times.iter().map(rank).collect() }
 }

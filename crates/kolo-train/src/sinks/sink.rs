@@ -1,4 +1,4 @@
-//! What a sink is, and the records that it takes.
+//! The sink trait, and the records that sinks take.
 
 use kolo_comm::Generation;
 use kolo_ddp::StepReport;
@@ -12,86 +12,88 @@ use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 use crate::summary::Summary;
 
-/// One side of a run that is written down.
+/// One file or view of a run.
 pub trait MetricSink {
     /// Takes a record.
     ///
     /// # Errors
     ///
-    /// It cannot be written. It need not be handed over again, if the sink keeps it for the next try.
+    /// The record cannot be written. If the sink keeps it for the next try, the caller need not pass it
+    /// again.
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error>;
 
-    /// Makes what is written agree with `progress`: drops what will be done again, and adds what is missing.
-    /// Called before the first record, and whenever the run goes on from another step or under another rank
-    /// 0. Until it succeeds the sink gets no records.
+    /// Makes the written records agree with `progress`: drops steps that will be repeated, and adds missing
+    /// ones. The writer calls this before the first record, and whenever the run continues from another step
+    /// or under another rank 0. Until it succeeds the sink gets no records.
     ///
     /// # Errors
     ///
-    /// What is written cannot be read or changed.
+    /// The written records cannot be read or changed.
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         let _ = progress;
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the waiting records.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// They cannot be written.
     fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// What happens in a run.
+/// An event of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Record<'a> {
-    /// Something that the user should know.
+    /// A message for the user.
     Note(&'a str),
-    /// The job goes on with other workers.
+    /// The job continues with other workers.
     Generation {
-        /// Its number, and why it has begun.
+        /// The generation's number, and the reason for it.
         generation: &'a Generation,
-        /// Its workers.
+        /// Number of its workers.
         world_size: usize,
     },
     /// A step is done.
     Step {
-        /// Its figures.
+        /// Figures of the step.
         row: &'a StepRow,
-        /// What the step itself has reported.
+        /// Report of the step itself.
         report: &'a StepReport,
-        /// The figures of its epoch so far.
+        /// Figures of its epoch so far.
         epoch: &'a Meter,
     },
     /// An epoch is over, or the run within one.
     Epoch(&'a EpochRow),
-    /// The run is over, and everything else has been written or tried to.
+    /// The run is over, and everything else has been written or tried.
     Summary(&'a Summary),
 }
 
-/// A sink that a run can have.
+/// A kind of sink.
 #[derive(Clone, Copy)]
 pub struct SinkEntry {
-    /// What it writes to: a file of the run folder, or what else it may be.
+    /// File of the run folder, or name of another output.
     pub name: &'static str,
-    /// One line that says what is in it.
+    /// One line about its contents.
     pub about: &'static str,
-    /// Opens it, on rank 0; `None` where the run has no folder and the sink needs one, or was not asked for.
+    /// Opens the sink, on rank 0. Returns `None` if the sink needs a folder and the run has none, or if the
+    /// user did not enable it.
     pub open: fn(&SinkContext<'_>) -> Option<Box<dyn MetricSink>>,
 }
 
-/// What a sink has to know of the run that it writes down.
+/// Facts about a run for its sinks.
 #[derive(Clone, Copy, Debug)]
 pub struct SinkContext<'a> {
-    /// Where its files are, if it has a folder.
+    /// Run folder, if the run has one.
     pub folder: Option<&'a RunFolder>,
-    /// What it is.
+    /// Recipe of the run.
     pub config: &'a Recipe,
-    /// What its model is judged by.
+    /// Metrics of its model.
     pub metrics: &'a [Metric],
-    /// What its loss counts, as `images`.
+    /// Unit that its loss counts, such as `images`.
     pub unit: &'a str,
-    /// How it can be watched while it goes on.
+    /// Live views of the run.
     pub live: &'a LiveMetrics,
 }

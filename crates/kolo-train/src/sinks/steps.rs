@@ -1,4 +1,4 @@
-//! `steps.jsonl`: a line a step.
+//! `steps.jsonl`: a line for each step.
 
 use super::append_file::AppendFile;
 use super::sink::{MetricSink, Record, SinkEntry};
@@ -17,7 +17,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 
 struct Steps {
     file: AppendFile,
-    /// What the loss counts.
+    /// Unit that the loss counts.
     unit: String,
 }
 

@@ -1,4 +1,4 @@
-//! `summary.json`: the whole run in one object, written when nothing is missing any more.
+//! `summary.json`: the whole run in one object, written once nothing else is missing.
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
@@ -15,7 +15,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 struct SummaryFile(RunFolder);
 
 impl MetricSink for SummaryFile {
-    /// A run that goes on is not complete any more.
+    /// Removes the summary of a run that continues: it is not complete any more.
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         let path = self.0.path().join(SUMMARY);
         if progress.step() < progress.total() && path.exists() {

@@ -1,4 +1,5 @@
-//! What the user sees: one bar for the job on a terminal, plain lines elsewhere, and the result at the end.
+//! The output for the user: one bar for the job on a terminal, plain lines elsewhere, and the result at the
+//! end.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -40,29 +41,29 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// Seconds between two plain lines.
+/// Time between two plain lines.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// What is said of a dashboard that cannot be.
+/// Message about a dashboard without a terminal.
 const NO_DASHBOARD: &str = "--dashboard: `kolo train` has not started these workers, so that nobody holds a terminal for it; lines follow";
 
 struct Terminal {
     console: Console,
     folder: Option<PathBuf>,
     epochs: usize,
-    /// What the loss counts.
+    /// Unit that the loss counts.
     unit: String,
-    /// Whether a dashboard shows the steps.
+    /// True if a dashboard shows the steps.
     has_dashboard: bool,
-    /// Whether one was asked for that cannot be, of which the user has not been told.
+    /// True if the user wants a dashboard that is impossible, and has not been told yet.
     lacks_dashboard: bool,
-    /// From the first alignment on.
+    /// Present from the first alignment on.
     shown: Option<Shown>,
 }
 
 /// The steps that have been shown.
 struct Shown {
-    /// Whether there is a bar in place of plain lines.
+    /// True for a bar, false for plain lines.
     has_bar: bool,
     started: Instant,
     last_line: Instant,
@@ -143,7 +144,7 @@ impl Terminal {
     fn end(&mut self, summary: &Summary) {
         self.shown = None;
         let mut lines = String::new();
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = self.sum_up(summary, &mut lines);
         self.console.result(lines);
     }
@@ -191,7 +192,7 @@ impl Terminal {
     }
 }
 
-/// An epoch of so many in a line.
+/// Describes one of `epochs` epochs in a line.
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
     let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
     format!(

@@ -1,4 +1,4 @@
-//! What every sink of the table promises: what it has written does not depend on who was interrupted where.
+//! A promise of every sink in the table: its file does not depend on interruptions and changes of the writer.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn epoch_row(epoch: usize) -> EpochRow {
     }
 }
 
-/// Takes steps up to step `until` and hands each to the sink, if there is one.
+/// Takes steps up to step `until` and passes each to the sink, if there is one.
 pub(super) fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn MetricSink>>) {
     while progress.step() < until {
         let (step, report) = (progress.step(), report());
@@ -83,8 +83,8 @@ pub(super) fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn 
     }
 }
 
-/// What is in the sink's file after a whole run. It may be interrupted: then a sink that has written up to
-/// some step is gone, and another worker, which has taken the same steps, goes on from an earlier or a later
+/// Returns the sink's file after a whole run. If the run is `interrupted`, a sink that has written up to some
+/// step is gone, and another worker, which has taken the same steps, continues from an earlier or a later
 /// one.
 fn written(entry: &SinkEntry, interrupted: Option<(u64, u64)>) -> Option<String> {
     let place = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn a_file_is_the_same_whoever_has_written_it() {
     for entry in SINKS {
         let whole = written(entry, None);
         for interrupted in [(3, 3), (6, 5), (6, 3), (5, 8), (8, 8), (10, 7), (2, 10)] {
-            // Timings of reductions are known to those who have seen them only.
+            // Only workers that saw the reductions have their times.
             if entry.name == "buckets.csv" && interrupted.1 == TOTAL {
                 continue;
             }

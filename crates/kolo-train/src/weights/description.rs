@@ -1,4 +1,4 @@
-//! What somebody has to know who uses weights: the model they are of, and how images come to it.
+//! The description of weights for their users: the model, and the preprocessing of images.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,32 +13,32 @@ use crate::error::Error;
 use crate::models::Stem;
 use crate::run_folder::RunFolder;
 
-/// In the run folder, so that an export needs no data set.
+/// File in the run folder, so that an export needs no data set.
 const PREPROCESSING: &str = "preprocessing.json";
 
-/// What stands beside exported weights, and in the metadata of their file.
+/// Description of exported weights, in a file beside them and in the metadata of their own file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Version of Kolo.
     pub kolo: String,
     /// Name of the model.
     pub model: String,
-    /// How images come into it, where the run has said so.
+    /// First layers of the model, if the run set them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stem: Option<Stem>,
-    /// Name of the data set that it was trained on.
+    /// Name of the data set that the model was trained on.
     pub data: String,
-    /// Steps that it was trained for.
+    /// Steps that the model was trained for.
     pub step: u64,
-    /// How images come to it; `None` where the data set does not say.
+    /// Preprocessing of the images; `None` if the data set does not describe it.
     pub preprocessing: Option<Preprocessing>,
 }
 
 impl Description {
-    /// Of the weights that a run had after `step` steps.
+    /// Describes the weights that a run had after `step` steps.
     pub(super) fn of(run: &RunFolder, step: u64) -> Result<Self, Error> {
         let config = run.config()?;
-        // The folder behind the name is of no use elsewhere.
+        // The folder behind the name has no meaning elsewhere.
         let data = config.data.split(':').next().unwrap_or_default().into();
         let preprocessing = preprocessing(run)?;
         Ok(Description {
@@ -51,25 +51,25 @@ impl Description {
         })
     }
 
-    /// What stands beside a file of weights; `None` where nothing does.
+    /// Reads the description beside a file of weights, if there is one.
     pub(crate) fn beside(weights: &Path) -> Result<Option<Self>, Error> {
         read(path(weights))
     }
 
-    /// As JSON.
+    /// Encodes the description as JSON.
     pub(super) fn json(&self) -> Result<String, Error> {
         encode("the description of the weights", self)
     }
 }
 
-/// Where the description of a file of weights stands.
+/// Returns the path of a weights file's description.
 pub(crate) fn path(weights: &Path) -> PathBuf {
     let mut name = weights.as_os_str().to_owned();
     name.push(".json");
     name.into()
 }
 
-/// Keeps in the run folder how a data set's images come to the model, where the data set says so.
+/// Keeps the preprocessing of a data set's images in the run folder, if the data set describes it.
 pub(crate) fn keep_preprocessing(run: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), Error> {
     let Some(preprocessing) = preprocessing else { return Ok(()) };
     run.write(&run.path().join(PREPROCESSING), encode(PREPROCESSING, &preprocessing)?.as_bytes())
@@ -79,7 +79,7 @@ fn preprocessing(run: &RunFolder) -> Result<Option<Preprocessing>, Error> {
     read(run.path().join(PREPROCESSING))
 }
 
-/// The value of a file of JSON; `None` where there is none.
+/// Reads the value of a JSON file; `None` if there is no file.
 fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, Error> {
     let text = match fs::read(&path) {
         Ok(text) => text,

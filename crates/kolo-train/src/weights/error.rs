@@ -1,12 +1,12 @@
-//! What can be wrong with an export, or with the file of one.
+//! Errors of an export, and of exported files.
 
 use std::path::PathBuf;
 
-/// Why weights could not be exported or loaded.
+/// Reason that weights could not be exported or loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
-    /// A folder was given that no run has made.
+    /// The folder is not a run folder.
     #[error(
         "{} is no run folder: it has no config.toml; give the folder that `kolo train` has written to",
         path.display()
@@ -15,17 +15,17 @@ pub enum WeightsError {
         /// The folder.
         path: PathBuf,
     },
-    /// The run has no checkpoint of the step that was asked for.
+    /// The run has no checkpoint of the step.
     #[error("{} holds no checkpoint of step {step}; it has those of {}", folder.display(), listed(found))]
     NoStep {
-        /// The folder of its checkpoints.
+        /// Folder of its checkpoints.
         folder: PathBuf,
         /// The step.
         step: u64,
-        /// The steps of which there are checkpoints.
+        /// Steps with a checkpoint.
         found: Vec<u64>,
     },
-    /// The file that is to be written is there already.
+    /// The file to write exists already.
     #[error("the file {} exists; choose another --out", path.display())]
     OutTaken {
         /// The file.
@@ -36,7 +36,7 @@ pub enum WeightsError {
     NotInTorchvision {
         /// The run's model.
         model: String,
-        /// Those that Kolo and torchvision have.
+        /// The models that both Kolo and torchvision have.
         known: String,
     },
     /// torchvision's model begins with another convolution than the run's.
@@ -48,7 +48,7 @@ pub enum WeightsError {
         /// The run's model.
         model: String,
     },
-    /// Nothing says what model weights are of.
+    /// The model of the weights is unknown.
     #[error(
         "nothing says of which model {0} is: there is neither {0}.json nor a run folder around it; give \
          --model and --data", path.display()
@@ -57,7 +57,7 @@ pub enum WeightsError {
         /// The weights.
         path: PathBuf,
     },
-    /// A folder was given where a file of weights is expected.
+    /// The path of a weights file is a folder.
     #[error(
         "{} is a folder; give the file that `kolo export` has written, a checkpoint's folder, or its \
          weights.safetensors", path.display()
@@ -66,13 +66,13 @@ pub enum WeightsError {
         /// The folder.
         path: PathBuf,
     },
-    /// Another file of a checkpoint was given than its weights.
+    /// The path is another file of a checkpoint than its weights.
     #[error("{} is another part of a checkpoint; its weights are in weights.safetensors beside it", path.display())]
     OtherPart {
         /// The file.
         path: PathBuf,
     },
-    /// Git has the file's place taken by a few lines of text.
+    /// The file is only a pointer of Git LFS.
     #[error(
         "{} is a pointer of Git LFS and not the file itself; fetch it with `git lfs pull` where the file comes from",
         path.display()
@@ -81,7 +81,7 @@ pub enum WeightsError {
         /// The file.
         path: PathBuf,
     },
-    /// A file is of none of the formats.
+    /// The file has none of the formats.
     #[error(
         "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",
         path.display()
@@ -92,20 +92,20 @@ pub enum WeightsError {
         /// The formats.
         known: String,
     },
-    /// A file is cut off or otherwise not what its format asks for.
+    /// The file is cut off or violates its format.
     #[error("{}: is damaged: {problem}; export it again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the reader of the format says.
+        /// Message of the format's reader.
         problem: String,
     },
-    /// A tensor has elements of another type.
+    /// A tensor has elements of an unsupported type.
     #[error("{} holds `{tensor}` as {dtype}; Kolo reads F32, I64 and BOOL, so convert it", path.display())]
     DType {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file names it.
+        /// The tensor's name in the file.
         tensor: String,
         /// Its type.
         dtype: String,
@@ -118,7 +118,7 @@ pub enum WeightsError {
     Missing {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file would name it.
+        /// Name that the tensor would have in the file.
         tensor: String,
     },
     /// A tensor has another shape in the model.
@@ -130,11 +130,11 @@ pub enum WeightsError {
     Shape {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file names it.
+        /// The tensor's name in the file.
         tensor: String,
-        /// Its shape there.
+        /// Its shape in the file.
         found: Vec<usize>,
-        /// The shape that the file would have to have.
+        /// Shape that the file must have.
         needed: Vec<usize>,
     },
     /// A tensor has elements of another type in the model.
@@ -142,11 +142,11 @@ pub enum WeightsError {
     Element {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file names it.
+        /// The tensor's name in the file.
         tensor: String,
-        /// Its type there, as safetensors spells it.
+        /// Its type in the file, as safetensors spells it.
         found: &'static str,
-        /// The type that the model has.
+        /// The model's type.
         needed: &'static str,
     },
     /// The file has two different tensors where the model has one parameter at two places.
@@ -158,9 +158,9 @@ pub enum WeightsError {
     Tied {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file names it.
+        /// The tensor's name in the file.
         tensor: String,
-        /// The one that stands for the parameter's first place.
+        /// Name of the tensor at the parameter's first place.
         first: String,
     },
     /// The file has a tensor that the model lacks.
@@ -171,7 +171,7 @@ pub enum WeightsError {
     Unknown {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file names it.
+        /// The tensor's name in the file.
         tensor: String,
     },
 }

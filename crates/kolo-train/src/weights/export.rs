@@ -1,4 +1,4 @@
-//! From a run folder to a file of weights, and a description beside it.
+//! Exports a run's weights to a file, with a description beside it.
 
 use std::fs::{self, Permissions};
 use std::io::{ErrorKind, Write};
@@ -14,21 +14,21 @@ use super::tensors::tensors;
 use crate::error::Error;
 use crate::run_folder::RunFolder;
 
-/// What has been exported.
+/// Result of an export.
 #[derive(Clone, Debug)]
 pub struct Exported {
-    /// What the file holds.
+    /// Contents of the file.
     pub description: Description,
-    /// The description as a file of its own, `<file>.json`.
+    /// File of the description, `<file>.json`.
     pub description_path: PathBuf,
-    /// Tensors of the model.
+    /// Number of the model's tensors.
     pub tensors: usize,
 }
 
-/// Which of a run's checkpoints is meant.
+/// Selects one of a run's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The newest that is good.
+    /// The newest good one.
     Newest,
     /// The one after so many steps.
     Step(u64),
@@ -41,8 +41,8 @@ pub enum Which {
 ///
 /// # Errors
 ///
-/// The folder is none of a run or has no such checkpoint, the checkpoint is damaged, the format is not for
-/// the model, or a file is there already or cannot be written; names the folder or file.
+/// The folder is not a run folder or has no such checkpoint, the checkpoint is damaged, the format is not for
+/// the model, or a file exists already or cannot be written; names the folder or file.
 pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) -> Result<Exported, Error> {
     if run.path().is_dir() && !run.is_run() && run.around().is_none() {
         return Err(WeightsError::NoRun { path: run.path().into() }.into());
@@ -65,13 +65,13 @@ pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) 
     let stored: Vec<NamedTensor> = stored.collect();
     let count = stored.len();
     let data = (format.encode)(stored, &description)?;
-    // Whoever sees the weights finds their description beside them.
+    // The description comes first, so that the weights never exist without it.
     write_new(&description_path, description.json()?.as_bytes())?;
     write_new(out, &data)?;
     Ok(Exported { description, description_path, tensors: count })
 }
 
-/// The checkpoint's folder.
+/// Returns the checkpoint's folder.
 pub(crate) fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, Error> {
     let found = match which {
         Which::Step(step) => return of_step(run, step),
@@ -94,11 +94,11 @@ fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, Error> {
     }
 }
 
-/// A file that is there whole or not at all, and that was not there before.
+/// Writes a new file as a whole or not at all.
 fn write_new(path: &Path, data: &[u8]) -> Result<(), Error> {
     let fail = |e| Error::file(path, e);
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // As any new file: what the umask lets others do.
+    // Like any new file, with the permissions that the umask leaves.
     let mut draft = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)

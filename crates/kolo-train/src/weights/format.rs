@@ -1,4 +1,4 @@
-//! What a format of files of weights is: one line of the table in `formats/`.
+//! The description of a weights format: one line of the table in `formats/`.
 
 use std::path::Path;
 
@@ -11,28 +11,28 @@ use crate::error::Error;
 
 /// A format in which weights are exported, and from which they are loaded.
 pub struct WeightFormat {
-    /// What the user types.
+    /// Name on the command line.
     pub name: &'static str,
     /// One line for the help text.
     pub about: &'static str,
-    /// Refuses a run whose model the format is not for.
+    /// Refuses a run whose model the format does not support.
     pub(super) check: fn(run: &Recipe) -> Result<(), WeightsError>,
-    /// Where a file has the tensor at a path of the model.
+    /// Returns the place in a file of the tensor at a path of the model.
     pub(super) stored: fn(path: &str) -> Stored,
-    /// The file: its tensors, as they are stored there, and the description as JSON.
+    /// Encodes a file: its tensors, as they are stored there, and the description as JSON.
     pub(super) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, Error>,
-    /// Whether a file that begins like this is one of the format.
+    /// Returns true for the beginning of a file of this format.
     pub(super) recognises: fn(&[u8]) -> bool,
-    /// The tensors of the file at a path, whose contents these are.
+    /// Decodes the tensors from the contents of the file at a path.
     pub(super) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
 }
 
-/// Where a file has a tensor of the model.
+/// Place of a model's tensor in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Its name in the file.
     pub name: String,
-    /// Whether it is a matrix that is transposed there.
+    /// True if it is a matrix that the file stores transposed.
     pub transposed: bool,
 }
 
@@ -45,22 +45,22 @@ pub struct NamedTensor {
     pub shape: Vec<usize>,
     /// Type of its elements.
     pub element: Element,
-    /// Its elements in row-major order, each as flat memory has it.
+    /// Its elements in row-major order, encoded as in flat memory.
     pub values: Vec<f32>,
 }
 
 impl NamedTensor {
-    /// From a file, whose elements are little-endian there.
+    /// Makes a tensor from a file's little-endian elements.
     pub(super) fn of_bytes(name: String, shape: Vec<usize>, element: Element, bytes: &[u8]) -> Self {
         NamedTensor { name, shape, element, values: element.from_bytes(bytes) }
     }
 
-    /// Its elements as a file has them, little-endian.
+    /// Returns the elements in a file's little-endian form.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         self.element.to_bytes(&self.values)
     }
 
-    /// With rows and columns exchanged, if it is a matrix of floats.
+    /// Exchanges rows and columns of a matrix of floats; returns other tensors unchanged.
     pub(super) fn transposed(self) -> Self {
         let (&[rows, columns], Element::F32) = (self.shape.as_slice(), self.element) else { return self };
         let at = |i: usize| self.values[i % rows * columns + i / rows];

@@ -1,4 +1,4 @@
-//! From a file of weights into a model.
+//! Loads a file of weights into a model.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,20 +14,21 @@ use super::formats::FORMATS;
 use super::tensors::tensors;
 use crate::error::Error;
 
-/// How a pointer of Git LFS begins (git-lfs, docs/spec.md).
+/// Beginning of a Git LFS pointer (git-lfs, docs/spec.md).
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-/// What PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile` put before all names.
+/// Prefixes that PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile` put before all
+/// names.
 const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
 
-/// The tensors of a file, of whatever model.
+/// The tensors of a file, of any model.
 pub struct WeightsFile {
     path: PathBuf,
-    /// Where it has the tensor at a path of the model.
+    /// Returns the place in the file of the tensor at a path of the model.
     stored: fn(&str) -> Stored,
     tensors: BTreeMap<String, NamedTensor>,
 }
 
-/// The module with the weights of a file, in whichever of the [`FORMATS`] that is.
+/// Returns the module with the weights of a file in any of the [`FORMATS`].
 ///
 /// # Errors
 ///
@@ -38,12 +39,13 @@ pub fn load<M: Module>(module: M, path: &Path) -> Result<M, Error> {
 }
 
 impl WeightsFile {
-    /// Reads a file, of whichever of the [`FORMATS`], or of a checkpoint, whose folder may be given as well.
-    /// Names may all begin as PyTorch's wrappers have them (`module.`).
+    /// Reads a file in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All names may
+    /// have the prefix of PyTorch's wrappers (`module.`).
     ///
     /// # Errors
     ///
-    /// It cannot be read, is damaged or of none of the [`FORMATS`], or holds other tensors than of `f32`.
+    /// The file cannot be read, is damaged or in none of the [`FORMATS`], or has tensors of other types than
+    /// F32, I64 and BOOL.
     pub fn read(path: &Path) -> Result<Self, Error> {
         if let Some(folder) = checkpoint::of_file(path) {
             return match path.is_dir() || path.file_name() == Some(WEIGHTS.as_ref()) {
@@ -70,7 +72,7 @@ impl WeightsFile {
         Ok(WeightsFile { path: path.into(), stored: format.stored, tensors })
     }
 
-    /// The weights of a checkpoint at `path`, which `reader` reads.
+    /// Reads the weights of a checkpoint at `path` with `reader`.
     ///
     /// # Errors
     ///
@@ -80,9 +82,9 @@ impl WeightsFile {
         Ok(WeightsFile { path: path.into(), stored: as_it_is, tensors })
     }
 
-    /// The module with these weights. Errors as [`load`].
+    /// Returns the module with these weights. Errors as [`load`].
     pub(crate) fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
-        // A checkpoint's file that lies elsewhere now looks like one of torchvision's, and has the module's own
+        // A checkpoint's file in another place looks like one of torchvision's, but has the module's own
         // names.
         let (mut is_own, tied) = (true, kolo_burn::tied(&module));
         let module = kolo_burn::with_values(module, |path, shape, _| {
@@ -104,12 +106,12 @@ impl WeightsFile {
         }
     }
 
-    /// A parameter stands at two places of the module: the file may have it at either, or at both with the
+    /// Merges a parameter at two places of the module: the file may have it at either, or at both with the
     /// same values.
     fn tie(&mut self, place: &str, first: &str) -> Result<(), WeightsError> {
         let (place, first) = ((self.stored)(place), (self.stored)(first));
         let Some(tensor) = self.tensors.remove(&place.name) else { return Ok(()) };
-        // As the first place has it.
+        // In the layout of the first place.
         let tensor = if place.transposed != first.transposed { tensor.transposed() } else { tensor };
         let tensor = NamedTensor { name: first.name.clone(), ..tensor };
         match self.tensors.get(&first.name) {
@@ -124,7 +126,7 @@ impl WeightsFile {
         }
     }
 
-    /// The values of the tensor at a path of the module, which has this shape and type there.
+    /// Returns the values of the tensor at a path of the module, where it has this shape and type.
     fn take(&mut self, path: &str, shape: &[usize], element: Element) -> Result<Vec<f32>, WeightsError> {
         let stored = (self.stored)(path);
         let tensor = self.tensors.remove(&stored.name);
@@ -151,12 +153,12 @@ impl WeightsFile {
     }
 }
 
-/// Whether all names begin so.
+/// True if all names have the prefix.
 fn are_in(tensors: &[NamedTensor], wrapper: &str) -> bool {
     !tensors.is_empty() && tensors.iter().all(|tensor| tensor.name.starts_with(wrapper))
 }
 
-/// Where a file that has the module's own names and shapes has a tensor.
+/// Returns the place of a tensor in a file with the module's own names and shapes.
 fn as_it_is(path: &str) -> Stored {
     Stored { name: path.into(), transposed: false }
 }

@@ -1,12 +1,11 @@
-//! Weights outside of a run: files that other programs load, and models that begin with the weights of such a
-//! file.
+//! Weights outside of a run: files that other programs load, and models that begin with such files.
 //!
-//! [`export`] makes a file from a run folder alone: names, shapes and values are in its checkpoint, and how
-//! images come to the model is in its `preprocessing.json`. [`load`] is the way back. A further format is a
+//! [`export`] makes a file from a run folder alone: names, shapes and values are in its checkpoint, and the
+//! preprocessing of images is in its `preprocessing.json`. [`load`] is the way back. A further format is a
 //! file in `formats/` and a line in [`FORMATS`].
 //!
-//! A tensor is exported as the model holds it. A `Linear` of Burn's layout `Col`, which Burn's own files hold
-//! transposed, is the one layer that does not come back in the format `burn`.
+//! A tensor is exported as the model holds it. Only a `Linear` of Burn's layout `Col`, which Burn's own files
+//! hold transposed, does not come back in the format `burn`.
 
 mod description;
 pub(crate) mod error;

@@ -6,9 +6,9 @@ use kolo_ddp::{Element, Kind, Layout, ParamSpec};
 use super::format::NamedTensor;
 use crate::error::Error;
 
-/// All weights of a checkpoint, under their paths in the model.
+/// Reads all weights of a checkpoint, under their paths in the model.
 pub(super) fn tensors(reader: &Reader) -> Result<Vec<NamedTensor>, Error> {
-    // Which of them are trained makes no difference to reading them.
+    // Reading does not depend on which of them are trained.
     let spec = |(name, shape, element): (&str, &[usize], Element)| ParamSpec {
         element,
         ..ParamSpec::new(name, shape.to_vec(), Kind::Frozen)

@@ -1,4 +1,4 @@
-//! Workers that were given different recipes, data or code are told so, all of them, before a step is taken.
+//! Workers with different recipes, data or code: all of them get an error before the first step.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ fn recipe() -> Recipe {
     recipe
 }
 
-/// Ends as a worker of a run without a folder.
+/// Trains as a worker of a run without a folder.
 fn train(group: Group, job: Job, data: Relabelled, unit: &str) -> Result<(), Error> {
     let trainer = Trainer::of(job, Arc::new(data), Perceptron::loss).counting(unit);
     let trainer = trainer.evaluate([Metric::ACCURACY], Perceptron::right);
     trainer.train_as(Membership::Fixed(group), Perceptron::new()).map(drop)
 }
 
-/// What all of three ranks say, of which rank 1 ends by `other` and the others by `usual`.
+/// Returns the common error of three ranks, of which rank 1 runs `other` and the others run `usual`.
 fn all_say(
     usual: impl Fn(Group) -> Result<(), Error> + Sync,
     other: impl Fn(Group) -> Result<(), Error> + Sync,
@@ -101,7 +101,7 @@ const CHANGES: &[Change] = &[
     ("groups", |recipe| recipe.groups = vec!["layer.*:lr_scale=0.5".parse().unwrap()]),
 ];
 
-/// Fields that need not be the same, or that no valid recipe has otherwise.
+/// Fields that may differ, or that no valid recipe has with another value.
 const NO_MATTER: [&str; 6] = ["data", "init", "nproc", "shares", "keep_checkpoints", "threads"];
 
 #[test]
@@ -121,7 +121,7 @@ fn each_field_of_the_recipe_is_compared_and_named() {
     }
 }
 
-/// Whoever adds a field to the recipe adds it to one of the lists above.
+/// A new field of the recipe must be in one of the lists above.
 #[test]
 fn no_field_of_the_recipe_is_forgotten() {
     let mut all = recipe();

@@ -1,5 +1,4 @@
-//! A run goes on from a checkpoint with the samples that it was written with, in the same order, or is
-//! refused.
+//! A run continues from a checkpoint with the same samples in the same order, or is refused.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! In which order a run writes its files: what a power failure could show.
+//! The order in which a run writes its files: the states that a power failure could leave.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use kolo_train::{Job, LiveMetrics, RunFolder};
 
 use crate::model::{job, run};
 
-/// A run that writes all there is: checkpoints every three steps and the best, event files.
+/// A run that writes all kinds of files: checkpoints every three steps and the best one, event files.
 fn all(folder: &Path, steps: Option<u64>, resume: bool) -> Job {
     let mut all = job(folder, steps, resume);
     all.config.checkpoint_steps = Some(3);
@@ -19,7 +19,7 @@ fn all(folder: &Path, steps: Option<u64>, resume: bool) -> Job {
     all
 }
 
-/// What says that all steps before it have been written down.
+/// True for a file that certifies that all steps before it have been recorded.
 fn seals(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("step-") || name == "summary.json"
@@ -39,7 +39,7 @@ fn a_checkpoint_comes_after_the_lines_of_its_steps_and_every_name_is_durable() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A file system that cannot sync folders ends nothing; a disk that fails is told.
+/// A file system that cannot sync folders does not end the run; a disk that fails does, with an error.
 #[test]
 fn a_run_goes_on_where_folders_cannot_be_synced() {
     for (errno, ends_well) in [(22, true), (95, true), (5, false)] {

@@ -1,4 +1,4 @@
-//! The run folder of a program of one's own, and who writes it.
+//! The run folder of a user's own program, and its writers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     let run = |folder: &str, ends_at: usize, batch_size: usize| {
         let config = Recipe { epochs: 3, shards: 4, batch_size, verify_every: 0, ..Recipe::default() };
         let calls = AtomicUsize::new(0);
-        // From some shard on the loss is not a number: the run ends there.
+        // From some shard on the loss is NaN, which ends the run.
         let loss = move |model: &Perceptron, batch: Batch, context: &TrainingContext<'_>| {
             let (images, labels) = image_tensors(batch, context.device);
             let factor = if calls.fetch_add(1, Ordering::SeqCst) < ends_at { 1.0 } else { f32::NAN };
@@ -36,15 +36,15 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     // In the second of three epochs.
     let error = run("cut", 4 * 13, 2).unwrap_err();
     assert!(matches!(error, Error::Diverged(_)) && error.to_string().contains("step 13"), "{error}");
-    // Nothing of what is not a number has come into a checkpoint.
+    // No NaN has reached a checkpoint.
     assert_eq!(run("cut", usize::MAX, 2).unwrap(), whole);
     let error = run("cut", usize::MAX, 3).unwrap_err();
     let words = error.to_string();
     assert!(error.is_input() && words.contains("begun with batch_size = 2, not 3"), "{words}");
-    // Complete: there is nothing left to do.
+    // The run is complete: there is nothing left to do.
     assert_eq!(run("cut", usize::MAX, 2).unwrap(), whole);
 
-    // A run that has failed before its first checkpoint is no reason to refuse the one that is right.
+    // A run that failed before its first checkpoint is no reason to refuse the correct one.
     let other = Recipe { batch_size: 3, ..Recipe::default() };
     let failed = RunFolder::create(place.path().join("failed"), &other).unwrap();
     std::fs::write(failed.path().join("steps.jsonl"), "{\"step\":0}\n").unwrap();
@@ -84,17 +84,17 @@ fn a_run_whose_folder_is_taken_ends_and_writes_nothing_more() {
     assert!(matches!(error, Error::NotTheWriter(_)) && !error.is_input(), "{words}");
     assert!(words.contains("has been taken from this job by") && words.contains("--resume"), "{words}");
     let lines = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap().lines().count();
-    // What was written after the first epoch of eight steps.
+    // The lines after the first epoch of eight steps.
     assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (8, 2));
     assert!(!folder.path().join("summary.json").exists());
     other.borrow().as_ref().unwrap().check().unwrap();
 }
 
-/// All ranks of a group end for the same reason where their rank 0 may not write.
+/// All ranks of a group end with the same reason if their rank 0 may not write.
 #[test]
 fn a_folder_that_another_process_writes_is_refused_to_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
-    // A claim of a process of this host that lives: the one above this one.
+    // A claim of a living process of this host: this one's parent.
     let held = kolo_claim::take(folder.path(), &Candidate::alone(), |_| {}).unwrap();
     let file = folder.path().join(".claims").join(format!("{:08}", held.claim().term));
     let text = std::fs::read_to_string(&file).unwrap();

@@ -27,7 +27,7 @@ fn the_same_weights_on_any_number_of_workers() {
         let summaries = threads::spawn(world, |group| {
             run(group, job(folder.path(), None, false)).unwrap().map(|summary| summary.weights_sha256)
         });
-        // Rank 0 alone has one.
+        // Rank 0 alone has a summary.
         let summaries: Vec<String> = summaries.unwrap().into_iter().flatten().collect();
         assert_eq!(summaries, std::slice::from_ref(&whole.weights_sha256), "{world} workers");
     }
@@ -44,7 +44,8 @@ fn a_run_that_is_resumed_ends_in_the_weights_of_a_whole_one() {
     let lines = |name| std::fs::read_to_string(parts.path().join(name)).unwrap().lines().count();
     assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (24, 1 + 3));
     let written = parts.path().join("summary.json");
-    // Complete: resuming it changes nothing, or writes the summary that a death at the very end has cost.
+    // The run is complete: resuming it changes nothing, or writes the summary that a death at the very end
+    // prevented.
     let summary = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&written).unwrap()).unwrap();
     let expected = summary();
     for is_missing in [false, true] {

@@ -1,4 +1,4 @@
-//! The model, the data set and the sink of a user, and a job with them.
+//! A user's model, data set and sink, and a job with them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Perceptron {
     }
 }
 
-/// Samples that are computed when they are asked for: the brightest quarter says the class.
+/// Samples that are computed on request: the brightest quarter decides the class.
 pub struct Computed;
 
 impl DataSet for Computed {
@@ -70,7 +70,7 @@ impl DataSet for Computed {
     }
 }
 
-/// The computed samples, of which one part may have another label or some more.
+/// The computed samples, of which one part may have another label or some more samples.
 #[derive(Default)]
 pub struct Relabelled {
     pub label: Option<(Part, usize)>,
@@ -78,7 +78,7 @@ pub struct Relabelled {
 }
 
 impl Relabelled {
-    /// One sample has another label.
+    /// Makes a data set in which one sample has another label.
     pub fn at(part: Part, index: usize) -> Self {
         Relabelled { label: Some((part, index)), more: 0 }
     }
@@ -121,7 +121,7 @@ pub const NUMBERS: SinkEntry = SinkEntry {
     open: |run| Some(Box::new(Numbers(run.folder?.path().join("numbers.txt"), String::new()))),
 };
 
-/// Three epochs of eight steps, of which the last is short; `steps` ends the run before.
+/// Three epochs of eight steps, of which the last is short; `steps` ends the run earlier.
 pub fn job(folder: &Path, steps: Option<u64>, resume: bool) -> Job {
     let config = Recipe { epochs: 3, steps, shards: 4, batch_size: 2, ..Recipe::default() };
     let folder = Some(RunFolder::at(folder.into()));

@@ -1,4 +1,4 @@
-//! A run whose numbers are not finite any more: it fails, says so, and keeps its last good checkpoint.
+//! A run whose numbers are not finite any more: it fails with an error, and keeps its last good checkpoint.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ fn a_gradient_that_is_no_number_ends_the_run_and_the_last_good_checkpoint_stays(
         assert!(!folder.join("summary.json").exists(), "the run has not succeeded");
         let found = checkpoint::newest(&folder.join("checkpoints")).unwrap().unwrap();
         assert_eq!((found.step, found.passed_over.len()), (STEPS - 1, 0));
-        // With the operation mended it goes on from there.
+        // With the operation fixed, the run continues from there.
         train(Group::alone(), &folder, None).unwrap();
         assert!(folder.join("summary.json").exists());
     }

@@ -7,8 +7,8 @@ use kolo_train::{Recipe, Summary};
 
 use crate::model::{job, run};
 
-/// Every precision has bits of its own, which no number of workers and no resuming changes. That of `f16`
-/// begins with steps that overflow, in the middle of which one run is resumed.
+/// Every precision has bits of its own, which do not depend on the number of workers or on resuming. The run
+/// in `f16` begins with steps that overflow, and one run is resumed in the middle of them.
 #[test]
 fn each_precision_has_one_result_for_any_number_of_workers() {
     let job_in = |compute: &str, folder: &Path, steps, resume| {
@@ -50,7 +50,7 @@ fn each_precision_has_one_result_for_any_number_of_workers() {
     assert!(results[0] != results[1] && results[0] != results[2] && results[1] != results[2]);
 }
 
-/// What a run cannot compute in, or cannot scale by, is told before it begins.
+/// A type or a scale that a run cannot use is refused before it begins.
 #[test]
 fn a_precision_that_cannot_be_is_refused() {
     let refused = |change: fn(&mut Recipe)| {

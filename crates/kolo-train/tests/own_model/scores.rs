@@ -1,4 +1,4 @@
-//! What is measured, which checkpoint is the best, and when a run ends early.
+//! Metrics, the best checkpoint, and the early end of a run.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -52,12 +52,12 @@ fn scores_are_the_same_digits_on_any_number_of_workers() {
             alone.iter().map(|scores| scores.0.clone()).collect::<Vec<_>>(),
             "{world} workers"
         );
-        // Rank 0 alone is told.
+        // Only rank 0 calls the listener.
         assert!(told[1..].iter().all(Vec::is_empty));
     }
 }
 
-/// Trains in `folder`; the accuracy after each epoch is what `script` says next.
+/// Trains in `folder`; `script` selects the accuracy after each epoch.
 fn scripted(
     folder: &Path,
     steps: Option<u64>,
@@ -96,14 +96,14 @@ fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     };
     assert_eq!(checkpoints(whole.path(), "best"), ["step-00000016"]);
     assert_eq!(checkpoints(whole.path(), "checkpoints"), ["step-00000040"]);
-    // Complete, with or without its summary: no epoch comes after the last one.
+    // The run is complete, with or without its summary: no epoch comes after the last one.
     for _ in 0..2 {
         let again = scripted(whole.path(), None, true, &Arc::default()).unwrap();
         assert_eq!((again.steps, &again.weights_sha256), (40, &summary.weights_sha256));
         std::fs::remove_file(whole.path().join("summary.json")).unwrap();
     }
 
-    // A run that is cut remembers what it has seen.
+    // A run that is cut remembers its evaluations.
     let (cut, script) = (tempfile::tempdir().unwrap(), Arc::default());
     assert_eq!(scripted(cut.path(), Some(24), false, &script).unwrap().steps, 24);
     let resumed = scripted(cut.path(), None, true, &script).unwrap();
@@ -121,7 +121,7 @@ fn a_metric_that_nobody_measures_is_told() {
     assert!(error.is_input() && error.to_string() == "unknown metric `f1`; known are accuracy", "{error}");
 }
 
-/// Trains six epochs; the accuracy after each of them is what `values` say.
+/// Trains six epochs; `values` are the accuracies after them.
 fn measured(folder: &Path, values: [f64; 6]) -> Summary {
     let mut job = recipe(folder);
     job.config.test_batch_size = 20;

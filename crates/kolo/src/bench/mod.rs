@@ -1,5 +1,5 @@
-//! Measurements of `kolo bench`. Every figure is a percentile over samples; a sample is the maximum over
-//! the ranks.
+//! Measurements of `kolo bench`. Every figure is a percentile over samples; a sample is the maximum over the
+//! ranks.
 
 pub(crate) mod collective;
 #[cfg(feature = "nccl")]

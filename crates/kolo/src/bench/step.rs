@@ -102,8 +102,8 @@ impl Options {
         Ok(())
     }
 
-    /// True if steps without synchronization need a trainee of their own: they do not compress gradients,
-    /// and islands would take their outer steps.
+    /// True if steps without synchronization need a trainee of their own: they do not compress gradients, and
+    /// islands would take their outer steps.
     fn is_other_alone(&self) -> bool {
         self.reduction != REDUCTIONS[0].name || self.sync.is_rare()
     }
@@ -189,8 +189,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs a block and returns for each step its seconds, and the seconds in which it waited for
-/// communication.
+/// Runs a block and returns for each step its seconds, and the seconds in which it waited for communication.
 fn steps(trainee: &mut Trainee, steps: usize) -> Result<Vec<(f64, f64)>, Failure> {
     let mut measured = Vec::new();
     for step in 0..steps + 2 {

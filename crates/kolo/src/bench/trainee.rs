@@ -15,7 +15,7 @@ use kolo::{Failure, Precision, with_precision};
 
 const CLASSES: usize = 10;
 
-/// What a step works on.
+/// Options for the model and the images of a step.
 #[derive(Args)]
 pub(super) struct Work {
     /// Network

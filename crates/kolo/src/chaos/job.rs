@@ -172,8 +172,8 @@ impl ChaosJob {
         }
     }
 
-    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With
-    /// `tuned`, each step uses another setting if steps can be tuned.
+    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With `tuned`,
+    /// each step uses another setting if steps can be tuned.
     pub(super) fn disturbed(
         &self,
         hits: &[Injection],

@@ -206,8 +206,7 @@ pub(crate) struct Targets {
     pub(crate) links: bool,
 }
 
-/// Returns the faults of a run by rising time. At least one worker of the beginning stays, with its
-/// launcher.
+/// Returns the faults of a run by rising time. At least one worker of the beginning stays, with its launcher.
 pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
     let workers = targets.nodes * targets.workers;
     let root = Key::new(seed).with_str("chaos");

@@ -15,8 +15,8 @@ use kolo_run_folder::GenerationRow;
 /// The fields of `summary.json` by which runs are compared, or their equivalents from a trace.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct RunRecord {
-    /// SHA-256 of the weights; for a user's own program, a hash of their fingerprints after the last step
-    /// of the trace.
+    /// SHA-256 of the weights; for a user's own program, a hash of their fingerprints after the last step of
+    /// the trace.
     #[serde(rename = "weights_sha256")]
     pub(super) weights: String,
     pub(super) steps: u64,
@@ -49,8 +49,8 @@ impl RunRecord {
         }
     }
 
-    /// Reads the record of a user's own program, which took `train_seconds`, from its trace; the error
-    /// names a step with two different results.
+    /// Reads the record of a user's own program, which took `train_seconds`, from its trace; the error names
+    /// a step with two different results.
     pub(super) fn of_trace(file: &Path, train_seconds: f64) -> Result<RunRecord, String> {
         let mut told = BTreeMap::new();
         for step in trace::read(file).map_err(|e| e.to_string())?.steps {

@@ -21,8 +21,8 @@ fn is_member(pid: i32) -> bool {
     names.into_iter().any(|name| name == Some(MEMBER.as_bytes()))
 }
 
-/// Returns the child processes of all threads of the launcher: the kernel lists a child under the thread
-/// that started it.
+/// Returns the child processes of all threads of the launcher: the kernel lists a child under the thread that
+/// started it.
 fn children(launcher: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{launcher}/task")).into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
@@ -31,8 +31,8 @@ fn children(launcher: u32) -> Vec<i32> {
         .collect()
 }
 
-/// Returns the state letter of `/proc/<pid>/stat`. It follows the program's name, which stands in
-/// parentheses and may contain any character.
+/// Returns the state letter of `/proc/<pid>/stat`. It follows the program's name, which stands in parentheses
+/// and may contain any character.
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(')').next()?.trim_start().chars().next()

@@ -42,8 +42,8 @@ enum Command {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        // Most commands print their result, so a failed output fails them. A job's result is its run
-        // folder, and its exit code does not depend on a reader.
+        // Most commands print their result, so a failed output fails them. A job's result is its run folder,
+        // and its exit code does not depend on a reader.
         let is_job = matches!(self.command, Command::Train(_) | Command::Launch(_));
         match self.command {
             Command::Train(train) => train.run(),

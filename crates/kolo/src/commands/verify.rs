@@ -50,8 +50,8 @@ fn of_train() -> impl Iterator<Item = Id> {
     train::settings().into_iter().chain(others).filter(|name| name != "steps")
 }
 
-/// Default number of steps: two more than those that decide the order of buckets, because later steps may
-/// add gradients in another place.
+/// Default number of steps: two more than those that decide the order of buckets, because later steps may add
+/// gradients in another place.
 const STEPS: u64 = 8;
 
 impl Verify {

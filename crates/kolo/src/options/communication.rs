@@ -12,7 +12,7 @@ use kolo_train::TUNED_STREAMS;
 
 use kolo::Failure;
 
-/// How workers communicate.
+/// Options for the communication between workers.
 #[derive(Args)]
 pub(crate) struct Communication {
     /// The only transport to use, also on one machine [default: shared memory between workers of one machine,

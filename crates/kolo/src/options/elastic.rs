@@ -4,8 +4,7 @@ use clap::Args;
 use kolo_elastic::StopSignal;
 use kolo_launch::Job;
 
-/// How many servers a job has, with how many workers it goes on when one dies, and how many are started in
-/// place of dead ones.
+/// Options for the servers of a job, its fewest workers, and the replacement of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
     /// Summation servers besides the workers of this node: processes without shards that add the gradients of

@@ -75,8 +75,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Returns the likely cause of the differences among `outcomes`, of which the first is the reference;
-/// `None` if all agree.
+/// Returns the likely cause of the differences among `outcomes`, of which the first is the reference; `None`
+/// if all agree.
 pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
     let differing: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
     let first = differing.first()?;

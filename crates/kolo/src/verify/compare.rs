@@ -26,8 +26,7 @@ pub(crate) enum Difference {
     Start { tensor: String },
     /// Samples of a step.
     Count { step: u64, reference: f64, own: f64 },
-    /// The loss of a step, before which all values were the same, and the first differing parameter after
-    /// it.
+    /// The loss of a step, before which all values were the same, and the first differing parameter after it.
     Loss { step: u64, then: Option<String> },
     /// Values after a step whose loss was the same.
     Values { step: u64, tensor: String, statistics_only: bool },

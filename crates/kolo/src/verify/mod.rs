@@ -2,8 +2,7 @@
 //!
 //! The job runs for a few steps with one worker, and then with more workers, other buckets, transports and
 //! algorithms ([`plan`]). Each run leaves a trace ([`kolo_ddp::verify::trace`]), which is compared with the
-//! first one ([`compare`]). The choices that the differing runs share point to the likely cause
-//! ([`cause`]).
+//! first one ([`compare`]). The choices that the differing runs share point to the likely cause ([`cause`]).
 
 mod cause;
 mod compare;

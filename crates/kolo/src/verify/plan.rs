@@ -141,8 +141,8 @@ fn transports(axes: &Axes) -> Vec<String> {
     }
 }
 
-/// Returns the algorithms to try: first the program's own choice (`None`), then those that keep the tree
-/// and support that number of workers.
+/// Returns the algorithms to try: first the program's own choice (`None`), then those that keep the tree and
+/// support that number of workers.
 fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     if let Some(algorithm) = &axes.algorithm {
         return vec![Some(algorithm.clone())];

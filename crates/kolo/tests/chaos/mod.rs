@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// Runs two seeds of `kolo chaos` in a folder of their own. The runs lose nothing and leave nothing, and
-/// the output contains `sign`, which shows that the fault was injected.
+/// Runs two seeds of `kolo chaos` in a folder of their own. The runs lose nothing and leave nothing, and the
+/// output contains `sign`, which shows that the fault was injected.
 ///
 /// # Panics
 ///

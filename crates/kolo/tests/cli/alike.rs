@@ -1,5 +1,5 @@
-//! Workers started by hand with different options get an error that names the difference. A resumed run
-//! gets one if its data changed.
+//! Workers started by hand with different options get an error that names the difference. A resumed run gets
+//! one if its data changed.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of
-//! a full disk.
+//! Checkpoints of a real run: continued in the middle of an epoch by fewer workers, damaged, in the way of a
+//! full disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use super::program::{fail, kolo, stderr, succeed, summary};
 const TOTAL: u64 = 9;
 const EVERY: u64 = 2;
 
-/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the
-/// middle of its only epoch.
+/// Trains with five workers to the end. Returns the steps of its checkpoints, the first of them in the middle
+/// of its only epoch.
 fn five_workers(folder: &Path) -> Vec<u64> {
     let (total, every) = (TOTAL.to_string(), EVERY.to_string());
     let args = ["train", "--nproc", "5", "--batch-size", "8", "--optimizer", "adamw", "--lr", "1e-3"];
@@ -197,8 +197,7 @@ fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     assert!(code == 2 && error.contains("--out"), "{error}");
 }
 
-/// `ulimit -f`: a checkpoint above the limit fails like one on a full disk, and the message names the
-/// limit.
+/// `ulimit -f`: a checkpoint above the limit fails like one on a full disk, and the message names the limit.
 #[test]
 fn a_limit_of_file_sizes_costs_the_checkpoint_and_not_the_run() {
     let folder = tempfile::tempdir().unwrap();

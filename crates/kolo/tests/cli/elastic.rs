@@ -14,8 +14,8 @@ pub const RUN: [&str; 9] =
 /// Steps of `RUN`.
 pub const STEPS: usize = 500;
 
-/// Returns the hash of the weights and the epoch's mean loss at the end of a run, which must have a line
-/// for every step.
+/// Returns the hash of the weights and the epoch's mean loss at the end of a run, which must have a line for
+/// every step.
 pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), STEPS, "a line for each step");
@@ -38,8 +38,8 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with so many workers and options. In each generation, one signal or several strike one of the
-/// living workers. Returns the result and the output.
+/// Runs with so many workers and options. In each generation, one signal or several strike one of the living
+/// workers. Returns the result and the output.
 pub fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
@@ -112,8 +112,7 @@ fn deaths_while_it_is_tuned_do_not_change_the_weights() {
     }
 }
 
-/// All shards go through a step together, so the others wait for the dead one in the middle of their
-/// passes.
+/// All shards go through a step together, so the others wait for the dead one in the middle of their passes.
 #[test]
 fn deaths_in_step_do_not_change_the_weights() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Jobs that end. A checkpoint holds all the work of a job that ends early, and the run continues from
-//! there to the same weights.
+//! Jobs that end. A checkpoint holds all the work of a job that ends early, and the run continues from there
+//! to the same weights.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -81,8 +81,8 @@ fn a_job_that_is_asked_to_end_can_go_on() {
     }
 }
 
-/// A signal during the evaluation: the job saves the trained weights at once, and evaluates them after it
-/// is resumed.
+/// A signal during the evaluation: the job saves the trained weights at once, and evaluates them after it is
+/// resumed.
 #[test]
 fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,8 +242,7 @@ fn too_few_workers_keep_what_they_have() {
     }
 }
 
-/// A pipe without a reader keeps rank 0 from writing the summary until it is killed; another rank writes
-/// it.
+/// A pipe without a reader keeps rank 0 from writing the summary until it is killed; another rank writes it.
 #[test]
 fn nobody_goes_before_the_summary_is_written() {
     let folder = tempfile::tempdir().unwrap();

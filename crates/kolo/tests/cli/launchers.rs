@@ -1,5 +1,5 @@
-//! Jobs of several launchers, all on this machine: any of them is killed, even the first, and the weights
-//! end in the same bits.
+//! Jobs of several launchers, all on this machine: any of them is killed, even the first, and the weights end
+//! in the same bits.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -51,10 +51,9 @@ fn any_number_of_workers_ends_in_the_same_weights() {
     assert!(fs::read_to_string(run.join("buckets.csv")).unwrap().lines().count() >= 2);
 }
 
-/// All that could depend on the division of work, at once: dropout, augmentation, batch normalization, a
-/// last batch in which half of the shards are empty, worker counts that divide 8 shards and that do not,
-/// and more workers than shards. A selection of the product of these; docs/exact.md has the command for all
-/// of it.
+/// All that could depend on the division of work, at once: dropout, augmentation, batch normalization, a last
+/// batch in which half of the shards are empty, worker counts that divide 8 shards and that do not, and more
+/// workers than shards. A selection of the product of these; docs/exact.md has the command for all of it.
 #[test]
 fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Asynchronous training through servers (`--sync stale:K`), by processes: every step reported, resumed
-//! with other servers, ended by a death.
+//! Asynchronous training through servers (`--sync stale:K`), by processes: every step reported, resumed with
+//! other servers, ended by a death.
 
 use std::fs;
 use std::process::{Command, Stdio};

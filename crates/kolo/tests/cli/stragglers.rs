@@ -1,5 +1,5 @@
-//! Workers of unequal speed: shares by weight, a slow worker and its reason, shards that move; and always
-//! the same weights.
+//! Workers of unequal speed: shares by weight, a slow worker and its reason, shards that move; and always the
+//! same weights.
 
 use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
 
@@ -69,8 +69,8 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     assert!(words.contains("shards go from [2, 2] to [3, 1]"), "{words}");
 }
 
-/// Of three workers rank 1 is slow and leaves. The next worker of that rank is slow as well, but two
-/// workers are the minimum.
+/// Of three workers rank 1 is slow and leaves. The next worker of that rank is slow as well, but two workers
+/// are the minimum.
 #[test]
 fn a_slow_worker_is_dropped_as_long_as_enough_are_left() {
     let folder = tempfile::tempdir().unwrap();

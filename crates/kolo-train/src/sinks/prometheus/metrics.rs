@@ -1,4 +1,4 @@
-//! The metrics of a run as Prometheus knows them: names, what they are, and their newest values.
+//! The metrics of a run for Prometheus: names, descriptions, and their newest values.
 
 use std::collections::HashMap;
 
@@ -11,16 +11,16 @@ use crate::names::plain;
 use crate::progress::Progress;
 use crate::sinks::sink::{Record, SinkContext};
 
-/// What all names begin with.
+/// Prefix of all names.
 const PREFIX: &str = "kolo_train";
-/// The smallest time that the histogram of steps tells apart, in seconds; each further one is twice as long.
+/// Smallest bound of the histogram of steps, in seconds; each further bound is twice as long.
 const SHORTEST_STEP: f64 = 0.001;
 const STEP_BUCKETS: usize = 17;
 
-/// Makes metrics, which are served from then on.
+/// Makes metrics and registers them for the server.
 struct Registrar {
     registry: Registry,
-    /// Those of every metric.
+    /// Labels of every metric.
     labels: HashMap<String, String>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Metrics {
     generation: Gauge,
     world_size: Gauge,
     planned_steps: Gauge,
-    /// Those that only some runs have, once they have a value.
+    /// Metrics that only some runs have, once they have a value.
     others: HashMap<String, Gauge>,
 }
 
@@ -69,12 +69,12 @@ impl Metrics {
         }
     }
 
-    /// What is served.
+    /// Registry of the served metrics.
     pub(super) fn registry(&self) -> Registry {
         self.registrar.registry.clone()
     }
 
-    /// Takes over how far the run is, which may be before what was served.
+    /// Takes over the progress of the run, which may be before the served one.
     pub(super) fn align(&mut self, progress: &Progress) {
         self.planned_steps.set(progress.total() as f64);
         self.set_steps(progress.step());
@@ -105,7 +105,7 @@ impl Metrics {
     }
 
     fn set_steps(&self, steps: u64) {
-        // A counter cannot go back but to 0, which Prometheus knows as a restart.
+        // A counter can only go back to 0, which Prometheus takes for a restart.
         if (steps as f64) < self.steps.get() {
             self.steps.reset();
         }
@@ -165,7 +165,7 @@ impl Registrar {
     }
 }
 
-/// Names are valid and unique: those above, and what a run counts and is judged by in words of their own.
+/// Unwraps a result: names are valid and unique, both those above and the run's own.
 fn valid<T>(result: prometheus::Result<T>) -> T {
     result.unwrap_or_else(|error| unreachable!("every metric has a valid name of its own: {error}"))
 }

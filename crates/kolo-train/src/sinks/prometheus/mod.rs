@@ -1,7 +1,7 @@
-//! `--metrics-addr`: rank 0 serves the newest metrics to Prometheus while the run goes on.
+//! `--metrics-addr`: rank 0 serves the newest metrics to Prometheus during the run.
 //!
-//! Whichever process becomes rank 0 serves. Where it cannot listen, as on another host than the address is
-//! of, the training goes on without, and each epoch is another try.
+//! Any process that becomes rank 0 serves. If it cannot listen, for example because the address is of another
+//! host, the training continues without metrics, and tries again after each epoch.
 
 mod metrics;
 mod server;
@@ -32,7 +32,7 @@ struct Prometheus {
     address: MetricsAddress,
     metrics: Metrics,
     server: Option<Server>,
-    /// The user has been told that the address cannot be listened at.
+    /// True after the user was warned that the process cannot listen.
     has_failed: bool,
 }
 
@@ -53,8 +53,8 @@ impl MetricSink for Prometheus {
 }
 
 impl Prometheus {
-    /// Serves, if it does not yet. The first failure is told, and ends a run that begins with workers that
-    /// stay; metrics are worth no more.
+    /// Starts the server, unless it runs. The first failure ends a run of workers that stay, at its
+    /// beginning; an elastic job gets a warning, because metrics do not justify more.
     fn serve(&mut self) -> Result<(), Error> {
         if self.server.is_some() {
             return Ok(());
@@ -66,7 +66,7 @@ impl Prometheus {
             Err(_) if self.has_failed => {}
             Err(error) => {
                 self.has_failed = true;
-                // The others would go on without this worker, and meet the same.
+                // The others would continue without this worker, and fail in the same way.
                 if std::env::var_os(MEMBER).is_none() {
                     return Err(error);
                 }

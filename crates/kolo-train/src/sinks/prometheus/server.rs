@@ -1,7 +1,7 @@
 //! A small HTTP server for one page, `/metrics`, in Prometheus' text format.
 //!
-//! A thread answers one client after the other and then hangs up, so one that is slow or sends garbage costs
-//! the others a second, and the training nothing.
+//! A thread answers one client after the other and then hangs up. A client that is slow or sends garbage
+//! costs the others a second, and the training nothing.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 
 use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
-/// Time between two looks at whether a client has come.
+/// Time between two looks for a client.
 const LOOK: Duration = Duration::from_millis(50);
-/// For how long a client may send, and how long it may take to read.
+/// Longest time for a client's request, and for its reading of the answer.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Bytes that a request may have.
+/// Most bytes of a request.
 const LARGEST_REQUEST: usize = 8 << 10;
 
-/// Serves until it is dropped.
+/// A server that stops on drop.
 pub(super) struct Server {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves the metrics of `registry` to those who connect to `listener`.
+    /// Serves the metrics of `registry` to the clients of `listener`.
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// The system cannot start a thread.
     pub(super) fn start(listener: TcpListener, registry: Registry) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let ends = Arc::new(AtomicBool::new(false));
@@ -46,7 +46,7 @@ impl Drop for Server {
         self.ends.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It does not panic; if it did, the training would be no worse for it.
+            // The thread does not panic; if it did, the training would not suffer.
             let _ = thread.join();
         }
     }
@@ -57,7 +57,7 @@ fn serve(listener: &TcpListener, registry: &Registry, ends: &AtomicBool) {
         match listener.accept() {
             // A client that does not take its answer comes again.
             Ok((client, _)) => drop(answer(client, registry)),
-            // Nobody is there, or no descriptor is left for now.
+            // No client is there, or no descriptor is left for now.
             Err(_) => thread::park_timeout(LOOK),
         }
     }
@@ -79,7 +79,7 @@ fn answer(mut client: TcpStream, registry: &Registry) -> io::Result<()> {
     client.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes())
 }
 
-/// What the client sends up to an empty line.
+/// Reads the client's request up to an empty line.
 fn request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let until = Instant::now() + LIMIT;
     let (mut request, mut piece) = (Vec::new(), [0; 1024]);
@@ -97,7 +97,7 @@ fn request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// The path that a request asks for.
+/// Returns the path of a request.
 fn path(request: &[u8]) -> Option<&str> {
     let line = std::str::from_utf8(request.split(|byte| *byte == b'\r').next()?).ok()?;
     let (target, version) = line.strip_prefix("GET ")?.split_once(' ')?;
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn clients_get_the_metrics_one_after_the_other() {
         let (server, address) = started();
-        // Others hold connections and say nothing, or half a request.
+        // Other clients hold connections and send nothing, or half a request.
         let idle = TcpStream::connect(address).unwrap();
         let mut half = TcpStream::connect(address).unwrap();
         half.write_all(b"GET /met").unwrap();

@@ -1,4 +1,4 @@
-//! What is served of a run, and when.
+//! Tests of the served metrics.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,7 +31,7 @@ fn page(port: u16) -> String {
     page
 }
 
-/// The value of a metric without labels but those of the run.
+/// Returns the value of a metric without labels but those of the run.
 fn value(page: &str, name: &str) -> f64 {
     let line = page.lines().find(|line| line.starts_with(&format!("kolo_train_{name}{{")));
     line.unwrap_or_else(|| panic!("{name} is not in {page}")).rsplit(' ').next().unwrap().parse().unwrap()

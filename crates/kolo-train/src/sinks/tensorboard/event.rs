@@ -7,7 +7,7 @@ use prost::Message;
 
 use kolo_run_folder::unix_seconds;
 
-/// The version of the format, which a file's first event says.
+/// Version of the format, in a file's first event.
 const VERSION: &str = "brain.Event:2";
 /// `SessionLog.SessionStatus.START`.
 const START: i32 = 1;
@@ -18,7 +18,7 @@ pub(super) struct Event {
     /// Seconds since 1970.
     #[prost(double, tag = "1")]
     pub(super) wall_time: f64,
-    /// Where its values are on the axis.
+    /// Position of its values on the axis.
     #[prost(int64, tag = "2")]
     pub(super) step: i64,
     #[prost(string, optional, tag = "3")]
@@ -38,7 +38,7 @@ struct Summary {
 /// A scalar.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Value {
-    /// Its name; what comes before a slash is the group in which it is shown.
+    /// Name of the value; the part before a slash is its group in the display.
     #[prost(string, tag = "1")]
     pub(super) tag: String,
     #[prost(float, optional, tag = "2")]
@@ -57,24 +57,25 @@ impl Event {
         Event { wall_time: unix_seconds(SystemTime::now()), step, ..Event::default() }
     }
 
-    /// A file's first event.
+    /// Makes a file's first event.
     pub(super) fn version() -> Self {
         Event { file_version: Some(VERSION.into()), ..Event::now(0) }
     }
 
-    /// The run goes on from `step`: a TensorBoard that has read later values before forgets them.
+    /// Makes the event of a run that continues from `step`: TensorBoard forgets later values that it has
+    /// read.
     pub(super) fn start(step: u64) -> Self {
         Event { session_log: Some(SessionLog { status: START }), ..Event::now(step) }
     }
 
-    /// Values of a step, each with its tag.
+    /// Makes an event with the values of a step, each with its tag.
     pub(super) fn scalars(step: u64, values: Vec<(String, f64)>) -> Self {
         let value = |(tag, value): (String, f64)| Value { tag, simple_value: Some(value as f32) };
         let summary = Summary { value: values.into_iter().map(value).collect() };
         Event { summary: Some(summary), ..Event::now(step) }
     }
 
-    /// Its values.
+    /// Values of the event.
     pub(super) fn values(&self) -> &[Value] {
         self.summary.as_ref().map_or(&[], |summary| &summary.value)
     }

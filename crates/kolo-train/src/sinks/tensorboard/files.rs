@@ -1,4 +1,4 @@
-//! The event files of a run: one for each process that has written it, and one more wherever it went back.
+//! The event files of a run: one for each process that wrote it, and one more after each move back.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,14 +13,14 @@ use crate::error::Error;
 use crate::run_folder::RunFolder;
 use kolo_run_folder::unix_seconds;
 
-/// The folder in the run folder.
+/// Folder in the run folder.
 pub(super) const FOLDER: &str = "tensorboard";
-/// How TensorBoard knows an event file.
+/// Prefix by which TensorBoard recognizes an event file.
 const PREFIX: &str = "events.out.tfevents.";
-/// How Kolo knows its own among them.
+/// Suffix by which Kolo recognizes its own files.
 const SUFFIX: &str = ".kolo";
 
-/// The event files of a run, and what waits to be written to the newest.
+/// The event files of a run, and the waiting bytes of the newest.
 pub(super) struct EventFiles {
     run: RunFolder,
     folder: PathBuf,
@@ -34,14 +34,14 @@ impl EventFiles {
         EventFiles { run: run.clone(), folder: run.path().join(FOLDER), own: None, waiting: Vec::new() }
     }
 
-    /// Adds an event, which is written by the next [`EventFiles::flush`].
+    /// Adds an event, which the next [`EventFiles::flush`] writes.
     pub(super) fn add(&mut self, event: &Event) {
         self.waiting.extend(frame(&event.encode_to_vec()));
     }
 
-    /// Drops what waits, and those events of all files that are not to be kept. Gives the others. What comes
-    /// then goes to a file of its own, after `start`, unless this process has written the last one and
-    /// nothing was dropped.
+    /// Drops the waiting events, and those events of all files that `keep` rejects. Returns the others.
+    /// Further events go to a new file, after `start`, unless this process wrote the last one and nothing was
+    /// dropped.
     pub(super) fn rewind(&mut self, start: u64, keep: impl Fn(&Event) -> bool) -> Result<Vec<Event>, Error> {
         self.waiting.clear();
         self.run.check()?;
@@ -59,7 +59,7 @@ impl EventFiles {
         Ok(kept)
     }
 
-    /// Writes what waits. What cannot be written waits for the next try.
+    /// Writes the waiting events. After a failure they wait for the next try.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let Some(path) = self.own.as_ref().filter(|_| !self.waiting.is_empty()) else { return Ok(()) };
         self.run.check()?;
@@ -72,7 +72,7 @@ impl EventFiles {
         Ok(())
     }
 
-    /// The files that Kolo has written, in the order in which TensorBoard reads them.
+    /// Returns the files that Kolo has written, in the order in which TensorBoard reads them.
     fn list(&self) -> Result<Vec<PathBuf>, Error> {
         let entries = match fs::read_dir(&self.folder) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -84,7 +84,8 @@ impl EventFiles {
         Ok(files)
     }
 
-    /// A new file. TensorBoard reads files in the order of their names, so it is later than all others.
+    /// Returns the path of a new file. TensorBoard reads files in the order of their names, so the name must
+    /// be later than all others.
     fn next(&self, files: &[PathBuf]) -> PathBuf {
         let now = unix_seconds(SystemTime::now()) as u64;
         let after =
@@ -95,14 +96,14 @@ impl EventFiles {
     }
 }
 
-/// When a file of Kolo's was begun, by its name.
+/// Start time of one of Kolo's files, from its name.
 fn seconds(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.split('.').next()?.parse().ok()
 }
 
-/// Drops the events of a file that are not to be kept, and what is behind a damaged one. True if there were
-/// any.
+/// Drops the events of a file that `keep` rejects, and all bytes behind a damaged one. Returns true if there
+/// were any.
 fn rewind(
     run: &RunFolder,
     path: &Path,
@@ -116,7 +117,7 @@ fn rewind(
         left.extend_from_slice(record);
         kept.push(event);
     }
-    // A full disk has no room for a copy: usually nothing has to be dropped, or the last events.
+    // A full disk has no room for a copy: usually nothing must be dropped, or only the last events.
     if file.starts_with(&left) && file.len() > left.len() {
         kolo_durable::truncate(path, left.len() as u64).map_err(|e| Error::file(path, e))?;
     } else if file != left {

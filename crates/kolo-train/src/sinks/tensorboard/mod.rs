@@ -1,12 +1,12 @@
-//! `--tensorboard`: event files that TensorBoard reads while the run goes on.
+//! `--tensorboard`: event files that TensorBoard reads during the run.
 //!
 //! The format is TensorFlow's; [`record`] and [`event`] name the files of its sources that define it. It is
-//! small and has not changed for years; the crates that write it are not kept any more, or bring far more
-//! than scalars. Each value is at the number of its step; those of an epoch at the epoch's last step, under
-//! tags of their own.
+//! small and has not changed for years; the crates that write it are unmaintained, or bring far more than
+//! scalars. Each value is at the number of its step; those of an epoch at the epoch's last step, under tags
+//! of their own.
 //!
-//! A rank 0 that comes after another one, or a run that is resumed, drops the events of steps that will be
-//! done again and goes on in a file of its own, so each step is there once.
+//! A rank 0 that succeeds another one, or a resumed run, drops the events of steps that will be repeated and
+//! continues in a file of its own, so each step appears once.
 
 mod event;
 mod files;
@@ -35,20 +35,20 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// The groups of tags. An event has tags of one of them.
+/// Groups of tags. An event has tags of only one of them.
 const STEP: &str = "step/";
 const EPOCH: &str = "epoch/";
 
-/// Seconds of steps that may be lost with the process.
+/// Time of steps that may be lost with the process.
 const EVERY: Duration = Duration::from_secs(3);
 
 struct TensorBoard {
     files: EventFiles,
-    /// What the loss counts.
+    /// Unit that the loss counts.
     unit: String,
-    /// The last step that is done.
+    /// Last step that is done.
     last_step: u64,
-    /// When what waits was last tried to be written.
+    /// Time of the last try to write the waiting events.
     flushed: Instant,
 }
 

@@ -1,25 +1,25 @@
 //! The framing of an event file, TensorFlow's record format (`tensorflow/core/lib/io/record_writer.cc`): the
-//! length as a `u64`, its masked CRC-32C, the data, and theirs. All little-endian.
+//! length as a `u64`, its masked CRC-32C, the data, and their masked CRC-32C. All little-endian.
 
 /// Bytes before the data: the length and its checksum.
 const HEAD: usize = 12;
 /// Bytes after the data.
 const TAIL: usize = 4;
 
-/// TensorFlow masks checksums, because one over data that hold checksums says little
+/// Returns TensorFlow's masked checksum. A checksum over data that contain checksums is weak without the mask
 /// (`tensorflow/core/lib/hash/crc32c.h`).
 fn masked_crc(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// The data as a record.
+/// Frames the data as a record.
 pub(super) fn frame(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()
 }
 
-/// The records of a file up to its end, or to the first that is cut off or damaged: each with its frame, and
-/// its data.
+/// Returns the records of a file up to its end, or to the first that is cut off or damaged: each with its
+/// frame, and its data.
 pub(super) fn records(mut file: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let length = file.first_chunk::<8>()?;

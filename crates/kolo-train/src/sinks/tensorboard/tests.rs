@@ -1,4 +1,4 @@
-//! What is read from the event files after a run, whoever has written them.
+//! The contents of the event files after a run, with any sequence of writers.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::sinks::LiveMetrics;
 use crate::sinks::sink::{MetricSink, SinkContext};
 use crate::sinks::tests::{STEPS, TOTAL, go};
 
-/// All events, file by file.
+/// Returns all events, file by file.
 fn events(run: &Path) -> Vec<Event> {
     let mut paths: Vec<_> =
         std::fs::read_dir(run.join(FOLDER)).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -38,7 +38,7 @@ fn untimed(event: &Event) -> Event {
     event
 }
 
-/// Each value with its tag and step, by steps.
+/// Returns each value with its tag and step, sorted by step.
 fn scalars(run: &Path) -> Vec<(i64, String, f32)> {
     let all = events(run);
     let values = all.iter().flat_map(|event| event.values().iter().map(move |value| (event.step, value)));
@@ -74,7 +74,7 @@ fn each_step_and_epoch_is_there_once() {
         let mut sink = opened(place.path(), &progress);
         go(&mut progress, until, &mut sink);
         sink.as_mut().unwrap().flush().unwrap();
-        // It is killed in the middle of a record.
+        // The process is killed in the middle of a record.
         let newest = std::fs::read_dir(place.path().join(FOLDER)).unwrap().last().unwrap().unwrap().path();
         let mut file = std::fs::read(&newest).unwrap();
         file.extend([24, 0, 0]);

@@ -1,4 +1,4 @@
-//! For Burn: its own format, burnpack, as `Module::into_record` writes it.
+//! The format for Burn: its own burnpack, as `Module::into_record` writes it.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> 
     tensors.into_iter().map(read).collect()
 }
 
-/// What burnpack calls elements of a type.
+/// Returns burnpack's name for a type of elements.
 fn dtype(element: Element) -> DType {
     match element {
         Element::F32 => DType::F32,

@@ -9,7 +9,7 @@ use crate::error::Error;
 /// All formats. The command line's help, the error messages and [`load`](super::load) read this table.
 pub static FORMATS: &[WeightFormat] = &[torchvision::ENTRY, burn::ENTRY];
 
-/// The format called `name`.
+/// Returns the format `name`.
 ///
 /// # Errors
 ///
@@ -79,7 +79,8 @@ mod tests {
             for bit in 0..8 * whole.len() {
                 let mut flipped = whole.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                // A bit of a value changes that value; whatever the others do, shapes and values agree.
+                // A flipped bit of a value changes that value. With any other bit, shapes and values still
+                // agree.
                 for tensor in decode(&flipped).into_iter().flatten() {
                     let len = tensor.shape.iter().product::<usize>() * tensor.element.values();
                     assert_eq!(tensor.values.len(), len, "{}, bit {bit}: {}", format.name, tensor.name);

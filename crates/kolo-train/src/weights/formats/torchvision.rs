@@ -1,4 +1,4 @@
-//! For PyTorch: a safetensors file whose names and shapes are those of torchvision's `state_dict()`.
+//! The format for PyTorch: a safetensors file with the names and shapes of torchvision's `state_dict()`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::weights::description::Description;
 use crate::weights::error::WeightsError;
 use crate::weights::format::{NamedTensor, Stored, WeightFormat};
 
-/// What PyTorch's batch norms have besides Kolo's: a count of the batches, which is the number of steps.
+/// Additional entry of PyTorch's batch norms: a count of the batches, which is the number of steps.
 const COUNT: &str = "num_batches_tracked";
-/// The one key of the file's metadata: with several, their order would be another in every file.
+/// The one key of the file's metadata: the order of several keys would differ between files.
 const KEY: &str = "kolo";
 
 /// Line of the table.
@@ -67,7 +67,7 @@ fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8
     safetensors::serialize(views, Some(metadata)).map_err(fail)
 }
 
-/// Eight bytes of length, then JSON.
+/// True for eight bytes of length, then JSON.
 fn recognises(data: &[u8]) -> bool {
     data.get(8) == Some(&b'{')
 }
@@ -92,7 +92,7 @@ fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> 
     trained.map(read).collect()
 }
 
-/// What safetensors calls elements of a type.
+/// Returns safetensors' name for a type of elements.
 fn dtype(element: Element) -> Dtype {
     match element {
         Element::F32 => Dtype::F32,

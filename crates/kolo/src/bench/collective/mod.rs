@@ -1,7 +1,7 @@
 //! `kolo bench <operation>`: measures collectives in the manner of nccl-tests.
 //!
-//! Operations run in place, with a barrier before each sample. Every element is verified before and after
-//! the measurement. A sample is the slowest rank's time.
+//! Operations run in place, with a barrier before each sample. Every element is verified before and after the
+//! measurement. A sample is the slowest rank's time.
 
 mod operation;
 mod options;

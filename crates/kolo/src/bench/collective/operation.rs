@@ -26,8 +26,8 @@ pub(super) fn served(len: usize, servers: &[bool]) -> Shape {
     Shape { collective: Collective::TreeSum { contributions, len }, elements: len }
 }
 
-/// Returns the collective and the buffer size that measure an operation on `len` elements. Messages go
-/// round the ring of ranks.
+/// Returns the collective and the buffer size that measure an operation on `len` elements. Messages go round
+/// the ring of ranks.
 pub(super) fn shape(
     operation: OperationKind,
     len: usize,

@@ -24,8 +24,8 @@ struct Variant {
     verify_every: u64,
 }
 
-/// The variants; each adds a promise to the one before. The sentinel compares weights after every step
-/// here: one step in a hundred would not show.
+/// The variants; each adds a promise to the one before. The sentinel compares weights after every step here:
+/// one step in a hundred would not show.
 const VARIANTS: [Variant; 4] = [
     Variant { name: "plain: ring, no elasticity, no sentinel", tree: false, elastic: false, verify_every: 0 },
     Variant { name: "sums in tree order", tree: true, elastic: false, verify_every: 0 },
@@ -57,8 +57,8 @@ pub(super) fn measure(group: &Group, options: &Options) -> Result<Vec<Row>, Fail
     let turns = Turns::measure(group, options.rounds, WARM_UP, VARIANTS.len(), |number| {
         let trainee = &mut trainees[number];
         let mut seconds = 0.0;
-        // As in `kolo bench step`, two steps are not timed: the first, which waits for no step before it,
-        // and the last, which has no next one.
+        // As in `kolo bench step`, two steps are not timed: the first, which waits for no step before it, and
+        // the last, which has no next one.
         for step in 0..steps + 2 {
             let began = Instant::now();
             trainee.step()?;

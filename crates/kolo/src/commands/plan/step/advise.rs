@@ -21,8 +21,7 @@ const SYNCS: [(&str, Sync); 3] =
 /// Numbers of micro-batches to try.
 const ACCUMULATIONS: [usize; 3] = [2, 4, 8];
 
-/// Returns the seconds of the unchanged step, and advice on every single change and on the best
-/// combination.
+/// Returns the seconds of the unchanged step, and advice on every single change and on the best combination.
 pub(super) fn all(
     workers: usize,
     origin: &Origin,

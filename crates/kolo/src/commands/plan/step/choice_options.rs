@@ -11,7 +11,7 @@ use super::profile_options::Origin;
 use crate::options::algorithms;
 use kolo::Failure;
 
-/// What a job may choose: buckets, algorithm, reduction, synchronisation, accumulation.
+/// Options for a job's choices: buckets, algorithm, reduction, synchronization, accumulation.
 #[derive(Args)]
 pub(super) struct ChoiceOptions {
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: those of --from; else 25, over

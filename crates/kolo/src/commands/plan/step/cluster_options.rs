@@ -9,7 +9,7 @@ use kolo_plan::{Cluster, ClusterFile, LinkChoice};
 use super::super::positive;
 use kolo::Failure;
 
-/// The cluster: one link for all, or a file.
+/// Options for the cluster: one link for all nodes, or a file.
 #[derive(Args)]
 pub(super) struct ClusterOptions {
     /// The link between nodes, by its name

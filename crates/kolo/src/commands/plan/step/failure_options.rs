@@ -6,7 +6,7 @@ use kolo_plan::step::FailureCosts;
 
 use super::super::positive;
 
-/// How often workers fail, and what that costs.
+/// Options for the rate of worker failures and their costs.
 #[derive(Args)]
 pub(super) struct FailureOptions {
     /// Mean time between the failures of one worker, in hours

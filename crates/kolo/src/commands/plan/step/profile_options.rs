@@ -12,7 +12,7 @@ use super::run_profile;
 use crate::bench::profile::WorkerProfile;
 use kolo::Failure;
 
-/// What one worker does in a step: measured, or from figures.
+/// Options for one worker's step: measured, or from figures.
 #[derive(Args)]
 pub(super) struct ProfileOptions {
     /// Take the step of the run in this folder: its passes, its optimizer, its buckets

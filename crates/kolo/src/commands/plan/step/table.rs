@@ -45,8 +45,8 @@ fn disturbed_titles() -> String {
     format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
 }
 
-/// Returns the columns of stragglers and failures: the wait for the slowest worker, the goodput of an
-/// elastic job and of one that restarts, and the speedup.
+/// Returns the columns of stragglers and failures: the wait for the slowest worker, the goodput of an elastic
+/// job and of one that restarts, and the speedup.
 fn disturbed_columns(row: &Outlook) -> String {
     let percent = |share: f64| format!("{:.2} %", share * 100.0);
     let restarting = row.goodput_with_restarts.map(percent).unwrap_or_default();
