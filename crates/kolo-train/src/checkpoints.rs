@@ -27,7 +27,6 @@ struct Series {
     run: RunFolder,
     folder: PathBuf,
     keep: usize,
-    /// Noted in each checkpoint.
     sampling: Sampling,
     /// `None` until the folder can be written to.
     writer: Option<Writer>,
@@ -61,8 +60,7 @@ impl Checkpoints {
         self.last.take(ddp, progress)
     }
 
-    /// Does the same for the best checkpoint so far, which has a folder of its own because it may be older
-    /// than the last few.
+    /// Does the same for the best checkpoint so far, kept apart because it may be older than the last few.
     pub(crate) fn take_best<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.best.take(ddp, progress)
     }

@@ -52,7 +52,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
-    /// Takes one step and records its row.
     fn timed_step(
         &mut self,
         progress: &mut Progress,
@@ -62,8 +61,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         kolo_trace::begin_step(step);
         self.step_began = Instant::now();
         let rate = self.rate.at(step);
-        // A worker with islands that rarely synchronize leaves at the end of their round, which all workers
-        // must reach.
+        // Islands that rarely synchronize leave at the end of their round, which all workers must reach.
         if self.stop.get() {
             self.ddp.leave();
         }

@@ -21,8 +21,7 @@ pub(crate) struct Stop<'a> {
 /// Sums and counts of the metrics, for each of a worker's batches.
 type Means = Vec<Vec<(f64, f64)>>;
 
-/// State of a worker: whether it was signaled to end, whether it has evaluated all of its batches, and their
-/// results.
+/// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Means);
 
 /// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`. The

@@ -43,7 +43,6 @@ impl Evaluations {
         Some(Scores(metrics.iter().zip(&there.values).map(score).collect()))
     }
 
-    /// Number of evaluations.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -32,8 +32,7 @@ impl Membership {
         Self::of(&Options::from_env()?)
     }
 
-    /// Like [`Membership::from_env`], for a run of this configuration: a tuned run gets
-    /// [connections](TUNED_STREAMS) to try.
+    /// Like [`Membership::from_env`]; a tuned run opens more [connections](TUNED_STREAMS) to try.
     ///
     /// # Errors
     ///

@@ -20,7 +20,6 @@ pub(crate) struct Lineage {
 }
 
 impl Lineage {
-    /// Makes the lineage of a new worker of this job.
     pub(crate) fn new(job: String) -> Self {
         Lineage { job, known: Vec::new(), has_held: false }
     }
@@ -45,7 +44,6 @@ impl Lineage {
         Ok(Candidate { id, job, generation, known, has_held: self.has_held, take_over: false })
     }
 
-    /// Records that rank 0 has made its claim.
     pub(crate) fn note_held(&mut self) {
         self.has_held = true;
     }

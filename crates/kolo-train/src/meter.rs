@@ -163,7 +163,6 @@ impl EpochRow {
         kolo_run_folder::EpochRow::csv_header(unit, metrics, noise_scale)
     }
 
-    /// Returns the columns of `metrics.csv`.
     pub(crate) fn csv(&self) -> String {
         let row = kolo_run_folder::EpochRow {
             epoch: self.epoch,

@@ -8,11 +8,9 @@ use crate::error::Error;
 
 /// Time of the retries. The other ranks wait meanwhile, and take a rank for hung that is silent for 15 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two tries.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Tries a write until it succeeds or `until` has passed, with one warning. A process that must not write
-/// does not try again.
+/// Tries a write until it succeeds or `until` has passed, with one warning. A refused writer does not retry.
 pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
     let mut has_told = false;
     loop {

@@ -45,7 +45,6 @@ pub struct Progress {
     /// Steps done at the last recorded end of an epoch, and the recorded rows.
     recorded: u64,
     epochs: Vec<EpochRow>,
-    /// All scores of the run.
     pub(crate) evaluations: Evaluations,
 }
 
@@ -239,7 +238,6 @@ impl Progress {
         self.epochs.push(row);
     }
 
-    /// Best evaluation so far, by one of the metrics.
     pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
         self.evaluations.best(metric, index)
     }
@@ -291,7 +289,6 @@ impl Progress {
         self.calendar.last_step_of(epoch)
     }
 
-    /// Number of epochs begun.
     pub(crate) fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)
     }
@@ -316,8 +313,7 @@ impl Progress {
         self.recorded
     }
 
-    /// Forgets the figures after step `recorded`, because some worker does not have them: all record them
-    /// again.
+    /// Forgets figures after step `recorded`, which some worker does not have: all record them again.
     pub(crate) fn record_again(&mut self, recorded: u64) {
         self.recorded = recorded;
         let epochs = self.recorded_epochs();
@@ -340,7 +336,6 @@ mod tests {
 
     use super::*;
 
-    /// Steps of an epoch.
     const STEPS: u64 = 6;
 
     fn last(step: u64) -> LastStep {

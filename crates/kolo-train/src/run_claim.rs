@@ -79,7 +79,6 @@ pub(crate) fn tell_waiting(standing: &Standing) {
     ));
 }
 
-/// Converts the error of a claim into one of the run.
 pub(crate) fn from_claim(error: ClaimError) -> Error {
     match error {
         ClaimError::Refused(refusal) => Error::NotTheWriter(refusal),

@@ -54,7 +54,6 @@ pub struct RunFolder {
     path: PathBuf,
     /// Right to write the folder, on rank 0 during a training.
     claim: Option<Arc<RunClaim>>,
-    /// Files with lines that are not durable yet.
     lines: Arc<Lines>,
 }
 
@@ -72,13 +71,11 @@ impl RunFolder {
         RunFolder { path, claim: None, lines: Arc::default() }
     }
 
-    /// True if the folder holds a run.
     pub(crate) fn is_run(&self) -> bool {
         self.path.join(CONFIG).exists()
     }
 
-    /// Returns the run folder around this path, which may be a folder of checkpoints, a checkpoint, or a file
-    /// of one.
+    /// Returns the run folder around this folder of checkpoints, checkpoint, or file of one.
     pub(crate) fn around(&self) -> Option<PathBuf> {
         let path = fs::canonicalize(&self.path).ok()?;
         let found = path.ancestors().skip(1).take(3).find(|above| above.join(CONFIG).exists())?;
@@ -115,8 +112,7 @@ impl RunFolder {
         Ok(folder)
     }
 
-    /// Makes or finds the folder of job `job`, which the first of its workers makes. The folder appears with
-    /// all its initial files.
+    /// Makes or finds the folder of job `job`. It appears with all its initial files at once.
     pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         create_folders(parent).map_err(|e| Error::file(parent, e))?;
@@ -206,7 +202,6 @@ impl RunFolder {
         RunFolder { claim: Some(Arc::new(claim)), ..self.clone() }
     }
 
-    /// Right to write the folder.
     pub(crate) fn run_claim(&self) -> Option<&Arc<RunClaim>> {
         self.claim.as_ref()
     }
@@ -352,7 +347,6 @@ impl RunFolder {
         newest(self.checkpoints())
     }
 
-    /// Returns the checkpoint that was best by a metric.
     pub(crate) fn best_checkpoint(&self) -> Result<Found, Error> {
         newest(self.best())
     }
@@ -372,15 +366,14 @@ impl RunFolder {
         }
     }
 
-    /// Writes a file as a whole and durably, under a temporary name first. Returns an error if another
-    /// process writes the folder.
+    /// Writes a file as a whole and durably, unless another process writes the folder.
     pub(crate) fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::replace(path, data).map_err(|e| Error::file(path, e))
     }
 
-    /// Appends all of `data` or nothing to a file, which begins with `header`. Returns an error if another
-    /// process writes the folder. [`RunFolder::sync_lines`] makes the bytes durable.
+    /// Appends all of `data` or nothing to a file, which begins with `header`, unless another process writes
+    /// the folder. [`RunFolder::sync_lines`] makes the bytes durable.
     pub(crate) fn append(&self, path: &Path, header: &[u8], data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;
         kolo_durable::append(path, header, data).map_err(|e| Error::file(path, e))?;
@@ -441,7 +434,6 @@ fn numbered_of(job: &str) -> Option<PathBuf> {
     entries.into_iter().map(|entry| entry.path()).find(|path| is_of(path, job))
 }
 
-/// True if this job made the folder.
 fn is_of(path: &Path, job: &str) -> bool {
     fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
 }

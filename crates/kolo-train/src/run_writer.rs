@@ -40,7 +40,6 @@ struct Opened {
     is_stuck: bool,
 }
 
-/// Result of a write to a sink.
 struct Written {
     result: Result<(), Error>,
     /// True if the user was warned already.
@@ -62,7 +61,6 @@ impl RunWriter {
         }
     }
 
-    /// Claims the folder for another generation.
     pub(crate) fn renew(&self, candidate: Candidate) -> Result<(), Error> {
         let claim = self.folder.as_ref().and_then(RunFolder::run_claim);
         claim.map_or(Ok(()), |claim| claim.renew(candidate))
@@ -146,7 +144,6 @@ impl RunWriter {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Takes a checkpoint, if the run has a folder.
     pub(crate) fn checkpoint<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress))
     }
@@ -159,8 +156,7 @@ impl RunWriter {
         let until = Instant::now() + PATIENCE;
         checkpoints.take(ddp, progress)?;
         checkpoints.finish(until)?;
-        // Writes lines that had no space before the checkpoint. The checkpoint comes first, since it holds
-        // the work.
+        // Lines without space before the checkpoint. The checkpoint comes first, since it holds the work.
         for opened in &mut self.sinks {
             if let Err(error) = patiently(until, || opened.flush_aligned(progress)) {
                 kolo_ddp::checkpoint::tell(&format_args!("{error}; the lines that waited are lost"));

@@ -23,7 +23,6 @@ impl Default for Samples {
 }
 
 impl Samples {
-    /// Adds the value of the next step.
     pub(crate) fn push(&mut self, value: f64) {
         if self.seen.is_multiple_of(self.every) {
             if self.kept.len() == MOST {

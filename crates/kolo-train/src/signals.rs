@@ -40,7 +40,6 @@ impl StopRequested {
         Ok(StopRequested(()))
     }
 
-    /// True if the run was signaled to end.
     pub(crate) fn get(&self) -> bool {
         REQUESTED.load(Ordering::Relaxed)
     }

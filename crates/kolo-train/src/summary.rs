@@ -157,7 +157,6 @@ fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
     ddp.with_replica(|replica| replica.skipped_steps())
 }
 
-/// Returns the number of trained parameters of the model.
 pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
     trained.map(|span| span.len).sum()

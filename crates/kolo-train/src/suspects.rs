@@ -1,5 +1,4 @@
-//! Detection of a step that ends worker after worker, as a poisoned sample does, so that it is not tried
-//! forever.
+//! Detection of a step that ends worker after worker, such as a poisoned sample's, to stop trying it.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -58,8 +57,7 @@ impl Suspects {
         all.into_iter().max_by_key(|one| (one.step, one.failures.len())).unwrap_or_default()
     }
 
-    /// Returns the reason not to try the step again, once enough workers have failed in it over the same
-    /// samples.
+    /// Returns the reason not to try the step again, once enough workers have failed over its samples.
     pub(crate) fn verdict(&self, step: u64, sampler: &Sampler) -> Option<String> {
         let is_poisoned = self.step == step && self.failures.len() >= ENOUGH;
         if !is_poisoned || self.shards.as_ref().is_some_and(BTreeSet::is_empty) {

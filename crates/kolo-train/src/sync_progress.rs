@@ -106,7 +106,6 @@ mod tests {
     use crate::evaluations::Best;
     use crate::metric::{Metric, Score, Scores};
 
-    /// Steps of an epoch.
     const STEPS: usize = 10;
 
     fn calendar() -> Calendar {

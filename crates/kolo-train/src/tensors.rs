@@ -3,8 +3,7 @@
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_data::Batch;
 
-/// Returns images `[batch, channels, height, width]` and labels `[batch]` on `device`; the batch may be
-/// empty.
+/// Returns images `[batch, channels, height, width]` and labels `[batch]`; the batch may be empty.
 pub fn image_tensors(batch: Batch, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
     let labels = TensorData::new(batch.labels, [batch.shape[0]]);
     let images = TensorData::new(batch.images, batch.shape);

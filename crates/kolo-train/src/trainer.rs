@@ -71,8 +71,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     }
 
     /// Judges the model after each epoch by these metrics of the test samples. `evaluate` returns each
-    /// metric's part in a batch of them; the batches are divided among the workers, and every sample counts
-    /// once.
+    /// metric's part in a batch; the batches are divided among the workers, and every sample counts once.
     pub fn evaluate<const N: usize>(
         mut self,
         metrics: [Metric; N],

@@ -31,7 +31,6 @@ impl Warnings {
         }
     }
 
-    /// Returns a line for each warning.
     pub(crate) fn lines(&self) -> Vec<String> {
         let line = |(words, times): &(String, usize)| match times {
             1 => words.clone(),

@@ -204,8 +204,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         })
     }
 
-    /// Returns the facts that must be the same on all workers, with names: the recipe, the data, and the
-    /// derived settings.
+    /// Returns what must be the same on all workers, with names: the recipe, the data, and their results.
     fn stated(job: &Job, task: &Task<M, D>, sampling: &Sampling) -> Result<Vec<(String, String)>, Error> {
         let metrics: Vec<&str> = task.measured().iter().map(|metric| metric.name).collect();
         let mut stated = job.config.stated()?;
@@ -299,9 +298,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(Some(summary))
     }
 
-    /// Waits, in an elastic job, until rank 0 has written everything: before that, another worker may have to
-    /// replace it. All workers receive rank 0's failure to write, because the job has failed for each of
-    /// them, whichever ends first.
+    /// Waits, in an elastic job, until rank 0 has written everything, because another worker may have to
+    /// replace it. All workers receive rank 0's failure: the job has failed, whichever of them ends first.
     fn part(&self, unwritten: Option<&Error>) -> Result<Option<Error>, Error> {
         if self.ddp.generation().is_none() {
             return Ok(None);
@@ -311,8 +309,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         Ok(told.into_iter().flatten().next().map(Error::Unwritten))
     }
 
-    /// Finds the remaining workers after a death. Returns true if this worker is alone and must save the
-    /// work.
+    /// Finds the remaining workers after a death. True if this one is alone and must save the work.
     fn carry_on(
         &mut self,
         error: Error,

@@ -203,8 +203,7 @@ fn halves_and_other_files_are_refused() {
     }
 }
 
-/// Files that users may give in place of an export are accepted if their meaning is clear, else refused with
-/// a remedy.
+/// Files in place of an export are accepted if their meaning is clear, else refused with a remedy.
 #[test]
 fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
     let folder = tempfile::tempdir().unwrap();

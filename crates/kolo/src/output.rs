@@ -44,7 +44,6 @@ pub(crate) fn note(words: &str) {
     let _ = std::io::stderr().write_all(format!("{words}\n").as_bytes());
 }
 
-/// Prints a warning on standard error.
 pub(crate) fn warn(words: &str) {
     note(&format!("warning: {words}"));
 }
@@ -57,7 +56,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a value as JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::work)?;
     print(&(text + "\n"))

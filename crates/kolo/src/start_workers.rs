@@ -37,8 +37,8 @@ pub(crate) fn start_workers(
     Ok(kolo_launch::run(&job)?)
 }
 
-/// Refuses `--nproc` if the environment makes this process the only worker of a job, whatever the option
-/// says. Warns if the option is not given.
+/// Refuses `--nproc` if the environment makes this process the only worker of a job, regardless of the
+/// option. Warns if the option is not given.
 pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
     // Kolo's launcher and torchrun also set the job's name; with them a single worker is intended.
     let by_hand = std::env::var_os(env::RUN_ID).is_none();

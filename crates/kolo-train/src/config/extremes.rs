@@ -103,7 +103,6 @@ fn every_count_of_a_file_is_one_that_can_be_computed_with() {
     }
 }
 
-/// Returns the settings of all tables.
 fn settings() -> Vec<(String, &'static Setting)> {
     let mut all = Vec::new();
     let mut add = |prefix: &str, name: &str, settings: &'static [Setting]| {

@@ -32,7 +32,6 @@ impl Default for LargeBatch {
 }
 
 impl LargeBatch {
-    /// Checks the settings for a run of so many epochs.
     pub(super) fn check(&self, epochs: usize) -> Result<(), Error> {
         below_1("--label-smoothing", self.label_smoothing)?;
         let mut before = 0;

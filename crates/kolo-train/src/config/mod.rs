@@ -86,8 +86,7 @@ pub struct Recipe {
     /// result.
     #[arg(skip = Policy::ALL[0].0)]
     pub straggler: String,
-    /// Threads that compute in each worker. Part of the recipe, because kernels may round differently with
-    /// more.
+    /// Threads that compute in each worker. Part of the recipe: kernels may round differently with more.
     #[arg(skip = 1_usize)]
     pub threads: usize,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
@@ -178,10 +177,9 @@ pub const WORKERS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BatchNormalisation {
-    /// The shard; the step averages the running statistics of all shards. The result is the same for any
-    /// number of workers.
+    /// The shard; the step averages the shards' running statistics. Independent of the number of workers.
     PerShard,
-    /// The global batch; the result is the same for any number of workers.
+    /// The global batch. Independent of the number of workers.
     Sync,
     /// The shard; each worker has running statistics of its own.
     Local,
@@ -315,7 +313,6 @@ impl Recipe {
         at_most_a_sample(self.shards, samples)
     }
 
-    /// Returns the steps of the whole run.
     pub(crate) fn total_steps(&self, sampler: &Sampler) -> u64 {
         let all = sampler.steps_before(self.epochs);
         self.steps.map_or(all, |limit| limit.min(all))
@@ -346,7 +343,6 @@ impl Recipe {
         self.batch_norm == BatchNormalisation::Sync
     }
 
-    /// Returns the configuration of the step.
     pub(crate) fn ddp(&self) -> Result<kolo_ddp::Config, Error> {
         Ok(kolo_ddp::Config {
             // In step, all shards have the same statistics.

@@ -38,9 +38,9 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Finds the weights that belong to a path: a run folder, a checkpoint, or a file from
-    /// [`export`](crate::weights::export). `which` selects one of a run's checkpoints; `None` selects the
-    /// newest good one.
+    /// Finds the weights at a path: a run folder, a checkpoint, or a file from
+    /// [`export`](crate::weights::export). `which` selects one of a run's checkpoints; `None` is the newest
+    /// good one.
     ///
     /// # Errors
     ///

@@ -55,9 +55,8 @@ pub struct ResNetConfig {
 }
 
 impl ResNetConfig {
-    /// Returns the shape of a network for small images, with 77 thousand parameters. It has no stage at full
-    /// resolution: on the CPU that stage would cost as much as all the others, with no measured gain on
-    /// Fashion-MNIST.
+    /// Returns a network of 77 thousand parameters for small images. It has no stage at full resolution: on
+    /// the CPU that would cost as much as all the others, with no measured gain on Fashion-MNIST.
     pub fn small(channels: usize, classes: usize) -> Self {
         let (depths, widths) = ([0, 1, 1, 1], [8, 16, 32, 64]);
         let (stem, block) = (Stem::Small, BlockKind::Basic);

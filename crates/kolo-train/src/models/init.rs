@@ -11,7 +11,6 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use kolo_ddp::key::Key;
 
-/// Makes initialized layers.
 pub(super) struct Init<'a> {
     /// Seed of all values.
     pub seed: u64,

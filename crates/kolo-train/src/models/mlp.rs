@@ -14,7 +14,6 @@ use super::image_model::{Blueprint, ImageModel};
 use super::init::Init;
 use crate::model::TrainingContext;
 
-/// Units of the hidden layers.
 const HIDDEN: [usize; 2] = [300, 100];
 
 /// A perceptron with two hidden layers.

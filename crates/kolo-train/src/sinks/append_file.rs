@@ -24,7 +24,6 @@ pub(super) struct AppendFile {
     waiting: String,
     /// Waiting bytes at which the next try is due.
     next_try: usize,
-    /// Time of the last try.
     tried: Instant,
 }
 
@@ -55,8 +54,7 @@ impl AppendFile {
         if is_time { self.flush() } else { Ok(()) }
     }
 
-    /// Writes the waiting lines, and makes the file if it does not exist. Returns an error if another process
-    /// writes the folder.
+    /// Writes the waiting lines, and makes a missing file, unless another process writes the folder.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         self.tried = Instant::now();
         let written = self.folder.append(&self.path, self.header.as_bytes(), self.waiting.as_bytes());
@@ -67,13 +65,12 @@ impl AppendFile {
         written
     }
 
-    /// True if lines wait to be written.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// Drops the waiting lines, the lines of the file that `keep` rejects, and a last line without an end,
-    /// because nobody knows how much of it is missing. Returns the rest of the file.
+    /// which may be incomplete. Returns the rest of the file.
     pub(super) fn rewind(&mut self, keep: impl Fn(&str) -> bool) -> Result<String, Error> {
         self.waiting.clear();
         self.next_try = ENOUGH;

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::run_folder::RunFolder;
 use crate::samples::Samples;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: BUCKETS,
     about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions \

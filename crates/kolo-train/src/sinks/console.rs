@@ -17,7 +17,6 @@ const QUEUE: usize = 1024;
 /// Longest wait for the remaining pieces at the end of a run.
 const LAST: Duration = Duration::from_secs(5);
 
-/// A piece of output.
 enum Piece {
     /// A line on standard error, above the bar if there is one.
     Line(String),
@@ -51,7 +50,6 @@ impl Console {
         Console { pieces: thread.is_ok().then_some(pieces), ended }
     }
 
-    /// Writes a line on standard error.
     pub(super) fn say(&self, line: impl Into<String>) {
         self.send(Piece::Line(line.into()));
     }

@@ -12,7 +12,6 @@ use crate::error::Error;
 use crate::meter::StepRow;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "dashboard",
     about: "with --dashboard, on the terminal: loss, throughput, where the time goes, ranks, buckets",

@@ -11,7 +11,6 @@ use super::append_file::AppendFile;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: GENERATIONS,
     about: "of an elastic job, a line a generation: its workers, why it began, how long that took",

@@ -14,7 +14,6 @@ use crate::meter::{EpochRow, Meter, StepRow};
 use crate::progress::Progress;
 use crate::summary::Summary;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "json log",
     about: "with --log-format json, in place of the terminal: progress and messages on standard error, the \
@@ -38,7 +37,6 @@ struct JsonLog {
     pace: Option<Pace>,
 }
 
-/// Facts about a run.
 struct Job {
     folder: Option<PathBuf>,
     epochs: usize,
@@ -146,7 +144,6 @@ impl Job {
         event
     }
 
-    /// Returns the fields of `summary.json`.
     fn result(&self, summary: &Summary) -> Result<Value, Error> {
         let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };
         let Value::Object(fields) = serde_json::to_value(summary).map_err(fail)? else {

@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::meter::EpochRow;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: kolo_run_folder::METRICS,
     about: "a row an epoch: loss, accuracy, speed",

@@ -8,7 +8,6 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: RANKS,
     about: "what each rank computes and waits for, and for whom, as the ranks compare it",
@@ -18,8 +17,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     },
 };
 
-/// Most ranks for which every comparison is written. With more, some are skipped, so that the file grows
-/// about as fast as `steps.jsonl`.
+/// Most ranks whose comparisons are all written: the file grows about as fast as `steps.jsonl`.
 const MOST: usize = 64;
 
 struct Ranks {

@@ -18,8 +18,7 @@ pub trait MetricSink {
     ///
     /// # Errors
     ///
-    /// The record cannot be written. If the sink keeps it for the next try, the caller need not pass it
-    /// again.
+    /// The write failed. The caller need not pass a record again that the sink keeps for the next try.
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error>;
 
     /// Makes the written records agree with `progress`: drops steps that will be repeated, and adds missing
@@ -78,8 +77,7 @@ pub struct SinkEntry {
     pub name: &'static str,
     /// One line about its contents.
     pub about: &'static str,
-    /// Opens the sink, on rank 0. Returns `None` if the sink needs a folder and the run has none, or if the
-    /// user did not enable it.
+    /// Opens the sink, on rank 0; `None` if it is not enabled, or needs a folder that the run lacks.
     pub open: fn(&SinkContext<'_>) -> Option<Box<dyn MetricSink>>,
 }
 

@@ -5,7 +5,6 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: kolo_run_folder::STEPS,
     about: "a line a step: loss, time, communication",

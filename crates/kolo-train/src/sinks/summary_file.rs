@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::run_folder::{RunFolder, SUMMARY};
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: SUMMARY,
     about: "the whole run in one object; a run that has one is complete",

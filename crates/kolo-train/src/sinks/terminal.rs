@@ -1,5 +1,4 @@
-//! The output for the user: one bar for the job on a terminal, plain lines elsewhere, and the result at the
-//! end.
+//! The user's output: one bar for the job on a terminal, plain lines elsewhere, and the result at the end.
 
 use std::fmt::Write;
 use std::io::IsTerminal;
@@ -16,7 +15,6 @@ use crate::meter::{EpochRow, Meter, StepRow};
 use crate::progress::Progress;
 use crate::summary::{Speed, Summary};
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "terminal",
     about: "progress on standard error, the result on standard output",
@@ -55,7 +53,7 @@ struct Terminal {
     unit: String,
     /// True if a dashboard shows the steps.
     has_dashboard: bool,
-    /// True if the user wants a dashboard that is impossible, and has not been told yet.
+    /// True until the user is told that the dashboard is impossible.
     lacks_dashboard: bool,
     /// Present from the first alignment on.
     shown: Option<Shown>,

@@ -1,5 +1,4 @@
-//! `tuning.jsonl`: a line for each completed tuning, with the settings that were tried and the ones that are
-//! kept.
+//! `tuning.jsonl`: a line for each completed tuning, with the settings it tried and the ones it keeps.
 
 use kolo_ddp::Tuning;
 use serde::Serialize;
@@ -9,7 +8,6 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "tuning.jsonl",
     about: "with --tune, a line a tuning: the settings that were tried, the one that is kept, and what it saves",

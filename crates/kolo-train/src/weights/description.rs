@@ -56,7 +56,6 @@ impl Description {
         read(path(weights))
     }
 
-    /// Encodes the description as JSON.
     pub(super) fn json(&self) -> Result<String, Error> {
         encode("the description of the weights", self)
     }

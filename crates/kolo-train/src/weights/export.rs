@@ -71,7 +71,6 @@ pub fn export(run: &RunFolder, which: Which, format: &WeightFormat, out: &Path) 
     Ok(Exported { description, description_path, tensors: count })
 }
 
-/// Returns the checkpoint's folder.
 pub(crate) fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, Error> {
     let found = match which {
         Which::Step(step) => return of_step(run, step),

@@ -16,8 +16,7 @@ use crate::error::Error;
 
 /// Beginning of a Git LFS pointer (git-lfs, docs/spec.md).
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
-/// Prefixes that PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile` put before all
-/// names.
+/// Prefixes of all names from PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile`.
 const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
 
 /// The tensors of a file, of any model.
@@ -44,8 +43,8 @@ impl WeightsFile {
     ///
     /// # Errors
     ///
-    /// The file cannot be read, is damaged or in none of the [`FORMATS`], or has tensors of other types than
-    /// F32, I64 and BOOL.
+    /// The file cannot be read, is damaged or in no known format, or has tensors other than F32, I64 and
+    /// BOOL.
     pub fn read(path: &Path) -> Result<Self, Error> {
         if let Some(folder) = checkpoint::of_file(path) {
             return match path.is_dir() || path.file_name() == Some(WEIGHTS.as_ref()) {

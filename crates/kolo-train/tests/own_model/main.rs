@@ -44,8 +44,7 @@ fn a_run_that_is_resumed_ends_in_the_weights_of_a_whole_one() {
     let lines = |name| std::fs::read_to_string(parts.path().join(name)).unwrap().lines().count();
     assert_eq!((lines("steps.jsonl"), lines("metrics.csv")), (24, 1 + 3));
     let written = parts.path().join("summary.json");
-    // The run is complete: resuming it changes nothing, or writes the summary that a death at the very end
-    // prevented.
+    // A complete run: resuming it changes nothing, or writes a summary that a death has prevented.
     let summary = || serde_json::from_slice::<serde_json::Value>(&std::fs::read(&written).unwrap()).unwrap();
     let expected = summary();
     for is_missing in [false, true] {

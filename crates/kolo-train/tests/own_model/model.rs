@@ -17,7 +17,6 @@ use kolo_train::{
 pub const CLASSES: usize = 3;
 pub const PIXELS: usize = 16;
 
-/// One linear layer.
 #[derive(Module, Debug)]
 pub struct Perceptron {
     layer: Linear,

@@ -59,8 +59,7 @@ pub(crate) struct WorkerProfile {
     pub(crate) cores: usize,
     /// Factor by which a step was slower then than alone.
     pub(crate) full_slowdown: f64,
-    /// Half of the distance between the 16th and the 84th percentile of a worker's steps, divided by their
-    /// median.
+    /// Half of the distance from the 16th to the 84th percentile of a worker's steps, over their median.
     pub(crate) spread: f64,
     pub(crate) profile: StepProfile,
 }
@@ -70,7 +69,6 @@ fn f32() -> String {
 }
 
 impl Options {
-    /// Number of workers to start.
     pub(crate) fn nproc(&self) -> usize {
         self.nproc.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
@@ -118,7 +116,6 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     print_json(&measured)
 }
 
-/// One step of a worker.
 struct Measured {
     /// Seconds without waiting.
     own: f64,

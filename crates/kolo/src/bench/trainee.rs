@@ -93,7 +93,6 @@ impl Trainee {
         Ok(report.exposed.as_secs_f64())
     }
 
-    /// Returns the bytes of a shard's gradient in the last step, and of its encoding on the wire.
     pub(super) fn bytes(&self) -> (usize, usize) {
         self.bytes
     }

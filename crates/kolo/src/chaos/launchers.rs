@@ -106,7 +106,6 @@ impl Launchers {
         self.nodes.iter_mut().for_each(|node| node.output.close());
     }
 
-    /// Strikes the launcher of a node.
     pub(super) fn strike(&mut self, fault: Fault, node: usize) -> std::io::Result<()> {
         let node = &mut self.nodes[node];
         if node.gone {

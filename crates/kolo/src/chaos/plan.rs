@@ -22,7 +22,6 @@ pub(crate) struct Injection {
     pub(crate) victim: Victim,
 }
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {

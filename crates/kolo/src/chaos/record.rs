@@ -15,8 +15,7 @@ use kolo_run_folder::GenerationRow;
 /// The fields of `summary.json` by which runs are compared, or their equivalents from a trace.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct RunRecord {
-    /// SHA-256 of the weights; for a user's own program, a hash of their fingerprints after the last step of
-    /// the trace.
+    /// SHA-256 of the weights; for a user's own program, a hash of their fingerprints after the last step.
     #[serde(rename = "weights_sha256")]
     pub(super) weights: String,
     pub(super) steps: u64,
@@ -32,8 +31,7 @@ struct StepLine {
 }
 
 impl RunRecord {
-    /// Reads the record of the run in `folder`; the error names the step that `steps.jsonl` lacks or has
-    /// twice.
+    /// Reads the record of the run in `folder`; the error names a step missing or repeated in `steps.jsonl`.
     pub(super) fn of(folder: &Path) -> Result<RunRecord, String> {
         let path = folder.join("summary.json");
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -155,8 +153,7 @@ mod tests {
     #[test]
     fn traces_are_compared_step_by_step() {
         let undisturbed = traced(&[(0, 5), (1, 6), (2, 7)]).unwrap();
-        // One step twice with the same result, steps out of order, and a step that a dead rank 0 did not
-        // report.
+        // A step twice with the same result, steps out of order, and a step that a dead rank 0 omitted.
         for steps in [&[(0, 5), (1, 6), (1, 6), (2, 7)][..], &[(0, 5), (2, 7), (1, 6)], &[(0, 5), (2, 7)]] {
             assert_eq!(traced(steps).unwrap().compare(&undisturbed), Ok(()), "{steps:?}");
         }

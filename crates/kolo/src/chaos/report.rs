@@ -138,7 +138,6 @@ impl Report {
     }
 }
 
-/// Describes an injection.
 fn describe(injected: &Injected) -> String {
     let (hit, percent) = (&injected.hit, 100.0 * injected.hit.at);
     let end = match (&injected.missed, injected.recovery_seconds) {

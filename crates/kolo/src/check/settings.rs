@@ -14,8 +14,7 @@ use kolo_train::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFold
 use super::request::CheckRequest;
 use kolo::Failure;
 
-/// Returns the settings of a job with as many workers as the recipe has. `data` is `None` if it cannot be
-/// read.
+/// Returns the settings of a job with the recipe's number of workers; `data` is `None` if unreadable.
 ///
 /// # Errors
 ///

@@ -119,8 +119,7 @@ impl Chaos {
     }
 }
 
-/// Refuses a job with stale synchronization, set by an option or in its configuration file: such a job does
-/// not promise the same bits.
+/// Refuses a job with stale synchronization, which does not promise the same bits.
 fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
     let said = value(options, "--sync").filter(|sync| sync.starts_with("stale"));
     let words = match (said, value(options, "--config")) {

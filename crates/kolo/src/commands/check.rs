@@ -109,7 +109,7 @@ fn end(verdict: &Verdict) -> Result<(), Failure> {
     if verdict.exit_code() == 0 {
         return Ok(());
     }
-    // Fails without a launcher; there is nobody to report to then.
+    // Without a launcher the report fails, and nothing needs it.
     let _ = kolo_launch::report_failure(&format!("kolo check has found {}", verdict.summary()), None);
     std::process::exit(verdict.exit_code().into())
 }

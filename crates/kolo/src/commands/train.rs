@@ -277,8 +277,7 @@ impl Train {
             None => self.communication.member(algorithm)?,
         };
         if let Some(mut member) = member {
-            // Uses the number of workers at the start of the job also in workers that join later: all need
-            // the same recipe.
+            // Workers that join later use the number at the start too: all need the same recipe.
             self.fit(&mut config, started()?)?;
             let folder = match made_folder() {
                 Some(folder) => folder,

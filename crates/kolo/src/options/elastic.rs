@@ -51,7 +51,6 @@ impl Elastic {
         self.max_restarts.unwrap_or(0)
     }
 
-    /// Signals that end the job besides the usual ones.
     pub(crate) fn stop_on(&self) -> &[StopSignal] {
         &self.stop_on
     }

@@ -16,7 +16,6 @@ const KNOWS_SERVERS: &str = "direct";
 /// One way to run the job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
-    /// Number of workers.
     pub(crate) workers: usize,
     /// Number of summation servers besides the workers.
     pub(crate) servers: usize,

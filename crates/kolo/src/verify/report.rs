@@ -72,7 +72,6 @@ pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
     )))
 }
 
-/// Describes a run.
 pub(super) fn describe(run: &Run) -> String {
     let mut text = match run.workers {
         1 => "the run with 1 worker".to_string(),

@@ -5,8 +5,7 @@ use std::process::Stdio;
 use super::own_program::example;
 use super::program::{alive, children, fail, kolo, succeed, wait_until};
 
-/// Runs so many seeds from the first one on, with these options of the job. Returns the output and the JSON
-/// report.
+/// Runs so many seeds from the first one on, with these options. Returns the output and the JSON report.
 fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];

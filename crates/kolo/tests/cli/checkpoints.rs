@@ -94,7 +94,6 @@ fn any_number_of_workers_continues_and_damage_is_passed_over() {
     let (_, error) = fail(folder.path(), &["train", "--resume", "none"]);
     assert!(error.contains("manifest.json: is missing") && error.contains("no good checkpoint"), "{error}");
 
-    // Output of `kolo checkpoint`.
     let text = succeed(folder.path(), &["checkpoint", "whole"]);
     assert!(
         text.contains("good") && text.contains("optimizer.safetensors") && text.contains("F32 ["),

@@ -1,5 +1,4 @@
-//! Workers that are killed or leave: the others continue, new ones join, and the weights end in the same
-//! bits.
+//! Workers that are killed or leave: the others continue, new ones join, the weights keep their bits.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -228,8 +227,7 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
     }
 }
 
-/// Returns the numbers of the launcher's children, including dead ones that it has not reaped, and of the
-/// processes that it watches.
+/// Returns how many children the launcher has, dead ones included, and how many processes it watches.
 fn kept(launcher: &Child) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", launcher.id())).unwrap().flatten();
     let links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());

@@ -81,8 +81,7 @@ fn a_job_that_is_asked_to_end_can_go_on() {
     }
 }
 
-/// A signal during the evaluation: the job saves the trained weights at once, and evaluates them after it is
-/// resumed.
+/// A signal during the evaluation: the job saves its weights at once, and the resumed run evaluates them.
 #[test]
 fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let folder = tempfile::tempdir().unwrap();

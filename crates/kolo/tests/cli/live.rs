@@ -70,7 +70,6 @@ fn whoever_becomes_rank_0_serves_and_writes_on() {
     assert!(port_taken.1.contains(&format!("--metrics-addr 127.0.0.1:{port}: Address already in use")));
     assert!(!folder.path().join("b").exists(), "what is refused leaves nothing");
 
-    // Rank 0 dies.
     let first = workers(&job).into_iter().filter(|pid| alive(*pid)).min().unwrap();
     std::process::Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
     served(&mut job, port, &format!("kolo_train_world_size{labels} 1\n"));

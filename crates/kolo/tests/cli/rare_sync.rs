@@ -1,5 +1,4 @@
-//! Islands that rarely synchronize: the same weights on any number of workers, few bytes, a line for every
-//! step.
+//! Islands that rarely synchronize: the same weights on any number of workers, and few bytes.
 
 use std::fs;
 

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use crate::program::{fail, succeed};
 
-/// Makes a short run of two workers.
 fn train(folder: &Path, out: &str, more: &[&str]) {
     let args = ["train", "--nproc", "2", "--steps", "30", "--batch-size", "4", "--no-augment", "--out", out];
     succeed(folder, &[&args[..], more].concat());

@@ -11,7 +11,6 @@ use crate::names::plain;
 use crate::progress::Progress;
 use crate::sinks::sink::{Record, SinkContext};
 
-/// Prefix of all names.
 const PREFIX: &str = "kolo_train";
 /// Smallest bound of the histogram of steps, in seconds; each further bound is twice as long.
 const SHORTEST_STEP: f64 = 0.001;
@@ -24,7 +23,6 @@ struct Registrar {
     labels: HashMap<String, String>,
 }
 
-/// The metrics of a run.
 pub(super) struct Metrics {
     registrar: Registrar,
     steps: Counter,
@@ -69,7 +67,6 @@ impl Metrics {
         }
     }
 
-    /// Registry of the served metrics.
     pub(super) fn registry(&self) -> Registry {
         self.registrar.registry.clone()
     }

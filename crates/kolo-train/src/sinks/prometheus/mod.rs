@@ -18,7 +18,6 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "metrics endpoint",
     about: "with --metrics-addr, the newest metrics for Prometheus",

@@ -16,7 +16,6 @@ use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 const LOOK: Duration = Duration::from_millis(50);
 /// Longest time for a client's request, and for its reading of the answer.
 const LIMIT: Duration = Duration::from_secs(1);
-/// Most bytes of a request.
 const LARGEST_REQUEST: usize = 8 << 10;
 
 /// A server that stops on drop.
@@ -97,7 +96,6 @@ fn request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     Ok(request)
 }
 
-/// Returns the path of a request.
 fn path(request: &[u8]) -> Option<&str> {
     let line = std::str::from_utf8(request.split(|byte| *byte == b'\r').next()?).ok()?;
     let (target, version) = line.strip_prefix("GET ")?.split_once(' ')?;

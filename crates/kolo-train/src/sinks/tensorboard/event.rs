@@ -57,13 +57,11 @@ impl Event {
         Event { wall_time: unix_seconds(SystemTime::now()), step, ..Event::default() }
     }
 
-    /// Makes a file's first event.
     pub(super) fn version() -> Self {
         Event { file_version: Some(VERSION.into()), ..Event::now(0) }
     }
 
-    /// Makes the event of a run that continues from `step`: TensorBoard forgets later values that it has
-    /// read.
+    /// Makes the event of a run that continues from `step`: TensorBoard forgets later values.
     pub(super) fn start(step: u64) -> Self {
         Event { session_log: Some(SessionLog { status: START }), ..Event::now(step) }
     }
@@ -75,7 +73,6 @@ impl Event {
         Event { summary: Some(summary), ..Event::now(step) }
     }
 
-    /// Values of the event.
     pub(super) fn values(&self) -> &[Value] {
         self.summary.as_ref().map_or(&[], |summary| &summary.value)
     }

@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::run_folder::RunFolder;
 use kolo_run_folder::unix_seconds;
 
-/// Folder in the run folder.
 pub(super) const FOLDER: &str = "tensorboard";
 /// Prefix by which TensorBoard recognizes an event file.
 const PREFIX: &str = "events.out.tfevents.";
@@ -84,8 +83,7 @@ impl EventFiles {
         Ok(files)
     }
 
-    /// Returns the path of a new file. TensorBoard reads files in the order of their names, so the name must
-    /// be later than all others.
+    /// Returns a new file's path, after all others: TensorBoard reads files in the order of their names.
     fn next(&self, files: &[PathBuf]) -> PathBuf {
         let now = unix_seconds(SystemTime::now()) as u64;
         let after =

@@ -24,7 +24,6 @@ use crate::error::Error;
 use crate::meter::{EpochRow, StepRow};
 use crate::progress::Progress;
 
-/// Entry of the table.
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: FOLDER,
     about: "with --tensorboard, the metrics as TensorBoard's event files",

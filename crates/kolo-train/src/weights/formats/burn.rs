@@ -11,10 +11,8 @@ use crate::weights::description::Description;
 use crate::weights::error::WeightsError;
 use crate::weights::format::{NamedTensor, Stored, WeightFormat};
 
-/// The key of the file's metadata.
 const KEY: &str = "kolo";
 
-/// Line of the table.
 pub(super) const ENTRY: WeightFormat = WeightFormat {
     name: "burn",
     about: "burnpack, for `ModuleRecord::load` and `load_record` of the same Burn module",

@@ -79,8 +79,7 @@ mod tests {
             for bit in 0..8 * whole.len() {
                 let mut flipped = whole.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                // A flipped bit of a value changes that value. With any other bit, shapes and values still
-                // agree.
+                // A flipped bit may change a value, but shapes and values must still agree.
                 for tensor in decode(&flipped).into_iter().flatten() {
                     let len = tensor.shape.iter().product::<usize>() * tensor.element.values();
                     assert_eq!(tensor.values.len(), len, "{}, bit {bit}: {}", format.name, tensor.name);

@@ -18,7 +18,6 @@ const COUNT: &str = "num_batches_tracked";
 /// The one key of the file's metadata: the order of several keys would differ between files.
 const KEY: &str = "kolo";
 
-/// Line of the table.
 pub(super) const ENTRY: WeightFormat = WeightFormat {
     name: "torchvision",
     about: "safetensors, for `load_state_dict(strict=True)` of torchvision's model of the same name",

@@ -9,7 +9,6 @@ use kolo_comm::{Collective, Op, Rank};
 /// A collective and the size of a rank's buffer for it.
 pub(super) struct Shape {
     pub(super) collective: Collective,
-    /// Elements of the buffer.
     pub(super) elements: usize,
 }
 

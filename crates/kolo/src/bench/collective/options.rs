@@ -101,12 +101,10 @@ impl Options {
         Ok(())
     }
 
-    /// Type of the elements.
     pub(super) fn dtype(&self) -> DType {
         DType::ALL.into_iter().find(|dtype| dtype.name() == self.dtype).unwrap_or(DType::F32)
     }
 
-    /// Operation that combines the contributions.
     pub(super) fn op(&self) -> Op {
         Op::ALL.into_iter().find(|op| op.to_string() == self.op).unwrap_or(Op::Sum)
     }

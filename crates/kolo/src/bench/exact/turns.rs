@@ -9,9 +9,8 @@ use kolo::Failure;
 pub(super) struct Turns(Vec<Samples>);
 
 impl Turns {
-    /// Runs each of `count` alternatives once in every round, on all ranks together. Each round begins with
-    /// another alternative. `work` takes the alternative's number and returns the seconds that count. A
-    /// collective.
+    /// Runs each of `count` alternatives once in every round, beginning with another one each time. `work`
+    /// takes an alternative's number and returns the seconds that count. A collective.
     pub(super) fn measure(
         group: &Group,
         rounds: usize,

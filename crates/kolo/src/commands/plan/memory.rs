@@ -30,7 +30,6 @@ pub(crate) struct Memory {
     json: bool,
 }
 
-/// One line of the table.
 #[derive(Serialize)]
 struct Row {
     workers: u64,

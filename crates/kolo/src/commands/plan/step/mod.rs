@@ -68,8 +68,7 @@ struct Report {
 }
 
 impl Step {
-    /// Refuses several profiles without `--advise`, which alone compares them, and `--reduction` with them:
-    /// each profile is compared as measured.
+    /// Refuses several profiles without `--advise`, and any `--reduction` for profiles as measured.
     fn check_comparison(&self) -> Result<(), Failure> {
         if !self.profile.are_several() {
             return Ok(());
