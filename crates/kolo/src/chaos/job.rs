@@ -52,7 +52,7 @@ impl Program {
     }
 }
 
-/// By what the launchers of several nodes agree who goes on.
+/// Arbiter between the launchers of several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
 pub(crate) enum Arbiter {
     /// Nobody: more than half of the workers go on.

@@ -21,7 +21,7 @@ pub(super) enum Memory {
     Slice,
 }
 
-/// How a collective is measured.
+/// Options for the measurement of a collective.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Workers on this machine
