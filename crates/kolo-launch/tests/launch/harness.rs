@@ -151,11 +151,6 @@ impl Running {
         self.launcher.id() as i32
     }
 
-    /// Returns true if the launcher has not ended.
-    pub fn is_running(&self) -> bool {
-        alive(self.pid())
-    }
-
     /// Waits for the launcher's end.
     pub fn end(mut self) -> Ended {
         let mut status = None;
