@@ -40,7 +40,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     replica.expect_whole()?;
     let Saved { mut parts, uses, entries } = replica.mode.save(&mut replica.core)?;
     let core = &mut replica.core;
-    let (layout, reducer) = (core.layout.clone(), core.reducer().clone());
+    let (layout, reducer) = (core.weights.layout.clone(), core.reducer().clone());
     for (shard, all) in core.all_shard_state()?.into_iter().enumerate() {
         let kinds = reducer.shard_state().iter().zip(all.chunks(layout.len().max(1)));
         parts.extend(kinds.map(|(name, values)| Part::of_shard(shard, name, values)));
@@ -127,7 +127,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     core.set_loss_scale(reader.entry(LOSS_SCALE)?);
     core.set_transforms(reader.entry(TRANSFORMS)?)?;
     // One that is older than this entry says nothing: then one use each, as in a job that begins.
-    let spans = core.layout.spans().len();
+    let spans = core.weights.layout.spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
     core.step.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
     core.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_words));
@@ -136,7 +136,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
 
 /// Reads what the reduction has kept.
 fn fill_reduction(reader: &Reader, core: &mut Core) -> Result<(), Error> {
-    let (layout, reducer) = (core.layout.clone(), core.reducer().clone());
+    let (layout, reducer) = (core.weights.layout.clone(), core.reducer().clone());
     reader.expect_residuals_of(core.shards_with_state())?;
     let (len, names) = (layout.len(), reducer.shard_state());
     let own = if core.shards_with_state() > 0 { core.reduced_shards() } else { 0..0 };

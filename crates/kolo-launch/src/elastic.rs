@@ -14,7 +14,6 @@ use kolo_elastic::{Coordinator, CoordinatorEvent, MemberRanks, MembershipPolicy,
 use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
-use self::exits::workers_are_done;
 use crate::error::LaunchError;
 use crate::job::{Job, Messages};
 use crate::signals::Signals;
@@ -155,7 +154,7 @@ impl Elastic {
         }
         let alive = self.alive(workers);
         self.report_exits(workers, alive);
-        if workers_are_done(workers) {
+        if Self::workers_are_done(workers) {
             self.coordinator.work_done();
         }
         if alive == 0 || self.closed {

@@ -13,7 +13,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::tensor::Tensor;
 use pulp::Arch;
 
-use super::Precision;
+use super::kind::Precision;
 
 /// Rounds each value to the nearest one of the lower type, ties to even; the gradient likewise.
 pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Tensor<D> {

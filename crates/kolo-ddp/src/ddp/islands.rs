@@ -51,14 +51,6 @@ impl<B: Binding> Ddp<B> {
 
     /// Refuses sums over the global batch.
     pub(super) fn expect_every_step(&self) -> Result<(), Error> {
-        let traits = lock(&self.replica).traits();
-        match traits.rounds.is_none() && traits.staleness_bound.is_none() {
-            true => Ok(()),
-            false => {
-                let problem = "sums over the global batch need all shards in every step, which this mode of synchronisation does not have; \
-                               take `every-step`, or layers that need no such sums";
-                Err(Error::Setting(problem.into()))
-            }
-        }
+        lock(&self.replica).expect_global_batch()
     }
 }

@@ -15,7 +15,6 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
-    tuning::check(config)?;
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";

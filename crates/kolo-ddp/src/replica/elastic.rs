@@ -37,15 +37,15 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    if !replica.core.server {
+                    if !replica.core.ranks.server {
                         membership.set_has_state();
                     }
-                    replica.core.members.membership = Some(membership);
+                    replica.core.observers.members.membership = Some(membership);
                     return Ok(replica);
                 }
                 // The group is kept until there is the next one: others may still read what it has sent.
                 Err(error) if is_survivable(&error) => {
-                    let given = replica.mode.into_optimizer(replica.core.optimizer);
+                    let given = replica.mode.into_optimizer(replica.core.weights.optimizer);
                     (last, optimizer) = (Some((group, error.to_string())), given);
                 }
                 Err(error) => return Err(error),
@@ -69,10 +69,10 @@ impl Replica {
         if !is_survivable(&error) {
             return Err(error);
         }
-        let Some(mut membership) = self.core.members.membership.take() else { return Err(error) };
+        let Some(mut membership) = self.core.observers.members.membership.take() else { return Err(error) };
         log::info!("{error}; going on with the others");
         let result = self.next_group(&mut *membership, error.to_string());
-        self.core.members.membership = Some(membership);
+        self.core.observers.members.membership = Some(membership);
         result
     }
 
@@ -80,19 +80,19 @@ impl Replica {
     /// not change ends for all of them after the same step ([`Change::AllLeft`]). Where servers hold the
     /// weights, and where islands synchronise rarely, that is at the end of a round.
     pub fn leave(&mut self) {
-        self.core.members.leave();
+        self.core.observers.members.leave();
     }
 
     /// The generation of the job that this replica trains in, in an elastic job.
     pub fn generation(&self) -> Option<Generation> {
-        self.core.members.generation()
+        self.core.observers.members.generation()
     }
 
     /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it;
     /// `reason` is what the launcher says then. To be called by all ranks after the same step, as when a
     /// report names a straggler. A change of the group before that takes it back.
     pub fn leave_out(&mut self, rank: Rank, reason: &str) {
-        self.core.members.leave_out(rank, reason);
+        self.core.observers.members.leave_out(rank, reason);
     }
 
     /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved
@@ -114,13 +114,15 @@ impl Replica {
         }
         // Nobody has died yet: what is kept for each shard goes along.
         self.back_up_with_those_who_stay()?;
-        let Some(mut membership) = self.core.members.membership.take() else { return Ok(Change::None) };
-        if self.core.members.leaves(self.core.group.rank()) {
+        let Some(mut membership) = self.core.observers.members.membership.take() else {
+            return Ok(Change::None);
+        };
+        if self.core.observers.members.leaves(self.core.ranks.group.rank()) {
             return Ok(Change::Left);
         }
-        let reason = self.core.members.take_reason().unwrap_or_else(|| "workers come or go".into());
+        let reason = self.core.observers.members.take_reason().unwrap_or_else(|| "workers come or go".into());
         let result = self.next_group(&mut *membership, reason);
-        self.core.members.membership = Some(membership);
+        self.core.observers.members.membership = Some(membership);
         result.map(|()| Change::Regrouped)
     }
 

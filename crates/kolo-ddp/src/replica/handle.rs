@@ -84,9 +84,9 @@ impl Replica {
         }
         self.roll_back();
         // Nobody is to take over such values.
-        self.core.overflow.refuse()?;
+        self.core.weights.overflow.refuse()?;
         // Ranks may be others now, and fewer.
-        self.core.members.take_reason();
+        self.core.observers.members.take_reason();
         self.join(group)
     }
 
@@ -96,22 +96,22 @@ impl Replica {
         self.core.roll_back();
         if let Standing::InRound { began } = self.mode.standing() {
             // A step of all ranks may have come to its end, and something have failed after it.
-            let ended = self.core.last.map_or(0, |last| last.step + 1);
-            self.core.steps = began.max(ended);
-            self.mode.go_on_at(self.core.steps);
+            let ended = self.core.progress.last.map_or(0, |last| last.step + 1);
+            self.core.progress.steps = began.max(ended);
+            self.mode.go_on_at(self.core.progress.steps);
         }
     }
 
     /// The ranks that train together.
     pub fn group(&self) -> &Arc<Group> {
-        &self.core.group
+        &self.core.ranks.group
     }
 
     /// Returns true if this rank is a summation server ([`Group::is_server`]): it has no shards and adds for
     /// the others, so that they send less. It gets no sums, so its values are not kept up: after its first step
     /// they are NaN, which shows where somebody takes them for the model's.
     pub fn is_server(&self) -> bool {
-        self.core.server
+        self.core.ranks.server
     }
 
     /// The ranks that train: all but summation servers, among them rank 0.
@@ -121,7 +121,7 @@ impl Replica {
 
     /// Where each tensor lives.
     pub fn layout(&self) -> &Arc<Layout> {
-        &self.core.layout
+        &self.core.weights.layout
     }
 
     /// All values of the model, in the order of the layout, after all steps so far; between two outer steps
@@ -151,7 +151,7 @@ impl Replica {
     /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in
     /// order.
     pub fn shards(&self) -> Range<usize> {
-        let (shares, rank) = (self.shares(), self.core.group.rank().0);
+        let (shares, rank) = (self.shares(), self.core.ranks.group.rank().0);
         let first: usize = shares[..rank].iter().sum();
         first..first + shares[rank]
     }
@@ -204,7 +204,7 @@ impl Replica {
 
     /// Refuses to take a checkpoint where the ranks hold different values, or lack some.
     pub(crate) fn expect_whole(&self) -> Result<(), Error> {
-        let step = self.core.steps;
+        let step = self.core.progress.steps;
         match self.mode.standing() {
             Standing::Whole => Ok(()),
             Standing::InRound { began } => Err(Error::RoundNotOver { step, began }),
@@ -215,6 +215,15 @@ impl Replica {
     /// Properties of the way to synchronize.
     pub(crate) fn traits(&self) -> SyncTraits {
         self.core.traits()
+    }
+
+    /// Refuses sums over the global batch where the way to synchronize has none.
+    pub(crate) fn expect_global_batch(&self) -> Result<(), Error> {
+        let sync = &self.core.config.sync;
+        match sync.exclusion(&[sync::JobSetting::GlobalBatch]) {
+            None => Ok(()),
+            Some(exclusion) => Err(sync::mode::refused(&self.core.config, &exclusion.problem())),
+        }
     }
 
     /// The island whose values [`Replica::latest`] gives: the one whose pass is under way or comes next. A
@@ -234,7 +243,12 @@ impl Replica {
         let shards = self.shares().iter().sum();
         let core = &mut self.core;
         core.apply_outstanding()?;
-        core.verifier.begin(&core.group, &core.layout, &core.values, shards)?;
+        core.observers.verifier.begin(
+            &core.ranks.group,
+            &core.weights.layout,
+            &core.weights.values,
+            shards,
+        )?;
         self.mode.begin(core, loss, count)
     }
 
@@ -259,9 +273,9 @@ impl Replica {
             self.back_up()?;
         }
         report.change = self.change_members(agreed)?;
-        report.warnings.extend(self.core.warnings.take());
+        report.warnings.extend(self.core.notices.warnings.take());
         if self.is_synchronised()
-            && let Some(folder) = self.core.verifier.resumes_from()
+            && let Some(folder) = self.core.observers.verifier.resumes_from()
         {
             self.restart(&folder)?;
         }
@@ -277,7 +291,7 @@ impl Replica {
 
     /// Number of steps so far, also the last one if its updates are still to be made.
     pub fn steps(&self) -> u64 {
-        self.core.steps
+        self.core.progress.steps
     }
 
     /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
@@ -285,7 +299,7 @@ impl Replica {
     /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
     /// been loaded.
     pub fn last_step(&self) -> Option<LastStep> {
-        self.core.last
+        self.core.progress.last
     }
 
     /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
@@ -331,7 +345,7 @@ impl Replica {
     /// the precision of its model: the next step ends with [`Error::SettingsDiffer`] where it is not. It
     /// replaces what was noted of that name.
     pub fn note_setting(&mut self, name: &str, value: String) {
-        self.core.stated.set(name, value);
+        self.core.notices.stated.set(name, value);
     }
 
     /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
@@ -350,15 +364,15 @@ impl Replica {
         let core = &mut self.core;
         if let Some(obstacle) = obstacle {
             let problem = format!("the transform `{}` of the program's own {obstacle}", transform.name());
-            core.failure.get_or_insert(Error::Setting(problem));
+            core.progress.failure.get_or_insert(Error::Setting(problem));
             return;
         }
-        core.stated.add("a transform of the program's own", transform.name());
+        core.notices.stated.add("a transform of the program's own", transform.name());
         for (name, value) in transform.settings() {
-            core.stated.add(name, value.to_string());
+            core.notices.stated.add(name, value.to_string());
         }
-        if let Err(error) = core.transforms.add(Box::new(transform), &core.layout) {
-            core.failure.get_or_insert(error);
+        if let Err(error) = core.transforms.add(Box::new(transform), &core.weights.layout) {
+            core.progress.failure.get_or_insert(error);
         }
     }
 
@@ -371,7 +385,7 @@ impl Replica {
     pub fn keep_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.next_mut().step.look_at_statistic(id, values);
         let core = &mut self.core;
-        core.values[core.layout.span(id).range()].copy_from_slice(values);
+        core.weights.values[core.weights.layout.span(id).range()].copy_from_slice(values);
     }
 
     /// Tells the user what concerns the job; rank 0 speaks.
@@ -382,13 +396,13 @@ impl Replica {
     /// What the user must know and no report has told yet: what has come up since the last step, or in one
     /// that has failed.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
-        self.core.warnings.take()
+        self.core.notices.warnings.take()
     }
 
     /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
     /// which else takes that time for computing.
     pub fn data_waited(&mut self, time: Duration) {
-        self.core.stragglers.data_waited(time);
+        self.core.observers.stragglers.data_waited(time);
     }
 
     /// The training thread has waited so long for other ranks in the middle of its passes

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::assignment;
 use super::core::Core;
 use super::handle::Replica;
-use super::overflow::Overflow;
 use super::undo::Undo;
 use crate::agree;
 use crate::buckets::BucketCaps;
@@ -56,19 +55,19 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on. Tells the user where
     /// they compute on processors of several kinds.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
-        let processors: Vec<Processor> = group.all_gather_value(&self.core.processor)?;
+        let processors: Vec<Processor> = group.all_gather_value(&self.core.ranks.processor)?;
         let speaks = group.rank() == Rank(0);
         self.come_to_one_state(group)?;
         let core = &mut self.core;
-        if core.steps == 0 {
+        if core.progress.steps == 0 {
             core.look_at_first_values()?;
         }
         if let Some(warning) = processor::differing(&processors)
             && speaks
-            && core.told_processors.as_ref() != Some(&processors)
+            && core.ranks.told_processors.as_ref() != Some(&processors)
         {
             core.warn(warning);
-            core.told_processors = Some(processors);
+            core.ranks.told_processors = Some(processors);
         }
         Ok(())
     }
@@ -76,12 +75,12 @@ impl Replica {
     /// Comes to one state with the ranks of `group`, and trains with them from now on.
     fn come_to_one_state(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let caps = self.core.caps();
-        let mut settings = Stated::of_job(&self.core.config, caps, &*self.core.optimizer)?;
+        let mut settings = Stated::of_job(&self.core.config, caps, &*self.core.weights.optimizer)?;
         self.mode.add_settings(caps, &mut settings)?;
-        let before = self.core.steps;
+        let before = self.core.progress.steps;
         let mut expected = self.core.meet(&group, &settings)?;
-        if self.core.steps != before {
-            self.mode.go_on_at(self.core.steps);
+        if self.core.progress.steps != before {
+            self.mode.go_on_at(self.core.progress.steps);
         }
         let restored = self.go_back(&group)?;
         if let Some(restored) = &restored {
@@ -89,7 +88,7 @@ impl Replica {
         }
         self.mode.divide(&mut self.core, &group)?;
         self.core.begin_steps(group, expected)?;
-        let steps = self.core.steps;
+        let steps = self.core.progress.steps;
         self.mode.form(&mut self.core, steps)?;
         if self.has_lost_state(restored.as_ref()) {
             self.warn_of_lost_state();
@@ -105,10 +104,10 @@ impl Replica {
 impl Core {
     /// Refuses to train a parameter that is not finite from the start; constants of the model may be so.
     fn look_at_first_values(&mut self) -> Result<(), Error> {
-        self.overflow = Overflow::new(&self.layout, &self.values);
-        let spans = self.layout.spans().iter().enumerate().zip(self.overflow.given());
+        self.weights.look_anew();
+        let spans = self.weights.layout.spans().iter().enumerate().zip(self.weights.overflow.given());
         let is_trained = |number: usize, span: &Span| {
-            span.spec.kind.is_trained() && !self.groups.is_frozen(SpanId(number))
+            span.spec.kind.is_trained() && !self.weights.groups.is_frozen(SpanId(number))
         };
         let mut wrong = spans.filter(|((number, span), given)| **given && is_trained(*number, span));
         match wrong.next() {
@@ -122,7 +121,7 @@ impl Core {
 
     /// Size of buckets, where the program or `kolo verify` gives it.
     pub(crate) fn caps(&self) -> Option<BucketCaps> {
-        self.verifier.caps().or(self.config.caps)
+        self.observers.verifier.caps().or(self.config.caps)
     }
 
     /// The ranks of `group` compare models and settings, and all take the state of one that is furthest. Returns
@@ -132,19 +131,21 @@ impl Core {
     ///
     /// They differ in something (naming it), cannot train together, or a collective failed (naming the rank).
     pub(crate) fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
-        agree::check(group, &self.layout, settings, self.joined)?;
-        let (joined, steps, shards, halfway) = (self.joined, self.steps, self.shards, self.is_halfway());
-        let (noise_scale, loss_scale, server) = (self.noise.known, self.scaler.now(), self.server);
+        agree::check(group, &self.weights.layout, settings, self.progress.joined)?;
+        let (joined, steps, shards, halfway) =
+            (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
+        let (noise_scale, loss_scale, server) =
+            (self.observers.noise.known, self.scaler.now(), self.ranks.server);
         let own = Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
-        self.servers = standings.iter().map(|standing| standing.server).collect();
-        if !self.joined && self.config.shards.is_none() {
-            self.shards = assignment::count_workers(&self.servers);
+        self.ranks.servers = standings.iter().map(|standing| standing.server).collect();
+        if !self.progress.joined && self.config.shards.is_none() {
+            self.ranks.shards = assignment::count_workers(&self.ranks.servers);
         }
-        assignment::check_ranks(&self.config, self.shards, group, &self.servers)?;
-        let mut expected = match self.joined {
+        assignment::check_ranks(&self.config, self.ranks.shards, group, &self.ranks.servers)?;
+        let mut expected = match self.progress.joined {
             true => self.step.expected_uses().to_vec(),
-            false => vec![1; self.layout.spans().len()],
+            false => vec![1; self.weights.layout.spans().len()],
         };
         if let Some(donor) = donor(&standings) {
             self.take_over(group, donor, standings[donor.0], &mut expected)?;
@@ -154,28 +155,33 @@ impl Core {
 
     /// The values are the job's from now on.
     pub(crate) fn set_joined(&mut self) {
-        self.joined = true;
-        if self.server {
-            self.undo = None;
-        } else if self.config.elastic && self.overlaps() && !self.traits().is_delayed && self.undo.is_none() {
-            self.undo = Some(Undo::new(&self.layout));
+        self.progress.joined = true;
+        if self.ranks.server {
+            self.weights.undo = None;
+        } else if self.config.elastic
+            && self.overlaps()
+            && !self.traits().is_delayed
+            && self.weights.undo.is_none()
+        {
+            self.weights.undo = Some(Undo::new(&self.weights.layout));
         }
     }
 
     /// Returns true if a step has been taken back after some of its updates had been made.
     pub(crate) fn is_halfway(&self) -> bool {
-        self.undo.as_ref().is_some_and(Undo::is_halfway)
+        self.weights.undo.as_ref().is_some_and(Undo::is_halfway)
     }
 
     /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the
     /// tensors so often.
     pub(crate) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.caps().unwrap_or_else(|| BucketCaps::for_group(&group));
-        let (shares, policy) = assignment::agree(&group, &self.config, self.shards, &self.servers)?;
+        let (shares, policy) =
+            assignment::agree(&group, &self.config, self.ranks.shards, &self.ranks.servers)?;
         self.step = self.make_step(&group, &shares, caps, expected)?;
         self.begin_tuning(&group, caps);
-        self.stragglers = StragglerObserver::new(policy, shares, self.servers.clone());
-        self.group = group;
+        self.observers.stragglers = StragglerObserver::new(policy, shares, self.ranks.servers.clone());
+        self.ranks.group = group;
         Ok(())
     }
 
@@ -187,10 +193,10 @@ impl Core {
         caps: BucketCaps,
         expected: Vec<u32>,
     ) -> Result<Step, Error> {
-        let (layout, servers) = (self.layout.clone(), self.servers.clone());
+        let (layout, servers) = (self.weights.layout.clone(), self.ranks.servers.clone());
         let mut step =
             Step::new(group.clone(), layout, shares, servers, self.config.reduction.clone(), caps)?;
-        if self.noise.is_on() {
+        if self.observers.noise.is_on() {
             step.measure_shards();
         }
         step.follow(&self.step, expected);
@@ -205,7 +211,7 @@ impl Core {
     /// Another [`Step`] that is like the core's own.
     pub(crate) fn another_step(&self) -> Result<Step, Error> {
         let expected = self.step.expected_uses().to_vec();
-        self.make_step(&self.group, self.step.shares(), self.step.caps(), expected)
+        self.make_step(&self.ranks.group, self.step.shares(), self.step.caps(), expected)
     }
 
     /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die
@@ -217,13 +223,13 @@ impl Core {
         standing: Standing,
         expected: &mut [u32],
     ) -> Result<(), Error> {
-        let mut values = self.values.clone();
+        let mut values = self.weights.values.clone();
         group.broadcast(&mut values, donor)?;
         let mut states = Vec::new();
         let mut uses: Vec<i32> = expected.iter().map(|uses| *uses as i32).collect();
         // Before the first step there is nothing else to tell.
         if standing.joined {
-            for (_, state) in self.optimizer.state() {
+            for (_, state) in self.weights.optimizer.state() {
                 let mut state = state.to_vec();
                 group.broadcast(&mut state, donor)?;
                 states.push(state);
@@ -234,26 +240,27 @@ impl Core {
         let transforms: States = group.broadcast_value(self.transforms.states(), donor)?;
         let mut undo = None;
         if standing.halfway {
-            let undo = undo.insert(self.undo.clone().unwrap_or_else(|| Undo::new(&self.layout)));
+            let undo =
+                undo.insert(self.weights.undo.clone().unwrap_or_else(|| Undo::new(&self.weights.layout)));
             let (mut reverted, other) = undo.reverted();
             group.broadcast(&mut reverted, donor)?;
             group.broadcast(other, donor)?;
             undo.take_over(&reverted);
         }
-        self.values = values;
-        for ((_, state), new) in self.optimizer.state().into_iter().zip(states) {
+        self.weights.values = values;
+        for ((_, state), new) in self.weights.optimizer.state().into_iter().zip(states) {
             state.copy_from_slice(&new);
         }
         expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
-        self.undo = undo;
+        self.weights.undo = undo;
         self.scaler.take_over(standing.loss_scale);
-        self.steps = standing.steps;
+        self.progress.steps = standing.steps;
         self.set_last_steps(known);
         if standing.joined {
-            self.shards = standing.shards;
+            self.ranks.shards = standing.shards;
         }
-        self.noise.known = standing.noise_scale;
-        self.transforms.take_over(&self.layout, transforms)
+        self.observers.noise.known = standing.noise_scale;
+        self.transforms.take_over(&self.weights.layout, transforms)
     }
 }
 
@@ -274,12 +281,12 @@ mod tests {
             let optimizer = named("sgd", &Settings::default()).unwrap();
             let mut replica =
                 Replica::new(group.clone(), specs, vec![0.0; 4], &Config::default(), optimizer).unwrap();
-            assert_eq!(replica.core.warnings.take(), [], "both are this one");
-            replica.core.processor = processors[rank].clone();
+            assert_eq!(replica.core.notices.warnings.take(), [], "both are this one");
+            replica.core.ranks.processor = processors[rank].clone();
             replica.join(group.clone()).unwrap();
-            let told = replica.core.warnings.take();
+            let told = replica.core.notices.warnings.take();
             replica.join(group).unwrap();
-            assert_eq!(replica.core.warnings.take(), [], "it is told once");
+            assert_eq!(replica.core.notices.warnings.take(), [], "it is told once");
             told
         });
         told.unwrap().try_into().unwrap()

@@ -7,13 +7,15 @@ mod elastic;
 mod handle;
 mod joining;
 mod noise;
-pub(crate) mod overflow;
+mod overflow;
 pub(crate) mod report;
 mod saved;
 pub(crate) mod stepping;
 mod tuning;
+mod tuning_observer;
 mod undo;
-pub(crate) mod update;
+mod update;
+pub(crate) mod weights;
 
 pub use self::handle::Replica;
 pub use self::report::{Change, StepReport};

@@ -1,9 +1,7 @@
 //! How a replica measures the noise scale: what it sees of the summed gradient, and what the shards have
 //! told.
 
-use super::core::Core;
 use crate::buckets::{Bucket, Slice};
-use crate::error::Error;
 use crate::noise_scale::{NoiseScale, Norms};
 use crate::step::Totals;
 use crate::transform::BlockSquares;
@@ -45,18 +43,5 @@ impl NoiseProbe {
     /// The averages after a step that is skipped: as they were.
     pub(crate) fn without(&self) -> Option<NoiseScale> {
         self.is_on().then_some(self.known)
-    }
-}
-
-impl Core {
-    /// As [`Replica::noise_scale`](crate::Replica::noise_scale).
-    pub(crate) fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
-        self.apply_outstanding()?;
-        Ok(self.noise.is_on().then_some(self.noise.known))
-    }
-
-    /// As a checkpoint says it.
-    pub(crate) fn set_noise_scale(&mut self, known: Option<NoiseScale>) {
-        self.noise.known = known.unwrap_or_default();
     }
 }

@@ -105,14 +105,14 @@ impl Core {
     /// The steps that became known with the last whole one ([`Replica::last_steps`](crate::Replica::last_steps)).
     pub(crate) fn last_steps(&self) -> Vec<LastStep> {
         let number = |last: &LastStep| last.step;
-        match self.round.last().map(number) == self.last.as_ref().map(number) {
-            true => self.round.clone(),
-            false => self.last.into_iter().collect(),
+        match self.progress.round.last().map(number) == self.progress.last.as_ref().map(number) {
+            true => self.progress.round.clone(),
+            false => self.progress.last.into_iter().collect(),
         }
     }
 
     /// As another rank, or a copy, has them.
     pub(crate) fn set_last_steps(&mut self, steps: Vec<LastStep>) {
-        (self.last, self.round) = (steps.last().copied(), steps);
+        (self.progress.last, self.progress.round) = (steps.last().copied(), steps);
     }
 }

@@ -8,8 +8,10 @@ use kolo_checkpoint::{Part, Reader, Set, state_prefix};
 use super::core::Core;
 use super::handle::Replica;
 use super::undo::Undo;
+use super::weights::Weights;
 use crate::error::Error;
 use crate::loss_scaling::LossScale;
+use crate::noise_scale::NoiseScale;
 use crate::reduction::Reducer;
 use crate::sync::mode::Saved;
 
@@ -27,7 +29,7 @@ impl Replica {
         core.check_state()?;
         if !core.config.reduction.shard_state().is_empty() {
             core.apply_outstanding()?;
-            core.gathered = Some((core.steps, core.step.gather_shard_state()?));
+            core.gathered = Some((core.progress.steps, core.step.gather_shard_state()?));
         }
         if self.is_synchronised() { self.mode.gather(&mut self.core) } else { Ok(()) }
     }
@@ -63,8 +65,9 @@ impl Core {
     /// The last step's reduction failed (naming the rank), or a step has failed when half of it was made.
     pub(crate) fn save(&mut self) -> Result<Saved, Error> {
         self.expect_whole_step()?;
-        let states = self.optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
-        let parts = [Part::weights(&self.values)].into_iter().chain(states).collect();
+        let states =
+            self.weights.optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
+        let parts = [Part::weights(&self.weights.values)].into_iter().chain(states).collect();
         Ok(Saved { parts, uses: self.step.expected_uses().to_vec(), entries: Vec::new() })
     }
 
@@ -75,11 +78,11 @@ impl Core {
     /// Names the file that is damaged or missing, or the first tensor that does not fit.
     pub(crate) fn load(&mut self, reader: &Reader) -> Result<(), Error> {
         self.expect_whole_step()?;
-        reader.read(Set::Weights, "", &self.layout, 0, &mut self.values)?;
-        reader.expect_no_others(&self.layout)?;
-        let states = self.optimizer.state().into_iter();
+        reader.read(Set::Weights, "", &self.weights.layout, 0, &mut self.weights.values)?;
+        reader.expect_no_others(&self.weights.layout)?;
+        let states = self.weights.optimizer.state().into_iter();
         let states = states.map(|(name, values)| (state_prefix(name), values)).collect();
-        Ok(reader.read_all(Set::Optimizer, &self.layout, 0, states)?)
+        Ok(reader.read_all(Set::Optimizer, &self.weights.layout, 0, states)?)
     }
 
     /// Makes all updates of the last step, and refuses one that has failed when half of it was made.
@@ -98,14 +101,16 @@ impl Core {
     /// Looks at what all ranks have alike and a checkpoint holds, so that all of them hear of what is wrong.
     fn check_state(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
-        let Some(step) = self.steps.checked_sub(1).filter(|_| !self.server) else { return Ok(()) };
-        let Core { layout, values, optimizer, overflow, .. } = self;
+        let Some(step) = self.progress.steps.checked_sub(1).filter(|_| !self.ranks.server) else {
+            return Ok(());
+        };
+        let Weights { layout, values, optimizer, overflow, .. } = &mut self.weights;
         overflow.check_state(step, layout, values, &mut **optimizer)
     }
 
     /// For each tensor whether it was not finite when training began.
     pub(crate) fn given_not_finite(&self) -> &[bool] {
-        self.overflow.given()
+        self.weights.overflow.given()
     }
 
     /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For
@@ -114,8 +119,10 @@ impl Core {
     pub(crate) fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         match &self.gathered {
-            Some((steps, all)) if *steps == self.steps && all.len() == self.shards => Ok(all.clone()),
-            _ if self.step.shards().len() == self.shards
+            Some((steps, all)) if *steps == self.progress.steps && all.len() == self.ranks.shards => {
+                Ok(all.clone())
+            }
+            _ if self.step.shards().len() == self.ranks.shards
                 || self.config.reduction.shard_state().is_empty() =>
             {
                 Ok(self.step.shard_state())
@@ -145,7 +152,7 @@ impl Core {
 
     /// How many shards a step has, if the reduction keeps something for each of them.
     pub(crate) fn shards_with_state(&self) -> usize {
-        if self.config.reduction.shard_state().is_empty() { 0 } else { self.shards }
+        if self.config.reduction.shard_state().is_empty() { 0 } else { self.ranks.shards }
     }
 
     /// What the gradient's transforms know from the steps so far, each number in words, if a checkpoint has to
@@ -167,7 +174,7 @@ impl Core {
                 "the checkpoint says `{word}` where a gradient transform has kept a number"
             ))
         })?;
-        self.transforms.take_over(&self.layout, states)
+        self.transforms.take_over(&self.weights.layout, states)
     }
 
     /// Where loss scaling stands, if a checkpoint has to say so.
@@ -191,19 +198,30 @@ impl Core {
     /// A collective failed (naming the rank), or memory cannot be had.
     fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
-        self.values.fill(0.0);
-        self.optimizer.init(&self.layout);
-        self.transforms.init(&self.layout);
+        self.weights.values.fill(0.0);
+        self.weights.optimizer.init(&self.weights.layout);
+        self.transforms.init(&self.weights.layout);
         self.set_noise_scale(None);
         self.gathered = None;
         self.scaler.reset();
-        self.undo = self.undo.is_some().then(|| Undo::new(&self.layout));
-        self.begin_steps(self.group.clone(), vec![1; self.layout.spans().len()])
+        self.weights.undo = self.weights.undo.is_some().then(|| Undo::new(&self.weights.layout));
+        self.begin_steps(self.ranks.group.clone(), vec![1; self.weights.layout.spans().len()])
     }
 
     /// The job goes on after so many steps, of which nothing else is known.
     pub(crate) fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
+        self.progress.steps = steps;
         self.set_last_steps(Vec::new());
+    }
+
+    /// As [`Replica::noise_scale`](crate::Replica::noise_scale).
+    pub(crate) fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
+        self.apply_outstanding()?;
+        Ok(self.observers.noise.is_on().then_some(self.observers.noise.known))
+    }
+
+    /// As a checkpoint says it.
+    pub(crate) fn set_noise_scale(&mut self, known: Option<NoiseScale>) {
+        self.observers.noise.known = known.unwrap_or_default();
     }
 }

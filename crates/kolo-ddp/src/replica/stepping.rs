@@ -51,15 +51,21 @@ impl Core {
 
     /// All passes of this rank are over: starts what is left of the step's collectives.
     pub(crate) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
-        check_rate(self.steps, learning_rate)?;
-        let (rank, world) = (self.group.rank(), self.group.world_size());
-        let numbers = self.stragglers.passes_over(&self.step, world);
+        check_rate(self.progress.steps, learning_rate)?;
+        let (rank, world) = (self.ranks.group.rank(), self.ranks.group.world_size());
+        let numbers = self.observers.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
         // Once more for a rank without shards.
-        self.verifier.begin(&self.group, &self.layout, &self.values, self.shards)?;
+        self.observers.verifier.begin(
+            &self.ranks.group,
+            &self.weights.layout,
+            &self.weights.values,
+            self.ranks.shards,
+        )?;
         let settings = self.settings_of_step(learning_rate);
-        let (flags, settings_print) = (self.members.flags(rank, self.server), settings.print());
-        let seconds = self.tuning.passes_over();
+        let (flags, settings_print) =
+            (self.observers.members.flags(rank, self.ranks.server), settings.print());
+        let seconds = self.observers.tuning.passes_over();
         let told = Piggyback { flags, settings: settings_print, numbers, seconds };
         let step = self.step_number();
         self.step.start_rest(step, &told)?;
@@ -76,7 +82,7 @@ impl Core {
         let number = step.number;
         let totals = self.step.agree(step)?;
         if totals.heard.settings_differ {
-            return Err(settings.name_difference(&self.group)?);
+            return Err(settings.name_difference(&self.ranks.group)?);
         }
         // An island may be without samples, and then has no gradient either.
         let scale = if totals.count > 0.0 { 1.0 / totals.count } else { 0.0 };
@@ -90,24 +96,24 @@ impl Core {
         let Decision { factor, norm: gradient_norm } =
             decision.unwrap_or(Decision { factor: 0.0, norm: None });
         let mut noise_scale = match decision {
-            Some(_) => self.noise.with(&totals, unscale),
-            None => self.noise.without(),
+            Some(_) => self.observers.noise.with(&totals, unscale),
+            None => self.observers.noise.without(),
         };
-        if self.noise.is_on() {
+        if self.observers.noise.is_on() {
             noise_scale = self.of_workers(noise_scale)?;
         }
         let (loss, count) = (number_of(totals.loss * scale), totals.count);
         let skipped = decision.is_none();
         let own = LastStep { step: number, loss, count, gradient_norm, noise_scale, skipped };
         let (done, before) = known.unwrap_or((own, number));
-        (self.scale, self.factor) = (scale, factor * unscale);
-        self.overflow.begin(totals.is_large);
+        (self.weights.scale, self.weights.factor) = (scale, factor * unscale);
+        self.weights.overflow.begin(totals.is_large);
         self.note_unused(number, totals.unused, totals.count > 0.0);
-        self.steps = self.steps.max(number + 1);
+        self.progress.steps = self.progress.steps.max(number + 1);
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);
         match decision {
-            Some(_) => self.optimizer.begin(number + 1 - skipped_steps, learning_rate),
+            Some(_) => self.weights.optimizer.begin(number + 1 - skipped_steps, learning_rate),
             None => self.step.skip_updates(),
         }
         if self.step.outstanding() == 0 {
@@ -132,8 +138,8 @@ impl Core {
     pub(crate) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         let Spent { backward, optimizer } = self.step.take_spent();
-        self.stragglers.step_over(exposed, &self.step, &self.group);
-        self.members.step_done();
+        self.observers.stragglers.step_over(exposed, &self.step, &self.ranks.group);
+        self.observers.members.step_done();
         let known: Vec<LastStep> = ended.iter().map(|ended| ended.done).collect();
         let agreed = ended.iter().map(|ended| ended.agreed).max().unwrap_or(Agreed::NoChange);
         let shards_changed = ended.iter().any(|ended| ended.shards_changed);
@@ -162,8 +168,8 @@ impl Core {
             times,
             shards_changed,
             staleness: None,
-            tuning: self.tuning.take_kept(),
-            warnings: self.warnings.take(),
+            tuning: self.observers.tuning.take_kept(),
+            warnings: self.notices.warnings.take(),
             known,
         };
         (report, agreed)
@@ -172,8 +178,8 @@ impl Core {
     /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where
     /// there are some.
     fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
-        match self.servers.contains(&true) && self.step.is_synchronised() {
-            true => Ok(self.group.broadcast_value(own, Rank(0))?),
+        match self.ranks.servers.contains(&true) && self.step.is_synchronised() {
+            true => Ok(self.ranks.group.broadcast_value(own, Rank(0))?),
             false => Ok(own),
         }
     }
@@ -181,40 +187,46 @@ impl Core {
     /// Looks at the values of all ranks, if that is due after a step before which they were last the same
     /// when `before` steps were done.
     pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
-        if self.verifier.is_due(before..done.step + 1, self.group.world_size()) {
+        if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
-            self.verifier.verify(&self.group, &self.layout, &self.values, done, &self.servers)?;
+            self.observers.verifier.verify(
+                &self.ranks.group,
+                &self.weights.layout,
+                &self.weights.values,
+                done,
+                &self.ranks.servers,
+            )?;
         }
         Ok(())
     }
 
     /// In step `step`, which ends, these parameters stay as they are.
     pub(crate) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
-        self.known_unused.resize(unused.len(), false);
-        let spans = self.layout.spans().iter().zip(&unused).zip(&mut self.known_unused);
+        self.notices.known_unused.resize(unused.len(), false);
+        let spans = self.weights.layout.spans().iter().zip(&unused).zip(&mut self.notices.known_unused);
         for ((span, unused), known) in spans {
             let is_unused = *unused && has_samples && span.spec.kind.is_trained();
             let is_new = is_unused && !std::mem::replace(known, true);
-            if is_new && self.group.rank() == Rank(0) {
+            if is_new && self.ranks.group.rank() == Rank(0) {
                 let parameter = span.spec.name.clone();
-                self.warnings.add(Warning::UnusedParameter { step, parameter });
+                self.notices.warnings.add(Warning::UnusedParameter { step, parameter });
             }
         }
-        self.unused = unused;
+        self.weights.unused = unused;
     }
 
     /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
     /// up, and whether shards have moved. All ranks conclude the same.
     fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Compared, bool), Error> {
-        let world = self.group.world_size();
-        let mut compared = self.stragglers.heard(heard.numbers.as_deref(), world);
+        let world = self.ranks.group.world_size();
+        let mut compared = self.observers.stragglers.heard(heard.numbers.as_deref(), world);
         if let Some(straggler) = &compared.straggler {
             self.warn(Warning::Straggler(straggler.clone()));
         }
         let Some(wanted) = compared.rebalance.take() else { return Ok((compared, false)) };
         self.apply_outstanding()?;
         let result = self.step.rebalance(&wanted.shares)?;
-        self.stragglers.rebalanced(&result);
+        self.observers.stragglers.rebalanced(&result);
         let is_ok = result.is_ok();
         self.warn(match result {
             Ok(()) => Warning::SharesMoved { reason: wanted.reason },
@@ -232,8 +244,8 @@ impl Core {
     pub(crate) fn step_number(&self) -> StepNumber {
         let LossScale { scale, skipped_steps, .. } = self.scaler.now();
         StepNumber {
-            number: self.steps,
-            updates: self.steps - skipped_steps,
+            number: self.progress.steps,
+            updates: self.progress.steps - skipped_steps,
             unscale: (self.scaler.is_on() && !self.sees_scaled()).then_some(scale),
             may_overflow: self.scaler.may_skip(),
         }
@@ -248,8 +260,9 @@ impl Core {
 
     /// What must be the same on all ranks in the step that ends.
     fn settings_of_step(&self, learning_rate: f64) -> Stated {
-        let mut settings = self.stated.clone();
-        settings.set(&format!("the learning rate of step {}", self.steps), learning_rate.to_string());
+        let mut settings = self.notices.stated.clone();
+        settings
+            .set(&format!("the learning rate of step {}", self.progress.steps), learning_rate.to_string());
         settings
     }
 
@@ -261,7 +274,7 @@ impl Core {
             return Ok(None);
         }
         if totals.is_large {
-            let seen = if self.server { SumSeen::default() } else { self.step.look_at_sum()? };
+            let seen = if self.ranks.server { SumSeen::default() } else { self.step.look_at_sum()? };
             let seen = self.of_workers(seen)?;
             if seen.gradient.is_some() && self.scaler.may_skip() {
                 return Ok(None);
@@ -269,12 +282,12 @@ impl Core {
             self.step.refuse_sum(number, seen)?;
         }
         let mut decision = Decision { factor: 1.0, norm: None };
-        if !self.server && (!self.transforms.is_empty() || self.noise.is_on()) {
+        if !self.ranks.server && (!self.transforms.is_empty() || self.observers.noise.is_on()) {
             self.transforms.begin_step();
             for bucket in self.step.order() {
                 let (bucket, gradient) = self.step.collect(bucket)?;
-                self.noise.see(&self.layout, bucket, gradient);
-                self.transforms.see(&self.layout, bucket, gradient);
+                self.observers.noise.see(&self.weights.layout, bucket, gradient);
+                self.transforms.see(&self.weights.layout, bucket, gradient);
             }
             decision = self.transforms.decide(scale);
         }

@@ -1,17 +1,16 @@
 //! Tuning as a replica does it: tells how long steps take, hears what they took on all ranks, and runs the
 //! next ones by the setting that the [`Tuner`] decides on. All ranks hear the same, so all change alike.
 
-use std::time::Instant;
-
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, ownership_by_rate, slowest_share};
 use kolo_comm::{Collective, DType, Group};
 
 use super::core::Core;
+use super::tuning_observer::TuningObserver;
 use crate::buckets::BucketCaps;
 use crate::config::Config;
 use crate::error::Error;
 use crate::step::Heard;
-use crate::tune::{Effort, Space, TunedSetting, Tuner, Tuning, Verdict};
+use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
 
 /// The algorithm that heeds how much each rank is to add.
 const BY_LINKS: &str = "direct";
@@ -19,47 +18,6 @@ const BY_LINKS: &str = "direct";
 const LINKS_DIFFER: f64 = 0.95;
 /// An algorithm is tried unless it is predicted to take this many times as long as the best one.
 const HOPELESS: f64 = 2.0;
-
-/// What a replica has for tuning.
-#[derive(Default)]
-pub(crate) struct TuningObserver {
-    /// `None` where steps are not tuned.
-    tuner: Option<Tuner>,
-    /// Whether every step is run by another setting, whoever watches.
-    is_hasty: bool,
-    /// When the passes of the last step were over.
-    passes_over: Option<Instant>,
-    /// What the links of the ranks were last measured to carry.
-    link_rates: Option<Vec<f64>>,
-    /// What tuning has come to, not yet reported.
-    kept: Option<Tuning>,
-}
-
-impl TuningObserver {
-    /// The passes of a step are over: the seconds since those of the step before were, to be told to the
-    /// others; 0 where there was none; `None` where steps are not tuned.
-    pub(crate) fn passes_over(&mut self) -> Option<f64> {
-        let last = self.passes_over.replace(Instant::now());
-        self.tuner.as_ref().map(|_| last.map_or(0.0, |last| last.elapsed().as_secs_f64()))
-    }
-
-    /// What tuning has come to since it was last asked.
-    pub(crate) fn take_kept(&mut self) -> Option<Tuning> {
-        self.kept.take()
-    }
-}
-
-/// Refuses to tune a job whose steps have nothing that could be changed without its bits.
-pub(crate) fn check(config: &Config) -> Result<(), Error> {
-    match config.tune && !config.can_be_tuned() {
-        true => Err(Error::Setting(format!(
-            "tuning (`Config::tune`) changes how gradients travel between two steps of all shards, when none is on its way; \
-             synchronisation `{}` has no such steps: leave one of them out",
-            config.sync
-        ))),
-        false => Ok(()),
-    }
-}
 
 /// Refuses to tune on a group whose sums depend on how they are cut.
 pub(crate) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
@@ -92,27 +50,28 @@ impl Core {
     /// Before the first step of `group`, whose buckets have these caps: steps are tuned from it on, if they
     /// are to be.
     pub(crate) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
-        let wished = self.config.tune || self.verifier.tunes() && adds_in_another_order(group).is_none();
+        let wished =
+            self.config.tune || self.observers.verifier.tunes() && adds_in_another_order(group).is_none();
         let tunes = wished && self.config.can_be_tuned() && group.world_size() > 1;
-        let is_hasty = self.tuning.is_hasty || self.verifier.tunes();
+        let is_hasty = self.observers.tuning.is_hasty || self.observers.verifier.tunes();
         let effort = if is_hasty { Effort::Hasty } else { Effort::Measured };
         let tuner = tunes.then(|| Tuner::new(effort, TunedSetting::untuned(caps, group)));
-        self.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };
+        self.observers.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };
     }
 
     /// As [`Replica::tune_hastily_for_tests`](crate::Replica::tune_hastily_for_tests).
     pub(crate) fn tune_hastily(&mut self) {
-        self.tuning.is_hasty = true;
-        let tuner = self.tuning.tuner.take();
-        self.tuning.tuner = tuner.map(|tuner| Tuner::new(Effort::Hasty, tuner.current().clone()));
+        self.observers.tuning.is_hasty = true;
+        let tuner = self.observers.tuning.tuner.take();
+        self.observers.tuning.tuner = tuner.map(|tuner| Tuner::new(Effort::Hasty, tuner.current().clone()));
     }
 
     /// At the end of a step: goes on as is best by what all ranks have told of it. `shards_changed`: ranks
     /// have other shards from now on.
     pub(crate) fn tune(&mut self, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
-        let Some(mut tuner) = self.tuning.tuner.take() else { return Ok(()) };
+        let Some(mut tuner) = self.observers.tuning.tuner.take() else { return Ok(()) };
         let result = self.tune_by(&mut tuner, heard, shards_changed);
-        self.tuning.tuner = Some(tuner);
+        self.observers.tuning.tuner = Some(tuner);
         result
     }
 
@@ -139,8 +98,8 @@ impl Core {
             Verdict::Try(setting) => self.run_by(&setting)?,
             Verdict::Keep(mut tuning) => {
                 self.run_by(&tuning.kept)?;
-                tuning.link_rates.clone_from(&self.tuning.link_rates);
-                self.tuning.kept = Some(*tuning);
+                tuning.link_rates.clone_from(&self.observers.tuning.link_rates);
+                self.observers.tuning.kept = Some(*tuning);
             }
             Verdict::Again => {
                 self.apply_outstanding()?;
@@ -155,21 +114,21 @@ impl Core {
         log::debug!("the next steps have {setting}");
         self.apply_outstanding()?;
         self.step.tune(setting)?;
-        self.group.prefer_algorithm(named(setting.algorithm));
-        self.group.use_streams(setting.streams);
+        self.ranks.group.prefer_algorithm(named(setting.algorithm));
+        self.ranks.group.use_streams(setting.streams);
         Ok(())
     }
 
     /// What there is to try. A collective, which measures links.
     fn space(&mut self, current: &TunedSetting) -> Result<Space, Error> {
-        self.tuning.link_rates = self.group.link_rates()?;
+        self.observers.tuning.link_rates = self.ranks.group.link_rates()?;
         let (mut algorithms, adds_by_links) = self.algorithms();
-        self.group.prefer_algorithm(named(current.algorithm));
-        let rates = self.tuning.link_rates.as_ref().filter(|_| adds_by_links);
+        self.ranks.group.prefer_algorithm(named(current.algorithm));
+        let rates = self.observers.tuning.link_rates.as_ref().filter(|_| adds_by_links);
         let uneven = rates.filter(|rates| slowest_share(rates) < LINKS_DIFFER);
         let ownership = uneven.map(|rates| ownership_by_rate(rates));
         algorithms.retain(|name| Some(*name) != current.algorithm);
-        Ok(self.step.space(algorithms, ownership, self.group.streams().1))
+        Ok(self.step.space(algorithms, ownership, self.ranks.group.streams().1))
     }
 
     /// The algorithms that sums of a job's longest bucket may be made by besides the model's own choice, and
@@ -178,8 +137,8 @@ impl Core {
         let len = self.step.buckets().map(|bucket| bucket.len).max().unwrap_or(0);
         let sum = Collective::TreeSum { contributions: self.step.contributions(), len };
         let explain = |preferred: Option<&str>| {
-            self.group.prefer_algorithm(named(preferred));
-            self.group.explain(&sum, len, DType::F32)
+            self.ranks.group.prefer_algorithm(named(preferred));
+            self.ranks.group.explain(&sum, len, DType::F32)
         };
         let Some(own) = explain(None).filter(|_| self.config.reduction.is_sum()) else {
             return (Vec::new(), false);
@@ -191,7 +150,7 @@ impl Core {
             .predicted
             .iter()
             .filter(|(name, seconds)| *name != own.algorithm.name && *seconds < HOPELESS * best && can(name));
-        let adds_by_links = !self.servers.contains(&true) && can(BY_LINKS);
+        let adds_by_links = !self.ranks.servers.contains(&true) && can(BY_LINKS);
         (others.map(|(name, _)| *name).collect(), adds_by_links)
     }
 }

@@ -202,15 +202,15 @@ mod tests {
         let optimizer = optimizer.build(&Settings::default()).unwrap();
         let group = || Arc::new(Group::alone());
         let mut replica = Replica::new(group(), specs, values, &config, optimizer).unwrap();
-        replica.core.undo = Some(Undo::new(replica.layout()));
+        replica.core.weights.undo = Some(Undo::new(replica.layout()));
         (0..8).for_each(|_| step(&mut replica));
         if let Some(asked) = fails {
             (0..asked).for_each(|n| drop(replica.latest(SpanId(n)).to_vec()));
             // What a replica does where updates are missing that cannot be made any more.
             let core = &mut replica.core;
             if core.step.give_up() {
-                core.steps -= 1;
-                core.undo.as_mut().unwrap().revert(&mut core.values);
+                core.progress.steps -= 1;
+                core.weights.undo.as_mut().unwrap().revert(&mut core.weights.values);
             }
             // The last two tensors share a bucket.
             assert_eq!(replica.is_halfway(), asked == 1 || asked == 2, "{asked} tensors");

@@ -12,22 +12,21 @@
 //! order on all ranks, and nobody waits for what this step has started.
 //!
 //! What is on its way is waited for and applied, too, after the last step of an epoch or of the run, before a
-//! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every [`Config::backup_every`] steps, in a job of any kind, so
+//! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every [`Config::backup_every`](crate::Config::backup_every) steps, in a job of any kind, so
 //! that the bits do not depend on that; the next step is a first one again. There values and the optimizer's
 //! state are all that there is, so a checkpoint holds no gradient, and after a death all ranks go back to a
 //! copy that was made there (`backup`). Members who come or leave wait for it.
 
-use super::mode::{Made, Mode, ModeState, Passes, Standing, refuse_islands, refused};
-use super::table::Synchronization;
+use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
+use super::mode::{Made, Mode, ModeState, Passes, Standing};
+use super::synchronization::Synchronization;
 use super::traits::SyncTraits;
-use crate::config::Config;
 use crate::error::Error;
 use crate::membership::Agreed;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::replica::stepping::{Ended, Started};
 use crate::step::Step;
-use crate::straggler::Policy;
 use kolo_optim::table::{Entry, Setting};
 
 pub(super) const DELAYED: Entry<Synchronization> = Entry {
@@ -37,14 +36,32 @@ pub(super) const DELAYED: Entry<Synchronization> = Entry {
     make: |_| {
         Box::new(Synchronization {
             traits: SyncTraits { is_delayed: true, ..SyncTraits::default() },
+            excludes: EXCLUDES,
             make: |config, _, optimizer| {
-                refuse_islands(config)?;
-                check(config)?;
                 Ok(Made { config: config.clone(), optimizer, mode: Box::new(Delayed::default()) })
             },
         })
     },
 };
+
+const EXCLUDES: &[(JobSetting, &str)] = &[
+    NO_ISLANDS,
+    (
+        JobSetting::KeepingReduction,
+        "compresses a gradient before it is known what the reduction has kept of the one before, which is still on its way",
+    ),
+    (JobSetting::LossScaling, "scales the next loss before it is known whether the last one has overflowed"),
+    (
+        JobSetting::Rebalance,
+        "cannot move shards between workers, because it would have to wait for the gradient on its way at a moment that times \
+         decide, and with it the bits",
+    ),
+    (
+        JobSetting::NoBackups,
+        "has a gradient on its way that a worker's death would lose, so an elastic job has to go back to a copy",
+    ),
+    NO_PLAIN_STEP,
+];
 
 /// What a core has besides the [`Step`] that collects the next gradients.
 #[derive(Default)]
@@ -62,7 +79,7 @@ impl Mode for Delayed {
     /// both, where all is to be applied.
     fn step(&mut self, core: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let started = core.start_step(rate)?;
-        core.steps += 1;
+        core.progress.steps += 1;
         let all = self.applies_all(core);
         let mut ended = Vec::new();
         if let Some(before) = self.put_on_its_way(core, started) {
@@ -77,7 +94,7 @@ impl Mode for Delayed {
             // Members change when nothing is on its way, for which they wait.
             return Ok((report, Agreed::NoChange));
         }
-        core.round.clone_from(&report.known);
+        core.progress.round.clone_from(&report.known);
         Ok((report, agreed))
     }
 
@@ -118,7 +135,8 @@ impl Delayed {
         let ends = std::mem::take(&mut self.ends);
         let every = core.config.backup_every;
         let on_their_way = 1 + u64::from(self.on_its_way.is_some());
-        ends || every > 0 && core.steps.is_multiple_of(every) || core.verifier.ends_round(on_their_way)
+        ends || every > 0 && core.progress.steps.is_multiple_of(every)
+            || core.observers.verifier.ends_round(on_their_way)
     }
 
     /// The step that has `started` is on its way from now on; gives the one before it, if there is one, which
@@ -148,37 +166,4 @@ impl Delayed {
             core.step.take_turn(other);
         }
     }
-}
-
-/// Refuses what cannot be together with updates that are one step late.
-fn check(config: &Config) -> Result<(), Error> {
-    let wrong = |problem: String| Err(refused(config, &problem));
-    let reducer = &config.reduction;
-    if reducer.keeps_state() {
-        return wrong(format!(
-            "compresses a gradient before it is known what the reduction `{}` has kept of the one before, which is still on its \
-             way; take a reduction that keeps nothing, such as `sum` or `bf16`, or `every-step`",
-            reducer.name()
-        ));
-    }
-    if config.loss_scaling.is_some() {
-        return wrong(
-            "scales the next loss before it is known whether the last one has overflowed; compute in bf16 or f32".into(),
-        );
-    }
-    if config.straggler == Policy::Rebalance {
-        return wrong(
-            "cannot move shards between workers, which would have to wait for the gradient on its way at a moment that times \
-             decide, and with it the bits; leave what becomes of stragglers at `warn`"
-                .into(),
-        );
-    }
-    if config.elastic && config.backup_every == 0 {
-        return wrong(
-            "has a gradient on its way that a worker's death would lose, so that an elastic job has to go back to a copy; let it \
-             make some (`Config::backup_every`)"
-                .into(),
-        );
-    }
-    Ok(())
 }

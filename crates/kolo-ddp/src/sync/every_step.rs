@@ -1,7 +1,8 @@
 //! Each step is one sum over all shards, and its update is made before the next step's passes.
 
+use super::exclusion::NO_ISLANDS;
 use super::mode::{Made, Mode, ModeState, Passes};
-use super::table::Synchronization;
+use super::synchronization::Synchronization;
 use super::traits::SyncTraits;
 use crate::error::Error;
 use crate::membership::Agreed;
@@ -16,8 +17,8 @@ pub(super) const EVERY_STEP: Entry<Synchronization> = Entry {
     make: |_| {
         Box::new(Synchronization {
             traits: SyncTraits::default(),
+            excludes: &[NO_ISLANDS],
             make: |config, _, optimizer| {
-                super::mode::refuse_islands(config)?;
                 Ok(Made { config: config.clone(), optimizer, mode: Box::new(EveryStep) })
             },
         })

@@ -11,18 +11,23 @@
 //! | `islands` | parts of the job that synchronize every step among themselves, and rarely with each other |
 //! | `stale` | servers hold the weights, and each worker goes at its own pace |
 //!
-//! `choice` is what a configuration holds, `traits` what the rest of a job has to know of a mode.
+//! `choice` is what a configuration holds, `traits` what the rest of a job has to know of a mode, and
+//! `exclusion` the settings that a mode cannot be together with.
 
 mod choice;
 mod delayed;
 mod every_step;
+mod exclusion;
 mod islands;
 pub(crate) mod mode;
 mod stale;
+mod synchronization;
 mod table;
 mod traits;
 
 pub use self::choice::SyncMode;
+pub use self::exclusion::{Exclusion, JobSetting};
+pub use self::synchronization::Synchronization;
 pub(crate) use self::table::make;
-pub use self::table::{SYNCS, Synchronization, find};
+pub use self::table::{SYNCS, find};
 pub use self::traits::{Rounds, SyncTraits};

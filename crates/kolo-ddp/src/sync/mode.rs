@@ -231,16 +231,8 @@ pub(crate) trait ModeState {
 }
 
 /// An error that says why a mode is excluded.
-pub(super) fn refused(config: &Config, problem: &str) -> Error {
+pub(crate) fn refused(config: &Config, problem: &str) -> Error {
     Error::Setting(format!("synchronisation `{}` {problem}", config.sync))
-}
-
-/// Refuses a number of islands where a mode has none.
-pub(super) fn refuse_islands(config: &Config) -> Result<(), Error> {
-    match config.islands {
-        None | Some(1) => Ok(()),
-        Some(_) => Err(refused(config, "has no islands; take `local` or `diloco`")),
-    }
 }
 
 /// An optimizer with the same settings and no state.

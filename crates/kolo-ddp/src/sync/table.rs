@@ -6,8 +6,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::choice::SyncMode;
-use super::mode::Made;
-use super::traits::SyncTraits;
+use super::exclusion::{Exclusion, JobSetting};
+use super::mode::{Made, refused};
+use super::synchronization::Synchronization;
 use super::{delayed, every_step, islands, stale};
 use crate::config::Config;
 use crate::error::Error;
@@ -24,20 +25,15 @@ pub static SYNCS: &[Entry<Synchronization>] = &[
     stale::STALE,
 ];
 
-/// A way to synchronize with its settings.
-pub struct Synchronization {
-    /// Its properties.
-    pub traits: SyncTraits,
-    /// Makes it for a job of so many ranks, whose program has given an optimizer.
-    pub(super) make: fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>,
-}
-
 /// Makes the mode that a configuration asks for, in a job of `world` ranks.
 ///
 /// # Errors
 ///
 /// A setting of the job excludes the mode.
 pub(crate) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
+    if let Some(exclusion) = config.sync.exclusion(&JobSetting::of(config)) {
+        return Err(refused(config, &exclusion.problem()));
+    }
     (find(config.sync.name)?.build(&config.sync.settings)?.make)(config, world, optimizer)
 }
 
@@ -61,6 +57,15 @@ impl SyncMode {
         let entry = find(&choice.name)?;
         let traits = entry.build(&choice.settings)?.traits;
         Ok(SyncMode { name: entry.name, settings: choice.settings.clone(), traits })
+    }
+}
+
+impl SyncMode {
+    /// The first of a job's settings that the mode excludes, if there is one.
+    pub fn exclusion(&self, settings: &[JobSetting]) -> Option<Exclusion> {
+        let excludes = find(self.name).ok()?.build(&self.settings).ok()?.excludes;
+        let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));
+        found.next().map(|(setting, why)| Exclusion { setting: *setting, why })
     }
 }
 

@@ -114,7 +114,7 @@ mod tests {
                 }
                 if step == 2 && rank == culprit {
                     // The lowest bit of one value.
-                    let value = &mut replica.core.values[40 * tensor + 7];
+                    let value = &mut replica.core.weights.values[40 * tensor + 7];
                     *value = f32::from_bits(value.to_bits() ^ 1);
                 }
                 if let Err(error) = replica.step(0.1) {

@@ -319,7 +319,10 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     for (config, words) in [
         (Config { islands: Some(3), ..local.clone() }, "cannot make 3 islands of 4 shards"),
         (Config { islands: Some(0), ..local.clone() }, "cannot make 0 islands of 4 shards"),
-        (config("every-step", 2), "synchronisation `every-step` has no islands; take `local` or `diloco`"),
+        (
+            config("every-step", 2),
+            "synchronisation `every-step` has no islands; leave `Config::islands` at `None`",
+        ),
         (Config { elastic: true, shards: None, islands: None, ..local.clone() }, "set `Config::shards`"),
         (Config { straggler: Policy::Rebalance, ..local.clone() }, "cannot move shards"),
         (Config { noise_scale: true, ..local.clone() }, "the noise scale is measured"),

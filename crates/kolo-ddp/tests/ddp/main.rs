@@ -14,6 +14,7 @@ mod elastic_islands;
 #[path = "../../../kolo-optim/tests/equations/mod.rs"]
 mod equations;
 mod exact;
+mod exclusions;
 mod failed_bucket;
 mod frozen;
 mod groups;

@@ -146,19 +146,22 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     for (config, words) in [
         (
             Config { reduction: reduction::parse("bf16").unwrap(), ..base.clone() },
-            "leave the reduction at `sum`",
+            "leave `Config::reduction` at `sum`",
         ),
         (Config { elastic: true, ..base.clone() }, "cannot go on without a worker or a server that dies"),
         (
             Config { reduction: reduction::parse("ef-sign").unwrap(), ..base.clone() },
-            "leave the reduction at `sum`",
+            "leave `Config::reduction` at `sum`",
         ),
-        (Config { transforms: clip(1.0), ..base.clone() }, "leave transforms out"),
+        (Config { transforms: clip(1.0), ..base.clone() }, "leave `Config::transforms` empty"),
         (Config { loss_scaling: Some(LossScaling::default()), ..base.clone() }, "compute in bf16 or f32"),
         (Config { noise_scale: true, ..base.clone() }, "the noise scale is measured"),
-        (Config { statistics: Statistics::Local, ..base.clone() }, "they cannot be each worker's own"),
+        (
+            Config { statistics: Statistics::Local, ..base.clone() },
+            "leave `Config::statistics` at `PerShard`",
+        ),
         (Config { straggler: Policy::Rebalance, ..base.clone() }, "each worker go at its own pace"),
-        (Config { islands: Some(2), ..base.clone() }, "has no islands; take `local` or `diloco`"),
+        (Config { islands: Some(2), ..base.clone() }, "has no islands; leave `Config::islands` at `None`"),
     ] {
         let error = refused(&config, 1);
         assert!(error.contains("synchronisation `stale:K=2`") && error.contains(words), "{error}");

@@ -19,8 +19,9 @@ use kolo_rendezvous::Error;
 use serde_json::{Value, json};
 use ureq::Agent;
 
+use super::claim::Record;
 use super::recorded::Records;
-use super::{Record, Rule};
+use super::rule::Rule;
 
 /// Time for an answer of one member of the cluster; then the next one is asked.
 const ANSWER: Duration = Duration::from_secs(5);

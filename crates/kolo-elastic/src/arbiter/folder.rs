@@ -16,8 +16,9 @@ use kolo_claim::create_exclusively;
 use kolo_durable::{create_folders, sync_folder};
 use kolo_rendezvous::Error;
 
+use super::claim::Record;
 use super::recorded::Records;
-use super::{Record, Rule};
+use super::rule::Rule;
 
 /// Time within which a file of another host becomes visible: NFS clients cache folders.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);

@@ -11,17 +11,9 @@
 //! Members whose own launcher has reported their end do not count. Of two leaders, each leaves out dead
 //! members, and none that the other one has, so they cannot both have half.
 
-use super::{Claim, Rule, Verdict};
-use crate::generation::GenerationId;
+use super::claim::{Claim, Predecessor, Verdict};
+use super::rule::Rule;
 use kolo_rendezvous::Error;
-
-/// A generation that the claimed one may follow.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Predecessor {
-    pub(crate) id: GenerationId,
-    /// Its members that are not known to be dead, by rank; `None` if the members are unknown.
-    pub(crate) members: Option<Vec<String>>,
-}
 
 pub(super) fn read(rest: &str) -> Result<Rule, Error> {
     match rest {
@@ -58,6 +50,7 @@ fn is_quorum(members: &[String], present: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generation::GenerationId;
 
     fn names(names: &str) -> Vec<String> {
         names.chars().map(String::from).collect()

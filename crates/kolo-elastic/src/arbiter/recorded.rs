@@ -5,7 +5,7 @@
 //! leader since, unnoticed by this one, and be in that generation now. Only a generation that it has left is
 //! over for certain.
 
-use super::{Claim, Record, Verdict};
+use super::claim::{Claim, Record, Verdict};
 
 /// Number of times that others may overtake a claim before its leader must try again later.
 const TRIES: usize = 16;

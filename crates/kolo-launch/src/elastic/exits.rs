@@ -1,7 +1,7 @@
 //! Workers that have ended: decides if the job continues, which workers are replaced, and when the work is
 //! done.
 //!
-//! Three tests find the end of the work, since each may succeed first. [`workers_are_done`]: all workers of
+//! Three tests find the end of the work, since each may succeed first. [`Elastic::workers_are_done`]: all workers of
 //! this node have ended well, and no launcher may join any more.
 //! [`Coordinator::is_finished`](kolo_elastic::Coordinator::is_finished): so has the last generation on all
 //! nodes, and later failures are not replaced. [`Elastic::is_done_without`]: a worker was killed at the last
@@ -27,6 +27,12 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 impl Elastic {
+    /// Returns true if some worker has ended well, and all others have, too, or died and were survived.
+    pub(super) fn workers_are_done(workers: &Workers) -> bool {
+        workers.list.iter().any(has_ended_well)
+            && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))
+    }
+
     /// Reports exits to the coordinator, and decides if the job continues without those workers. `alive` is
     /// the number of remaining workers on all nodes.
     pub(super) fn report_exits(&mut self, workers: &mut Workers, alive: usize) {
@@ -113,12 +119,6 @@ impl Elastic {
         self.due_restarts.retain(|(at, _)| *at > now);
         due
     }
-}
-
-/// Returns true if some worker has ended well, and all others have, too, or died and were survived.
-pub(super) fn workers_are_done(workers: &Workers) -> bool {
-    workers.list.iter().any(has_ended_well)
-        && workers.list.iter().all(|worker| worker.survived || has_ended_well(worker))
 }
 
 fn has_ended_well(worker: &WorkerProcess) -> bool {

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use super::launchers::Launcher;
+use super::names::{MASTER_ADDR, MASTER_PORT};
+use super::ports;
 use super::variables::Variables;
-use super::{Launcher, MASTER_ADDR, MASTER_PORT, ports};
 use crate::error::Error;
 
 /// Addresses at which rank 0 may serve the store: `MASTER_ADDR` and `MASTER_PORT`, or their substitutes.

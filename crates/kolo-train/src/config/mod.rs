@@ -14,7 +14,6 @@ mod noise_scale;
 mod precision;
 mod rate;
 mod sync;
-mod tune;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -222,7 +221,6 @@ impl Recipe {
         self.straggler()?;
         self.check_noise_scale()?;
         self.sync.check(self)?;
-        self.check_tune()?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
             return Err(Error::setting("threads =", self.threads, problem));

@@ -42,19 +42,19 @@ fn islands_are_refused_where_they_make_no_sense() {
         (recipe(rare(Some(0))), "--islands 0: give a number that divides the 4 shards"),
         (
             recipe(SyncConfig { islands: Some(2), ..SyncConfig::default() }),
-            "--islands 2: --sync every-step has no islands",
+            "--sync every-step: it has no islands; leave --islands out",
         ),
         (
             Recipe { batch_norm: BatchNormalisation::Sync, ..recipe(rare(None)) },
-            "--sync local:H=4: islands have no batch in common",
+            "--sync local:H=4: it has no batch of all shards over which a layer could sum",
         ),
         (
             Recipe { batch_norm: BatchNormalisation::Local, ..recipe(rare(None)) },
-            "--sync local:H=4: the outer step averages running statistics",
+            "--sync local:H=4: it averages running statistics",
         ),
         (
             Recipe { straggler: "rebalance".into(), ..recipe(rare(None)) },
-            "--sync local:H=4: shards stay with the worker",
+            "--sync local:H=4: it cannot move shards from one worker to another; leave --straggler at warn",
         ),
     ] {
         let error = recipe.check().unwrap_err().to_string();
@@ -74,24 +74,24 @@ fn asynchronous_training_is_refused_where_it_makes_no_sense() {
         recipe
     };
     for (recipe, words) in [
-        (with(&|recipe| recipe.batch_norm = BatchNormalisation::Sync), "there is no batch of all"),
+        (with(&|recipe| recipe.batch_norm = BatchNormalisation::Sync), "it has no batch of all shards"),
         (
             with(&|recipe| recipe.batch_norm = BatchNormalisation::Local),
-            "the servers keep running statistics",
+            "it keeps running statistics on the servers",
         ),
-        (with(&|recipe| recipe.noise_scale = true), "no step has a batch of all workers"),
+        (with(&|recipe| recipe.noise_scale = true), "it has no batch of all shards in each step"),
         (with(&|recipe| recipe.straggler = "drop".into()), "leave --straggler at warn"),
         (with(&|recipe| recipe.reduction = "bf16".into()), "leave --reduction at sum"),
         (
             with(&|recipe| recipe.transforms.0 = vec![Choice::new("clip").with("clip_norm", 1.0)]),
-            "which clipping looks at; leave it out",
+            "such as clipping, could look at; leave --clip",
         ),
         (with(&|recipe| recipe.precision.compute = "f16".into()), "take --precision bf16"),
-        (with(&|recipe| recipe.sync.islands = Some(2)), "--sync stale:K=2 has no islands"),
+        (with(&|recipe| recipe.sync.islands = Some(2)), "it has no islands"),
     ] {
         let error = recipe.check().unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
-        assert!(error.starts_with("--sync stale:K=2: ") || error.starts_with("--islands 2: "), "{error}");
+        assert!(error.starts_with("--sync stale:K=2: it "), "{error}");
     }
 }
 
@@ -108,12 +108,15 @@ fn late_updates_are_refused_where_they_make_no_sense() {
     for (recipe, words) in [
         (
             Recipe { reduction: "powersgd".into(), ..recipe() },
-            "--reduction powersgd goes on from what it has kept",
+            "what the reduction has kept of the one before, which is still on its way; take a --reduction",
         ),
-        (Recipe { straggler: "rebalance".into(), ..recipe() }, "--straggler rebalance moves shards"),
-        (f16, "--precision f16 scales the next loss"),
-        (Recipe { backup_steps: 0, ..recipe() }, "--backup-steps 0: a worker's death would lose"),
-        (islands, "--islands 2: --sync delayed:steps=1 has no islands"),
+        (Recipe { straggler: "rebalance".into(), ..recipe() }, "leave --straggler at warn"),
+        (f16, "it scales the next loss before"),
+        (
+            Recipe { backup_steps: 0, ..recipe() },
+            "that a worker's death would lose, so an elastic job has to go back to a copy; give --backup-steps",
+        ),
+        (islands, "--sync delayed:steps=1: it has no islands"),
     ] {
         let error = recipe.check().unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
@@ -205,7 +208,7 @@ fn what_cannot_be_is_told_with_its_value() {
         ),
         (
             "tune = true\n[sync]\nmode = \"delayed:1\"",
-            "--tune with --sync delayed:steps=1: gradients can travel",
+            "--sync delayed:steps=1: it has no two steps of all shards",
         ),
         ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
         ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),

@@ -127,13 +127,10 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         (&["--sync", "often"][..], "unknown mode of synchronisation `often`; known are every-step, local"),
         (&["--sync", "local:steps=3"], "local has no setting `steps`; it has H, restart_inner"),
         (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
-        (&["--islands", "2"], "--sync every-step has no islands"),
-        (&["--sync", "local", "--batch-norm", "sync"], "islands have no batch in common"),
+        (&["--islands", "2"], "--sync every-step: it has no islands"),
+        (&["--sync", "local", "--batch-norm", "sync"], "it has no batch of all shards"),
         (&["--sync", "delayed:2"], "steps of delayed is 2; it must be a whole number from 1 to 1"),
-        (
-            &["--sync", "delayed:1", "--reduction", "ef-sign"],
-            "goes on from what it has kept of the last gradient",
-        ),
+        (&["--sync", "delayed:1", "--reduction", "ef-sign"], "what the reduction has kept of the one before"),
     ] {
         let (_, told) = fail(folder.path(), &[&["train"], args].concat());
         assert!(told.contains(words), "{told}");

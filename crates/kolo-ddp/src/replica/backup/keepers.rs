@@ -31,7 +31,7 @@ impl Core {
         shard_len: usize,
         keepers: &[Rank],
     ) -> Result<BTreeMap<usize, Vec<f32>>, Error> {
-        let (workers, rank, group) = (self.workers(), self.group.rank(), &self.group);
+        let (workers, rank, group) = (self.workers(), self.ranks.group.rank(), &self.ranks.group);
         let shards_of = |Rank(worker): Rank| {
             let first: usize = self.step.shares()[..worker].iter().sum();
             first..first + self.step.shares()[worker]

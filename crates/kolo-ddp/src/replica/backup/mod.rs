@@ -30,7 +30,7 @@ impl Core {
 
     /// Number of values that the reduction keeps for one shard.
     fn shard_state_len(&self) -> usize {
-        self.config.reduction.shard_state().len() * self.layout.len()
+        self.config.reduction.shard_state().len() * self.weights.layout.len()
     }
 }
 
@@ -40,7 +40,7 @@ impl Replica {
         let core = &self.core;
         core.keeps_state()
             && self.is_synchronised()
-            && core.backups.is_due(core.config.backup_every, core.steps)
+            && core.backups.is_due(core.config.backup_every, core.progress.steps)
     }
 
     /// Copies what this rank has, and gives what is kept for its shards to the next workers. A collective;
@@ -63,8 +63,8 @@ impl Replica {
         if !core.keeps_state() {
             return Ok(());
         }
-        let leaves = core.members.leaves(core.group.rank());
-        let leave: Vec<bool> = core.group.all_gather_value(&leaves)?;
+        let leaves = core.observers.members.leaves(core.ranks.group.rank());
+        let leave: Vec<bool> = core.ranks.group.all_gather_value(&leaves)?;
         let stay: Vec<Rank> = core.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect();
         self.back_up_with(&stay)
     }
@@ -75,15 +75,15 @@ impl Replica {
             return Ok(());
         }
         core.apply_outstanding()?;
-        if core.server {
+        if core.ranks.server {
             return Ok(());
         }
         let mut own = core.step.shard_state();
-        let mut arrays = vec![core.values.clone()];
-        arrays.extend(core.optimizer.state().into_iter().map(|(_, state)| state.to_vec()));
+        let mut arrays = vec![core.weights.values.clone()];
+        arrays.extend(core.weights.optimizer.state().into_iter().map(|(_, state)| state.to_vec()));
         arrays.extend(core.step.common_state());
         own.resize(core.step.shards().len(), Vec::new());
-        let Copied { own: of_mode, len, notes, common } = self.mode.copy(&core.group)?;
+        let Copied { own: of_mode, len, notes, common } = self.mode.copy(&core.ranks.group)?;
         own.iter_mut().zip(of_mode).for_each(|(own, of_mode)| own.extend(of_mode));
         arrays.extend(common);
         let shard_len = core.shard_state_len() + len;
@@ -92,17 +92,17 @@ impl Replica {
             uses: core.step.expected_uses().to_vec(),
             shards: notes,
             skipped_steps: self.mode.skipped_steps(core),
-            noise_scale: core.noise.known,
+            noise_scale: core.observers.noise.known,
             loss_scale: core.scaler.now(),
             transforms: core.transforms.states(),
             arrays: arrays.len(),
             shard_len,
         };
         let shards = match shard_len {
-            0 => (0..core.shards).map(|shard| (shard, Vec::new())).collect(),
+            0 => (0..core.ranks.shards).map(|shard| (shard, Vec::new())).collect(),
             _ => core.with_those_before(own, shard_len, keepers)?,
         };
-        core.backups.add(Backup { steps: core.steps, common, arrays, shards });
+        core.backups.add(Backup { steps: core.progress.steps, common, arrays, shards });
         Ok(())
     }
 

@@ -42,7 +42,7 @@ impl Replica {
             return Ok(None);
         }
         let held: Vec<Vec<Held>> = group.all_gather_value(&core.backups.held())?;
-        let Some((steps, holders)) = newest(&held, core.shards) else { return Ok(None) };
+        let Some((steps, holders)) = newest(&held, core.ranks.shards) else { return Ok(None) };
         let has = |rank: &Vec<Held>| rank.iter().any(|held| held.steps == steps);
         let Some(donor) = held.iter().position(has).map(Rank) else { return Ok(None) };
         let own = core.backups.at(steps);
@@ -51,26 +51,26 @@ impl Replica {
         let Some(common) = told else { return Ok(None) };
         let receive = |number: usize| {
             let mut array =
-                own.map_or_else(|| vec![0.0; core.layout.len()], |own| own.arrays[number].clone());
+                own.map_or_else(|| vec![0.0; core.weights.layout.len()], |own| own.arrays[number].clone());
             group.broadcast(&mut array, donor)?;
             Ok::<_, Error>(array)
         };
         let arrays = (0..common.arrays).map(receive).collect::<Result<Vec<_>, _>>()?;
         // Nothing of this rank's own has been given up before all of it was here.
-        if core.joined && core.steps != steps {
-            log::info!("going back from step {} to step {steps}, of which all is left", core.steps);
+        if core.progress.joined && core.progress.steps != steps {
+            log::info!("going back from step {} to step {steps}, of which all is left", core.progress.steps);
         }
         let mut arrays = arrays.into_iter();
-        core.values = arrays.next().unwrap_or_default();
-        for ((_, state), new) in core.optimizer.state().into_iter().zip(&mut arrays) {
+        core.weights.values = arrays.next().unwrap_or_default();
+        for ((_, state), new) in core.weights.optimizer.state().into_iter().zip(&mut arrays) {
             state.copy_from_slice(&new);
         }
         core.set_last_steps(common.known.clone());
-        core.steps = steps;
-        core.noise.known = common.noise_scale;
+        core.progress.steps = steps;
+        core.observers.noise.known = common.noise_scale;
         core.scaler.take_over(common.loss_scale);
-        core.transforms.take_over(&core.layout, common.transforms.clone())?;
-        core.undo = core.undo.is_some().then(|| Undo::new(&core.layout));
+        core.transforms.take_over(&core.weights.layout, common.transforms.clone())?;
+        core.weights.undo = core.weights.undo.is_some().then(|| Undo::new(&core.weights.layout));
         core.gathered = None;
         self.mode.go_on_at(steps);
         Ok(Some(Restored { steps, holders, common, rest: arrays.collect() }))
@@ -106,18 +106,18 @@ impl Replica {
     /// What only dead workers had is nowhere: it begins with nothing, and the user hears of it.
     pub(crate) fn warn_of_lost_state(&mut self) {
         let core = &mut self.core;
-        if let Some(warning) = self.mode.loss(core.shards) {
+        if let Some(warning) = self.mode.loss(core.ranks.shards) {
             core.warn(warning);
         }
         if core.config.reduction.keeps_state() {
             let reduction = core.config.reduction.name().to_string();
-            core.warn(Warning::ShardStateLost { reduction, shards: (0..core.shards).collect() });
+            core.warn(Warning::ShardStateLost { reduction, shards: (0..core.ranks.shards).collect() });
         }
     }
 
     /// Returns true if a new group begins without what its ranks had kept.
     pub(crate) fn has_lost_state(&self, restored: Option<&Restored>) -> bool {
-        self.core.keeps_state() && restored.is_none() && self.core.steps > 0
+        self.core.keeps_state() && restored.is_none() && self.core.progress.steps > 0
     }
 }
 
@@ -130,7 +130,7 @@ impl Core {
         holder: Rank,
         takers: &[Rank],
     ) -> Result<Option<Vec<f32>>, Error> {
-        let (rank, len) = (self.group.rank(), restored.common.shard_len);
+        let (rank, len) = (self.ranks.group.rank(), restored.common.shard_len);
         if len == 0 {
             return Ok(None);
         }
@@ -139,14 +139,14 @@ impl Core {
             let own = self.backups.at(restored.steps).and_then(|backup| backup.shards.get(&shard));
             let own = own.ok_or(Error::Lost)?;
             let mut others = takers.iter().filter(|taker| **taker != rank);
-            others.try_for_each(|taker| self.group.send(own, *taker))?;
+            others.try_for_each(|taker| self.ranks.group.send(own, *taker))?;
             return Ok(is_taker.then(|| own.clone()));
         }
         if !is_taker {
             return Ok(None);
         }
         let mut received = vec![0.0; len];
-        self.group.receive(&mut received, holder)?;
+        self.ranks.group.receive(&mut received, holder)?;
         Ok(Some(received))
     }
 }

@@ -29,7 +29,7 @@ impl Islands {
         let (together, keeps) = (self.together, !self.together && !self.restarts());
         let state = |core: &mut Core| {
             core.apply_outstanding()?;
-            let states = core.optimizer.state().into_iter().map(|(_, state)| state.to_vec());
+            let states = core.weights.optimizer.state().into_iter().map(|(_, state)| state.to_vec());
             Ok::<_, Error>(states.collect::<Vec<_>>())
         };
         let mut copied = Copied::default();
@@ -76,7 +76,7 @@ impl Islands {
                 island.core.step.expect_uses(uses.clone());
                 island.core.scaler.take_over(*loss_scale);
             }
-            let states = island.core.optimizer.state().into_iter().zip(together);
+            let states = island.core.weights.optimizer.state().into_iter().zip(together);
             states.for_each(|((_, own), copied)| own.copy_from_slice(copied));
         }
     }
@@ -86,7 +86,7 @@ impl Islands {
         let own = self.own.iter_mut().find(|own| own.number == island && !state.is_empty());
         let Some(own) = own else { return };
         let mut rest = state;
-        for (_, state) in own.core.optimizer.state() {
+        for (_, state) in own.core.weights.optimizer.state() {
             let (first, after) = rest.split_at(state.len().min(rest.len()));
             state[..first.len()].copy_from_slice(first);
             rest = after;

@@ -10,7 +10,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::replica::core::Core;
 use crate::same_settings::Stated;
-use crate::statistics::Statistics;
 use crate::straggler::Policy;
 use crate::sync::choice::SyncMode;
 use crate::sync::mode::{Made, another, refused};
@@ -85,19 +84,6 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
             "needs a number of shards in an elastic job, because a worker that comes later cannot know it: set `Config::shards`",
         );
     }
-    if !matches!(config.straggler, Policy::Warn) {
-        return wrong(
-            "cannot move shards from one worker to another; leave what becomes of stragglers at `warn`",
-        );
-    }
-    if config.noise_scale {
-        return wrong(
-            "has no batch of all shards in each step, between which and a shard the noise scale is measured",
-        );
-    }
-    if config.statistics == Statistics::Local {
-        return wrong("averages running statistics as it does weights; they cannot be each worker's own");
-    }
     if another(optimizer).is_none() {
         let problem = format!(
             "needs an optimizer for each island, and `{}` cannot make another one: implement `Optimizer::another`",
@@ -114,7 +100,7 @@ impl Islands {
     pub(super) fn form_all(&mut self, outer: &mut Core, steps: u64) -> Result<(), Error> {
         self.together = steps < self.rounds.together;
         let islands = divide(&self.shares, self.formed());
-        let (group, rank) = (outer.group.clone(), outer.group.rank().0);
+        let (group, rank) = (outer.ranks.group.clone(), outer.ranks.group.rank().0);
         let mut split: Vec<(usize, Arc<Group>)> = Vec::new();
         for set in spanning(&islands, group.world_size()) {
             if set.is_empty() {
@@ -124,7 +110,7 @@ impl Islands {
             let part = group.split(own.map(|number| number as u32), 0)?;
             split.extend(own.zip(part.map(Arc::new)));
         }
-        let caps = outer.verifier.caps().or(self.config.caps);
+        let caps = outer.observers.verifier.caps().or(self.config.caps);
         let mut own = Vec::new();
         for (number, island) in islands.iter().enumerate() {
             let ranks = &island.ranks;
@@ -144,11 +130,11 @@ impl Islands {
                 elastic: false,
                 ..self.config.clone()
             };
-            let specs = outer.layout.spans().iter().map(|span| span.spec.clone()).collect();
+            let specs = outer.weights.layout.spans().iter().map(|span| span.spec.clone()).collect();
             let optimizer = another(&*self.optimizer).ok_or(Error::Lost)?;
             let settings = Stated::of_job(&config, caps, &*optimizer)?;
-            let mut core = Core::new(&group, specs, outer.values.clone(), config, optimizer)?;
-            core.verifier = Verifier::silent();
+            let mut core = Core::new(&group, specs, outer.weights.values.clone(), config, optimizer)?;
+            core.observers.verifier = Verifier::silent();
             // Others may have some: a short last batch need not reach every island.
             core.step.allow_no_samples();
             let expected = core.meet(&group, &settings)?;
@@ -159,7 +145,7 @@ impl Islands {
             self.own.iter().for_each(|old| core.step.count_passes_after(&old.core.step));
             // What the user has been told is not told again.
             if let Some(old) = self.own.first() {
-                core.known_unused.clone_from(&old.core.known_unused);
+                core.notices.known_unused.clone_from(&old.core.notices.known_unused);
             }
             let (first_shard, first_rank) = (island.shards.start, ranks.start);
             let speaks = island.first_holder() == rank;
@@ -189,7 +175,7 @@ impl Islands {
     /// After the last step in which all shards synchronised: every island begins with what all have come to.
     pub(super) fn part(&mut self, outer: &mut Core) -> Result<(), Error> {
         let Some(mut last) = self.own.pop() else { return Ok(()) };
-        self.form_all(outer, outer.steps)?;
+        self.form_all(outer, outer.progress.steps)?;
         let restarts = self.restarts();
         for island in &mut self.own {
             island.core.step.expect_uses(last.core.step.expected_uses().to_vec());
@@ -198,7 +184,8 @@ impl Islands {
                 island.core.scaler.count_anew();
                 continue;
             }
-            let states = island.core.optimizer.state().into_iter().zip(last.core.optimizer.state());
+            let states =
+                island.core.weights.optimizer.state().into_iter().zip(last.core.weights.optimizer.state());
             states.for_each(|((_, own), (_, last))| own.copy_from_slice(last));
         }
         Ok(())

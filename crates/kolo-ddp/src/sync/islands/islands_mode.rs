@@ -98,7 +98,7 @@ impl Mode for Islands {
 
     /// The ranks agree on who has which shards of the islands, and on who speaks for each of them.
     fn divide(&mut self, core: &mut Core, group: &Group) -> Result<(), Error> {
-        let (shares, _) = assignment::agree(group, &self.config, self.shards, &core.servers)?;
+        let (shares, _) = assignment::agree(group, &self.config, self.shards, &core.ranks.servers)?;
         let mut speakers = vec![0.0; group.world_size()];
         divide(&shares, self.count).iter().for_each(|island| speakers[island.first_holder()] += 1.0);
         self.shares = shares;
@@ -109,7 +109,7 @@ impl Mode for Islands {
     fn form(&mut self, core: &mut Core, steps: u64) -> Result<(), Error> {
         self.skipped = 0;
         self.form_all(core, steps)?;
-        if core.group.world_size() > 1 && core.group.rank() == Rank(0) {
+        if core.ranks.group.world_size() > 1 && core.ranks.group.rank() == Rank(0) {
             let (count, each) = (self.count, self.shards / self.count);
             log::info!("{count} islands of {each} shards, rounds of {} steps", self.rounds.steps);
         }

@@ -21,10 +21,10 @@ impl Islands {
         let (mut report, mut agreed) = self.step_of_each(outer, rate)?;
         if self.together {
             self.step_together(outer, &mut report)?;
-        } else if self.is_outer_step_due(outer.steps) {
+        } else if self.is_outer_step_due(outer.progress.steps) {
             (report, agreed) = self.outer_step(outer, report)?;
         } else {
-            outer.steps += 1;
+            outer.progress.steps += 1;
         }
         self.ends = false;
         Ok((report, agreed))
@@ -40,26 +40,33 @@ impl Islands {
     fn step_of_each(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         // A death elsewhere would be noticed in the outer step only, and the steps until then be in vain.
         if outer.config.elastic
-            && let Some(error) = outer.group.liveness().failure()
+            && let Some(error) = outer.ranks.group.liveness().failure()
         {
             return Err(error.into());
         }
-        outer.verifier.begin(&outer.group, &outer.layout, &outer.values, self.shards)?;
+        outer.observers.verifier.begin(
+            &outer.ranks.group,
+            &outer.weights.layout,
+            &outer.weights.values,
+            self.shards,
+        )?;
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         let first_step = self.first_step_of_optimizers();
         for island in &mut self.own {
             if self.together {
-                std::mem::swap(&mut outer.members, &mut island.core.members);
+                std::mem::swap(&mut outer.observers.members, &mut island.core.observers.members);
             }
             let result = island.core.step_of_all(rate, None);
             if self.together {
-                std::mem::swap(&mut outer.members, &mut island.core.members);
+                std::mem::swap(&mut outer.observers.members, &mut island.core.observers.members);
             }
             let (step, heard) = result.map_err(|error| {
-                let error = counted_from(first_step, island.located(error, outer.steps));
+                let error = counted_from(first_step, island.located(error, outer.progress.steps));
                 // The ranks of other islands would go on until the outer step.
-                if error.is_divergence() && island.core.group.world_size() < outer.group.world_size() {
-                    outer.group.abandon(&error.to_string());
+                if error.is_divergence()
+                    && island.core.ranks.group.world_size() < outer.ranks.group.world_size()
+                {
+                    outer.ranks.group.abandon(&error.to_string());
                 }
                 error
             })?;
@@ -74,7 +81,7 @@ impl Islands {
             report.started_early += step.started_early;
             report.gradient_norm = step.gradient_norm.filter(|_| self.together);
             report.loss_scale = step.loss_scale.filter(|_| self.together);
-            if island.core.group.world_size() > 1 {
+            if island.core.ranks.group.world_size() > 1 {
                 report.buckets.extend(step.buckets);
             }
             report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
@@ -85,7 +92,7 @@ impl Islands {
         }
         // A rank without islands has seen none.
         let own = self.own.iter().filter_map(|island| island.losses.last().copied());
-        let LastStep { loss, count, skipped, .. } = mean(outer.steps, own);
+        let LastStep { loss, count, skipped, .. } = mean(outer.progress.steps, own);
         (report.loss, report.count, report.skipped) = (loss, count, skipped);
         self.here = 0;
         self.rates.push(rate);
@@ -95,7 +102,7 @@ impl Islands {
     /// A step of which a rank dies when the outer one has begun.
     pub(super) fn begin_outer_step_for_tests(&mut self, outer: &mut Core, rate: f64) -> Result<(), Error> {
         self.step_of_each(outer, rate)?;
-        match !self.together && self.is_outer_step_due(outer.steps) {
+        match !self.together && self.is_outer_step_due(outer.progress.steps) {
             true => self.losses_of_all(outer).map(drop),
             false => Ok(()),
         }
@@ -105,7 +112,7 @@ impl Islands {
     fn step_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<(), Error> {
         let island = &mut self.own[0];
         let done = LastStep {
-            step: outer.steps,
+            step: outer.progress.steps,
             loss: report.loss,
             count: report.count,
             gradient_norm: report.gradient_norm,
@@ -116,13 +123,13 @@ impl Islands {
         if done.count <= 0.0 {
             return Err(Error::NoSamples { step: done.step });
         }
-        outer.values.copy_from_slice(island.core.values()?);
+        outer.weights.values.copy_from_slice(island.core.values()?);
         report.known.push(done);
-        outer.steps += 1;
-        outer.last = Some(done);
-        outer.verify(&done, outer.steps - 1)?;
-        self.begin_round(outer.steps);
-        if outer.steps >= self.rounds.together {
+        outer.progress.steps += 1;
+        outer.progress.last = Some(done);
+        outer.verify(&done, outer.progress.steps - 1)?;
+        self.begin_round(outer.progress.steps);
+        if outer.progress.steps >= self.rounds.together {
             self.part(outer)?;
         }
         Ok(())
@@ -135,9 +142,9 @@ impl Islands {
         let known = self.losses_of_all(outer)?;
         let Some(done) = known.last().copied() else { return Err(Error::Lost) };
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
-        outer.stated.set("the learning rates since the last outer step", rates);
-        let layout = outer.layout.clone();
-        let start = outer.values.clone();
+        outer.notices.stated.set("the learning rates since the last outer step", rates);
+        let layout = outer.weights.layout.clone();
+        let start = outer.weights.values.clone();
         // Also on ranks that do not speak for an island: its values are about to be others.
         let first_step = self.first_step_of_optimizers();
         let applied = self.own.iter_mut().try_for_each(|island| island.core.apply_outstanding());
@@ -158,14 +165,14 @@ impl Islands {
             }
             outer.step.end_shard(pass)?;
         }
-        outer.round.clone_from(&known);
+        outer.progress.round.clone_from(&known);
         let (report, agreed) = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
-        self.begin_round(outer.steps);
+        self.begin_round(outer.progress.steps);
         let restarts = self.restarts();
         for island in &mut self.own {
-            island.core.values.copy_from_slice(&outer.values);
+            island.core.weights.values.copy_from_slice(&outer.weights.values);
             if restarts {
-                island.core.optimizer.init(&outer.layout);
+                island.core.weights.optimizer.init(&outer.weights.layout);
                 island.core.set_steps(0);
                 island.core.scaler.count_anew();
             }
@@ -185,7 +192,7 @@ impl Islands {
     fn losses_of_all(&mut self, outer: &Core) -> Result<Vec<LastStep>, Error> {
         let speaking = self.own.iter().filter(|island| island.speaks);
         let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();
-        let told: Vec<Vec<Vec<IslandLoss>>> = outer.group.all_gather_value(&own)?;
+        let told: Vec<Vec<Vec<IslandLoss>>> = outer.ranks.group.all_gather_value(&own)?;
         // In the order of islands, which is that of the ranks that speak for them.
         let islands: Vec<Vec<IslandLoss>> = told.into_iter().flatten().collect();
         self.skipped += islands.iter().flatten().filter(|step| step.skipped).count() as u64;

@@ -57,7 +57,7 @@ impl Islands {
             if restarts {
                 return Ok(IslandState { states: Vec::new(), uses, loss_scale });
             }
-            let states = core.optimizer.state().into_iter();
+            let states = core.weights.optimizer.state().into_iter();
             Ok(IslandState {
                 states: states.map(|(name, state)| (name.into(), state.to_vec())).collect(),
                 uses,
@@ -71,7 +71,7 @@ impl Islands {
 impl ModeState for Islands {
     /// Brings the state of all islands to rank 0.
     fn gather(&mut self, outer: &mut Core) -> Result<(), Error> {
-        let (group, len) = (&outer.group, outer.layout.len());
+        let (group, len) = (&outer.ranks.group, outer.weights.layout.len());
         let own = self.own_states()?;
         let announced = |state: &IslandState| Announced {
             states: state.states.iter().map(|(name, _)| name.clone()).collect(),
@@ -96,7 +96,7 @@ impl ModeState for Islands {
                 all.push(IslandState { states, uses, loss_scale });
             }
         }
-        self.gathered = Some((outer.steps, all));
+        self.gathered = Some((outer.progress.steps, all));
         Ok(())
     }
 
@@ -104,15 +104,15 @@ impl ModeState for Islands {
         let own = self.own.iter().filter(|island| island.speaks).count();
         let here;
         let all = match &self.gathered {
-            Some((steps, all)) if *steps == core.steps && all.len() == self.formed() => all,
+            Some((steps, all)) if *steps == core.progress.steps && all.len() == self.formed() => all,
             _ if own == self.formed() => {
                 here = self.own_states()?;
                 &here
             }
             _ => return Err(Error::IslandsElsewhere),
         };
-        let mut parts = vec![Part::weights(&core.values)];
-        let outer = core.optimizer.state();
+        let mut parts = vec![Part::weights(&core.weights.values)];
+        let outer = core.weights.optimizer.state();
         parts.extend(outer.into_iter().map(|(name, state)| Part::state(&of_outer(name), state)));
         for (number, island) in all.iter().enumerate() {
             let states = island.states.iter();
@@ -135,12 +135,12 @@ impl ModeState for Islands {
     }
 
     fn load(&mut self, core: &mut Core, reader: &Reader) -> Result<(), Error> {
-        reader.read(Set::Weights, "", &core.layout, 0, &mut core.values)?;
-        reader.expect_no_others(&core.layout)?;
-        for (name, state) in core.optimizer.state() {
-            reader.read(Set::Optimizer, &state_prefix(&of_outer(name)), &core.layout, 0, state)?;
+        reader.read(Set::Weights, "", &core.weights.layout, 0, &mut core.weights.values)?;
+        reader.expect_no_others(&core.weights.layout)?;
+        for (name, state) in core.weights.optimizer.state() {
+            reader.read(Set::Optimizer, &state_prefix(&of_outer(name)), &core.weights.layout, 0, state)?;
         }
-        let spans = core.layout.spans().len();
+        let spans = core.weights.layout.spans().len();
         let uses = reader.uses()?.filter(|uses| uses.len() == spans * self.formed());
         let scales: IslandScales = reader.entry(ISLAND_LOSS_SCALES)?.unwrap_or_default();
         self.skipped = scales.skipped_steps;
@@ -148,7 +148,7 @@ impl ModeState for Islands {
         let mut states = Vec::new();
         for island in &mut self.own {
             let (number, inner) = (island.number, &mut island.core);
-            inner.values.copy_from_slice(&core.values);
+            inner.weights.values.copy_from_slice(&core.weights.values);
             inner.set_loss_scale(scales.islands.get(number).copied());
             if let Some(uses) = &uses {
                 inner.step.expect_uses(uses[number * spans..(number + 1) * spans].to_vec());
@@ -156,10 +156,10 @@ impl ModeState for Islands {
             if restarts {
                 continue;
             }
-            let own = inner.optimizer.state().into_iter();
+            let own = inner.weights.optimizer.state().into_iter();
             states.extend(own.map(|(name, state)| (state_prefix(&of_island(number, name)), state)));
         }
-        Ok(reader.read_all(Set::Optimizer, &core.layout, 0, states)?)
+        Ok(reader.read_all(Set::Optimizer, &core.weights.layout, 0, states)?)
     }
 
     fn copy(&mut self, group: &Arc<Group>) -> Result<Copied, Error> {

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 
 use super::forming::make;
-use crate::sync::table::Synchronization;
+use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_PLAIN_STEP};
+use crate::sync::synchronization::Synchronization;
 use crate::sync::traits::{Rounds, SyncTraits};
 use kolo_optim::table::{Entry, Setting, Settings};
 
@@ -43,6 +44,17 @@ pub(in crate::sync) const DILOCO: Entry<Synchronization> = Entry {
 const RESTART: Setting =
     Setting::flag("restart_inner", "Begin the islands' optimizers anew after each outer step");
 
+const EXCLUDES: &[(JobSetting, &str)] = &[
+    NO_GLOBAL_BATCH,
+    (JobSetting::LocalStatistics, "averages running statistics as it does weights"),
+    (
+        JobSetting::NoiseScale,
+        "has no batch of all shards in each step, between which and a shard the noise scale is measured",
+    ),
+    (JobSetting::Straggler, "cannot move shards from one worker to another"),
+    NO_PLAIN_STEP,
+];
+
 #[derive(Deserialize)]
 struct Averaging {
     #[serde(rename = "H")]
@@ -69,5 +81,5 @@ fn averaging(settings: &Settings) -> Box<Synchronization> {
 
 fn in_rounds(rounds: Rounds) -> Box<Synchronization> {
     let traits = SyncTraits { rounds: Some(rounds), ..SyncTraits::default() };
-    Box::new(Synchronization { traits, make })
+    Box::new(Synchronization { traits, excludes: EXCLUDES, make })
 }

@@ -11,13 +11,11 @@ use super::stale_mode::{Role, Stale};
 use super::worker::{ServerPart, Worker};
 use crate::config::Config;
 use crate::error::Error;
-use crate::reduction::REDUCTIONS;
 use crate::replica::core::Core;
 use crate::staleness::Staleness;
-use crate::statistics::Statistics;
-use crate::straggler::Policy;
-use crate::sync::mode::{Made, another, refuse_islands, refused};
-use crate::sync::table::Synchronization;
+use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_ISLANDS, NO_PLAIN_STEP};
+use crate::sync::mode::{Made, another, refused};
+use crate::sync::synchronization::Synchronization;
 use crate::sync::traits::SyncTraits;
 use crate::verify::is_watched;
 use kolo_optim::table::{Entry, Setting};
@@ -30,9 +28,34 @@ pub(in crate::sync) const STALE: Entry<Synchronization> = Entry {
     make: |settings| {
         let BoundSetting { bound } = settings.read();
         let traits = SyncTraits { staleness_bound: Some(bound as u64), ..SyncTraits::default() };
-        Box::new(Synchronization { traits, make })
+        Box::new(Synchronization { traits, excludes: EXCLUDES, make })
     },
 };
+
+const EXCLUDES: &[(JobSetting, &str)] = &[
+    NO_ISLANDS,
+    (
+        JobSetting::Elastic,
+        "cannot go on without a worker or a server that dies, because each has what nobody else has",
+    ),
+    NO_GLOBAL_BATCH,
+    (JobSetting::LocalStatistics, "keeps running statistics on the servers, as it does weights"),
+    (
+        JobSetting::NoiseScale,
+        "has no batch of all shards in each step, between which and a shard the noise scale is measured",
+    ),
+    (
+        JobSetting::Straggler,
+        "lets each worker go at its own pace, so no shards are moved and nobody is dropped",
+    ),
+    (JobSetting::Reduction, "sends each gradient to the servers as it is"),
+    (
+        JobSetting::Transforms,
+        "has no gradient of all shards that a transform, such as clipping, could look at",
+    ),
+    (JobSetting::LossScaling, "has no step of all shards in which an overflow could be agreed on"),
+    NO_PLAIN_STEP,
+];
 
 #[derive(Deserialize)]
 struct BoundSetting {
@@ -46,8 +69,15 @@ struct BoundSetting {
 ///
 /// A setting excludes it.
 fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
-    refuse_islands(config)?;
-    if let Some(problem) = obstacle(config, &*optimizer)? {
+    if is_watched()? {
+        let problem = "promises no bits, so there is nothing that `kolo verify` or `kolo chaos` could compare; take another one";
+        return Err(refused(config, problem));
+    }
+    if another(&*optimizer).is_none() {
+        let problem = format!(
+            "needs an optimizer on each server, and `{}` cannot make another one: implement `Optimizer::another`",
+            optimizer.name()
+        );
         return Err(refused(config, &problem));
     }
     let mode = Box::new(Stale {
@@ -68,9 +98,9 @@ fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made
 impl Stale {
     /// Makes this rank a worker or a server. A collective.
     pub(super) fn connect(&self, outer: &Core) -> Result<Role, Error> {
-        let (group, layout) = (&outer.group, &outer.layout);
+        let (group, layout) = (&outer.ranks.group, &outer.weights.layout);
         let (workers, servers) = (outer.workers(), outer.server_ranks());
-        let whole_tensors = outer.optimizer.scope() == Scope::Tensor;
+        let whole_tensors = outer.weights.optimizer.scope() == Scope::Tensor;
         let cut = parts::cut(layout, servers.len(), whole_tensors);
         let mut pairs: Vec<(usize, Group)> = Vec::new();
         for turn in parts::pairs(workers.len(), servers.len()) {
@@ -78,7 +108,7 @@ impl Stale {
                 workers[*worker] == group.rank() || servers[*server] == group.rank()
             });
             let pair = group.split(own.map(|(worker, _)| worker as u32), 0)?;
-            let other = own.map(|(worker, server)| if outer.server { worker } else { server });
+            let other = own.map(|(worker, server)| if outer.ranks.server { worker } else { server });
             pairs.extend(other.zip(pair));
         }
         pairs.sort_by_key(|(other, _)| *other);
@@ -90,48 +120,21 @@ impl Stale {
         let shares = outer.step.shares();
         let plan = Plan {
             layout: layout.clone(),
-            groups: outer.groups.clone(),
+            groups: outer.weights.groups.clone(),
             place: cut[number].clone(),
             bound: self.bound,
-            shares: workers.iter().map(|worker| shares[worker.0] as f64 / outer.shards as f64).collect(),
+            shares: workers
+                .iter()
+                .map(|worker| shares[worker.0] as f64 / outer.ranks.shards as f64)
+                .collect(),
             tells_losses: number == 0,
         };
-        let mut optimizer = another(&*outer.optimizer).ok_or(Error::Lost)?;
+        let mut optimizer = another(&*outer.weights.optimizer).ok_or(Error::Lost)?;
         if !outer.config.groups.is_empty() {
-            optimizer.set_groups(outer.groups.settings())?;
+            optimizer.set_groups(outer.weights.groups.settings())?;
         }
         optimizer.init(layout);
         let part = PartState::new(plan, optimizer);
         Ok(Role::Server(Server::start(group.clone(), workers, pairs.collect(), part)?))
     }
-}
-
-/// Why asynchronous training cannot be as it is configured, and what to do, if so.
-fn obstacle(config: &Config, optimizer: &dyn Optimizer) -> Result<Option<String>, Error> {
-    let problem = if config.elastic {
-        "cannot go on without a worker or a server that dies, because each has what nobody else has; train with workers that stay \
-         (`Config::elastic: false`)"
-    } else if is_watched()? {
-        "promises no bits, so there is nothing that `kolo verify` or `kolo chaos` could compare; take another one"
-    } else if config.reduction.name() != REDUCTIONS[0].name {
-        "sends each gradient to the servers as it is; leave the reduction at `sum`"
-    } else if !config.transforms.is_empty() {
-        "has no gradient of all shards that a transform, such as clipping, could look at; leave transforms out"
-    } else if config.loss_scaling.is_some() {
-        "has no step of all shards in which an overflow could be agreed on; compute in bf16 or f32"
-    } else if config.noise_scale {
-        "has no batch of all shards in each step, between which and a shard the noise scale is measured; leave it out"
-    } else if config.statistics == Statistics::Local {
-        "keeps running statistics on the servers, as it does weights; they cannot be each worker's own"
-    } else if !matches!(config.straggler, Policy::Warn) {
-        "lets each worker go at its own pace, so no shards are moved and nobody is dropped; leave what becomes of stragglers at `warn`"
-    } else if another(optimizer).is_none() {
-        return Ok(Some(format!(
-            "needs an optimizer on each server, and `{}` cannot make another one: implement `Optimizer::another`",
-            optimizer.name()
-        )));
-    } else {
-        return Ok(None);
-    };
-    Ok(Some(problem.into()))
 }

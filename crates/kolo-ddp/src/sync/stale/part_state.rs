@@ -15,14 +15,14 @@ use super::message::{Answer, Push, PushHeader};
 use super::parts;
 use crate::buckets::Slice;
 use crate::error::Error;
-use crate::replica::overflow::Overflow;
-use crate::replica::update::Applying;
+use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
 
 /// A server's part of the model.
 pub(super) struct PartState {
-    layout: Arc<Layout>,
-    groups: SpanGroups,
+    /// As long as flat memory; outside of the part nobody looks. No slice is a part of a tensor that the optimizer
+    /// needs whole.
+    weights: Weights,
     /// Its elements of flat memory, and the slices of tensors that they are.
     place: Range<usize>,
     slices: Vec<Slice>,
@@ -30,9 +30,6 @@ pub(super) struct PartState {
     bound: u64,
     /// Each worker's share of the shards.
     shares: Vec<f64>,
-    /// As long as flat memory; outside of the part nobody looks.
-    values: Vec<f32>,
-    optimizer: Box<dyn Optimizer>,
     /// Steps that the optimizer has made.
     updates: u64,
     /// Steps done when the round began.
@@ -45,9 +42,6 @@ pub(super) struct PartState {
     losses: Losses,
     /// Whether workers hear of losses from this server.
     tells_losses: bool,
-    /// For each tensor whether the push that is applied has not used it.
-    unused: Vec<bool>,
-    overflow: Overflow,
 }
 
 /// The losses of the round's steps: of each step that of every worker, and of those that all have done the
@@ -100,22 +94,17 @@ impl PartState {
         let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
         PartState {
             slices: parts::slices(&layout, &place),
-            unused: vec![false; layout.spans().len()],
-            overflow: Overflow::default(),
-            values: vec![0.0; layout.len()],
+            weights: Weights::new(layout.clone(), vec![0.0; layout.len()], optimizer, groups),
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),
             losses: Losses::default(),
             updates: 0,
             began: 0,
             ends: None,
-            layout,
-            groups,
             place,
             bound,
             shares,
             tells_losses,
-            optimizer,
         }
     }
 
@@ -136,19 +125,19 @@ impl PartState {
 
     /// The state of its optimizer, as long as flat memory.
     pub(super) fn optimizer_state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        self.optimizer.state()
+        self.weights.optimizer.state()
     }
 
     /// Goes on from these values and this state of an optimizer, all as long as flat memory, which has made
     /// so many steps.
     pub(super) fn load(&mut self, values: &[f32], state: &[(&'static str, &mut [f32])], updates: u64) {
         let place = self.place.clone();
-        self.values[place.clone()].copy_from_slice(&values[place.clone()]);
-        for ((_, own), (_, loaded)) in self.optimizer.state().into_iter().zip(state) {
+        self.weights.values[place.clone()].copy_from_slice(&values[place.clone()]);
+        for ((_, own), (_, loaded)) in self.weights.optimizer.state().into_iter().zip(state) {
             own[place.clone()].copy_from_slice(&loaded[place.clone()]);
         }
         self.updates = updates;
-        self.overflow = Overflow::new(&self.layout, &self.values);
+        self.weights.look_anew();
     }
 
     /// A round begins after so many steps.
@@ -220,7 +209,7 @@ impl PartState {
     /// Memory cannot be had.
     pub(super) fn answer(&mut self, worker: usize, group: &Group) -> Result<Answer, Error> {
         let losses = if self.tells_losses { self.losses.news(worker) } else { Vec::new() };
-        let values = group.copied(&self.values[self.place.clone()])?;
+        let values = group.copied(&self.weights.values[self.place.clone()])?;
         Ok(Answer { behind: self.clocks.behind(worker), losses, values })
     }
 
@@ -272,27 +261,14 @@ impl PartState {
     fn apply(&mut self, content: &[f32], step: u64, rate: f64, scale: f64, factor: f64) -> Result<(), Error> {
         let (gradient, marks) = content.split_at(self.place.len());
         for (slice, mark) in self.slices.iter().zip(marks) {
-            self.unused[slice.span.0] = *mark == 0.0;
+            self.weights.unused[slice.span.0] = *mark == 0.0;
         }
         self.updates += 1;
-        self.optimizer.begin(self.updates, rate);
-        let mut applying = Applying {
-            layout: &self.layout,
-            values: &mut self.values,
-            undo: None,
-            optimizer: &mut *self.optimizer,
-            groups: &self.groups,
-            // No slice is a part of a tensor that the optimizer needs whole.
-            room: &mut Vec::new(),
-            unused: &self.unused,
-            overflow: &mut self.overflow,
-            scale,
-            factor,
-        };
-        self.slices.iter().for_each(|slice| applying.slice(slice, &gradient[slice.range()]));
-        match self.overflow.is_to_be_named() {
-            true => self.overflow.name(step, &self.layout, &self.values, &mut *self.optimizer),
-            false => Ok(()),
+        self.weights.optimizer.begin(self.updates, rate);
+        (self.weights.scale, self.weights.factor) = (scale, factor);
+        for slice in &self.slices {
+            self.weights.slice(slice, &gradient[slice.range()]);
         }
+        self.weights.name_overflow(step)
     }
 }

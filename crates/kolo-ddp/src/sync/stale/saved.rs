@@ -18,7 +18,7 @@ const UPDATES: &str = "updates_of_servers";
 impl ModeState for Stale {
     /// Brings the state of all servers to rank 0.
     fn gather(&mut self, outer: &mut Core) -> Result<(), Error> {
-        let (group, servers) = (outer.group.clone(), outer.server_ranks());
+        let (group, servers) = (outer.ranks.group.clone(), outer.server_ranks());
         if let Some(Role::Server(server)) = &self.role {
             let sent = server.with_part(|part| {
                 let place = part.place();
@@ -28,22 +28,22 @@ impl ModeState for Stale {
             sent?;
         }
         if group.rank() == Rank(0) {
-            let whole_tensors = outer.optimizer.scope() == Scope::Tensor;
-            let cut = parts::cut(&outer.layout, servers.len(), whole_tensors);
+            let whole_tensors = outer.weights.optimizer.scope() == Scope::Tensor;
+            let cut = parts::cut(&outer.weights.layout, servers.len(), whole_tensors);
             for (server, place) in servers.iter().zip(cut).filter(|(_, place)| !place.is_empty()) {
-                let mut states = outer.optimizer.state().into_iter();
+                let mut states = outer.weights.optimizer.state().into_iter();
                 states.try_for_each(|(_, state)| group.receive(&mut state[place.clone()], *server))?;
             }
         }
         self.updates = group.broadcast_value(self.updates, servers[0])?;
         if group.rank() == Rank(0) {
-            self.gathered = outer.steps;
+            self.gathered = outer.progress.steps;
         }
         Ok(())
     }
 
     fn save(&mut self, core: &mut Core) -> Result<Saved, Error> {
-        if self.gathered != core.steps || core.server {
+        if self.gathered != core.progress.steps || core.ranks.server {
             return Err(Error::StateOnServers);
         }
         let saved = core.save()?;

@@ -55,21 +55,21 @@ impl Mode for Stale {
             }
             Some(Role::Server(server)) => {
                 if std::mem::take(&mut self.must_load) {
-                    let state = outer.optimizer.state();
-                    server.with_part(|part| part.load(&outer.values, &state, self.updates));
+                    let state = outer.weights.optimizer.state();
+                    server.with_part(|part| part.load(&outer.weights.values, &state, self.updates));
                     // Nobody must take for the model's what no step changes.
-                    outer.values.fill(f32::NAN);
+                    outer.weights.values.fill(f32::NAN);
                 }
                 server.begin_round(self.began);
             }
             None => return Err(Error::Lost),
         }
         self.rates.push(rate);
-        outer.steps += 1;
+        outer.progress.steps += 1;
         if std::mem::take(&mut self.ends) {
             agreed = self.come_together(outer, &mut report)?;
         }
-        report.warnings.extend(outer.warnings.take());
+        report.warnings.extend(outer.notices.warnings.take());
         Ok((report, agreed))
     }
 
@@ -83,7 +83,7 @@ impl Mode for Stale {
 
     fn form(&mut self, core: &mut Core, steps: u64) -> Result<(), Error> {
         if !self.rates.is_empty() {
-            return Err(Error::RoundNotOver { step: core.steps, began: self.began });
+            return Err(Error::RoundNotOver { step: core.progress.steps, began: self.began });
         }
         if self.role.is_none() {
             self.role = Some(self.connect(core)?);
@@ -117,16 +117,16 @@ impl Stale {
     /// all pulls were and whether one has been asked to end, and compare their weights if that is due.
     fn come_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<Agreed, Error> {
         if let Some(Role::Server(server)) = &self.role {
-            server.end_round(outer.steps)?;
+            server.end_round(outer.progress.steps)?;
             self.updates = server.with_part(|part| part.updates());
         }
-        let group = outer.group.clone();
-        let mut settings = outer.stated.clone();
+        let group = outer.ranks.group.clone();
+        let mut settings = outer.notices.stated.clone();
         let rates = self.rates.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
         settings.set(&format!("the learning rates of the steps from {} on", self.began), rates);
-        settings.set("the number of steps at the end of a round", outer.steps.to_string());
+        settings.set("the number of steps at the end of a round", outer.progress.steps.to_string());
         let told: Vec<(u64, bool)> =
-            group.all_gather_value(&(settings.print(), outer.members.is_leaving()))?;
+            group.all_gather_value(&(settings.print(), outer.observers.members.is_leaving()))?;
         if told.iter().any(|(print, _)| *print != told[0].0) {
             return Err(settings.name_difference(&group)?);
         }
@@ -136,14 +136,14 @@ impl Stale {
         report.staleness = Some(staleness);
         // Servers have pulled nothing, so they know of no loss.
         let known = group.broadcast_value(std::mem::take(&mut self.known), Rank(0))?;
-        outer.last = known.last().copied();
+        outer.progress.last = known.last().copied();
         if let Some(done) = known.last() {
             outer.verify(done, self.began)?;
         }
-        if outer.server {
+        if outer.ranks.server {
             report.known = known;
         }
-        self.begin_round(outer.steps);
+        self.begin_round(outer.progress.steps);
         Ok(if told.iter().any(|(_, leaves)| *leaves) { Agreed::AllLeave } else { Agreed::NoChange })
     }
 

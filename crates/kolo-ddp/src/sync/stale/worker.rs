@@ -49,7 +49,7 @@ impl Worker {
         ends: bool,
         report: &mut StepReport,
     ) -> Result<Pulled, Error> {
-        let step = outer.steps;
+        let step = outer.progress.steps;
         check_rate(step, rate)?;
         let number = outer.step_number();
         let started = outer.step.start_rest(number, &Piggyback::default());
@@ -57,7 +57,7 @@ impl Worker {
         let totals = totals.map_err(|error| tell_others(outer, error))?;
         for bucket in outer.step.order() {
             let (bucket, gradient) = outer.step.collect(bucket)?;
-            bucket.to_flat(&outer.layout, gradient, &mut self.gradient);
+            bucket.to_flat(&outer.weights.layout, gradient, &mut self.gradient);
         }
         let Totals { loss, count, .. } = totals;
         let header = PushHeader { step, count, loss, rate, ends };
@@ -72,7 +72,7 @@ impl Worker {
         let mut pulled = Pulled { behind: 0, losses: Vec::new() };
         let mut waited = Duration::ZERO;
         for (server, exchange) in self.servers.iter().zip(exchanges) {
-            let (values, before) = (&mut outer.values[server.place.clone()], waited);
+            let (values, before) = (&mut outer.weights.values[server.place.clone()], waited);
             let (behind, losses) = exchange.finish(&server.pair, values, &mut waited)?;
             pulled.behind = pulled.behind.max(behind);
             pulled.losses.extend(losses);
@@ -111,7 +111,7 @@ impl Worker {
 /// What ends the training of this worker ends that of all: they would wait for its pushes.
 fn tell_others(outer: &Core, error: Error) -> Error {
     if error.is_divergence() || matches!(error, Error::NoGradient { .. }) {
-        outer.group.abandon(&error.to_string());
+        outer.ranks.group.abandon(&error.to_string());
     }
     error
 }

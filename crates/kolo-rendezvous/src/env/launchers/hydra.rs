@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::{Launcher, Numbers, Variables};
+use super::launcher::{Launcher, Numbers};
+use crate::env::variables::Variables;
 
 pub(super) struct Hydra;
 
@@ -39,8 +40,8 @@ impl Launcher for Hydra {
 
     /// Variables of MPICH 4.0.2.
     #[cfg(test)]
-    fn example(&self) -> super::Example {
-        super::Example {
+    fn example(&self) -> super::launcher::Example {
+        super::launcher::Example {
             variables: &[
                 ("PMI_RANK", "2"),
                 ("PMI_SIZE", "3"),

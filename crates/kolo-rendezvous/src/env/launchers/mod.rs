@@ -3,77 +3,16 @@
 
 mod hostlist;
 mod hydra;
+mod launcher;
 mod openmpi;
 mod slurm;
 mod torchrun;
 mod unknown;
 
-use super::variables::Variables;
-use crate::error::Error;
-
-/// A program that starts workers and passes them their ranks in environment variables.
-pub trait Launcher: Sync {
-    /// Returns the name that users know: `srun`.
-    fn name(&self) -> &'static str;
-
-    /// Returns true if this launcher started the process with these variables as a worker.
-    fn has_started(&self, variables: &Variables) -> bool;
-
-    /// Returns the names of the variables that hold a worker's ranks and counts.
-    fn numbers(&self) -> Numbers;
-
-    /// Returns true if the launcher itself listens at `MASTER_PORT`, so that rank 0 cannot.
-    fn occupies_master_port(&self, _: &Variables) -> bool {
-        false
-    }
-
-    /// Returns the host of rank 0, for jobs of several hosts without `MASTER_ADDR`. `None` if the launcher
-    /// does not provide it.
-    ///
-    /// # Errors
-    ///
-    /// The launcher's own variable is missing or invalid.
-    fn rank_0_host(&self, _: &Variables) -> Result<Option<String>, Error> {
-        Ok(None)
-    }
-
-    /// Returns a text that all workers of this job know and no other job has; ports are derived from it.
-    /// `None` if there is none. `one_host` is true if all workers are on one host.
-    fn job_name(&self, variables: &Variables, one_host: bool) -> Option<String>;
-
-    /// Returns the end of an error message: how a user sets the address of rank 0 for the workers.
-    fn remedy(&self) -> &'static str;
-
-    /// Returns the variables of one worker of a job on one host, as a real launcher set them.
-    #[cfg(test)]
-    fn example(&self) -> Example;
-}
-
-/// Names of the variables that hold a worker's ranks and counts. The first name that is set counts.
-#[derive(Clone, Copy)]
-pub struct Numbers {
-    /// Rank of the worker in the job.
-    pub rank: &'static [&'static str],
-    /// Number of workers in the job.
-    pub world_size: &'static [&'static str],
-    /// Rank of the worker among those of its host.
-    pub local_rank: &'static [&'static str],
-    /// Number of workers on its host; empty if the launcher's host list determines it.
-    pub local_world_size: &'static [&'static str],
-}
-
-/// Test data of a launcher.
 #[cfg(test)]
-pub struct Example {
-    /// Variables of one worker.
-    pub variables: &'static [(&'static str, &'static str)],
-    /// Expected result: rank, world size, local rank.
-    pub numbers: (usize, usize, usize),
-    /// Host at which the workers look for rank 0.
-    pub host: &'static str,
-    /// Variable that differs between two jobs.
-    pub job: &'static str,
-}
+pub use self::launcher::Example;
+pub use self::launcher::{Launcher, Numbers};
+use super::variables::Variables;
 
 /// All launchers. The order matters if one runs inside another: `srun` starts `mpirun`'s helpers, and `kolo
 /// launch` runs under both. Variables that a user sets by hand are torchrun's and take precedence.
@@ -101,7 +40,7 @@ pub(super) fn detect(variables: &Variables) -> Origin {
     }
     // Job scripts set WORLD_SIZE for programs that read the rest from Slurm or MPI. WORLD_SIZE alone is an
     // error, which torchrun's variables name.
-    if variables.has(super::WORLD_SIZE) {
+    if variables.has(super::names::WORLD_SIZE) {
         return Origin::Launcher(&torchrun::Torchrun);
     }
     match unknown::detect(variables) {

@@ -1,6 +1,7 @@
 //! Open MPI's `mpirun`, and `prterun` of Open MPI 5.
 
-use super::{Launcher, Numbers, Variables};
+use super::launcher::{Launcher, Numbers};
+use crate::env::variables::Variables;
 
 /// Variables that name the job. The first exists since version 4; the second is the same number in 4.1; the
 /// third names mpirun's own process.
@@ -37,8 +38,8 @@ impl Launcher for OpenMpi {
 
     /// Variables of Open MPI 4.1.4.
     #[cfg(test)]
-    fn example(&self) -> super::Example {
-        super::Example {
+    fn example(&self) -> super::launcher::Example {
+        super::launcher::Example {
             variables: &[
                 ("OMPI_COMM_WORLD_RANK", "1"),
                 ("OMPI_COMM_WORLD_SIZE", "3"),

@@ -1,6 +1,8 @@
 //! Slurm's `srun`.
 
-use super::{Launcher, Numbers, Variables, hostlist};
+use super::hostlist;
+use super::launcher::{Launcher, Numbers};
+use crate::env::variables::Variables;
 use crate::error::Error;
 
 const STEP_ID: &str = "SLURM_STEP_ID";
@@ -62,8 +64,8 @@ impl Launcher for Slurm {
 
     /// Variables of Slurm 22.05.
     #[cfg(test)]
-    fn example(&self) -> super::Example {
-        super::Example {
+    fn example(&self) -> super::launcher::Example {
+        super::launcher::Example {
             variables: &[
                 ("SLURM_JOB_ID", "4711"),
                 ("SLURM_STEP_ID", "0"),

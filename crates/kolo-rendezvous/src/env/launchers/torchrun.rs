@@ -1,7 +1,8 @@
 //! torchrun's variables. `kolo launch`, and users who start workers by hand, set them as well.
 
-use super::super::{LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANK, RUN_ID, WORLD_SIZE};
-use super::{Launcher, Numbers, Variables};
+use super::launcher::{Launcher, Numbers};
+use crate::env::names::{LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANK, RUN_ID, WORLD_SIZE};
+use crate::env::variables::Variables;
 
 /// `True` if torchrun serves a store of PyTorch's protocol at `MASTER_PORT`.
 const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
@@ -44,8 +45,8 @@ impl Launcher for Torchrun {
 
     /// Variables of torchrun in PyTorch 2.11.
     #[cfg(test)]
-    fn example(&self) -> super::Example {
-        super::Example {
+    fn example(&self) -> super::launcher::Example {
+        super::launcher::Example {
             variables: &[
                 ("RANK", "3"),
                 ("WORLD_SIZE", "4"),

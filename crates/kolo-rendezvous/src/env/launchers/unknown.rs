@@ -1,8 +1,8 @@
 //! Process managers outside the table of launchers. Kolo refuses their processes: otherwise each would train
 //! alone, and all would write the same files.
 
-use super::super::{MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
-use super::Variables;
+use crate::env::names::{MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
+use crate::env::variables::Variables;
 
 /// Variables in which a process manager passes the rank and, if available, the number of processes.
 struct Manager {

@@ -8,6 +8,7 @@ mod options;
 mod plot;
 mod report;
 mod sample;
+mod servers;
 mod slices;
 mod subcommand;
 
@@ -19,6 +20,7 @@ use kolo_comm::{Collectives, DType, Group, Op, bf16, f16};
 use options::{Memory, Options};
 use report::{Report, Row};
 use sample::Case;
+use servers::servers;
 use slices::Slices;
 pub(crate) use subcommand::MeasureCollective;
 
@@ -62,13 +64,6 @@ fn check_servers(group: &Group, operation: OperationKind, options: &Options) -> 
         _ => return Ok(()),
     };
     Err(Failure::input(format!("--servers: {problem}; leave it out")))
-}
-
-/// Returns for each rank whether it is a summation server.
-fn servers(group: &Group) -> Result<Vec<bool>, Failure> {
-    let mut all = vec![0u8; group.world_size()];
-    group.all_gather(&[u8::from(group.is_server())], &mut all)?;
-    Ok(all.into_iter().map(|flag| flag != 0).collect())
 }
 
 /// Measures with an engine of the same ranks as `group`; `native` is that engine if it has a cost model.

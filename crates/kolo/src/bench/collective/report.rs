@@ -96,7 +96,7 @@ impl Report {
         rows: Vec<Row>,
     ) -> Result<Report, Failure> {
         let world_size = group.world_size();
-        let servers = super::servers(group)?.into_iter().filter(|server| *server).count();
+        let servers = super::servers::servers(group)?.into_iter().filter(|server| *server).count();
         let in_memory = TRANSPORTS.iter().any(|kind| kind.name == engine && kind.reach < Distance::Network);
         let shared = operation == OperationKind::AllReduce && on_host && in_memory;
         let memory_gbps = if shared { Some(memory_bus(group)?) } else { None };

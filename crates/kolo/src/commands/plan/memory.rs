@@ -4,7 +4,7 @@ use clap::Args;
 use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
 use serde::Serialize;
 
-use super::positive;
+use super::numbers::positive;
 use crate::output::{print, print_json};
 use kolo::Failure;
 

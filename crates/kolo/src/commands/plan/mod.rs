@@ -1,6 +1,7 @@
 //! `kolo plan`: predicts the resources of a training before machines are rented.
 
 mod memory;
+mod numbers;
 mod step;
 mod training;
 
@@ -30,15 +31,4 @@ impl Plan {
             What::Memory(memory) => memory.run(),
         }
     }
-}
-
-/// Parses a number above 0, as 7e9.
-fn positive(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "give a number above 0, as 7e9".into())
-}
-
-/// Parses a share: above 0 and at most 1.
-fn share(text: &str) -> Result<f64, String> {
-    positive(text).ok().filter(|share| *share <= 1.0).ok_or_else(|| "give a share above 0 and up to 1".into())
 }

@@ -8,7 +8,7 @@ use kolo_plan::training::{
 };
 use serde::Serialize;
 
-use super::{positive, share};
+use super::numbers::{positive, share};
 use crate::output::{print, print_json};
 use kolo::Failure;
 

@@ -6,8 +6,8 @@ use kolo_ddp::sync::SyncMode;
 use kolo_ddp::table::{Choice, Value};
 use kolo_plan::step::{Caps, Choices, Pick, ReductionKind, StepProfile, Sync};
 
-use super::super::positive;
 use super::profile_options::Origin;
+use crate::commands::plan::numbers::positive;
 use crate::options::algorithms;
 use kolo::Failure;
 

@@ -6,7 +6,7 @@ use clap::Args;
 use kolo_plan::step::Caps;
 use kolo_plan::{Cluster, ClusterFile, LinkChoice};
 
-use super::super::positive;
+use crate::commands::plan::numbers::positive;
 use kolo::Failure;
 
 /// Options for the cluster: one link for all nodes, or a file.

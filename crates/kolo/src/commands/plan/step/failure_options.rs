@@ -4,7 +4,7 @@ use clap::Args;
 use kolo_plan::Checkpoints;
 use kolo_plan::step::FailureCosts;
 
-use super::super::positive;
+use crate::commands::plan::numbers::positive;
 
 /// Options for the rate of worker failures and their costs.
 #[derive(Args)]

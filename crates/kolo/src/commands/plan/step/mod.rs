@@ -20,7 +20,7 @@ use self::choice_options::ChoiceOptions;
 use self::cluster_options::ClusterOptions;
 use self::failure_options::FailureOptions;
 use self::profile_options::ProfileOptions;
-use super::positive;
+use crate::commands::plan::numbers::positive;
 use crate::output::{print, print_json};
 use kolo::Failure;
 use kolo_plan::step::Advice;

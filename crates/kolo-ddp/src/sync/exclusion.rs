@@ -1,0 +1,127 @@
+//! Settings of a job that a way to synchronize excludes.
+
+use crate::config::Config;
+use crate::reduction::REDUCTIONS;
+use crate::statistics::Statistics;
+use crate::straggler::Policy;
+
+/// A setting that some ways to synchronize exclude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobSetting {
+    /// A number of islands.
+    Islands,
+    /// A reduction other than the sum.
+    Reduction,
+    /// A reduction that keeps something from step to step.
+    KeepingReduction,
+    /// Transforms of the gradient.
+    Transforms,
+    /// Loss scaling, which computing in f16 needs.
+    LossScaling,
+    /// Measuring the noise scale.
+    NoiseScale,
+    /// Running statistics of each worker's own.
+    LocalStatistics,
+    /// Batch normalization over the global batch, or another layer that sums over it.
+    GlobalBatch,
+    /// A policy for stragglers other than to warn.
+    Straggler,
+    /// Moving shards from slow workers to others.
+    Rebalance,
+    /// An elastic job without copies to go back to.
+    NoBackups,
+    /// Tuning.
+    Tune,
+    /// An elastic job.
+    Elastic,
+}
+
+use JobSetting::{
+    Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
+    Rebalance, Reduction, Straggler, Transforms, Tune,
+};
+
+impl JobSetting {
+    /// The settings that a configuration has. [`GlobalBatch`] is a layer's, of which it knows nothing.
+    pub fn of(config: &Config) -> Vec<JobSetting> {
+        let is_set = |setting: &JobSetting| match setting {
+            Islands => config.islands.is_some_and(|islands| islands != 1),
+            Reduction => config.reduction.name() != REDUCTIONS[0].name,
+            KeepingReduction => config.reduction.keeps_state(),
+            Transforms => !config.transforms.is_empty(),
+            LossScaling => config.loss_scaling.is_some(),
+            NoiseScale => config.noise_scale,
+            LocalStatistics => config.statistics == Statistics::Local,
+            GlobalBatch => false,
+            Straggler => config.straggler != Policy::Warn,
+            Rebalance => config.straggler == Policy::Rebalance,
+            NoBackups => config.elastic && config.backup_every == 0,
+            Tune => config.tune,
+            Elastic => config.elastic,
+        };
+        ALL.iter().copied().filter(is_set).collect()
+    }
+
+    /// The way out for a program that configures a job by [`Config`].
+    fn remedy(self) -> &'static str {
+        match self {
+            Islands => "leave `Config::islands` at `None`, or take `local` or `diloco`",
+            Reduction => "leave `Config::reduction` at `sum`",
+            KeepingReduction => "take a reduction that keeps nothing, such as `sum` or `bf16`",
+            Transforms => "leave `Config::transforms` empty",
+            LossScaling => "compute in bf16 or f32, without `Config::loss_scaling`",
+            NoiseScale => "leave `Config::noise_scale` out",
+            LocalStatistics => "leave `Config::statistics` at `PerShard`",
+            GlobalBatch => "take layers that need no sums over the global batch",
+            Straggler | Rebalance => "leave `Config::straggler` at `Warn`",
+            NoBackups => "make copies (`Config::backup_every`)",
+            Tune => "leave `Config::tune` out",
+            Elastic => "train with workers that stay, without `Config::elastic`",
+        }
+    }
+}
+
+const ALL: [JobSetting; 13] = [
+    Islands,
+    Reduction,
+    KeepingReduction,
+    Transforms,
+    LossScaling,
+    NoiseScale,
+    LocalStatistics,
+    GlobalBatch,
+    Straggler,
+    Rebalance,
+    NoBackups,
+    Tune,
+    Elastic,
+];
+
+/// A setting that a way to synchronize excludes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exclusion {
+    /// The setting.
+    pub setting: JobSetting,
+    /// The reason, as the rest of a sentence about the mode.
+    pub why: &'static str,
+}
+
+impl Exclusion {
+    /// The reason, and the way out for a program that configures a job by [`Config`].
+    pub(crate) fn problem(&self) -> String {
+        format!("{}; {}", self.why, self.setting.remedy())
+    }
+}
+
+/// No mode but those of islands has some.
+pub(super) const NO_ISLANDS: (JobSetting, &str) = (Islands, "has no islands");
+
+/// Modes but `every-step` cannot be tuned.
+pub(super) const NO_PLAIN_STEP: (JobSetting, &str) = (
+    Tune,
+    "has no two steps of all shards, with no gradient on its way between them, where the way that gradients travel could change",
+);
+
+/// Islands, and workers that go at their own pace, have no global batch.
+pub(super) const NO_GLOBAL_BATCH: (JobSetting, &str) =
+    (GlobalBatch, "has no batch of all shards over which a layer could sum, such as batch normalization");
