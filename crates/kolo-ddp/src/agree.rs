@@ -1,5 +1,4 @@
-//! Before the first step: do all ranks hold the same model, and were they given the same settings? Then one
-//! rank's values are everybody's.
+//! Check before the first step that all ranks hold the same model and were given the same settings.
 
 use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
@@ -8,16 +7,17 @@ use crate::error::Error;
 use crate::same_settings::Stated;
 use kolo_optim::{Element, Layout, ParamSpec};
 
-/// What every rank tells of itself: fingerprints of its model and of its settings, and whether it takes part
-/// in the job already.
+/// Numbers in a rank's message: fingerprints of its model and of its settings, and 1 if it takes part in
+/// the job already.
 const WORDS: usize = 3;
 
 /// Checks that names, shapes, kinds and memory orders are the same on all ranks, and the settings.
 ///
 /// # Errors
 ///
-/// They differ: names the parameter or the setting, and ranks. Where some ranks have `joined` the job already
-/// and only others do not fit, those that fit get [`Error::NewcomersRefused`]. Or a collective failed.
+/// They differ: the error names the parameter or the setting, and ranks. If some ranks have `joined` the
+/// job already and only newcomers do not fit, the fitting members get [`Error::NewcomersRefused`]. Or a
+/// collective failed.
 pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: bool) -> Result<(), Error> {
     let own = describe(layout);
     let told = [fnv1a(own.as_bytes()) as i64, settings.print() as i64, i64::from(joined)];
@@ -31,7 +31,7 @@ pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: b
     if differing.is_empty() {
         return Ok(());
     }
-    // A setting may be why the models differ.
+    // A different setting may be the reason for different models.
     let error = match differing.iter().any(settings_differ) {
         true => settings.name_difference(group)?,
         false => name_parameter(group, own, Rank(reference), Rank(differing[0]))?,
@@ -45,7 +45,8 @@ pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: b
     Err(error)
 }
 
-/// The models differ: everybody compares with `reference`, and `witness`, which differs, tells all how.
+/// Describes the difference of models: all ranks compare with `reference`, and `witness`, which differs,
+/// broadcasts its finding.
 fn name_parameter(group: &Group, own: String, reference: Rank, witness: Rank) -> Result<Error, Error> {
     let mut len = [own.len() as i64];
     group.broadcast(&mut len, reference)?;
@@ -62,7 +63,7 @@ fn name_parameter(group: &Group, own: String, reference: Rank, witness: Rank) ->
     Ok(Error::ModelsDiffer(String::from_utf8_lossy(&words).trim_end().into()))
 }
 
-/// One line a tensor.
+/// Returns one line for each tensor.
 fn describe(layout: &Layout) -> String {
     let line = |span: &kolo_optim::Span| {
         let ParamSpec { name, shape, kind, order, element } = &span.spec;

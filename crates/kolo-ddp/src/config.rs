@@ -1,4 +1,4 @@
-//! What a job asks of its replicas.
+//! Settings of a job's replicas.
 
 use std::sync::Arc;
 
@@ -11,89 +11,94 @@ use crate::sync::SyncMode;
 use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
 
-/// How a job divides and reduces its steps.
+/// Settings of how a job divides and reduces its steps.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Equal parts of every global batch. Belongs to the job: with the same number, any world size ends in
+    /// Equal parts of every global batch. Belongs to the job: with the same number, any world size yields
     /// the same bits. `None`: one for each rank.
     pub shards: Option<usize>,
-    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)): for
-    /// workers of unequal speed. Changes who computes what, not the bits. Rank 0's count. `None`, or a group
-    /// of another size after [`Replica::regroup`](crate::Replica::regroup): equal shares.
+    /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)), for
+    /// workers of unequal speed. It changes which rank computes what, not the bits. Rank 0's weights
+    /// apply. `None`, or a group of another size after [`Replica::regroup`](crate::Replica::regroup):
+    /// equal shares.
     pub shares: Option<Vec<f64>>,
-    /// What becomes of a rank that holds the others up. Rank 0's counts.
+    /// Treatment of a rank that delays the others. Rank 0's setting applies.
     pub straggler: Policy,
-    /// How large buckets may be. `None`: [`BucketCaps::for_group`].
+    /// Limits of bucket sizes. `None`: [`BucketCaps::for_group`].
     pub caps: Option<BucketCaps>,
-    /// Whether the job's first steps are used to find out how its gradients travel quickest: bucket cap,
-    /// slices, algorithm, who adds how much, connections. The best is kept
-    /// ([`StepReport::tuning`](crate::StepReport::tuning)), and found anew where steps come to take another
-    /// time; the bits are the same. [`Config::caps`] are what it begins with. It takes some 50 steps, in each
-    /// group of an elastic job anew. Refused where no step is one of all shards ([`Config::sync`]), or sums
-    /// depend on how they are cut. The same on all ranks.
+    /// True if the job's first steps search for the fastest transport of gradients: bucket cap, slices,
+    /// algorithm, distribution of the sums, connections. The best is kept
+    /// ([`StepReport::tuning`](crate::StepReport::tuning)), and searched for anew when the duration of
+    /// steps changes; the bits are the same. The search begins with [`Config::caps`] and takes some 50
+    /// steps, again in each group of an elastic job. Refused if no step has all shards
+    /// ([`Config::sync`]), or if sums depend on how they are cut. The same on all ranks.
     pub tune: bool,
-    /// How the gradients of all shards become what the optimizer sees: one of
+    /// Reduction of the gradients of all shards to the one that the optimizer sees: one of
     /// [`REDUCTIONS`](crate::reduction::REDUCTIONS) ([`named`](crate::reduction::named),
     /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
     pub reduction: Arc<dyn Reducer>,
-    /// In an elastic job whose reduction keeps something for each shard, or whose islands synchronise rarely:
-    /// steps between two copies of that, each of which two more ranks hold, too; of islands a copy is made at
-    /// the end of the round in which so many are done. After a death the job goes back to the last copy. 0:
-    /// no copies; what a dead worker had kept is lost then, and a warning says so
+    /// Steps between two copies of the state that a reduction keeps for each shard, or of islands that
+    /// synchronize rarely, in an elastic job. Two more ranks hold each copy. With islands the copy is
+    /// made at the end of the round that reaches this number of steps. After a death the job goes back to
+    /// the last copy. 0: no copies; the state of a dead worker is lost then, and a warning reports that
     /// ([`Warning::ShardStateLost`](crate::Warning::ShardStateLost),
-    /// [`Warning::IslandStateLost`](crate::Warning::IslandStateLost)). The bits are the same for any other
-    /// number. The same on all ranks. In a job whose updates are one step late, elastic or not: steps after
-    /// which all are made, which does decide the bits ([`Replica::end_round`](crate::Replica::end_round)).
+    /// [`Warning::IslandStateLost`](crate::Warning::IslandStateLost)). The bits are the same for any
+    /// other number. The same on all ranks. In a job whose updates are one step late, elastic or not:
+    /// steps after which all are made, which does decide the bits
+    /// ([`Replica::end_round`](crate::Replica::end_round)).
     pub backup_every: u64,
-    /// What is done to the gradient before the optimizer sees it, one after another: entries of
-    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
-    /// The same on all ranks.
+    /// Transforms of the gradient before the optimizer sees it, one after another: entries of
+    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm",
+    /// 1.0)`. The same on all ranks.
     pub transforms: Vec<Choice>,
-    /// Learning rates and settings of the optimizer that are others for some tensors, by their names or by
-    /// what they are for, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The
-    /// same on all ranks, and after a checkpoint the same as before: they decide the bits.
+    /// Learning rates and settings of the optimizer that differ for some tensors, selected by name or
+    /// purpose, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on
+    /// all ranks, and after a checkpoint the same as before: they decide the bits.
     pub groups: Vec<ParamGroup>,
-    /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that are
-    /// computed in `f16`; a step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)). A
-    /// step waits for all of its gradient then, and where the reduction keeps something from step to step
-    /// makes a copy of that. `None`: losses stay as they are. The same on all ranks.
+    /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that
+    /// are computed in `f16`. A step that overflows is skipped
+    /// ([`StepReport::skipped`](crate::StepReport)). A step then waits for all of its gradient, and
+    /// copies the state that the reduction keeps from step to step, if any. `None`: losses stay as they
+    /// are. The same on all ranks.
     pub loss_scaling: Option<LossScaling>,
-    /// Whether reductions may reach into the next step's forward pass. The bits are the same either way.
+    /// True if reductions may overlap with the next step's forward pass. The bits are the same either
+    /// way.
     pub forward_overlap: bool,
-    /// Whether a step that fails can be done again with other ranks
-    /// ([`Replica::regroup`](crate::Replica::regroup)). Where reductions reach into the next forward pass
-    /// that takes a copy of the values; within one host they then do not.
+    /// True if a failed step can be repeated with other ranks
+    /// ([`Replica::regroup`](crate::Replica::regroup)). If reductions overlap with the next forward pass,
+    /// that takes a copy of the values; within one host they then do not overlap.
     pub elastic: bool,
-    /// Steps between two comparisons of the ranks' weights, which find a rank that has gone astray
+    /// Steps between two comparisons of the ranks' weights, which find a rank whose weights have diverged
     /// ([`Error::Drift`](crate::Error::Drift)); 0: never. A comparison takes a pass over the weights and
-    /// eight bytes a rank. Steps that are not synchronised
+    /// eight bytes a rank. Steps without synchronization
     /// ([`Replica::synchronise`](crate::Replica::synchronise)) leave the ranks with different weights on
     /// purpose: then 0.
     pub verify_every: u64,
-    /// What becomes of running statistics.
+    /// Treatment of running statistics.
     pub statistics: Statistics,
-    /// Whether the noise scale of the gradient is measured
-    /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
-    /// then takes one more look at each gradient, and waits for all of its own as with `transforms`. The same
-    /// on all ranks.
+    /// True if the noise scale of the gradient is measured
+    /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every
+    /// step then reads each gradient once more, and waits for the whole gradient as with `transforms`.
+    /// The same on all ranks.
     pub noise_scale: bool,
-    /// How often shards synchronise: every step, or rarely, as [islands](crate::sync), or every step with
-    /// updates that are one step late (`delayed`), or through servers that hold the weights, each worker at
-    /// its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of the
-    /// outer step, and transforms see an island's gradient. The same on all ranks.
+    /// How often shards synchronize: every step; or rarely, as [islands](crate::sync); or every step with
+    /// updates that are one step late (`delayed`); or through servers that hold the weights, each worker
+    /// at its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of
+    /// the outer step, and transforms see an island's gradient. The same on all ranks.
     pub sync: SyncMode,
-    /// Equal parts of the shards that synchronise every step among themselves, where all do so rarely.
-    /// Belongs to the job. `None`: one for each shard.
+    /// Equal parts of the shards that synchronize every step among themselves, where all shards do so
+    /// rarely. Belongs to the job. `None`: one for each shard.
     pub islands: Option<usize>,
-    /// What else the ranks must have alike, by name and in words: the program's own settings, fingerprints of
-    /// its data. Compared, like all of the above, where ranks meet, newcomers included; the first that
-    /// differs is named ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
+    /// Further settings that must be the same on all ranks, by name and as text: the program's own
+    /// settings, fingerprints of its data. They are compared, like all of the above, when ranks meet,
+    /// newcomers included. The first that differs is named
+    /// ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
     pub stated: Vec<(String, String)>,
 }
 
 impl Config {
-    /// Whether there are steps of all shards between which no gradient is on its way, as
-    /// [`tune`](Config::tune) needs them.
+    /// Returns true if some steps have all shards and no gradient in flight between them, as
+    /// [`tune`](Config::tune) requires.
     pub(crate) fn can_be_tuned(&self) -> bool {
         self.sync.traits().is_every_step()
     }

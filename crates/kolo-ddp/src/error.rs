@@ -1,4 +1,4 @@
-//! What can go wrong in a data-parallel step.
+//! Errors of data-parallel training.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::shard_loss::ShardLoss;
 use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
 
-/// What went wrong in a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
+/// An error of a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
 /// [`Error::Binding`].
 pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -29,20 +29,20 @@ pub enum Error {
         by_value(values)
     )]
     SettingsDiffer {
-        /// Its name.
+        /// Name of the setting.
         setting: String,
-        /// What it is on each rank, in words.
+        /// Each rank's value, as text.
         values: Vec<String>,
     },
-    /// Workers that wanted to take part in a job that had begun do not fit it; it goes on without them.
+    /// Workers that wanted to join a running job do not fit it; it continues without them.
     #[error("{} cannot take part and must leave: {problem}", ranks_of(ranks))]
     NewcomersRefused {
-        /// Who they are in the group that has not come about.
+        /// Their ranks in the group that was not formed.
         ranks: Vec<Rank>,
-        /// What is wrong with the first of them.
+        /// Fault of the first of them.
         problem: String,
     },
-    /// The ranks trained the same model and do not hold the same weights any more.
+    /// The ranks trained the same model, and their weights have diverged.
     #[error(
         "the ranks differ after step {step}: parameter `{parameter}` on {rank} is not what {reference} holds ({agreed} of \
          {world} ranks agree with that one); check that rank's memory, and that no worker changes the model alone; start \
@@ -53,48 +53,48 @@ pub enum Error {
         step: u64,
         /// The rank that differs.
         rank: Rank,
-        /// The first tensor in which it does.
+        /// The first tensor that differs.
         parameter: String,
-        /// A rank that is taken to be right.
+        /// A rank that is assumed to be right.
         reference: Rank,
-        /// How many ranks hold what that one holds.
+        /// Number of ranks that hold the same values as `reference`.
         agreed: usize,
-        /// How many ranks there are.
+        /// Number of ranks.
         world: usize,
     },
     /// A reduction has failed before and was reported then; its gradients are lost.
     #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
     Lost,
-    /// A name that no table has, or a setting that its entry does not have or that may not be so.
+    /// A name that is in no table, or a setting that its entry does not have or whose value is invalid.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
-    /// A group of parameters that selects none, or whose settings cannot be.
+    /// A group of parameters that selects none, or whose settings are invalid.
     #[error(transparent)]
     Groups(#[from] GroupError),
-    /// A setting that cannot be.
+    /// An invalid setting.
     #[error("{0}")]
     Setting(String),
-    /// The model, or the tensor library's binding, cannot do what it was asked for.
+    /// The model, or the tensor library's binding, cannot do what was requested.
     #[error(transparent)]
     Binding(#[from] BindingError),
-    /// Cross-shard passes were given another number of inputs than this rank has shards.
+    /// Cross-shard passes were given a number of inputs that is not this rank's number of shards.
     #[error("{given} inputs for the {due} shards of this rank; give one for each")]
     InputsMismatch {
-        /// Inputs that were given.
+        /// Number of inputs given.
         given: usize,
-        /// Shards of this rank.
+        /// Number of shards of this rank.
         due: usize,
     },
-    /// A shard took part in cross-shard passes with a loss over nothing.
+    /// A shard took part in cross-shard passes with a loss over no samples.
     #[error("the loss of shard {shard} is over no samples; give `None` for its input")]
     EmptyShard {
         /// Number of the shard in the step.
         shard: usize,
     },
-    /// A shard's passes, or a worker that a server serves, could not have a thread of their own.
+    /// No thread could be started for a shard's passes, or for a worker that a server serves.
     #[error("cannot start a thread for a shard's passes, or to serve a worker: {cause}")]
     Thread {
-        /// What the operating system says.
+        /// The operating system's error.
         cause: std::io::Error,
     },
     /// The step has no samples, so there is no gradient.
@@ -103,7 +103,7 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// The loss of a step is not a number any more, or infinite. No parameter has been changed.
+    /// The loss of a step is NaN or infinite. No parameter has been changed.
     #[error(
         "the loss of step {step} is {}: training has diverged, or samples hold what is no number; lower the learning rate, clip \
          the gradient, or look at those samples; no parameter has been changed",
@@ -114,7 +114,7 @@ pub enum Error {
         step: u64,
         /// Sum of all shards' losses.
         loss: f64,
-        /// The shards whose own loss is not finite; none where only the sum is too large.
+        /// The shards whose own loss is not finite; empty if only the sum is too large.
         shards: Vec<ShardLoss>,
     },
     /// The gradient of a step is not finite, though the loss is. No parameter has been changed.
@@ -130,11 +130,11 @@ pub enum Error {
         parameter: String,
         /// The first of its elements that is not finite.
         value: f64,
-        /// Where that comes from.
+        /// Origin of that element.
         origin: Origin,
     },
-    /// A running statistic, such as the variance of a batch normalisation, has been moved to what is not
-    /// finite. Neither it nor a parameter has been changed.
+    /// The change of a running statistic, such as the variance of a batch normalization, is not finite.
+    /// No statistic and no parameter has been changed.
     #[error(
         "the statistic `{statistic}` would be changed by {value} in step {step} {origin}, though loss and gradient are finite: what a \
          layer computes has become too large, or samples hold what is no number; lower the learning rate, clip the gradient, or look \
@@ -147,11 +147,11 @@ pub enum Error {
         statistic: String,
         /// The first element of the change that is not finite.
         value: f64,
-        /// Where that comes from.
+        /// Origin of that element.
         origin: Origin,
     },
-    /// The update of a step has made values that are not finite, from a gradient that is. They are of no use
-    /// any more, and nothing of them is saved: every later call says the same.
+    /// The update of a step has made values that are not finite, from a finite gradient. The values are
+    /// useless, and none is saved: every later call returns the same error.
     #[error(
         "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
          clip the gradient, and go on from the last checkpoint, which is of before"
@@ -159,8 +159,8 @@ pub enum Error {
     ValuesNotFinite {
         /// Number of the step, from 0.
         step: u64,
-        /// The first parameter, in the model's order, that is not finite, or the first state of the optimizer
-        /// as `<state>/<parameter>`.
+        /// The first parameter, in the model's order, that is not finite, or the first state of the
+        /// optimizer as `<state>/<parameter>`.
         tensor: String,
     },
     /// A step has given no parameter a gradient, in any of its shards.
@@ -172,13 +172,13 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// The reduction makes no sense with the optimizer.
+    /// The reduction does not work with the optimizer.
     #[error("{problem}")]
     ReductionRefused {
-        /// Why, and what to do.
+        /// The reason and the remedy.
         problem: String,
     },
-    /// What the other ranks' shards keep from step to step is not here.
+    /// The other ranks' residuals, which their shards keep from step to step, are not on this rank.
     #[error(
         "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
          of them after the step that it is of"
@@ -187,8 +187,8 @@ pub enum Error {
         /// The reduction's name.
         reduction: String,
     },
-    /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with servers
-    /// that hold the weights.
+    /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with
+    /// servers that hold the weights.
     #[error(
         "a checkpoint cannot be taken or loaded after {step} steps, in the middle of a round that began after {began}; call \
          `Replica::end_round` before the last step"
@@ -199,7 +199,7 @@ pub enum Error {
         /// Steps done when the round began.
         began: u64,
     },
-    /// A checkpoint was to be taken or read while the gradient of a step is on its way.
+    /// A checkpoint was to be taken or read while the gradient of a step is in flight.
     #[error(
         "a checkpoint can be neither taken nor read while the gradient of step {step} is on its way; call `Replica::end_round` before \
          that step"
@@ -208,40 +208,40 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
-    /// The state of other ranks' islands is not here.
+    /// The state of other ranks' islands is not on this rank.
     #[error(
         "a checkpoint of a job with islands holds the optimizers of all of them; call `Replica::gather_residuals` on all ranks after \
          the step that it is of"
     )]
     IslandsElsewhere,
-    /// The optimizers' state of servers that hold the weights is not here.
+    /// The optimizers' state, which the servers hold with the weights, is not on this rank.
     #[error(
         "a checkpoint of a job whose servers hold the weights holds the state of their optimizers; call `Replica::gather_residuals` on \
          all ranks after the step that it is of, and take it on rank 0"
     )]
     StateOnServers,
-    /// A call of the step in a phase to which it does not belong.
+    /// A call in a phase of the step to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
     OutOfOrder {
-        /// What was called.
+        /// Name of the call.
         call: &'static str,
-        /// When it was called.
+        /// Phase in which it was called.
         phase: &'static str,
-        /// What to do instead.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A rank began another pass when its shards of the step were done.
     #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
     NoShardLeft {
-        /// Shards of this rank.
+        /// Number of shards of this rank.
         due: usize,
     },
-    /// A rank did not do its shards.
+    /// A rank did not do all of its shards.
     #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
     ShardsMissing {
-        /// Shards of this rank.
+        /// Number of shards of this rank.
         due: usize,
-        /// Backward passes done.
+        /// Number of backward passes done.
         done: usize,
     },
     /// A checkpoint cannot be written or read.
@@ -253,7 +253,7 @@ pub enum Error {
         by_value(values)
     )]
     CheckpointsDiffer {
-        /// What each rank has read, in words.
+        /// The checkpoint that each rank has read, as text.
         values: Vec<String>,
     },
     /// A rank cannot read its checkpoint, so no rank continues from it.
@@ -261,7 +261,7 @@ pub enum Error {
     CheckpointUnreadable {
         /// The first rank that cannot.
         rank: Rank,
-        /// What is wrong: names the file.
+        /// The fault, with the name of the file.
         problem: String,
     },
     /// There are checkpoints, but none that is good on all ranks.
@@ -273,7 +273,7 @@ pub enum Error {
     NoCommonCheckpoint {
         /// The folder of the checkpoints.
         folder: PathBuf,
-        /// What is wrong with each, and on which ranks.
+        /// The fault of each checkpoint, and the ranks that found it.
         problems: Vec<String>,
     },
     /// A file of a trace cannot be read or written.
@@ -281,12 +281,12 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and the remedy.
+        /// Its fault and the remedy.
         problem: String,
     },
 }
 
-/// The loss of a step in words: that of the shards to blame, else the sum.
+/// Formats the loss of a step: the losses that are not finite by shard, else the sum.
 fn by_shard(loss: f64, shards: &[ShardLoss]) -> String {
     match shards {
         [] => format!("{loss}, the sum of finite losses of its shards"),
@@ -294,7 +294,7 @@ fn by_shard(loss: f64, shards: &[ShardLoss]) -> String {
     }
 }
 
-/// The values of all ranks in words: `1 on ranks 0 and 2 and 3 on rank 1`.
+/// Formats the values of all ranks: `1 on ranks 0 and 2 and 3 on rank 1`.
 fn by_value(values: &[String]) -> String {
     let mut different: Vec<&String> = Vec::new();
     for value in values {
@@ -308,7 +308,7 @@ fn by_value(values: &[String]) -> String {
     enumerate(different.into_iter().map(|value| format!("{value} on {}", ranks_of(&ranks(value)))))
 }
 
-/// `rank 3`, or `ranks 1, 2 and 3`.
+/// Formats ranks: `rank 3`, or `ranks 1, 2 and 3`.
 pub(crate) fn ranks_of(ranks: &[Rank]) -> String {
     match ranks {
         [rank] => rank.to_string(),
@@ -316,7 +316,7 @@ pub(crate) fn ranks_of(ranks: &[Rank]) -> String {
     }
 }
 
-/// `a, b and c`.
+/// Formats a list: `a, b and c`.
 fn enumerate(words: impl Iterator<Item = String>) -> String {
     let mut words: Vec<String> = words.collect();
     match (words.pop(), words.is_empty()) {
@@ -326,8 +326,8 @@ fn enumerate(words: impl Iterator<Item = String>) -> String {
 }
 
 impl Error {
-    /// Whether training cannot go on because of its numbers: its loss, its gradient or its values are not
-    /// finite. On all ranks alike.
+    /// Returns true if training cannot continue because its loss, its gradient or its values are not
+    /// finite. The same on all ranks.
     pub fn is_divergence(&self) -> bool {
         matches!(
             self,

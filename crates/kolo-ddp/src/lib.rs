@@ -1,10 +1,10 @@
-//! Data parallelism over flat memory: one step of training, shared by many workers, and what goes with it
-//! (optimizers, checkpoints, samplers). Knows no tensor library.
+//! Data parallelism over flat memory: training steps that many workers share, with optimizers,
+//! checkpoints and samplers. This crate knows no tensor library.
 //!
-//! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] asks it for the model's tensors and
-//! gets gradients from it; a program without one gives them to a [`Replica`] in a [`ShardPass`]. Groups and
-//! collectives (`kolo_comm`) stand below. The way of one gradient, there and back, is written down where it
-//! happens, in `step/mod.rs`.
+//! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] gets the model's tensors and
+//! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups
+//! and collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and
+//! back.
 
 mod agree;
 mod batch_growth;
@@ -45,9 +45,9 @@ mod tune;
 pub mod verify;
 mod warning;
 
-/// What is wrong with a checkpoint's file.
+/// Faults of a checkpoint's file.
 pub use kolo_checkpoint::Error as CheckpointError;
-/// What a user must know of checkpoints though training goes on.
+/// Warnings about checkpoints; training continues.
 pub use kolo_checkpoint::Warning as CheckpointWarning;
 /// Optimizers, by name or a user's own.
 pub use kolo_optim as optimizer;

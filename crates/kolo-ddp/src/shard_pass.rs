@@ -1,5 +1,5 @@
-//! The backward pass of one shard, as a guard: gradients can only be handed over while it is there, and to
-//! the shard that it was begun for.
+//! The backward pass of one shard, as a guard: gradients can be handed over only while the guard lives,
+//! and only to the shard for which it was begun.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::replica::Replica;
 use kolo_optim::SpanId;
 
-/// How a pass reaches its replica.
+/// Access of a pass to its replica.
 pub trait Access {
     /// Runs `work` on the replica.
     fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R;
@@ -20,22 +20,22 @@ impl Access for &mut Replica {
     }
 }
 
-/// For a binding whose hook runs inside the backward pass, where others use the replica, too.
+/// For a binding whose hook runs inside the backward pass, where other code uses the replica, too.
 impl Access for Arc<Mutex<Replica>> {
     fn with<R>(&mut self, work: impl FnOnce(&mut Replica) -> R) -> R {
         work(&mut lock(self))
     }
 }
 
-/// Locks what a backward pass shares with the training loop. A panic elsewhere leaves it as it is.
+/// Locks state that a backward pass shares with the training loop. A panic elsewhere leaves it as it is.
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The backward pass of one shard, from its beginning to [`ShardPass::finish`].
 ///
-/// Dropped without it, as by an error in the middle, it leaves the shard incomplete: the step cannot be
-/// completed then, as the next call says.
+/// A pass that is dropped without `finish`, as by an error in the middle, leaves the shard incomplete.
+/// The step cannot be completed then, and the next call returns an error.
 #[must_use = "a pass that is not finished leaves its step incomplete"]
 pub struct ShardPass<A: Access> {
     access: A,
@@ -47,7 +47,7 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// Another pass is under way, this rank has no more shards in this step, or the last step's reduction
+    /// Another pass is running, this rank has no more shards in this step, or the last step's reduction
     /// failed.
     pub fn begin_shard(&mut self, loss: f64, count: f64) -> Result<ShardPass<&mut Replica>, Error> {
         ShardPass::begin(self, loss, count)
@@ -55,7 +55,7 @@ impl Replica {
 }
 
 impl<A: Access> ShardPass<A> {
-    /// As [`Replica::begin_shard`], for a replica that is reached in another way.
+    /// Begins a pass as [`Replica::begin_shard`] does, with any [`Access`] to the replica.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<A: Access> ShardPass<A> {
         Ok(ShardPass { access, number })
     }
 
-    /// One contribution to a tensor's gradient has been computed. Contributions to the same tensor are added.
+    /// Takes a contribution to a tensor's gradient. Contributions to the same tensor are added.
     ///
     /// # Panics
     ///
@@ -80,11 +80,11 @@ impl<A: Access> ShardPass<A> {
         self.access.with(look)
     }
 
-    /// The pass is over: a tensor of which nothing has come has a gradient of zero.
+    /// Ends the pass. A tensor without any contribution has a gradient of zero.
     ///
     /// # Errors
     ///
-    /// The step that it belongs to has been given up, as by [`Replica::regroup`].
+    /// The pass's step has been given up, as by [`Replica::regroup`].
     pub fn finish(mut self) -> Result<(), Error> {
         let number = self.number;
         self.access.with(|replica| replica.end_pass(number))

@@ -9,7 +9,7 @@ pub(crate) fn timed<R>(total: &mut Duration, thing: &str, work: impl FnOnce() ->
     timed_as(total, || What::Wait { thing: thing.into() }, work)
 }
 
-/// The same for what the timeline knows by more than a name.
+/// Runs `work` as [`timed`] does, with a description of its own for the timeline.
 pub(crate) fn timed_as<R>(total: &mut Duration, what: impl FnOnce() -> What, work: impl FnOnce() -> R) -> R {
     let start = Instant::now();
     let result = work();

@@ -11,22 +11,22 @@ use crate::shard_pass::lock;
 use kolo_optim::SpanId;
 
 impl<B: Binding + Clone + Send> Ddp<B> {
-    /// Runs the forward and backward passes of all of this rank's shards, together with those of all other
-    /// ranks, so that a layer can ask for sums over the global batch ([`CrossShardPass::handle`]). It stands
-    /// in place of a step's calls of [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it, also one
-    /// without shards.
+    /// Runs the forward and backward passes of all of this rank's shards, together with those of all
+    /// other ranks, so that a layer can request sums over the global batch ([`CrossShardPass::handle`]).
+    /// It replaces a step's calls of [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it,
+    /// including ranks without shards.
     ///
     /// `inputs` has one entry for each of [`Ddp::shards`], in order, `None` for a shard without samples.
-    /// `forward` gives a shard's loss; it must take the same way through the model for every shard.
+    /// `forward` returns a shard's loss; it must take the same way through the model for every shard.
     ///
-    /// A rank with one shard reduces its gradients while the backward pass runs. One with several runs their
-    /// passes in threads of which one computes at a time, each with a clone of the model, and reduces when
-    /// all are over: their activations and gradients are in memory at once.
+    /// A rank with one shard reduces its gradients while the backward pass runs. A rank with several
+    /// shards runs their passes in threads of which one computes at a time, each with a clone of the
+    /// model, and reduces after the last: their activations and gradients are in memory at once.
     ///
     /// # Errors
     ///
-    /// There is not one input for each shard, a loss is over no samples, shards have taken different ways,
-    /// the binding refuses a loss, or a collective failed (naming the rank).
+    /// The number of inputs is not the number of shards, a loss is over no samples, shards have taken
+    /// different ways, the binding refuses a loss, or a collective failed (naming the rank).
     pub fn cross_shard_passes<T: Send>(
         &mut self,
         inputs: Vec<Option<T>>,
@@ -37,7 +37,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
             return Err(Error::InputsMismatch { given, due });
         }
         self.expect_every_step()?;
-        // Else no bucket may be on its way while sums are exchanged.
+        // Without a connection of its own, no sum may be exchanged while a bucket is in flight.
         let apart = !self.group.shares_the_wire();
         if apart {
             self.with_replica(|replica| replica.values().map(drop))?;
@@ -69,7 +69,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         Ok(())
     }
 
-    /// Runs the passes of the only shard, on this thread. `turns` keeps the error of a step that has failed.
+    /// Runs the passes of the only shard, on this thread. `turns` keeps the error of a failed step.
     fn only_pass<T>(
         &mut self,
         turns: &Arc<TurnTaker>,
@@ -115,7 +115,8 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         ended.into_iter().map(result).collect()
     }
 
-    /// Hands over what the passes have given, shard by shard, as if they had been one after another.
+    /// Adds the results of the passes to the step, shard by shard, as if the passes had run one after
+    /// another.
     fn reduce(&mut self, passes: Vec<Option<PassResult>>) -> Result<(), Error> {
         for result in passes {
             let Some(result) = result else {
@@ -135,7 +136,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
     }
 }
 
-/// What a shard's passes have given.
+/// Result of a shard's passes.
 struct PassResult {
     loss: f64,
     count: f64,
@@ -143,8 +144,8 @@ struct PassResult {
     statistics: Vec<f32>,
 }
 
-/// Runs the passes of one of several shards, of whose loss the gradients are multiplied by `scale`. Gives
-/// nothing where the step has failed; `turns` keeps the error.
+/// Runs the passes of one of several shards; `scale` multiplies the loss and so its gradients. Returns
+/// `None` if the step has failed; `turns` keeps the error.
 fn passes_of<B: Binding, T>(
     model: &B,
     input: T,
@@ -172,8 +173,8 @@ fn passes_of<B: Binding, T>(
     Ok(Some(PassResult { loss: sum, count, gradients, statistics }))
 }
 
-/// Gives the loss of one shard. A shard that has taken part in the sums of the forward pass cannot stay away
-/// from those of the backward pass, so it needs a sample.
+/// Returns the loss of one shard. A shard that has taken part in the sums of the forward pass must take
+/// part in those of the backward pass, so it needs a sample.
 fn forward_pass<B: Binding, T>(
     model: &B,
     shard: usize,

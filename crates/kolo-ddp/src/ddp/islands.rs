@@ -1,5 +1,5 @@
-//! A model that is that of one island after another, or that is not the others', where shards do not
-//! synchronise in every step; or that lacks its last gradient, where updates are one step late.
+//! Models that differ between ranks or islands in the middle of a round (where shards do not synchronize
+//! in every step), or that lack their last gradient (where updates are one step late).
 
 use super::Ddp;
 use crate::binding::{Binding, Which};
@@ -7,21 +7,21 @@ use crate::error::Error;
 use crate::shard_pass::lock;
 
 impl<B: Binding> Ddp<B> {
-    /// Where shards do not synchronise in every step: the next step is the last one of its round; where
-    /// updates are one step late: that step's are made at its end, too. See
+    /// Ends the round with the next step, where shards do not synchronize in every step. Where updates
+    /// are one step late, the next step's updates are made at its end, too. See
     /// [`Replica::end_round`](crate::Replica::end_round).
     pub fn end_round(&mut self) {
         lock(&self.replica).end_round();
     }
 
-    /// Between two passes: the model gets the values of the island whose pass is next, if it has others.
+    /// Gives the model, between two passes, the values of the island whose pass is next, if they differ.
     pub(super) fn follow_island(&mut self) {
         if lock(&self.replica).island() != self.island {
             self.write(Which::Changing);
         }
     }
 
-    /// Refuses what needs one model on all ranks.
+    /// Refuses calls that need the same model on all ranks.
     pub(super) fn expect_whole_round(&self) -> Result<(), Error> {
         let replica = lock(&self.replica);
         let problem = match (replica.is_synchronised(), replica.traits().is_delayed) {
@@ -34,7 +34,7 @@ impl<B: Binding> Ddp<B> {
         Err(Error::Setting(format!("{problem}; call `Ddp::end_round` before the last step")))
     }
 
-    /// Refuses sums in the middle of a pass where no gradient may be on its way meanwhile.
+    /// Refuses sums in the middle of a pass if no gradient may be in flight at that time.
     pub(super) fn expect_nothing_on_its_way(&self) -> Result<(), Error> {
         match lock(&self.replica).traits().is_delayed {
             false => Ok(()),
@@ -49,7 +49,7 @@ impl<B: Binding> Ddp<B> {
         }
     }
 
-    /// Refuses sums over the global batch.
+    /// Refuses sums over the global batch if not every step has all shards.
     pub(super) fn expect_every_step(&self) -> Result<(), Error> {
         lock(&self.replica).expect_global_batch()
     }

@@ -1,4 +1,4 @@
-//! One worker's model in a job, of any tensor library: what the training loop calls.
+//! One worker's model in a job, of any tensor library: the calls of a training loop.
 
 mod cross_shard_passes;
 mod islands;
@@ -29,11 +29,12 @@ use kolo_optim::{Layout, Optimizer, SpanId};
 /// A model of which every worker holds a replica.
 ///
 /// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or
-/// [`Ddp::cross_shard_passes`] once for all of them, and then [`Ddp::step`]. With one worker it trains like
-/// any other loop.
+/// [`Ddp::cross_shard_passes`] once for all of them, and then [`Ddp::step`]. With one worker it trains
+/// like any other loop.
 ///
-/// After a step a binding may make the model's parameters wait: whoever uses one first waits until its
-/// gradient is back. So the first layers compute while the gradients of the last ones are still on the wire.
+/// After a step a binding may make the model's parameters wait: the first use of a parameter waits until
+/// its gradient is reduced. So the first layers compute while the gradients of the last ones are still in
+/// flight.
 pub struct Ddp<B> {
     model: B,
     /// Shared with the hook, which runs inside the backward pass, and with parameters that wait for their
@@ -43,20 +44,21 @@ pub struct Ddp<B> {
     layout: Arc<Layout>,
     shards: Range<usize>,
     statistics: StatisticsReport,
-    /// For cross-shard sums: made for the first step that needs them, and again when the group or its shares
-    /// are others.
+    /// For cross-shard sums: made for the first step that needs them, and again when the group or its
+    /// shares change.
     exchange: Option<Exchange>,
-    /// The island whose values the model has, where islands synchronise rarely.
+    /// The island whose values the model has, where islands synchronize rarely.
     island: Option<usize>,
 }
 
 impl<B: Binding> Ddp<B> {
-    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
+    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's
+    /// values.
     ///
     /// # Errors
     ///
-    /// The models differ (naming the parameter and the rank), the binding cannot train the model, a setting
-    /// is wrong, or a collective failed.
+    /// The models differ (naming the parameter and the rank), the binding cannot train the model, a
+    /// setting is wrong, or a collective failed.
     pub fn new(
         group: Group,
         model: impl Into<B>,
@@ -69,13 +71,12 @@ impl<B: Binding> Ddp<B> {
         Ok(Self::of(model, replica, warnings, config))
     }
 
-    /// As [`Ddp::new`], as a member of a job whose workers may come and go: see [`Replica::elastic`]. Where
-    /// the others have trained already this one takes their state, and [`Replica::steps`] says how many steps
-    /// that were.
+    /// Joins a job whose workers may come and go: see [`Replica::elastic`]. If the job has begun, this
+    /// worker receives its state, and [`Replica::steps`] returns the number of steps done.
     ///
     /// # Errors
     ///
-    /// As [`Ddp::new`]; or too few workers are there.
+    /// As [`Ddp::new`]; or there are too few workers.
     pub fn elastic(
         member: impl JobMembership + 'static,
         model: impl Into<B>,
@@ -98,16 +99,17 @@ impl<B: Binding> Ddp<B> {
         ddp
     }
 
-    /// The model, whose forward pass is to be run here.
+    /// The model, for the loop's forward pass.
     pub fn model(&self) -> &B {
         &self.model
     }
 
-    /// The model, trained. It has nothing to do with the other ranks any more.
+    /// Returns the trained model, which has no further connection to the other ranks.
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank), or islands have not synchronised since.
+    /// The last step's reduction failed (naming the rank), or the ranks' weights still differ: a round
+    /// has not ended.
     pub fn into_model(self) -> Result<B, Error> {
         self.with_replica(|replica| replica.values().map(drop))?;
         self.expect_whole_round()?;
@@ -119,8 +121,9 @@ impl<B: Binding> Ddp<B> {
         self.group.rank()
     }
 
-    /// Whether this process is a summation server: see [`Replica::is_server`]. It goes through the same loop,
-    /// without shards; what needs the model's values, such as an evaluation, is for [`Ddp::workers`].
+    /// Returns true if this process is a summation server: see [`Replica::is_server`]. It runs the same
+    /// loop, without shards; work with the model's values, such as an evaluation, is for
+    /// [`Ddp::workers`].
     pub fn is_server(&self) -> bool {
         self.with_replica(|replica| replica.is_server())
     }
@@ -135,13 +138,14 @@ impl<B: Binding> Ddp<B> {
         &self.group
     }
 
-    /// Where each of the model's tensors lives in flat memory.
+    /// Place of each of the model's tensors in flat memory.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// The shards of each step that are this rank's: call [`Ddp::backward`] once for each, in order. They
-    /// stay the same until a step's report says that they have changed, or the ranks do ([`Ddp::regroup`]).
+    /// stay the same until a step's report has [`StepReport::shards_changed`], or the ranks change
+    /// ([`Ddp::regroup`]).
     pub fn shards(&self) -> Range<usize> {
         self.shards.clone()
     }
@@ -150,12 +154,13 @@ impl<B: Binding> Ddp<B> {
     ///
     /// # Errors
     ///
-    /// A count of zero is named.
+    /// A count is zero; the error names it.
     pub fn sampler(&self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
         lock(&self.replica).sampler(samples, batch, seed)
     }
 
-    /// The same for a batch that grows between epochs: see [`Replica::growing_sampler`].
+    /// Divides a data set as [`Ddp::sampler`] does, for a batch that grows between epochs: see
+    /// [`Replica::growing_sampler`].
     ///
     /// # Errors
     ///
@@ -170,20 +175,20 @@ impl<B: Binding> Ddp<B> {
         lock(&self.replica).growing_sampler(samples, batch, growth, seed)
     }
 
-    /// The flat side: values, checkpoints, timings. `look` must not use the model.
+    /// Runs `look` on the replica: values, checkpoints, timings. `look` must not use the model.
     pub fn with_replica<R>(&self, look: impl FnOnce(&mut Replica) -> R) -> R {
         self.model.wait_for_values();
         look(&mut lock(&self.replica))
     }
 
-    /// The replica itself, for what looks at it in the middle of a backward pass, such as a layer or another
-    /// thread. A parameter that waits for its values waits for whoever has locked it.
+    /// Returns the replica itself, for access in the middle of a backward pass, as from a layer or
+    /// another thread. While it is locked, parameters cannot get their values.
     pub fn shared_replica(&self) -> Arc<Mutex<Replica>> {
         self.replica.clone()
     }
 
-    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's
-    /// shards. A loss over no samples counts as [`Ddp::skip_shard`].
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this
+    /// rank's shards. A loss over no samples counts as [`Ddp::skip_shard`].
     ///
     /// # Errors
     ///
@@ -197,7 +202,7 @@ impl<B: Binding> Ddp<B> {
 
     fn backward_pass(&mut self, loss: B::Loss) -> Result<(), Error> {
         let (sum, count) = (loss.sum(), loss.count());
-        // Beginning the pass holds the replica, for which a parameter that waits would wait.
+        // `begin` locks the replica; a parameter that waits for its values would wait for that lock.
         self.model.wait_for_values();
         let mut pass = ShardPass::begin(self.replica.clone(), sum, count)?;
         let loss = scaled(loss, pass.with_replica(|replica| replica.loss_scale()));
@@ -217,7 +222,7 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// In place of [`Ddp::backward`] for a shard without samples, as in a short last batch.
+    /// Replaces [`Ddp::backward`] for a shard without samples, as in a short last batch.
     ///
     /// # Errors
     ///
@@ -232,9 +237,9 @@ impl<B: Binding> Ddp<B> {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample. A
-    /// reduction that fails while the next forward pass waits for it leaves that parameter as it was, and the
-    /// next call here says why.
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a
+    /// sample. If a reduction fails while the next forward pass waits for it, that parameter stays as it
+    /// was, and the next call of `step` returns the error.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
         if report.change == Change::Regrouped || report.shards_changed {
@@ -244,12 +249,12 @@ impl<B: Binding> Ddp<B> {
         Ok(report)
     }
 
-    /// After an error of any call here: goes on with those that are left where it is another worker's death
-    /// and the job is elastic, else returns it. See [`Replica::recover`].
+    /// Handles an error of any call here: after another worker's death in an elastic job, continues with
+    /// the remaining workers; else returns the error. See [`Replica::recover`].
     ///
     /// # Errors
     ///
-    /// `error` itself, or what stands in the way of going on.
+    /// `error` itself, or the reason why the job cannot continue.
     pub fn recover(&mut self, error: Error) -> Result<(), Error> {
         self.with_replica(|replica| replica.recover(error))?;
         self.follow_replica();
@@ -257,9 +262,9 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// Goes on with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are
-    /// divided anew, and a step that has not come to its end is to be done again: [`Replica::steps`] says
-    /// which is the next one.
+    /// Continues with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards
+    /// are divided anew, and an unfinished step is to be repeated: [`Replica::steps`] returns the number
+    /// of the next one.
     ///
     /// # Errors
     ///
@@ -271,7 +276,8 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// Continues from a checkpoint of the same model and optimizer. A collective: see [`checkpoint::load`].
+    /// Continues from a checkpoint of the same model and optimizer. A collective: see
+    /// [`checkpoint::load`].
     ///
     /// # Errors
     ///
@@ -282,8 +288,8 @@ impl<B: Binding> Ddp<B> {
         Ok(position)
     }
 
-    /// Continues from the newest checkpoint in `folder` that every rank has and can read, if there is any. A
-    /// collective: see [`checkpoint::resume`].
+    /// Continues from the newest checkpoint in `folder` that every rank has and can read, if there is
+    /// any. A collective: see [`checkpoint::resume`].
     ///
     /// # Errors
     ///
@@ -294,18 +300,18 @@ impl<B: Binding> Ddp<B> {
         Ok(resumed)
     }
 
-    /// The loop has waited so long for its next batch: so a rank whose data comes slowly is not taken for one
-    /// that computes slowly ([`Replica::data_waited`]).
+    /// Reports the time that the loop has waited for its next batch, so that a rank with slow data is not
+    /// mistaken for one that computes slowly ([`Replica::data_waited`]).
     pub fn data_waited(&self, time: Duration) {
         lock(&self.replica).data_waited(time);
     }
 
-    /// What the user must know and no report has told yet: see [`Replica::take_warnings`].
+    /// Returns the warnings that no report has contained yet: see [`Replica::take_warnings`].
     pub fn take_warnings(&self) -> Vec<Warning> {
         lock(&self.replica).take_warnings()
     }
 
-    /// After the replica has got another group, or its shards have moved.
+    /// Updates this struct after the replica's group or shards have changed.
     fn follow_replica(&mut self) {
         self.exchange = None;
         (self.group, self.shards) = self.with_replica(|replica| (replica.group().clone(), replica.shards()));
@@ -318,7 +324,7 @@ impl<B: Binding> Ddp<B> {
     }
 }
 
-/// Hands gradients to the pass that is under way. The library's graph may keep the sink longer than that.
+/// Hands gradients to the current pass. The library's graph may keep the sink longer than that.
 struct ToPass(Mutex<Option<ShardPass<Arc<Mutex<Replica>>>>>);
 
 impl GradientSink for ToPass {

@@ -1,4 +1,4 @@
-//! Where a replica stands in its job: what a training loop asks for between two steps.
+//! The replica's position in its job: queries of a training loop between two steps.
 
 use kolo_comm::Generation;
 
@@ -8,8 +8,8 @@ use crate::checkpoint;
 use crate::error::Error;
 
 impl<B: Binding> Ddp<B> {
-    /// Steps of the job so far: the number of the next one, from 0. A worker that comes later finds the
-    /// others on their way, and after a death the last step may have to be done again.
+    /// Steps of the job so far: the number of the next one, from 0. It is not 0 for a worker that joins
+    /// later, and after a death the last step may have to be repeated.
     pub fn steps(&self) -> u64 {
         self.with_replica(|replica| replica.steps())
     }
@@ -24,16 +24,17 @@ impl<B: Binding> Ddp<B> {
         self.with_replica(checkpoint::weights_sha256)
     }
 
-    /// Which membership of an elastic job this is, and why it has begun; `None` in a job whose ranks stay the
-    /// same.
+    /// The current membership of an elastic job, and why it has begun; `None` in a job whose ranks stay
+    /// the same.
     pub fn generation(&self) -> Option<Generation> {
         self.with_replica(|replica| replica.generation())
     }
 
-    /// Asks to leave. The others of an elastic job go on without this worker after the next step, whose report
-    /// says so ([`Change::Left`](crate::Change::Left), or [`Change::AllLeft`](crate::Change::AllLeft) where
-    /// all have asked). A job whose workers do not change ends for all of them after the same step
-    /// ([`Change::AllLeft`](crate::Change::AllLeft)), which may be the one after the next.
+    /// Asks to leave. The other workers of an elastic job continue without this one after the next step,
+    /// whose report has [`Change::Left`](crate::Change::Left), or
+    /// [`Change::AllLeft`](crate::Change::AllLeft) if all have asked. A job whose workers do not change
+    /// ends for all of them after the same step ([`Change::AllLeft`](crate::Change::AllLeft)), which may
+    /// be the one after the next.
     pub fn leave(&self) {
         self.with_replica(|replica| replica.leave());
     }

@@ -1,4 +1,4 @@
-//! What the forward passes of the shards have made of a model's statistics.
+//! Changes of a model's statistics by the forward passes of the shards.
 
 use crate::shard_pass::{Access, ShardPass};
 use crate::statistics::Statistics;
@@ -6,8 +6,8 @@ use kolo_optim::{Kind, Layout, SpanId};
 
 /// Reports how far each shard's forward pass has moved the statistics.
 ///
-/// Every shard starts from the same ones; the step moves them by the weighted mean. Or, by
-/// [`Statistics::Local`], the next shard of this rank goes on where this one ended.
+/// Every shard starts from the same statistics, and the step moves them by the weighted mean. With
+/// [`Statistics::Local`], the next shard of this rank continues from the statistics of this one.
 pub(super) struct StatisticsReport {
     spans: Vec<SpanId>,
     policy: Statistics,
@@ -24,7 +24,7 @@ impl StatisticsReport {
         self.spans.is_empty()
     }
 
-    /// `moved` has the statistics after the forward pass, one after another.
+    /// Reports `moved`: the statistics after the forward pass, one after another.
     pub(super) fn report(
         &self,
         layout: &Layout,

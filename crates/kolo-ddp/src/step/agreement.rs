@@ -1,5 +1,5 @@
-//! What the ranks agree on in every step: whether any of them used a parameter more or less often than
-//! expected, and how large what they have computed is. What observers have to tell travels with it.
+//! Agreement of the ranks in every step: if any of them used a parameter more or less often than
+//! expected, and the magnitude of their contributions. The observers' messages travel with it.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::timed::timed;
 
-/// What a rank has seen in its own passes, or after the agreement any of them.
+/// Observations of a rank in its own passes, or after the agreement of all ranks.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    /// Another number of uses of a parameter than expected.
+    /// True if a parameter was used more or less often than expected.
     pub(super) surprise: bool,
     /// The worst of all contributions to parameters, and of those to statistics.
     pub(super) gradient: Magnitude,
@@ -40,12 +40,12 @@ impl Seen {
 const PRINT: usize = size_of::<u64>();
 /// Bytes of a number.
 const NUMBER: usize = size_of::<f64>();
-/// Bytes of what comes before the numbers of single ranks.
+/// Bytes before the numbers of single ranks.
 const HEAD: usize = SEEN + FLAGS + 2 * PRINT;
 
-/// The agreement of one step on its way: a few bytes of the step's own and of its observers' from every
-/// rank, a fingerprint of what must be the same on all of them, and the observers' numbers where they have
-/// some.
+/// The agreement of one step in flight: a few bytes of the step and of its observers from every rank, a
+/// fingerprint of settings that must be the same on all ranks, and the observers' numbers if there are
+/// any.
 #[derive(Default)]
 pub(super) struct Agreement {
     flags: Option<Exchange<u8>>,
@@ -53,12 +53,12 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Tells the others what this rank has seen, what its observers have to tell, and numbers, equally many
-    /// on all ranks, of which each is one rank's to say: +0 on the others.
+    /// Sends this rank's observations, its observers' message, and `places` to the other ranks. All ranks
+    /// have equally many `places`; each of them is filled by one rank and +0 on the others.
     ///
     /// # Errors
     ///
-    /// Memory cannot be had.
+    /// Out of memory.
     pub(super) fn start(
         &mut self,
         group: &Group,
@@ -76,18 +76,18 @@ impl Agreement {
         let mut flags = group.alloc::<u8>(HEAD + NUMBER * places.len())?;
         flags[..SEEN].copy_from_slice(&seen.to_bytes());
         flags[SEEN..][..FLAGS].copy_from_slice(&told.flags);
-        // The largest of each byte is also the smallest of it if all ranks have the same.
+        // The maximum of each byte equals its minimum if all ranks have the same.
         flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
         flags[SEEN + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
-        // Of a number that is 0 on all ranks but one the largest bytes are that one's.
+        // The bytewise maximum of a number that is 0 on all ranks but one is that rank's number.
         let numbers = flags[HEAD..].chunks_exact_mut(NUMBER).zip(places);
         numbers.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
         self.flags = Some(Exchange::new(group, mode, Collective::AllReduce(Op::Max), flags));
         Ok(())
     }
 
-    /// Waits for the others: what any rank has seen, and what their observers have told. `None` where nothing
-    /// has been started, because the step is not synchronised.
+    /// Waits for the other ranks; returns the observations of all ranks, and their observers' messages.
+    /// `None` if the step is not synchronized, so that nothing was started.
     ///
     /// # Errors
     ///

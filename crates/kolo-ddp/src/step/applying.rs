@@ -1,4 +1,4 @@
-//! `Applying`: reduced buckets come back, each is waited for when its values are wanted, and the last one
+//! `Applying`: the reduced buckets. A bucket is waited for when its values are needed, and the last one
 //! that is applied ends the step.
 
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ impl Step {
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
     }
 
-    /// Waits for a bucket; gives it and its reduced gradient. Belongs to `Reducing`, for who looks at all of
-    /// the gradient first, and to `Applying`.
+    /// Waits for a bucket; returns it and its reduced gradient. Belongs to `Reducing`, for code that
+    /// reads the whole gradient first, and to `Applying`.
     ///
     /// # Errors
     ///
@@ -29,7 +29,7 @@ impl Step {
         Ok(self.buckets.states[bucket].result())
     }
 
-    /// As [`Step::collect`], for who reads each element of the reduced gradient once
+    /// Waits for a bucket, for a caller that reads each element of the reduced gradient once
     /// ([`Reduction::read_once`]).
     ///
     /// # Errors
@@ -52,12 +52,12 @@ impl Step {
         Ok(())
     }
 
-    /// Whether a bucket's update is still to be made.
+    /// Returns true if a bucket's update is still to be made.
     pub(crate) fn is_due(&self, bucket: usize) -> bool {
         self.buckets.states[bucket].is_due
     }
 
-    /// Updates that are still to be made.
+    /// Number of updates that are still to be made.
     pub(crate) fn outstanding(&self) -> usize {
         match self.phase {
             Phase::Applying { left, .. } => left,
@@ -65,7 +65,7 @@ impl Step {
         }
     }
 
-    /// A bucket has changed the values.
+    /// Marks a bucket as applied: it has changed the values.
     pub(crate) fn applied(&mut self, bucket: usize) {
         let state = &mut self.buckets.states[bucket];
         if let Phase::Applying { left, .. } = &mut self.phase
@@ -75,7 +75,7 @@ impl Step {
         }
     }
 
-    /// From `start` until now a bucket has changed the values.
+    /// Records the time from `start` until now, in which a bucket has changed the values.
     pub(crate) fn updated(&mut self, bucket: usize, start: Instant) {
         let end = Instant::now();
         let needed = (start - self.between.since).saturating_sub(self.between.away);
@@ -84,13 +84,13 @@ impl Step {
         self.buckets.states[bucket].updated(start, end, needed.as_secs_f64());
     }
 
-    /// The step ends without its updates, all buckets of which have been collected.
+    /// Ends the step without its updates; all of its buckets have been collected.
     pub(crate) fn skip_updates(&mut self) {
         (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
     }
 
-    /// What the step has ended as, when all of its updates are made and [`Step::prepare_next`] is to be
-    /// called.
+    /// Returns how the step has ended, once all of its updates are made and [`Step::prepare_next`] is to
+    /// be called.
     pub(crate) fn ended(&self) -> Option<LastStep> {
         match self.phase {
             Phase::Applying { left: 0, ends } => Some(ends),
@@ -99,16 +99,15 @@ impl Step {
     }
 
     /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the
-    /// order in which gradients really became ready, and a few steps later they get their places in the order
-    /// of launches; from then on reductions know whether what they give is read once, as it is if
-    /// `reads_once`.
+    /// order in which gradients became ready, and a few steps later they get their places in the order of
+    /// launches. From then on, if `reads_once`, reductions may assume that their result is read once.
     ///
     /// # Errors
     ///
-    /// A collective failed, or memory cannot be had.
+    /// A collective failed, or out of memory.
     pub(crate) fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
         self.uses.end_step();
-        // Without the others there is nothing to learn that all would follow.
+        // Without the other ranks, no lesson would be the same on all of them.
         if self.synchronise && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {
                 Lesson::Wait => {}
@@ -127,7 +126,7 @@ impl Step {
         Ok(())
     }
 
-    /// Any phase → `GivenUp`, if updates are still to be made; says whether they were.
+    /// Any phase → `GivenUp`, if updates are still to be made; returns true if they were.
     pub(crate) fn give_up(&mut self) -> bool {
         let gives_up = self.outstanding() > 0;
         if gives_up {

@@ -1,5 +1,5 @@
-//! What may change between two steps: how buckets are cut and launched, who has which shards, and with them
-//! what the reduction keeps for each.
+//! Changes between two steps: the cuts of buckets, the order of launches, the distribution of shards, and
+//! with them the reduction's state of each shard.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::tune::{Space, TunedSetting};
 use kolo_optim::SpanId;
 
 impl Step {
-    /// All ranks cut their buckets in the order that one of them saw.
+    /// Cuts the buckets of all ranks in the order that one of them saw.
     pub(super) fn rebuild(&mut self, mut order: Vec<SpanId>) -> Result<(), Error> {
         let mut seen = vec![false; self.layout.spans().len()];
         order.iter().for_each(|id| seen[id.0] = true);
@@ -28,12 +28,12 @@ impl Step {
         self.cut()
     }
 
-    /// In `Idle`: from the next step on buckets are cut, and their sums made, as `setting` says. All ranks
-    /// call it alike; none waits for another one.
+    /// Cuts buckets and adds sums by `setting` from the next step on. Belongs to `Idle`. All ranks call
+    /// it with the same setting; none waits for another one.
     ///
     /// # Errors
     ///
-    /// Memory cannot be had.
+    /// Out of memory.
     pub(crate) fn tune(&mut self, setting: &TunedSetting) -> Result<(), Error> {
         let is_cut_alike = (setting.caps(), setting.slice_bytes) == (self.caps, self.slice);
         (self.caps, self.slice) = (setting.caps(), setting.slice_bytes);
@@ -44,12 +44,12 @@ impl Step {
             return Ok(());
         }
         self.cut()?;
-        // Of the buckets that were: other caps need other memory.
+        // Frees the memory of the old buckets: other caps need other memory.
         self.group.forget_memory();
         Ok(())
     }
 
-    /// What can be tried in this group, of which these things are known besides ([`Space`]).
+    /// Returns the settings that can be tried in this group ([`Space`]), with these values of the caller.
     pub(crate) fn space(
         &self,
         algorithms: Vec<&'static str>,
@@ -60,12 +60,12 @@ impl Step {
         Space { layout, order, whole: self.reducer.needs_whole_tensors(), algorithms, ownership, streams }
     }
 
-    /// What each rank gives to a bucket's sum.
+    /// Contributions of each rank to a bucket's sum.
     pub(crate) fn contributions(&self) -> Arc<Contributions> {
         self.assignment.contributions.clone()
     }
 
-    /// What ranks and links do is measured anew in the next steps.
+    /// Measures ranks and links anew in the next steps.
     pub(crate) fn profile_again(&mut self) {
         self.profile.again();
     }
@@ -83,8 +83,9 @@ impl Step {
         Ok(())
     }
 
-    /// All ranks launch buckets in the order that follows from what they have measured, and read what is
-    /// reduced as one of them does, because adding can only be left to the reader where it is on all of them.
+    /// Launches buckets, on all ranks, in the order that follows from the measured times, and reads
+    /// reduced gradients as one of the ranks does: adding can be left to the reader only if it is on all
+    /// ranks.
     pub(super) fn reorder(&mut self, mut times: Vec<f64>, reads_once: bool) -> Result<(), Error> {
         self.group.all_reduce(&mut times, Op::Max)?;
         self.profile.agree(times);
@@ -98,22 +99,22 @@ impl Step {
         Ok(())
     }
 
-    /// Gives all ranks the value of one that has seen a backward pass. Rank 0 may have no shards, when there
-    /// are more ranks than shards.
+    /// Gives all ranks the value of a rank that has seen a backward pass. Rank 0 may have no shards, when
+    /// there are more ranks than shards.
     fn of_witness<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
         let witness = self.shares().iter().position(|share| *share > 0).unwrap_or(0);
         Ok(self.group.broadcast_value(own, Rank(witness))?)
     }
 
-    /// In `Idle`: divides the shards anew. All ranks call it alike. The sum stays what it was, because its
-    /// tree is over the shards.
+    /// Divides the shards anew. Belongs to `Idle`. All ranks call it with the same shares. The sum does
+    /// not change, because its tree is over the shards.
     ///
-    /// A first small sum shows whether the algorithm that was asked for can add such shares. If it cannot,
-    /// everything stays as it was on all ranks, and the reason is returned.
+    /// A first small sum tests if the configured algorithm can add such shares. If it cannot, nothing
+    /// changes on any rank, and the reason is returned.
     ///
     /// # Errors
     ///
-    /// A collective failed, or memory cannot be had.
+    /// A collective failed, or out of memory.
     pub(crate) fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
         let assignment = Assignment::new(shares, self.group.rank()).with_servers(&self.servers);
         let contributions = assignment.contributions.clone();
@@ -145,8 +146,8 @@ impl Step {
         Ok(buckets)
     }
 
-    /// What the reduction keeps for each shard that is this rank's from now on: where a shard has moved, its
-    /// last owner tells all.
+    /// Returns the reduction's state of each shard that is this rank's from now on. If a shard has moved,
+    /// its last owner broadcasts the state.
     fn move_shard_state(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
         let (rank, mut own) = (self.group.rank(), self.shard_state().into_iter());
         let mut moved = Vec::new();
@@ -163,8 +164,8 @@ impl Step {
         Ok(moved)
     }
 
-    /// Brings what the reduction keeps for all shards to rank 0, in the order of the shards; there it returns
-    /// them. All ranks call it.
+    /// Gathers the reduction's state of all shards on rank 0, in the order of the shards; only there it
+    /// is returned. All ranks call it.
     ///
     /// # Errors
     ///
@@ -187,29 +188,29 @@ impl Step {
         Ok(all)
     }
 
-    /// Values that the reduction keeps for a shard.
+    /// Number of values that the reduction keeps for a shard.
     fn shard_state_len(&self) -> usize {
         self.reducer.shard_state().len() * self.layout.len()
     }
 
-    /// What the reduction keeps for each of this rank's shards: for each name of [`Reducer::shard_state`]
-    /// the values in the order of flat memory, one after another.
+    /// The reduction's state of each of this rank's shards: for each name of [`Reducer::shard_state`] the
+    /// values in the order of flat memory, one after another.
     pub(crate) fn shard_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.shard_state(&self.layout)
     }
 
-    /// Goes on with what the reduction has kept for each of this rank's shards.
+    /// Replaces the reduction's state of each of this rank's shards.
     pub(crate) fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
         self.buckets.set_shard_state(&self.layout, flat);
     }
 
-    /// What the reduction keeps that is the same on all ranks: for each name of [`Reducer::common_state`]
+    /// The reduction's state that is the same on all ranks: for each name of [`Reducer::common_state`]
     /// the values in the order of flat memory.
     pub(crate) fn common_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.common_state(&self.layout)
     }
 
-    /// Goes on with what the reduction has kept on all ranks.
+    /// Replaces the reduction's state that is the same on all ranks.
     pub(crate) fn set_common_state(&mut self, flat: &[Vec<f32>]) {
         self.buckets.set_common_state(&self.layout, flat);
     }

@@ -1,4 +1,4 @@
-//! The buckets of a step: what each of them has got, and whether it is on its way.
+//! The buckets of a step: the contributions to each of them, and the state of its reduction.
 
 use std::time::{Duration, Instant};
 
@@ -15,39 +15,39 @@ use crate::shares::Assignment;
 use crate::timed::timed_as;
 use kolo_optim::{Layout, SpanId};
 
-/// How long one bucket's reduction took.
+/// Durations of one bucket's reduction.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketTiming {
     /// Bytes of gradient.
     pub bytes: usize,
-    /// Bytes in which one shard's part of it travels, if the reduction compresses it; else the same.
+    /// Bytes on the wire for one shard's part of it, if the reduction compresses; else the same.
     pub wire_bytes: usize,
-    /// From its first message until it was back.
+    /// From its first message until its reduction was over.
     pub seconds: f64,
-    /// Seconds from the start of this rank's last backward pass until all of its gradient was there; 0 where
-    /// none came in it.
+    /// Seconds from the start of this rank's last backward pass until the bucket was complete; 0 if it
+    /// got no gradient in that pass.
     pub ready: f64,
-    /// Seconds of this rank's thread from the end of a step until the next one needed its values, without
-    /// waiting and updates; 0 where they are updated at the end of the step.
+    /// Seconds of this rank's thread from the end of a step until the next one needed the bucket's
+    /// values, without waiting and updates; 0 if they are updated at the end of the step.
     pub needed: f64,
     /// Seconds for which this rank's thread waited for it.
     pub exposed: f64,
 }
 
-/// One bucket in the step that runs.
+/// One bucket in the current step.
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
     reduction: Box<dyn Reduction>,
     before: StateBefore,
-    /// Contributions that the current shard still owes.
+    /// Contributions of the current shard that are still missing.
     pub(super) owed: u32,
-    /// Whether its reduction has been started in this step.
+    /// True if its reduction has been started in this step.
     pub(super) is_launched: bool,
-    /// Whether its result changes the values still.
+    /// True if its result is still to change the values.
     pub(super) is_due: bool,
-    /// Whether that has been waited for.
+    /// True if that has been waited for.
     is_waited_for: bool,
-    /// Its last reduction that is over.
+    /// Timing of its last completed reduction.
     timing: BucketTiming,
     /// Its number, and for the timeline the step in which it was launched last.
     number: usize,
@@ -74,8 +74,8 @@ impl BucketState {
         }
     }
 
-    /// Takes a contribution to one of its slices, the first one to that slice in this shard or a further one,
-    /// part by part, at which `look` looks just before.
+    /// Adds a contribution to one of its slices, part by part, with a call of `look` just before each.
+    /// `first` is true for the first contribution to that slice in this shard.
     pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool, mut look: impl FnMut(&[f32])) {
         let Slice { offset, elements, .. } = &self.bucket.slices[slice];
         let gradient = &gradient[elements.clone()];
@@ -86,7 +86,7 @@ impl BucketState {
         self.owed -= 1;
     }
 
-    /// Zeros for spans without a gradient, then the shard joins the others.
+    /// Adds zeros for spans without a gradient, then adds the shard to the earlier ones.
     pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
         for slice in &self.bucket.slices {
             if !uses.is_in_bucket(slice.span) {
@@ -107,12 +107,12 @@ impl BucketState {
         self.launched_in = kolo_trace::current_step();
     }
 
-    /// Whether nothing sets out in the step that runs ([`Reduction::is_lent`]).
+    /// Returns true if nothing is sent in the current step ([`Reduction::is_lent`]).
     pub(super) fn is_lent(&self) -> bool {
         self.reduction.is_lent()
     }
 
-    /// Whether its reduction is over.
+    /// Returns true if its reduction is over.
     pub(super) fn is_back(&mut self) -> bool {
         self.reduction.is_over()
     }
@@ -140,40 +140,41 @@ impl BucketState {
         Ok(())
     }
 
-    /// What the timeline says of it.
+    /// Description of the bucket for the timeline.
     fn in_timeline(&self) -> kolo_trace::Bucket {
         let BucketTiming { bytes, wire_bytes, .. } = self.timing;
         kolo_trace::Bucket { number: self.number, bytes, wire_bytes }
     }
 
-    /// All of its gradient is there, so many seconds after the start of the pass.
+    /// Marks its gradient as complete, `ready` seconds after the start of the pass.
     pub(super) fn complete(&mut self, ready: f64) {
         self.timing.ready = ready;
         kolo_trace::mark(|| What::Ready(self.in_timeline()));
     }
 
-    /// From `start` to `end` its values have been updated, which the next step needed after so many seconds.
+    /// Records that its values were updated from `start` to `end`; the next step needed them after
+    /// `needed` seconds.
     pub(super) fn updated(&mut self, start: Instant, end: Instant, needed: f64) {
         self.timing.needed = needed;
         kolo_trace::span_of(self.launched_in, start, end, || What::Update(self.in_timeline()));
     }
 
-    /// The bucket and what its reduction has given.
+    /// The bucket and its reduced gradient.
     pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
         (&self.bucket, self.reduction.result())
     }
 
-    /// The bucket and its reduction, for who reads what it gives once.
+    /// The bucket and its reduction, for a caller that reads the result once.
     pub(super) fn reduced(&mut self) -> (&Bucket, &mut dyn Reduction) {
         (&self.bucket, &mut *self.reduction)
     }
 
-    /// A step begins that may be skipped.
+    /// Saves the reduction's state, before a step that may be skipped.
     pub(super) fn remember(&mut self) {
         self.before.remember(&mut *self.reduction);
     }
 
-    /// What its reduction, which is over, keeps is as it was before the step.
+    /// Restores the reduction's state from before the step; the reduction is over.
     pub(super) fn restore(&mut self) {
         self.before.restore(&mut *self.reduction);
     }
@@ -187,16 +188,16 @@ impl BucketState {
 /// All buckets, in the order in which they become ready.
 pub(super) struct Buckets {
     pub(super) states: Vec<BucketState>,
-    /// Where every span's slices are, in the span's order: bucket, and which of the bucket's slices.
+    /// Places of every span's slices, in the span's order: bucket, and index of the slice in the bucket.
     pub(super) places: Vec<Vec<(usize, usize)>>,
 }
 
 impl Buckets {
-    /// Buckets with this content, for the shards of one rank of `group`.
+    /// Builds buckets with this content, for the shards of one rank of `group`.
     ///
     /// # Errors
     ///
-    /// Memory cannot be had.
+    /// Out of memory.
     pub(super) fn new(
         plan: Vec<Bucket>,
         reducer: &dyn Reducer,
@@ -216,7 +217,7 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// What is kept from step to step for each of this rank's shards: for each name of
+    /// State that is kept from step to step for each of this rank's shards: for each name of
     /// [`Reducer::shard_state`] the values in the order of flat memory, one after another.
     pub(super) fn shard_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
         let mut flat: Vec<Vec<f32>> = Vec::new();
@@ -232,7 +233,7 @@ impl Buckets {
         flat
     }
 
-    /// Goes on with what was kept by others.
+    /// Replaces the state of this rank's shards, in the form of [`Buckets::shard_state`].
     pub(super) fn set_shard_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
         let len = layout.len();
         for BucketState { bucket, reduction, .. } in &mut self.states {
@@ -243,8 +244,8 @@ impl Buckets {
         }
     }
 
-    /// What is kept from step to step and the same on all ranks: for each name of [`Reducer::common_state`]
-    /// the values in the order of flat memory.
+    /// State that is kept from step to step and the same on all ranks: for each name of
+    /// [`Reducer::common_state`] the values in the order of flat memory.
     pub(super) fn common_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
         let mut flat: Vec<Vec<f32>> = Vec::new();
         for BucketState { bucket, reduction, .. } in &mut self.states {
@@ -255,7 +256,7 @@ impl Buckets {
         flat
     }
 
-    /// Goes on with what the others have.
+    /// Replaces the state that is the same on all ranks.
     pub(super) fn set_common_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
         for BucketState { bucket, reduction, .. } in &mut self.states {
             let kinds = reduction.common_state();
@@ -263,12 +264,12 @@ impl Buckets {
         }
     }
 
-    /// Whether any of them is only lent.
+    /// Returns true if the sum of any bucket is deferred.
     pub(super) fn are_lent(&self) -> bool {
         self.states.iter().any(BucketState::is_lent)
     }
 
-    /// Tells the other ranks what is lent, and waits until they have told the same.
+    /// Exchanges the places of the deferred sums' parts with the other ranks, and waits for theirs.
     ///
     /// # Errors
     ///
@@ -291,17 +292,17 @@ impl Buckets {
         Ok(())
     }
 
-    /// From the next step on what their reductions give is read once wherever possible.
+    /// Announces that from the next step on results are read once wherever possible.
     pub(super) fn will_be_read_once(&mut self) {
         self.states.iter_mut().for_each(|state| state.reduction.will_be_read_once());
     }
 
-    /// What they are made of.
+    /// The content of all buckets.
     pub(super) fn plan(&self) -> impl Iterator<Item = &Bucket> {
         self.states.iter().map(|state| &state.bucket)
     }
 
-    /// The buckets that a span's elements are in.
+    /// The buckets that hold a span's elements.
     pub(super) fn of_span(&self, id: SpanId) -> std::ops::Range<usize> {
         let places = &self.places[id.0];
         let bucket = |place: Option<&(usize, usize)>| place.map(|(bucket, _)| *bucket);
@@ -313,25 +314,25 @@ impl Buckets {
         self.states.iter_mut().zip(&old.states).for_each(|(new, old)| new.timing = old.timing);
     }
 
-    /// A shard's pass begins, in which each span owes so many contributions.
+    /// Begins a shard's pass, with the number of contributions that each span expects.
     pub(super) fn begin_shard(&mut self, expected: &[u32]) {
         for state in &mut self.states {
             state.owed = state.bucket.slices.iter().map(|slice| expected[slice.span.0]).sum();
         }
     }
 
-    /// A shard's pass is over: those that are still here take what it has given.
+    /// Ends a shard's pass: adds it in all buckets that have not been launched yet.
     pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
         let here = self.states.iter_mut().filter(|state| !state.is_launched);
         here.for_each(|state| state.end_shard(uses, shard));
     }
 
-    /// Each one's last reduction that is over.
+    /// Timing of each bucket's last completed reduction.
     pub(super) fn timings(&self) -> Vec<BucketTiming> {
         self.states.iter().map(|state| state.timing).collect()
     }
 
-    /// A new step.
+    /// Prepares for a new step.
     pub(super) fn reset(&mut self) {
         self.states.iter_mut().for_each(BucketState::reset);
     }

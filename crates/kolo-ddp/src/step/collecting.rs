@@ -1,5 +1,5 @@
-//! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place in a
-//! bucket; in the last pass every bucket that is complete sets out, if it travels at all.
+//! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place
+//! in a bucket. In the last pass every bucket that is complete is launched, unless its sum is deferred.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::reduction::{FinishedShard, ReadyStep};
 use kolo_optim::SpanId;
 
 impl Step {
-    /// `Idle` or `Collecting` → `Collecting`: a shard's backward pass begins; its loss is summed over
-    /// `count` samples. Returns the number of the pass, by which its later calls are known.
+    /// `Idle` or `Collecting` → `Collecting`: begins a shard's backward pass; its loss is summed over
+    /// `count` samples. Returns the number of the pass, which identifies its later calls.
     ///
     /// # Errors
     ///
-    /// A pass is under way, this rank has no more shards in this step, `count` is no number of samples, a
-    /// step has failed, or memory cannot be had.
+    /// Another pass is running, this rank has no more shards in this step, `count` is not a number of
+    /// samples, a step has failed, or out of memory.
     pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
@@ -54,8 +54,8 @@ impl Step {
         Ok(self.passes)
     }
 
-    /// One contribution to a span's gradient has been computed. It is ignored if the pass is not under way
-    /// any more, as after a change of the group.
+    /// Adds one contribution to a span's gradient. It is ignored if the pass is not running any more, as
+    /// after a change of the group.
     ///
     /// # Panics
     ///
@@ -104,11 +104,11 @@ impl Step {
         }
     }
 
-    /// A shard's backward pass is over: what has not come is zero.
+    /// Ends a shard's backward pass: missing gradients are zero.
     ///
     /// # Errors
     ///
-    /// It is not under way any more, as after a change of the group.
+    /// The pass is not running any more, as after a change of the group.
     pub(crate) fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
         self.spent.backward += self.pass_began.elapsed();
         let Some(done) = self.shard_of(pass) else {
@@ -124,7 +124,8 @@ impl Step {
         Ok(())
     }
 
-    /// Which of this rank's shards a pass is of, if it is the one that is under way.
+    /// Returns the index, among this rank's shards, of the shard that `pass` is of, if that pass is
+    /// running.
     fn shard_of(&self, pass: u64) -> Option<usize> {
         match self.phase {
             Phase::Collecting { done, pass: Some(open) } if open == pass => Some(done),
@@ -132,7 +133,8 @@ impl Step {
         }
     }
 
-    /// How many of this rank's shards are complete, for a call that needs no pass to be under way.
+    /// Returns how many of this rank's shards are complete, for a call that is not permitted while a pass
+    /// is running.
     pub(super) fn passes_done(&self, call: &'static str) -> Result<usize, Error> {
         match self.phase {
             Phase::Idle => Ok(0),
@@ -149,8 +151,8 @@ impl Step {
         }
     }
 
-    /// In the pass of the last shard: starts every bucket that is complete and whose turn it is; none that is
-    /// only lent.
+    /// Starts, in the pass of the last shard, every bucket that is complete and whose turn it is; no
+    /// deferred one.
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
@@ -179,8 +181,9 @@ impl Step {
         }
     }
 
-    /// Whether buckets are only lent. Then nothing sets out while this rank computes: what the ranks have to
-    /// tell each other is little, and telling it in a pass, bucket by bucket, would cost a percent of a step.
+    /// Returns true if the sums of buckets are deferred. Then nothing is sent while this rank computes:
+    /// the ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent
+    /// of a step.
     pub(super) fn lends(&self) -> bool {
         self.synchronise && self.buckets.are_lent()
     }

@@ -1,12 +1,12 @@
-//! Whether the gradient of a step is finite, known before a parameter changes.
+//! Check that the gradient of a step is finite, before a parameter changes.
 //!
-//! Each contribution is looked at where it is copied into its bucket, while it is in the cache. The ranks
-//! tell each other the worst that they have seen in the agreement, for which they meet anyway. So all of them
-//! conclude the same whatever the reduction makes of it, and the buckets need not be waited for.
+//! Each contribution is checked where it is copied into its bucket, while it is in the cache. The
+//! agreement, for which the ranks meet anyway, carries the worst that each has seen. So all ranks
+//! conclude the same, independent of the reduction, and need not wait for the buckets.
 //!
-//! Finite contributions can still have a sum that is not. Where none is as large as [`Limits`] says, that
-//! cannot be. Where one is, in steps of a training that diverges, all of the reduced gradient is looked at
-//! before it is used.
+//! Finite contributions can have an infinite sum. If all of them are below [`Limits`], they cannot. If
+//! one is not, as in steps of a training that diverges, the whole reduced gradient is checked before its
+//! use.
 
 use std::ops::Range;
 
@@ -20,25 +20,26 @@ use crate::reduction::Reducer;
 use kolo_optim::finite::{are_below, are_finite};
 use kolo_optim::{Kind, SpanId};
 
-/// Elements that are looked at before they are copied: 16 KiB, so that they are still in the first cache.
+/// Elements that are checked before they are copied: 16 KiB, so that they are still in the first-level
+/// cache.
 pub(super) const RUN: usize = 4096;
 
-/// How large the contributions of a step are; of several the worst counts.
+/// Magnitude of the contributions of a step: the worst of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Magnitude {
-    /// What is made of them is finite, too.
+    /// All results computed from them are finite, too.
     #[default]
     Ordinary,
-    /// All are finite; a sum of them, or a square, need not be.
+    /// All are finite; a sum of them, or a square, may be infinite.
     Large,
-    /// Some are infinite or no numbers.
+    /// Some are infinite or NaN.
     NotFinite,
 }
 
 impl Magnitude {
     const ALL: [Magnitude; 3] = [Magnitude::Ordinary, Magnitude::Large, Magnitude::NotFinite];
 
-    /// As a byte of the agreement, of which all ranks get the largest.
+    /// Encodes it as a byte of the agreement, of which all ranks receive the maximum.
     pub(super) fn to_byte(self) -> u8 {
         self as u8
     }
@@ -48,14 +49,14 @@ impl Magnitude {
     }
 }
 
-/// What a step's contributions have to be below for all that is made of them to be finite.
+/// Upper bound of a step's contributions below which all results computed from them are finite.
 pub(super) struct Limits {
     /// For a tensor that is used once in each of the job's shards.
     once: f32,
 }
 
 impl Limits {
-    /// Of sums over so many shards that a reduction makes.
+    /// Limits of a reduction's sums over this number of shards.
     pub(super) fn new(reducer: &dyn Reducer, shards: usize) -> Self {
         Limits { once: reducer.safe_below() / shards.max(1) as f32 }
     }
@@ -74,26 +75,26 @@ struct Culprit {
     value: f32,
 }
 
-/// What of a reduced gradient is not finite: of parameters and of statistics the first in the model's order,
-/// and the value.
+/// The elements of a reduced gradient that are not finite: the first of the parameters and the first of
+/// the statistics in the model's order, with their values.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct SumSeen {
     pub(crate) gradient: Option<(usize, f32)>,
     statistic: Option<(usize, f32)>,
 }
 
-/// What this rank has seen in the step that runs.
+/// Observations of this rank in the current step.
 #[derive(Default)]
 pub(super) struct Watch {
     /// Of parameters, and of statistics.
     gradient: Magnitude,
     statistic: Magnitude,
-    /// Of this rank's contributions: tensor, shard and value.
+    /// First of this rank's contributions that is not finite: tensor, shard and value.
     first: Option<(SpanId, usize, f32)>,
 }
 
 impl Watch {
-    /// A new step.
+    /// Prepares for a new step.
     pub(super) fn reset(&mut self) {
         *self = Watch::default();
     }
@@ -103,7 +104,7 @@ impl Watch {
         (self.gradient, self.statistic)
     }
 
-    /// Looks at a part of a contribution to a tensor in a shard, which has to be below `limit`.
+    /// Checks that a part of a contribution to a tensor in a shard is below `limit`.
     pub(super) fn look(&mut self, kind: Kind, id: SpanId, shard: usize, limit: f32, part: &[f32]) {
         if !are_below(part, limit) {
             self.note(kind, id, shard, part);
@@ -124,24 +125,24 @@ impl Watch {
     }
 }
 
-/// Of a slice of so many elements the parts that are looked at and copied one after another.
+/// Splits a slice of `len` elements into the parts that are checked and copied one after another.
 pub(super) fn runs(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(RUN).map(move |start| start..len.min(start + RUN))
 }
 
 impl Step {
-    /// This rank alone has made these values of a statistic in the pass that is under way.
+    /// Checks the values of a statistic that this rank alone has computed in the current pass.
     pub(crate) fn look_at_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.watch.look(Kind::Statistic, id, self.shard.number, f32::INFINITY, values);
     }
 
-    /// A contribution to a tensor that is used so often in a shard has to be below this.
+    /// Upper bound of a contribution to a tensor that is used `uses` times in a shard.
     pub(super) fn limit(&self, uses: u32) -> f32 {
         self.limits.of(uses)
     }
 
-    /// In `Reducing`, when the ranks have agreed that a contribution is not finite: the error, the same on all
-    /// of them.
+    /// Returns the error, the same on all ranks, after the agreement that a contribution is not finite.
+    /// Belongs to `Reducing`.
     pub(super) fn contribution_not_finite(&self, step: u64) -> Result<Error, Error> {
         let rank = self.group.rank();
         let own = self.watch.first;
@@ -156,7 +157,7 @@ impl Step {
         Ok(self.not_finite_in(step, SpanId(span), f64::from(value), origin))
     }
 
-    /// In `Reducing`: looks at all of the reduced gradient, for which it waits.
+    /// Waits for the whole reduced gradient and checks it. Belongs to `Reducing`.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl Step {
     pub(crate) fn look_at_sum(&mut self) -> Result<SumSeen, Error> {
         let mut seen = SumSeen::default();
         for bucket in self.order() {
-            // What it borrows of the step is the bucket alone.
+            // The result borrows the whole step for the bucket's lifetime, so the layout is cloned first.
             let layout = self.layout.clone();
             let (bucket, gradient) = self.collect(bucket)?;
             for slice in &bucket.slices {
@@ -176,7 +177,7 @@ impl Step {
                 let place = match layout.span(slice.span).spec.kind {
                     Kind::Statistic => &mut seen.statistic,
                     Kind::Parameter { .. } => &mut seen.gradient,
-                    // It is in no bucket.
+                    // Frozen tensors are in no bucket.
                     Kind::Frozen => continue,
                 };
                 let is_first = place.is_none_or(|(span, _)| slice.span.0 < span);
@@ -188,7 +189,7 @@ impl Step {
         Ok(seen)
     }
 
-    /// The error of a step whose reduced gradient has been looked at, if it is not finite.
+    /// Returns the error of a step whose checked reduced gradient is not finite.
     pub(crate) fn refuse_sum(&self, step: u64, seen: SumSeen) -> Result<(), Error> {
         match seen.gradient.into_iter().chain(seen.statistic).min_by_key(|(span, _)| *span) {
             Some((span, value)) => Err(self.not_finite_in(step, SpanId(span), f64::from(value), Origin::Sum)),

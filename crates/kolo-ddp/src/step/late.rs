@@ -1,5 +1,5 @@
-//! What came late in a step: contributions to a span beyond the number that was expected. When all passes are
-//! over it is summed, or every shard keeps its own for the next step where that is the reduction's way.
+//! Late contributions in a step: those to a span beyond the expected number. When all passes are over
+//! they are summed, or every shard keeps its own for the next step, depending on the reduction.
 
 use kolo_comm::Collective;
 
@@ -12,7 +12,7 @@ use crate::timed::timed;
 use kolo_optim::SpanId;
 
 impl Step {
-    /// Adds what came beyond the expected number of uses.
+    /// Adds the contributions beyond the expected number of uses.
     pub(super) fn add_late(&mut self) -> Result<(), Error> {
         let group = self.group.clone();
         let all = self.synchronise.then_some(&*group);
@@ -31,7 +31,7 @@ impl Step {
         Ok(())
     }
 
-    /// Whether shards keep what came late for a span: for all of its slices or for none.
+    /// Returns true if shards keep the late contributions to a span: for all of its slices or for none.
     fn keeps_late(&mut self, id: SpanId) -> Result<bool, Error> {
         if self.buckets.places[id.0].is_empty() {
             return Ok(false);
@@ -40,7 +40,7 @@ impl Step {
         Ok(reduction.keeps_late(slice.offset))
     }
 
-    /// This rank's shards keep what came late for a span.
+    /// Keeps the late contributions to a span for each of this rank's shards.
     fn keep_late(&mut self, id: SpanId, late: &[Option<Vec<f32>>]) -> Result<(), Error> {
         for place in 0..self.buckets.places[id.0].len() {
             let (slice, reduction) = self.reduced_slice(id, place)?;
@@ -53,15 +53,15 @@ impl Step {
         Ok(())
     }
 
-    /// A slice of a span, and its bucket's reduction when it has been waited for.
+    /// Waits for the bucket of a slice of a span; returns the slice and the bucket's reduction.
     fn reduced_slice(&mut self, id: SpanId, place: usize) -> Result<(Slice, &mut dyn Reduction), Error> {
         let (bucket, slice) = self.buckets.places[id.0][place];
         let (bucket, reduction) = self.collect_once(bucket)?;
         Ok((bucket.slices[slice].clone(), reduction))
     }
 
-    /// The sum over all shards of `len` elements, of which this rank has those of its shards, `None` where
-    /// there are none.
+    /// Sums `len` elements over all shards. `late` has those of this rank's shards, `None` for a shard
+    /// without any.
     fn sum_late(&mut self, len: usize, late: Vec<Option<Vec<f32>>>) -> Result<ShardSum, Error> {
         let mut sum = ShardSum::new(&self.group, len, self.shards())?;
         for (shard, late) in self.shards().zip(late) {

@@ -1,12 +1,12 @@
-//! In which order buckets go onto the wire.
+//! The order in which buckets are sent.
 //!
-//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs them
-//! first. Where the wire is slower than the backward pass a queue forms, and the order within it is free:
-//! whoever is needed first overtakes (Jayarajan et al. 2019, "Priority-based Parameter Propagation for
-//! Distributed DNN Training", section 4; Peng et al. 2019, "A Generic Communication Scheduler for Distributed
-//! DNN Training Acceleration"). But all ranks must start the same collectives in the same order, and their
-//! backward passes differ in time. So one rank plays a step through with the times of the first steps, and
-//! all follow the order that comes out.
+//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs
+//! them first. If the network is slower than the backward pass a queue forms, and the order within it is
+//! free: the bucket that is needed first overtakes (Jayarajan et al. 2019, "Priority-based Parameter
+//! Propagation for Distributed DNN Training", section 4; Peng et al. 2019, "A Generic Communication
+//! Scheduler for Distributed DNN Training Acceleration"). But all ranks must start the same collectives
+//! in the same order, and their backward passes differ in time. So one rank simulates a step with the
+//! times of the first steps, and all ranks follow the resulting order.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,38 +15,38 @@ use serde::{Deserialize, Serialize};
 pub(super) enum LaunchSlot {
     /// The reduction of a bucket.
     Bucket(usize),
-    /// The byte that says whether any rank saw something unexpected; known when the backward pass is over.
+    /// The agreement of the ranks; its message is known when the backward pass is over.
     Agreement,
 }
 
-/// The slots of a step, and how many of them have been started in the step that runs.
+/// The slots of a step, and how many of them have been started in the current step.
 pub(super) struct LaunchOrder {
     slots: Vec<LaunchSlot>,
     started: usize,
 }
 
 impl LaunchOrder {
-    /// Before the first start of a step.
+    /// Returns the order, before the first start of a step.
     pub(super) fn new(slots: Vec<LaunchSlot>) -> Self {
         LaunchOrder { slots, started: 0 }
     }
 
-    /// Whose turn it is; `None` when all have been started.
+    /// The next slot; `None` when all have been started.
     pub(super) fn next(&self) -> Option<LaunchSlot> {
         self.slots.get(self.started).copied()
     }
 
-    /// The next slot has been started.
+    /// Marks the next slot as started.
     pub(super) fn advance(&mut self) {
         self.started += 1;
     }
 
-    /// A new step.
+    /// Prepares for a new step.
     pub(super) fn restart(&mut self) {
         self.started = 0;
     }
 
-    /// The order in which buckets are started, and come back.
+    /// The order in which buckets are started, and in which their reductions end.
     pub(super) fn buckets(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().filter_map(|slot| match slot {
             LaunchSlot::Bucket(bucket) => Some(*bucket),
@@ -55,8 +55,8 @@ impl LaunchOrder {
     }
 }
 
-/// Before anything has been measured: buckets in the order of readiness. The agreement comes before the last
-/// one, because that one is complete when the pass is over.
+/// Returns the order before any measurement: buckets in the order of readiness. The agreement comes
+/// before the last one, because that one is complete when the pass is over.
 pub(super) fn by_readiness(buckets: usize) -> Vec<LaunchSlot> {
     let mut slots: Vec<LaunchSlot> = (0..buckets).map(LaunchSlot::Bucket).collect();
     slots.insert(buckets.saturating_sub(1), LaunchSlot::Agreement);
@@ -66,15 +66,16 @@ pub(super) fn by_readiness(buckets: usize) -> Vec<LaunchSlot> {
 /// The times of one bucket, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
-    /// From the start of the backward pass until its gradients are there.
+    /// From the start of the backward pass until its gradients are complete.
     pub(super) ready: f64,
     /// On the wire.
     pub(super) travel: f64,
 }
 
-/// The order in which the wire would take them: whenever it is free, of what is ready, that which is needed
-/// first. Buckets are numbered by readiness, so the later ones are needed sooner; the agreement before all of
-/// them. It is ready when the pass is over, after `pass` seconds, and takes no time.
+/// Returns the order in which the network would take the buckets: whenever it is free, the one of the
+/// ready buckets that is needed first. Buckets are numbered by readiness, so the later ones are needed
+/// sooner. The agreement comes before all of them; it is ready when the pass is over, after `pass`
+/// seconds, and takes no time.
 pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<LaunchSlot> {
     // Ordered by need.
     let mut waiting: Vec<(LaunchSlot, Expected)> =
@@ -98,7 +99,7 @@ mod tests {
     use super::LaunchSlot::{Agreement, Bucket};
     use super::*;
 
-    /// Ready one after another, a second apart.
+    /// Buckets that are ready one after another, a second apart.
     fn steady(count: usize, travel: f64) -> Vec<Expected> {
         (0..count).map(|i| Expected { ready: (i + 1) as f64, travel }).collect()
     }
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn on_a_slow_wire_what_is_needed_first_overtakes() {
-        // Bucket 0 travels until second 4; by then 1, 2 and 3 wait.
+        // Bucket 0 is on the wire until second 4; by then 1, 2 and 3 wait.
         let slots = by_need(&steady(5, 3.0), 5.0);
         assert_eq!(slots, [Bucket(0), Bucket(3), Agreement, Bucket(4), Bucket(2), Bucket(1)]);
     }

@@ -1,33 +1,34 @@
 //! One step, as a state machine: `Collecting(shard i) → Reducing → Applying(bucket by bucket) → Idle`.
 //!
-//! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every gradient that it has
-//! computed, which is copied into its place in a bucket. In the last of this rank's shards a bucket to which
-//! nothing is owed any more is handed to the group's communication thread, which reduces it while the
-//! backward pass goes on. All ranks hand over the same collectives in the same order ([`launch_order`]),
-//! whatever happened in their passes: the loss first, so that the divisor is known, then the buckets and the
-//! agreement. Buckets that are only lent ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until
-//! the last pass is over; then the training thread itself tells the others of all of them at once.
+//! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every computed gradient,
+//! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose
+//! contributions are complete goes to the group's communication thread, which reduces it while the backward
+//! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent
+//! of their passes: the loss first, so that the divisor is known, then the buckets and the agreement.
+//! Buckets whose sums are deferred ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until the
+//! last pass is over; then the training thread itself announces all of them at once.
 //!
-//! **The way back.** Nobody is called when a bucket is back. Its buffer waits in the bucket until the
-//! *training thread* wants a value: the next forward pass asks for a parameter
+//! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
+//! *training thread* needs a value: the next forward pass requests a parameter
 //! ([`Replica::latest`](crate::Replica::latest)), waits for that parameter's buckets only
-//! ([`Step::collect`]), runs the optimizer on them in place, and says so ([`Step::applied`]). What nobody has
-//! asked for when the next backward pass or [`Replica::step`](crate::Replica::step) begins is applied then,
-//! in the order of launches. The last bucket that is applied ends the step ([`Step::prepare_next`]).
+//! ([`Step::collect`]), runs the optimizer on them in place, and marks them ([`Step::applied`]). Buckets
+//! that are not requested before the next backward pass or [`Replica::step`](crate::Replica::step) begins
+//! are applied then, in the order of launches. The last bucket that is applied ends the step
+//! ([`Step::prepare_next`]).
 //!
 //! | phase | entered by | thread | then |
 //! |---|---|---|---|
 //! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
 //! | `Collecting` | [`Step::begin_shard`], each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
-//! | `Reducing` | [`Step::start_rest`] | training, in `Replica::step` | all is on its way; [`Step::agree`] |
+//! | `Reducing` | [`Step::start_rest`] | training, in `Replica::step` | all collectives run; [`Step::agree`] |
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
-//! Where updates are one step late (`replica/delayed.rs`) two of these take turns: one is in `Reducing` while
+//! Where updates are one step late (`sync/delayed.rs`) two of these take turns: one is in `Reducing` while
 //! the other collects the gradients of the next step.
 //!
-//! What watches steps from outside (who takes part, who is slow) rides on the agreement as a [`Piggyback`],
-//! of which the step knows no more than its size.
+//! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`Piggyback`],
+//! of which the step knows only the size.
 
 mod agreement;
 mod applying;
@@ -72,24 +73,24 @@ use crate::reduction::{FinishedShard, Reducer};
 use crate::shares::Assignment;
 use kolo_optim::{Layout, SpanId};
 
-/// Where a step stands. A call in another phase than it belongs to is refused.
+/// Phase of a step. A call in the wrong phase is refused.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// No step runs.
     Idle,
-    /// The passes of this rank's first `done` shards are over; `pass` is the number of the one that is under
-    /// way.
+    /// The passes of this rank's first `done` shards are over; `pass` is the number of the running one.
     Collecting { done: usize, pass: Option<u64> },
-    /// All passes are over, and everything is on its way. A step that fails here stays here: its gradients
-    /// are lost.
+    /// All passes are over, and all collectives are started. A step that fails here stays here: its
+    /// gradients are lost.
     Reducing,
     /// Gradients change values: `left` buckets are still to be applied of the step that ends as `ends`.
     Applying { left: usize, ends: LastStep },
-    /// It has failed, and what it had applied has been taken back.
+    /// The step has failed, and the updates it had applied have been undone.
     GivenUp,
 }
 
-/// The steps of one rank of a group, one after another; what survives a change of the group is the replica's.
+/// The steps of one rank of a group, one after another; the replica holds all that survives a change of
+/// the group.
 pub(crate) struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
@@ -103,22 +104,22 @@ pub(crate) struct Step {
     /// The order in which spans become ready, as far as it is known; the same on all ranks.
     order: Vec<SpanId>,
     synchronise: bool,
-    /// Whether what the reductions give is read once ([`Reduction::read_once`](crate::reduction::Reduction)),
-    /// on all ranks; not in the first steps, in which they have not told each other.
+    /// True if reduced gradients are read once ([`Reduction::read_once`](crate::reduction::Reduction)) on
+    /// all ranks; false in the first steps, before the ranks have agreed on it.
     reads_once: bool,
-    /// Whether a step may be without any sample: then nothing changes.
+    /// True if a step may be without any sample: then nothing changes.
     may_be_empty: bool,
     phase: Phase,
     /// Passes begun so far.
     passes: u64,
-    /// The shard whose pass is under way, or was the last one.
+    /// The shard of the running pass, or of the last one.
     shard: FinishedShard,
     buckets: Buckets,
     launches: LaunchOrder,
     losses: ShardLosses,
     uses: UseCounts,
     unscaling: Unscaling,
-    /// Whether what comes in is finite, and how large it may be.
+    /// Observed magnitudes of the contributions, and their limits.
     watch: Watch,
     limits: Limits,
     /// For the noise scale; `None` where it is not measured.
@@ -129,13 +130,13 @@ pub(crate) struct Step {
     profile: Profile,
     /// Time in which this rank's thread waited for communication, not yet reported.
     exposed: Duration,
-    /// When the pass that is under way began, or the last one.
+    /// Start of the running pass, or of the last one.
     pass_began: Instant,
     spent: Spent,
     between: BetweenSteps,
 }
 
-/// The way from the end of a step to the parameters that the next one uses.
+/// Time from the end of a step to the next use of its parameters.
 struct BetweenSteps {
     /// The end of the step.
     since: Instant,
@@ -143,22 +144,22 @@ struct BetweenSteps {
     away: Duration,
 }
 
-/// What this rank's thread has spent its time on since it was last asked.
+/// Times of this rank's thread since the last query.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
-    /// On backward passes.
+    /// In backward passes.
     pub(crate) backward: Duration,
-    /// On updates of the values.
+    /// In updates of the values.
     pub(crate) optimizer: Duration,
 }
 
 impl Step {
-    /// The steps of one rank of `group`, whose ranks have so many shards each and are `servers` or not, the
-    /// same on all of them.
+    /// Prepares the steps of one rank of `group`. `shares` (shards of each rank) and `servers` (true for
+    /// summation servers) are the same on all ranks.
     ///
     /// # Errors
     ///
-    /// There is not one number for each rank, all are 0, or memory cannot be had.
+    /// The number of shares is not that of the ranks, all are 0, or out of memory.
     pub(crate) fn new(
         group: Arc<Group>,
         layout: Arc<Layout>,
@@ -217,52 +218,54 @@ impl Step {
         self.caps
     }
 
-    /// Before the first step: the squared norm of each shard's gradient is measured in all of them, and told.
+    /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To
+    /// be called before the first step.
     pub(crate) fn measure_shards(&mut self) {
         self.squares = Some(ShardSquares::new(&self.layout));
     }
 
-    /// With `false`, steps use this rank's own gradients only and ranks drift apart.
+    /// Enables or disables synchronization. Without it, steps use this rank's own gradients only, and the
+    /// ranks' weights diverge.
     pub(crate) fn synchronise(&mut self, synchronise: bool) {
         self.synchronise = synchronise;
     }
 
-    /// A step without any sample is none that fails: it changes nothing.
+    /// Permits steps without any sample: they change nothing and are not errors.
     pub(crate) fn allow_no_samples(&mut self) {
         self.may_be_empty = true;
     }
 
-    /// Whether the passes of all of this rank's shards are over in the step that runs.
+    /// Returns true if the passes of all of this rank's shards are over in the current step.
     pub(crate) fn has_all_passes(&self) -> bool {
         matches!(self.phase, Phase::Collecting { done, pass: None } if done == self.shards().len())
     }
 
-    /// How often each span is expected to be used in the step that runs or comes next.
+    /// Expected number of uses of each span in the current or the next step.
     pub(crate) fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
     }
 
-    /// Before the first step: how often it is expected to use each span.
+    /// Sets the expected number of uses of each span, before the first step.
     pub(crate) fn expect_uses(&mut self, expected: Vec<u32>) {
         self.uses.expected = expected;
     }
 
-    /// Before the first step of a group: goes on where `last`, that of the group before, has ended, with so
-    /// many uses expected.
+    /// Continues from `last`, the step of the previous group, with the expected number of uses of each
+    /// span. To be called before the first step of a group.
     pub(crate) fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
-        // So that a pass that is still held from then is known to be none of this group's.
+        // So that a pass of the previous group that is still held is not mistaken for one of this group.
         self.passes = last.passes;
         self.may_be_empty = last.may_be_empty;
     }
 
-    /// Passes from now on have other numbers than those of `other`.
+    /// Makes the numbers of later passes differ from those of `other`.
     pub(crate) fn count_passes_after(&mut self, other: &Step) {
         self.passes = self.passes.max(other.passes);
     }
 
-    /// Takes the place of `other`, with which it takes turns: goes on with its numbers of passes, and with
-    /// the time for which this rank's thread has waited.
+    /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its
+    /// time of waiting.
     pub(crate) fn take_turn(&mut self, other: &mut Step) {
         self.passes = self.passes.max(other.passes);
         self.exposed += other.take_exposed();

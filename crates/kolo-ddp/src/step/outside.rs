@@ -1,4 +1,4 @@
-//! What can be seen of a step from outside: by the replica, and by those who observe it.
+//! Queries of a step, for the replica and for the observers of steps.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,39 +24,39 @@ impl Step {
         self.buckets.plan()
     }
 
-    /// The buckets that a span's elements are in.
+    /// The buckets that hold a span's elements.
     pub(crate) fn buckets_of(&self, id: SpanId) -> Range<usize> {
         self.buckets.of_span(id)
     }
 
-    /// The order in which buckets come back.
+    /// The order in which reductions end.
     pub(crate) fn order(&self) -> Vec<usize> {
         self.launches.buckets().collect()
     }
 
-    /// Whether a bucket's reduction is over and nobody has collected it.
+    /// Returns true if a bucket's reduction is over and it has not been collected.
     pub(crate) fn is_back(&mut self, bucket: usize) -> bool {
         self.buckets.states[bucket].is_back()
     }
 
-    /// Whether steps are synchronised, so that all ranks draw the same conclusions.
+    /// Returns true if steps are synchronized, so that all ranks draw the same conclusions.
     pub(crate) fn is_synchronised(&self) -> bool {
         self.synchronise
     }
 
-    /// Whether this is one of the first steps, in which [`Step::prepare_next`] has to talk to the other
+    /// Returns true in the first steps, in which [`Step::prepare_next`] communicates with the other
     /// ranks.
     pub(crate) fn is_profiling(&self) -> bool {
         !self.profile.is_over()
     }
 
-    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until
-    /// its gradients were there; 0 for buckets that got none in it.
+    /// For each bucket of the last step the seconds from the start of this rank's last backward pass
+    /// until the bucket was complete; 0 for buckets without a gradient in it.
     pub(crate) fn ready_times(&self) -> &[f64] {
         self.profile.ready()
     }
 
-    /// Each bucket's last reduction that is over.
+    /// Timing of each bucket's last completed reduction.
     pub(crate) fn timings(&self) -> Vec<BucketTiming> {
         self.buckets.timings()
     }
@@ -66,17 +66,17 @@ impl Step {
         self.exposed
     }
 
-    /// The same, which counts from 0 again.
+    /// Returns that time, and counts from 0 again.
     pub(crate) fn take_exposed(&mut self) -> Duration {
         std::mem::take(&mut self.exposed)
     }
 
-    /// What this rank's thread has spent its time on since this was last called.
+    /// Returns the times of this rank's thread since the last call.
     pub(crate) fn take_spent(&mut self) -> Spent {
         std::mem::take(&mut self.spent)
     }
 
-    /// This rank's thread has waited so long for communication that is none of the step's.
+    /// Adds time in which this rank's thread waited for other communication than the step's.
     pub(crate) fn add_exposed(&mut self, time: Duration) {
         self.exposed += time;
     }

@@ -1,5 +1,5 @@
-//! The profile of the first steps, from which later ones learn: in which order gradients become ready, when,
-//! and how fast they travel.
+//! The profile of the first steps, from which later ones learn: in which order gradients become ready,
+//! when, and how fast they are transferred.
 
 use std::time::Instant;
 
@@ -8,47 +8,48 @@ use super::launch_order::{Expected, LaunchSlot, by_need};
 use crate::buckets::Bucket;
 use kolo_optim::SpanId;
 
-/// Steps whose times are measured, after the first one, which shows the order. Several, because any one may
-/// be disturbed.
+/// Steps whose times are measured, after the first one, which shows the order. There are several, because
+/// any one may be disturbed.
 const MEASURED: usize = 5;
 
-/// How much later than measured a bucket is expected. One that is ready sooner waits for the one before it;
-/// one that is not ready at its turn leaves the wire idle while others wait.
+/// Factor between the measured and the expected time of a bucket. A bucket that is ready sooner waits for
+/// the one before it; one that is not ready at its turn leaves the network idle while others wait.
 const SLACK: f64 = 1.1;
 
-/// What has been seen so far of the first steps.
+/// Observations of the first steps so far.
 pub(super) struct Profile {
     steps: usize,
     /// The order in which spans became complete in the first step.
     order: Vec<SpanId>,
-    /// When the last backward pass of the running step began.
+    /// Start of the last backward pass of the current step.
     began: Instant,
-    /// In this step the seconds from there until each bucket was complete and, as the last one, until the
+    /// Seconds, in this step, from there until each bucket was complete and, as the last one, until the
     /// pass was over.
     now: Vec<f64>,
-    /// In this step the seconds from there until each span was complete; 0 for those that were not.
+    /// Seconds, in this step, from there until each span was complete; 0 for those that were not.
     spans: Vec<f64>,
-    /// For each measured step the same, and as the last one the seconds until the pass was over.
+    /// For each measured step the seconds of each span and, as the last one, those until the pass was
+    /// over.
     ready: Vec<Vec<f64>>,
     /// Bytes a second, in the best step.
     rate: f64,
-    /// What all ranks go by ([`Lesson::Times`]), once they have agreed.
+    /// The agreed times of all ranks ([`Lesson::Times`]).
     agreed: Option<Vec<f64>>,
 }
 
-/// What a profiled step has taught.
+/// Result of a profiled step.
 pub(super) enum Lesson {
     /// The order in which spans become ready.
     Order(Vec<SpanId>),
-    /// When each span and the end of the pass are to be expected, and seconds for each byte on the wire. The
-    /// slowest rank's are what counts.
+    /// Expected times of each span and of the end of the pass, and seconds for each byte on the wire. The
+    /// slowest rank's apply.
     Times(Vec<f64>),
-    /// Nothing to act on yet.
+    /// No result yet.
     Wait,
 }
 
 impl Profile {
-    /// Nothing has been seen of so many spans.
+    /// Starts a profile of `spans` spans.
     pub(super) fn new(spans: usize) -> Self {
         Profile {
             steps: 0,
@@ -62,7 +63,7 @@ impl Profile {
         }
     }
 
-    /// Times are measured anew from the next step on, if an order is known; until then the old ones count.
+    /// Measures times anew from the next step on, if an order is known; until then the old ones apply.
     pub(super) fn again(&mut self) {
         self.steps = self.steps.min(1);
         self.ready.clear();
@@ -73,7 +74,7 @@ impl Profile {
         self.steps > MEASURED
     }
 
-    /// The backward pass begins of which all that follows is told.
+    /// Starts the clock at the beginning of the last backward pass.
     pub(super) fn begin(&mut self, buckets: usize) {
         self.began = Instant::now();
         self.now.clear();
@@ -81,13 +82,13 @@ impl Profile {
         self.spans.fill(0.0);
     }
 
-    /// For each bucket of this step, once its pass is over, the seconds from the start of the last backward
-    /// pass until it was complete.
+    /// Seconds from the start of the last backward pass of this step until each bucket was complete, once
+    /// the pass is over.
     pub(super) fn ready(&self) -> &[f64] {
         &self.now[..self.now.len().saturating_sub(1)]
     }
 
-    /// This rank may see no backward pass in the next step, and then has no times.
+    /// Clears these times: this rank may see no backward pass in the next step, and then has none.
     pub(super) fn forget_ready(&mut self) {
         self.now.clear();
     }
@@ -99,7 +100,7 @@ impl Profile {
         self.spans[id.0] = self.began.elapsed().as_secs_f64();
     }
 
-    /// A bucket is complete, so many seconds after the start of the pass.
+    /// Records that a bucket is complete; returns the seconds since the start of the pass.
     pub(super) fn bucket_complete(&mut self, bucket: usize) -> f64 {
         self.note(bucket);
         self.now.get(bucket).copied().unwrap_or_default()
@@ -118,7 +119,7 @@ impl Profile {
         }
     }
 
-    /// A step is over, with these reductions.
+    /// Ends a step with these timings of its reductions.
     pub(super) fn end_step(&mut self, buckets: &[BucketTiming]) -> Lesson {
         if self.is_over() {
             return Lesson::Wait;
@@ -127,8 +128,8 @@ impl Profile {
         if self.steps == 1 {
             return Lesson::Order(std::mem::take(&mut self.order));
         }
-        // Of all buckets together: a single short one may be all latency, or slip through a link that lets
-        // bursts pass.
+        // Rate of all buckets together: a single short one may be all latency, or pass through a link
+        // that permits bursts.
         let (bytes, seconds) = buckets
             .iter()
             .fold((0, 0.0), |(bytes, seconds), timing| (bytes + timing.bytes, seconds + timing.seconds));
@@ -147,13 +148,13 @@ impl Profile {
         Lesson::Times(times)
     }
 
-    /// All ranks go by these times of [`Lesson::Times`] from now on.
+    /// Sets the times of [`Lesson::Times`] that all ranks use from now on.
     pub(super) fn agree(&mut self, times: Vec<f64>) {
         self.agreed = Some(times);
     }
 
-    /// The order in which buckets go onto the wire by the times that all ranks go by, if they have agreed on
-    /// some.
+    /// Returns the order in which buckets are sent, by the agreed times; `None` before the ranks have
+    /// agreed on times.
     pub(super) fn launch_order<'a>(
         &self,
         buckets: impl Iterator<Item = &'a Bucket>,
@@ -162,7 +163,7 @@ impl Profile {
         let expected = |bucket: &Bucket| {
             let ready = bucket.slices.iter().map(|slice| spans[slice.span.0]).fold(0.0, f64::max);
             Expected {
-                // What gets no gradient is complete when the pass is over.
+                // A bucket without a gradient is complete when the pass is over.
                 ready: if ready > 0.0 { ready } else { *pass },
                 travel: (bucket.len * size_of::<f32>()) as f64 * seconds_a_byte,
             }

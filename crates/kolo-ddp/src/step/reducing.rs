@@ -1,4 +1,5 @@
-//! `Reducing`: all passes of this rank are over; what has not set out does, and the ranks agree on the step.
+//! `Reducing`: all passes of this rank are over. The remaining buckets are launched, and the ranks agree
+//! on the step.
 
 use kolo_comm::backend::WaitMode;
 
@@ -13,34 +14,34 @@ use crate::shard_loss::ShardLoss;
 use crate::timed::timed;
 use kolo_optim::Span;
 
-/// What is known when the ranks have agreed.
+/// Result of the ranks' agreement.
 pub(crate) struct Totals {
     /// Sum of the loss over all samples.
     pub(crate) loss: f64,
-    /// Number of samples (or whatever the loss counts).
+    /// Number of samples, or of the items that the loss counts.
     pub(crate) count: f64,
     /// Buckets whose reduction had been started before the last backward pass was over.
     pub(crate) started_early: usize,
-    /// For each span whether no shard of any rank has used it.
+    /// For each span: true if no shard of any rank has used it.
     pub(crate) unused: Vec<bool>,
-    /// Whether the loss or a gradient has overflowed, as it may, before the reduction saw it.
+    /// True if the loss or a gradient has overflowed before the reduction, in a step that permits it.
     pub(crate) overflowed: bool,
-    /// Whether some of it is so large that what the reduction makes of it need not be finite.
+    /// True if a contribution is so large that the reduction's results may not be finite.
     pub(crate) is_large: bool,
-    /// What observers have told.
+    /// Messages of the observers.
     pub(crate) heard: Heard,
 }
 
 impl Step {
-    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts what has not been
-    /// started; waits for the others where buckets are only lent. No collective of this step is started later
-    /// but by [`Step::agree`] and [`Step::prepare_next`], so that it does not matter when each rank asks for
-    /// which bucket.
+    /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts the remaining
+    /// collectives; if sums of buckets are deferred, waits for the other ranks. Only [`Step::agree`] and
+    /// [`Step::prepare_next`] start collectives of this step later. So each rank may request buckets in
+    /// any order.
     ///
     /// # Errors
     ///
-    /// A backward pass is missing or under way, memory cannot be had, or a step has failed before; where
-    /// buckets are lent, a collective failed (naming the rank).
+    /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums
+    /// of buckets are deferred, a collective failed (naming the rank).
     pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
@@ -80,12 +81,13 @@ impl Step {
         Ok(())
     }
 
-    /// In `Reducing`: waits until the ranks agree on the step.
+    /// Waits until the ranks agree on the step. Belongs to `Reducing`.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), no rank had a sample, the loss or a gradient is not finite
-    /// though it may not overflow, the change of a statistic is not, or no parameter has got a gradient.
+    /// A collective failed (naming the rank); no rank had a sample; the loss or a gradient is not finite
+    /// in a step that may not overflow; the change of a statistic is not finite; or no parameter has a
+    /// gradient.
     pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
         let [loss, count] = self.losses.finish(&self.group, &mut self.exposed)?;
@@ -95,7 +97,7 @@ impl Step {
         }
         let agreed = self.agreement.finish(&self.group, &mut self.exposed)?;
         let (seen, mut heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
-        // The shards' numbers come first, where there are some.
+        // The shards' numbers come first, if there are any.
         let shards = if self.squares.is_some() { self.shares().iter().sum() } else { 0 };
         heard.seconds = heard.by_shard.split_off(shards.min(heard.by_shard.len()));
         if !loss.is_finite() && !may_overflow {
@@ -121,14 +123,15 @@ impl Step {
         Ok(Totals { loss, count, started_early, unused, overflowed, is_large, heard })
     }
 
-    /// What this rank has seen in its passes.
+    /// Observations of this rank in its passes.
     fn seen(&self) -> Seen {
         let surprise = !self.shards().is_empty() && self.uses.is_surprising();
         let (gradient, statistic) = self.watch.seen();
         Seen { surprise, gradient, statistic }
     }
 
-    /// The error of a step whose loss, summed over all shards, is not finite; it names the shards.
+    /// Returns the error of a step whose loss, summed over all shards, is not finite; it names the
+    /// shards.
     fn not_finite(&self, step: u64, loss: f64) -> Result<Error, Error> {
         let (rank, own) = (self.group.rank(), self.losses.not_finite());
         let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
@@ -139,7 +142,7 @@ impl Step {
         Ok(Error::LossNotFinite { step, loss, shards })
     }
 
-    /// A place for each rank, in which this one's is filled; nothing in a job that is not tuned.
+    /// Returns a place for each rank, in which this rank's is filled; empty in a job that is not tuned.
     fn by_rank(&self, seconds: Option<f64>) -> Vec<f64> {
         let Some(seconds) = seconds else { return Vec::new() };
         let mut all = vec![0.0; self.group.world_size()];
@@ -147,8 +150,8 @@ impl Step {
         all
     }
 
-    /// A place for each of the job's shards, in which this rank's are filled; nothing where they are not
-    /// measured.
+    /// Returns a place for each of the job's shards, in which this rank's are filled; empty where they
+    /// are not measured.
     fn by_shard(&self) -> Vec<f64> {
         let Some(squares) = &self.squares else { return Vec::new() };
         let mut all = vec![0.0; self.shares().iter().sum()];

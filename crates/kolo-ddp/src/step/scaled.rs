@@ -1,40 +1,39 @@
-//! Steps of a scaled loss whose reduction does not simply sum: it sees gradients without their scale, so what
-//! it keeps from step to step has no unit that changes, and a step that overflows leaves that as it was.
+//! Steps of a scaled loss with a reduction that does more than sum. It sees gradients without their
+//! scale, so that its state has a constant unit, and a step that overflows leaves that state as it was.
 //!
-//! What such a reduction says of an overflow need not show it; it is looked for in what comes in
+//! The result of such a reduction may hide an overflow, so the contributions are checked
 //! ([`finiteness`](super::finiteness)).
 
 use super::Step;
 use super::bucket_state::BucketState;
 use crate::error::Error;
 
-/// Which step it is, and how its losses are scaled; the same on all ranks.
+/// Number of a step, and scale of its losses; the same on all ranks.
 #[derive(Clone, Copy)]
 pub(crate) struct StepNumber {
     /// Steps of the job before it.
     pub(crate) number: u64,
-    /// Those of them that were not skipped, which are all that reductions know of: a step that is skipped
-    /// has never been.
+    /// Those of them that were not skipped. Reductions count only these: a skipped step leaves no trace.
     pub(crate) updates: u64,
-    /// What gradients are divided by before the reduction sees them; then a copy is made of what it keeps, so
-    /// that the step can be skipped. `None`: it sees them as they are.
+    /// Divisor of gradients before the reduction sees them; the reduction's state is copied then, so that
+    /// the step can be skipped. `None`: gradients stay as they are.
     pub(crate) unscale: Option<f32>,
-    /// Whether the loss may overflow.
+    /// True if the loss may overflow.
     pub(crate) may_overflow: bool,
 }
 
-/// What divides contributions by the scale of their step.
+/// Divides contributions by the scale of their step.
 #[derive(Default)]
 pub(super) struct Unscaling {
-    /// `None` where they stay as they are.
+    /// `None` if they stay as they are.
     scale: Option<f32>,
-    /// Takes one contribution after another.
+    /// Buffer for one contribution after another.
     unscaled: Vec<f32>,
 }
 
 impl Unscaling {
-    /// A contribution to a parameter without its scale, if that is to be taken from it; to be given back
-    /// afterwards.
+    /// Returns a contribution to a parameter without its scale, or `None` if it stays as it is. The
+    /// buffer goes to [`Unscaling::give_back`] afterwards.
     pub(super) fn take(&mut self, gradient: &[f32]) -> Option<Vec<f32>> {
         let scale = self.scale?;
         let mut unscaled = std::mem::take(&mut self.unscaled);
@@ -43,14 +42,14 @@ impl Unscaling {
         Some(unscaled)
     }
 
-    /// The memory is of use again.
+    /// Returns the buffer of [`Unscaling::take`] for reuse.
     pub(super) fn give_back(&mut self, unscaled: Vec<f32>) {
         self.unscaled = unscaled;
     }
 }
 
 impl Step {
-    /// Before this rank's first pass of a step, or in place of it where the rank has no shards.
+    /// Begins a step, before this rank's first pass or, on a rank without shards, in place of it.
     pub(super) fn begin(&mut self, step: StepNumber) {
         self.unscaling.scale = step.unscale;
         if step.unscale.is_some() {
@@ -58,8 +57,8 @@ impl Step {
         }
     }
 
-    /// In `Reducing`: the step is to be skipped. Waits for all buckets; what their reductions keep is as it
-    /// was before.
+    /// Skips the step: waits for all buckets, and restores the state of their reductions from before it.
+    /// Belongs to `Reducing`.
     ///
     /// # Errors
     ///

@@ -1,19 +1,19 @@
-//! What a bucket's reduction keeps from step to step, as it was before the step that runs: a step that is
-//! skipped leaves it so. Costs a copy of it in each step in which losses are scaled.
+//! Copy of a bucket reduction's state from before the current step, which a skipped step restores. Costs
+//! a copy in each step with scaled losses.
 
 use crate::reduction::Reduction;
 
-/// A copy for one bucket.
+/// The copy for one bucket.
 #[derive(Default)]
 pub(super) struct StateBefore {
-    /// For each name of what is kept for each shard, by this rank's shards.
+    /// For each name of the state by shard: values of each of this rank's shards.
     shards: Vec<Vec<Vec<f32>>>,
-    /// For each name of what is the same on all ranks.
+    /// For each name of the state that is the same on all ranks.
     common: Vec<Vec<f32>>,
 }
 
 impl StateBefore {
-    /// A step begins.
+    /// Copies the reduction's state at the beginning of a step.
     pub(super) fn remember(&mut self, reduction: &mut dyn Reduction) {
         let now = reduction.shard_state();
         self.shards.resize_with(now.len(), Vec::new);
@@ -29,7 +29,7 @@ impl StateBefore {
         }
     }
 
-    /// The step is skipped.
+    /// Restores the reduction's state in a skipped step.
     pub(super) fn restore(&self, reduction: &mut dyn Reduction) {
         for (now, before) in reduction.shard_state().into_iter().zip(&self.shards) {
             now.clone_from_slice(before);

@@ -1,9 +1,9 @@
-//! How often each span is used in a step, and what came unexpectedly.
+//! Uses of each span in a step, and unexpected contributions.
 //!
-//! A parameter used k times is announced k times; reduction is linear, so contributions are added as they
-//! come. Up to the expected number they go into the bucket. What comes later (a parameter used more often
-//! than in the step before) is kept here and summed apart when the pass is over. Which contribution counts as
-//! late does not depend on the number of ranks, so neither does the sum.
+//! A parameter that is used k times yields k contributions; reduction is linear, so they are added as
+//! they come. Up to the expected number they go into the bucket. Later ones (of a parameter that is used
+//! more often than in the step before) are kept here and summed separately when the pass is over. Which
+//! contribution is late does not depend on the number of ranks, so neither does the sum.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use kolo_optim::SpanId;
 
 /// Counts of contributions by span.
 pub(super) struct UseCounts {
-    /// Contributions expected in every shard. It changes with a complete step only: one that is done again
-    /// has to find late what was late before, on all ranks, else it ends in other bits.
+    /// Contributions expected in every shard. It changes only with a complete step: a repeated step must
+    /// find the same contributions late, on all ranks, else its bits differ.
     pub(super) expected: Vec<u32>,
-    /// What the next step is to expect, where this one was not as expected.
+    /// Expected counts of the next step, if this one was not as expected.
     next: Option<Vec<u32>>,
     /// Contributions in the current shard.
     now: Vec<u32>,
     /// The most contributions in any shard of this step.
     most: Vec<u32>,
-    /// What came beyond the expected number, by shard of this rank.
+    /// Contributions beyond the expected number, by shard of this rank.
     late: BTreeMap<SpanId, Vec<Option<Vec<f32>>>>,
 }
 
 impl UseCounts {
-    /// One use of each span is expected.
+    /// Starts with one expected use of each span.
     pub(super) fn new(spans: usize) -> Self {
         UseCounts {
             expected: vec![1; spans],
@@ -41,34 +41,35 @@ impl UseCounts {
         }
     }
 
-    /// A shard's pass begins.
+    /// Begins a shard's pass.
     pub(super) fn begin_shard(&mut self) {
         self.now.fill(0);
     }
 
-    /// Counts a contribution to a span: how many came before it, and how many are expected.
+    /// Counts a contribution to a span; returns how many came before it, and how many are expected.
     pub(super) fn count(&mut self, id: SpanId) -> (u32, u32) {
         let now = &mut self.now[id.0];
         *now += 1;
         (*now - 1, self.expected[id.0])
     }
 
-    /// Whether the current shard has put anything for a span into its buckets: what comes late is kept apart.
+    /// Returns true if the current shard has put a contribution to a span into its buckets; late ones are
+    /// kept separately.
     pub(super) fn is_in_bucket(&self, id: SpanId) -> bool {
         self.now[id.0].min(self.expected[id.0]) > 0
     }
 
-    /// A shard's pass is over.
+    /// Ends a shard's pass.
     pub(super) fn end_shard(&mut self) {
         self.most.iter_mut().zip(&self.now).for_each(|(most, now)| *most = (*most).max(*now));
     }
 
-    /// When the ranks have agreed on a step: for each span whether no shard has used it.
+    /// For each span: true if no shard has used it. Valid when the ranks have agreed on a step.
     pub(super) fn unused(&self) -> Vec<bool> {
         self.next.as_ref().unwrap_or(&self.expected).iter().map(|uses| *uses == 0).collect()
     }
 
-    /// A step is complete: forgets its counts, and expects from now on what it has shown.
+    /// Ends a complete step: clears its counts, and sets the expected ones to those observed.
     pub(super) fn end_step(&mut self) {
         if let Some(next) = self.next.take() {
             self.expected = next;
@@ -77,12 +78,12 @@ impl UseCounts {
         self.late.clear();
     }
 
-    /// Whether this step was not as expected.
+    /// Returns true if this step was not as expected.
     pub(super) fn is_surprising(&self) -> bool {
         self.most != self.expected
     }
 
-    /// Keeps a contribution to the `shard`-th of this rank's `shards`, beyond the expected number.
+    /// Keeps a contribution beyond the expected number, of the `shard`-th of this rank's `shards`.
     pub(super) fn keep_late(&mut self, id: SpanId, gradient: &[f32], shard: usize, shards: usize) {
         let kept = self.late.entry(id).or_insert_with(|| vec![None; shards]);
         match &mut kept[shard] {
@@ -91,14 +92,14 @@ impl UseCounts {
         }
     }
 
-    /// What came late for a span, for each of this rank's `shards`.
+    /// Removes and returns the late contributions to a span, for each of this rank's `shards`.
     pub(super) fn take_late(&mut self, id: SpanId, shards: usize) -> Vec<Option<Vec<f32>>> {
         self.late.remove(&id).unwrap_or_else(|| vec![None; shards])
     }
 
-    /// Finds out how often each span was used in any shard of `group` (without one: of this rank), which is
-    /// to be expected once the step is complete, and names the spans that were used more often than expected
-    /// so far: contributions to those have come late.
+    /// Exchanges how often each span was used in any shard of `group` (without one: of this rank); these
+    /// counts are expected once the step is complete. Returns the spans that were used more often than
+    /// expected so far: those have late contributions.
     ///
     /// # Errors
     ///
