@@ -1,11 +1,12 @@
-//! What is reduced together: a bucket is made of whole spans and of slices of large ones.
+//! Buckets: elements that are reduced together. A bucket is made of whole spans and of slices of large
+//! ones.
 //!
 //! The backward pass computes the last layers' gradients first, so buckets are filled from the end of the
 //! model. The first one is small: it starts communication early. The others are as large as the cap allows,
-//! because every reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The last
-//! one is small again: when its gradients are ready the backward pass is over, so nothing is left to hide its
-//! reduction behind. A span that is larger than a bucket is cut, so that others can overtake what is left of
-//! it (Jayarajan et al. 2019, section 4.1, "parameter slicing").
+//! because every reduction costs its latency (Li et al. 2020, "PyTorch Distributed", section 3.2.3). The
+//! last one is small again: when its gradients are ready the backward pass is over and can no longer hide
+//! its reduction. A span that is larger than a bucket is cut, so that others can overtake the rest of it
+//! (Jayarajan et al. 2019, section 4.1, "parameter slicing").
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use kolo_comm::Group;
 
 use kolo_optim::{Kind, Layout, SpanId};
 
-/// How large buckets may be, in bytes of `f32`.
+/// Size limits of buckets, in bytes of `f32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BucketCaps {
     /// The first and the last bucket.
@@ -23,22 +24,24 @@ pub struct BucketCaps {
 }
 
 impl BucketCaps {
-    /// 1 MiB for the first and the last, `mib` MiB for the others (and for those two, if that is less).
+    /// Caps of 1 MiB for the first and the last bucket, `mib` MiB for the others (and for those two, if
+    /// that is less).
     pub fn of_mib(mib: f64) -> Self {
         const MIB: f64 = 1024.0 * 1024.0;
         BucketCaps { first: (mib.min(1.0) * MIB) as usize, other: (mib * MIB) as usize }
     }
 
-    /// What suits a group. Within one host, and wherever reductions take little of a backward pass, few large
-    /// buckets: 25 MiB. Over sockets the wire is the narrow place and buckets overtake one another, which
-    /// small ones can do sooner: 4 MiB, 35 ms at 1 Gbit/s, still many times what a reduction costs by itself.
+    /// Caps that suit a group. Within one host, and wherever reductions take little of a backward pass, few
+    /// large buckets: 25 MiB. Over sockets the network is the bottleneck and buckets overtake one another,
+    /// which small ones can do sooner: 4 MiB, 35 ms at 1 Gbit/s, still many times the fixed cost of a
+    /// reduction.
     pub fn for_group(group: &Group) -> Self {
         Self::of_mib(if group.reach() == kolo_comm::Distance::Network { 4.0 } else { 25.0 })
     }
 }
 
-/// Slices begin at multiples of so many elements of their span. Whatever is summed over a span is summed in
-/// blocks of that length, so that it does not depend on how the span was cut.
+/// Slices begin at multiples of this number of elements of their span. Sums over a span are computed in
+/// blocks of that length, so that they do not depend on the cuts of the span.
 pub const BLOCK: usize = 16 * 1024;
 /// Bytes of the shortest slice of a span that is longer.
 const LEAST_SLICE: usize = BLOCK * size_of::<f32>();
@@ -46,7 +49,7 @@ const LEAST_SLICE: usize = BLOCK * size_of::<f32>();
 /// A run of elements reduced by one collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// What it is made of, one after another.
+    /// Its slices, one after another.
     pub slices: Vec<Slice>,
     /// Number of elements.
     pub len: usize,
@@ -55,21 +58,21 @@ pub struct Bucket {
 /// Elements of one span, often all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// Whose elements.
+    /// Their span.
     pub span: SpanId,
-    /// Which of the span's elements.
+    /// Their range in the span.
     pub elements: Range<usize>,
-    /// Where they begin in the bucket.
+    /// Their beginning in the bucket.
     pub offset: usize,
 }
 
 impl Slice {
-    /// Which elements of the bucket it is.
+    /// Its range of the bucket's elements.
     pub fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.elements.len()
     }
 
-    /// The same elements in runs of at most `len`.
+    /// Splits the elements into runs of at most `len`.
     pub(crate) fn runs(&self, len: usize) -> impl Iterator<Item = Slice> {
         let Slice { span, ref elements, offset } = *self;
         let (first, end) = (elements.start, elements.end);
@@ -79,7 +82,7 @@ impl Slice {
         })
     }
 
-    /// Which elements of flat memory it is.
+    /// Its range of flat memory.
     pub fn place(&self, layout: &Layout) -> Range<usize> {
         let start = layout.span(self.span).offset;
         start + self.elements.start..start + self.elements.end
@@ -103,30 +106,29 @@ impl Bucket {
         self.slices.iter().for_each(copy);
     }
 
-    /// Takes values of its elements from their places in flat memory.
+    /// Copies values of its elements from their places in flat memory.
     pub(crate) fn take_flat(&self, layout: &Layout, flat: &[f32], values: &mut [f32]) {
         let copy = |slice: &Slice| values[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
         self.slices.iter().for_each(copy);
     }
 }
 
-/// The order in which gradients are expected before the first backward pass has shown it: the model's,
-/// reversed.
+/// The expected order of gradients before the first backward pass has shown it: the model's, reversed.
 pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
     (0..layout.spans().len()).rev().map(SpanId).collect()
 }
 
-/// Fills buckets with spans in the order in which they become ready. Statistics come last of all: they are
-/// known only when a pass is over. What is frozen is in none.
+/// Fills buckets with spans in the order in which they become ready. Statistics come last: they are known
+/// only when a pass is over. Frozen tensors are in no bucket.
 ///
-/// Every other element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless `whole`
-/// says that none may be cut; the last of them has room for others.
+/// Every other element is in exactly one bucket. A span larger than the cap fills consecutive ones, unless
+/// `whole` forbids cuts; the last of them has room for others.
 pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) -> Vec<Bucket> {
     plan_sliced(layout, ready, caps, caps.other, whole)
 }
 
-/// As [`plan`], with slices of so many bytes at most, or one [`BLOCK`] where that is more: a tensor may be
-/// cut more finely than small ones are put together, or less.
+/// Plans buckets as [`plan`] does, with slices of at most `slice` bytes, or one [`BLOCK`] if that is more.
+/// So the limit for cutting tensors may be smaller or larger than the cap for joining small ones.
 pub(crate) fn plan_sliced(
     layout: &Layout,
     ready: &[SpanId],
@@ -140,7 +142,7 @@ pub(crate) fn plan_sliced(
     let order: Vec<SpanId> = parameters.chain(statistics).copied().collect();
     let bytes = |id: &SpanId| layout.span(*id).len * size_of::<f32>();
 
-    // The last bucket takes from the end what fits; the one span that comes first never belongs to it.
+    // The last bucket takes from the end all spans that fit, but never the very first span.
     let mut tail = order.len();
     let mut size = 0;
     while tail > 1 && size + bytes(&order[tail - 1]) <= caps.first {
@@ -156,7 +158,7 @@ pub(crate) fn plan_sliced(
         let len = layout.span(*id).len;
         match buckets.last_mut() {
             Some(bucket) if joins(bucket) => bucket.push(*id, 0..len),
-            // A bucket for each slice; one for a span of no elements, too.
+            // A bucket for each slice, and one for a span of no elements.
             _ => (0..len.max(1)).step_by(longest).for_each(|start| {
                 let mut bucket = Bucket { slices: Vec::new(), len: 0 };
                 bucket.push(*id, start..len.min(start.saturating_add(longest)));
@@ -215,7 +217,7 @@ mod tests {
         let none = BucketCaps { first: 4, other: 4 };
         let long = plan_sliced(&layout, &reversed(&layout), none, 4 * large, false);
         assert_eq!(ids(&long), [vec![4], vec![3], vec![2], vec![2], vec![1], vec![0]], "less finely");
-        // What is left of a slice takes the spans that follow, if they are not the last ones.
+        // The rest of a slice's bucket takes the spans that follow, if they are not the last ones.
         let caps = BucketCaps { first: 4 * 4, ..caps };
         assert_eq!(ids(&plan(&layout, &reversed(&layout), caps, false))[4..], [vec![2, 1], vec![0]]);
     }

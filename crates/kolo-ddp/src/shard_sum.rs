@@ -1,16 +1,16 @@
-//! What one rank gives to a sum over all shards, as of a bucket's gradients: one sum for each node of the
-//! tree that the rank's shards make up.
+//! One rank's contributions to a sum over all shards, such as that of a bucket's gradients: one sum for
+//! each node of the tree that the rank's shards form.
 //!
-//! Works like a binary counter. The shard being computed has the slot behind the finished nodes; when it is
-//! done it joins its left sibling, if that is there, and so on. What is left at the end are the rank's
-//! contributions, in the order and place in which the tree sum wants its parts.
+//! Works like a binary counter. The shard being computed has the slot behind the finished nodes. When it is
+//! complete it joins its left sibling, if that is there, and so on. The remaining slots at the end are the
+//! rank's contributions, in the order and place that the tree sum needs.
 
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
 use kolo_comm::{Buffer, Error, Group, Number, copy_nontemporal};
 
-/// The sums of one rank's shards so far, one for each node of the tree that they make up. The buffer is away
+/// The sums of one rank's shards so far, one for each node of the tree that they form. The buffer is `None`
 /// while it is being reduced.
 pub(crate) struct ShardSum<T = f32> {
     buffer: Option<Buffer<T>>,
@@ -18,7 +18,7 @@ pub(crate) struct ShardSum<T = f32> {
     nodes: Vec<Node>,
 }
 
-/// Most nodes that a rank holds at once while it works through `shards`.
+/// Largest number of nodes that a rank holds at once while it goes through `shards`.
 fn depth(shards: Range<usize>) -> usize {
     let mut nodes: Vec<Node> = Vec::new();
     let mut deepest = 1;
@@ -45,13 +45,13 @@ impl<T: Number> ShardSum<T> {
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
     }
 
-    /// Forgets all shards: a new step.
+    /// Removes all shards, for a new step.
     pub(crate) fn reset(&mut self) {
         self.nodes.clear();
     }
 
-    /// Takes a gradient for elements `offset ..` of the current shard; adds to what is there unless it is the
-    /// first.
+    /// Takes a gradient for elements `offset ..` of the current shard; adds it to the earlier ones unless
+    /// it is the first.
     pub(crate) fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
         let start = self.nodes.len() * self.len + offset;
         let target = &mut self.here()[start..start + gradient.len()];
@@ -62,19 +62,19 @@ impl<T: Number> ShardSum<T> {
         }
     }
 
-    /// As the first [`ShardSum::put`], of a gradient that nobody reads soon.
+    /// Takes a first gradient as [`ShardSum::put`] does, bypassing the cache: nothing reads it soon.
     pub(crate) fn put_for_later(&mut self, offset: usize, gradient: &[T]) {
         let start = self.nodes.len() * self.len + offset;
         copy_nontemporal(gradient, &mut self.here()[start..start + gradient.len()]);
     }
 
-    /// A span without any gradient in the current shard.
+    /// Sets a span without any gradient in the current shard to zero.
     pub(crate) fn put_zeros(&mut self, offset: usize, len: usize) {
         let start = self.nodes.len() * self.len + offset;
         self.here()[start..start + len].fill(T::default());
     }
 
-    /// The current shard is complete.
+    /// Ends the current shard.
     pub(crate) fn end_shard(&mut self, shard: usize) {
         self.nodes.push(Node::leaf(shard));
         while join(&mut self.nodes) {
@@ -89,22 +89,22 @@ impl<T: Number> ShardSum<T> {
         left.iter_mut().zip(right).for_each(|(sum, x)| *sum = sum.add(*x));
     }
 
-    /// Adds all that this rank has into the first part, for a step that is not synchronised.
+    /// Adds all of this rank's sums into the first slot, for a step that is not synchronized.
     pub(crate) fn fold(&mut self) {
         (1..self.nodes.len()).rev().for_each(|slot| self.add_slot(slot));
     }
 
-    /// Hands the buffer out, to be reduced.
+    /// Takes the buffer, to be reduced.
     pub(crate) fn take(&mut self) -> Buffer<T> {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
 
-    /// Whether the buffer has been handed out and is not back.
+    /// Returns true if the buffer has been taken and not returned.
     pub(crate) fn is_away(&self) -> bool {
         self.buffer.is_none()
     }
 
-    /// The buffer is back.
+    /// Returns the buffer.
     pub(crate) fn give_back(&mut self, buffer: Buffer<T>) {
         self.buffer = Some(buffer);
     }

@@ -1,4 +1,4 @@
-//! How many shards each rank gets. Whatever is decided here changes who computes what, never the sum.
+//! Distribution of shards among ranks. It decides which rank computes what, never the sum.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,14 +6,13 @@ use std::sync::Arc;
 use kolo_comm::Rank;
 use kolo_comm::tree::{Contributions, share};
 
-/// Whole shards by weight, one weight a rank: each rank gets its part rounded down, and the shards that are
-/// left go to those who have lost most by that, the lower rank first where two have lost alike (Hamilton's
+/// Divides whole shards by weight, one weight a rank. Each rank gets its part rounded down; the remaining
+/// shards go to the ranks with the largest remainders, the lower rank first if two are equal (Hamilton's
 /// method of largest remainders).
 ///
 /// # Errors
 ///
-/// There is not one weight for each of `world` ranks, or a weight is negative, not finite, or all are 0; in
-/// words.
+/// The number of weights is not `world`, or a weight is negative, not finite, or all are 0; as a message.
 pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usize>, String> {
     if weights.len() != world {
         return Err(format!("{} weights for {world} workers; give one for each", weights.len()));
@@ -25,7 +24,7 @@ pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usi
     if largest == 0.0 {
         return Err("no weight is greater than 0, so nobody would compute".into());
     }
-    // By the largest, so that no sum of large numbers is infinite.
+    // Relative to the largest, so that no sum of large numbers is infinite.
     let sum: f64 = weights.iter().map(|weight| weight / largest).sum();
     let due: Vec<f64> = weights.iter().map(|weight| shards as f64 * (weight / largest) / sum).collect();
     let mut counts: Vec<usize> = due.iter().map(|due| due.floor() as usize).collect();
@@ -36,7 +35,7 @@ pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usi
     Ok(counts)
 }
 
-/// The shares of all ranks from those of the workers: servers have none.
+/// Shares of all ranks from those of the workers: servers have none.
 pub(crate) fn of_workers(shares: &[usize], servers: &[bool]) -> Vec<usize> {
     let mut of_worker = shares.iter().copied();
     servers.iter().map(|server| if *server { 0 } else { of_worker.next().unwrap_or(0) }).collect()
@@ -47,40 +46,40 @@ pub(crate) fn equal(shards: usize, world: usize) -> Vec<usize> {
     (0..world).map(|rank| share(shards, world, Rank(rank)).len()).collect()
 }
 
-/// The shards of one rank, where ranks have so many each.
+/// The shards of one rank.
 fn range(shares: &[usize], rank: Rank) -> Range<usize> {
     let first: usize = shares[..rank.0].iter().sum();
     first..first + shares[rank.0]
 }
 
-/// Who computes which shards of every step.
+/// Distribution of every step's shards.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// Number of shards of every rank.
+    /// This rank's shards.
     pub shares: Vec<usize>,
     /// This rank's shards.
     pub shards: Range<usize>,
-    /// What each rank gives to a sum in tree order that changes values, which servers need not know.
+    /// Each rank's contributions to a sum in tree order that changes values, which servers need not know.
     pub contributions: Arc<Contributions>,
-    /// The same for a sum that all ranks need.
+    /// Each rank's contributions to a sum that all ranks need.
     pub for_all: Arc<Contributions>,
 }
 
 impl Assignment {
-    /// The assignment as `rank` sees it, where ranks have so many shards each.
+    /// The assignment as `rank` sees it; `shares` has each rank's number of shards.
     pub(crate) fn new(shares: &[usize], rank: Rank) -> Self {
         let contributions = Arc::new(Contributions::of_shares(shares));
         let for_all = contributions.clone();
         Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions, for_all }
     }
 
-    /// The same assignment where these ranks are summation servers.
+    /// Marks ranks as summation servers.
     pub(crate) fn with_servers(self, servers: &[bool]) -> Self {
         let contributions = Arc::new(Contributions::clone(&self.for_all).with_servers(servers));
         Assignment { contributions, ..self }
     }
 
-    /// The rank that has each shard.
+    /// The rank of each shard.
     pub(crate) fn owners(&self) -> impl Iterator<Item = Rank> {
         let ranks = self.shares.iter().enumerate();
         ranks.flat_map(|(rank, share)| std::iter::repeat_n(Rank(rank), *share))

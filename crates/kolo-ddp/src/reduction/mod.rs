@@ -1,7 +1,7 @@
-//! How the gradients of all shards become what the optimizer sees: their sum, or a sum of something that
-//! travels more cheaply.
+//! Reduction of the gradients of all shards to the one that the optimizer sees: their sum, or a compressed
+//! sum.
 //!
-//! A new one is a file here, or in `compressed/`, and a line in [`REDUCTIONS`]; one of the user's own is a
+//! A new one is a file here, or in `compressed/`, and a line in [`REDUCTIONS`]. One of the user's own is a
 //! type that implements [`Reducer`], as [`Config::reduction`](crate::Config::reduction).
 
 mod compressed;
@@ -16,7 +16,7 @@ pub use self::samples::SampleCount;
 use kolo_optim::Settings;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
 
-/// Every reduction there is; the first one is the default.
+/// All reductions; the first one is the default.
 pub static REDUCTIONS: &[Entry<dyn Reducer>] = &[
     sum::ENTRY,
     compressed::BF16,
@@ -30,16 +30,16 @@ pub static REDUCTIONS: &[Entry<dyn Reducer>] = &[
     compressed::ONEBIT_ADAM,
 ];
 
-/// The entry of that name in [`REDUCTIONS`].
+/// Returns the entry of that name in [`REDUCTIONS`].
 ///
 /// # Errors
 ///
-/// There is none of that name; lists the known ones.
+/// There is none of that name; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static Entry<dyn Reducer>, ChoiceError> {
     table::find("reduction", REDUCTIONS, name)
 }
 
-/// The reduction of that name, with these settings; the others have their defaults.
+/// Returns the reduction of that name, with these settings; the others have their defaults.
 ///
 /// # Errors
 ///
@@ -48,18 +48,18 @@ pub fn named(name: &str, settings: &Settings) -> Result<Arc<dyn Reducer>, Choice
     Ok(find(name)?.build(settings)?.into())
 }
 
-/// A reduction as it is written on the command line: `NAME`, or `NAME:key=value,…` as in
+/// Parses a reduction as written on the command line: `NAME`, or `NAME:key=value,…` as in
 /// `qsgd:bits=4,block=512`.
 ///
 /// # Errors
 ///
-/// As [`named`], or the text is none.
+/// As [`named`], or the text has another form.
 pub fn parse(text: &str) -> Result<Arc<dyn Reducer>, ChoiceError> {
     let Choice { name, settings } = text.parse()?;
     named(&name, &settings)
 }
 
-/// The default: the exact sum.
+/// Returns the default: the exact sum.
 pub(crate) fn exact() -> Arc<dyn Reducer> {
     Arc::new(sum::Exact)
 }

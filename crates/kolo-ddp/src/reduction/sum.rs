@@ -1,4 +1,4 @@
-//! The sum over all shards, in the order of the tree: what training without workers would see.
+//! The sum over all shards, in the order of the tree: the gradient of a training without workers.
 
 use std::ops::Range;
 
@@ -50,27 +50,27 @@ impl Reducer for Exact {
     }
 }
 
-/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, by the algorithm. Where ranks
-/// can read each other's memory and the result is read once, nothing is reduced: whoever reads adds.
+/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, depending on the algorithm. If
+/// ranks can read each other's memory and the result is read once, nothing is reduced: the reader adds.
 struct Sum {
     sum: ShardSum,
     len: usize,
-    /// Whether it moves less memory to add the contributions when their sum is read.
+    /// True if adding the contributions when their sum is read moves less memory.
     is_of_pair: bool,
     is_read_once: bool,
-    /// Whether the last sum was added when it was read, as the next one will be if nothing changes.
+    /// True if the last sum was added when it was read, as the next one will be if nothing changes.
     was_deferred: bool,
     under_way: Option<Pending<Buffer<f32>>>,
-    /// What is still to be added by whoever reads it.
+    /// A sum that its reader still has to add.
     deferred: Option<DeferredSum<f32>>,
-    /// When the ranks told each other of that, if nobody has asked yet.
+    /// Time in which the ranks announced the deferred sum, until a query takes it.
     told: Option<Timing>,
 }
 
 impl Reduction for Sum {
     fn add(&mut self, offset: usize, gradient: &[f32], first: bool) {
         match first && self.was_deferred {
-            // Nobody reads it before the next forward pass.
+            // Not read before the next forward pass.
             true => self.sum.put_for_later(offset, gradient),
             false => self.sum.put(offset, gradient, first),
         }
@@ -155,16 +155,16 @@ impl Reduction for Sum {
 }
 
 impl Sum {
-    /// What this rank has, for a sum over the shards of all ranks.
+    /// Returns this rank's part of a sum over the shards of all ranks.
     fn parts(&mut self, assignment: &Assignment) -> SumParts<f32> {
         let contributions = assignment.contributions.clone();
         SumParts { contributions, len: self.len, buffer: self.sum.take() }
     }
 }
 
-/// Whether these are the contributions of two ranks, one each. Each rank reads both when the sum is read,
-/// where an all-reduce reads and writes three and a half times as much as one of them has; from four ranks
-/// on the all-reduce moves less.
+/// Returns true if these are the contributions of two ranks, one each. Each rank reads both when the sum is
+/// read, while an all-reduce reads and writes three and a half times the size of one of them. From four
+/// ranks on the all-reduce moves less memory.
 fn is_of_pair(contributions: &Contributions) -> bool {
     contributions.sources().len() == 2 && !contributions.has_servers()
 }

@@ -1,8 +1,8 @@
-//! Numbers of a few bits, packed one behind the other, and the bytes of others.
+//! Packed numbers of a few bits, and conversion of bytes to `f32`.
 
 use kolo_optim::vectorised;
 
-/// The number that four bytes say.
+/// Returns the `f32` of four little-endian bytes.
 pub(super) fn float(word: &[u8]) -> f32 {
     f32::from_le_bytes([word[0], word[1], word[2], word[3]])
 }
@@ -22,7 +22,7 @@ pub(super) fn pack(numbers: &[u16], bits: u32, bytes: &mut [u8]) {
     }
 }
 
-/// Reads what [`pack`] has written.
+/// Reads numbers that [`pack`] has written.
 pub(super) fn unpack(bytes: &[u8], bits: u32, numbers: &mut [u16]) {
     match bits {
         2 => unpack_whole::<4>(bytes, numbers),
@@ -32,7 +32,7 @@ pub(super) fn unpack(bytes: &[u8], bits: u32, numbers: &mut [u16]) {
     }
 }
 
-/// Numbers of which each byte has so many.
+/// Packs numbers of which each byte holds `IN_BYTE`.
 fn pack_whole<const IN_BYTE: usize>(numbers: &[u16], bytes: &mut [u8]) {
     vectorised(
         #[inline(always)]
@@ -58,7 +58,7 @@ fn unpack_whole<const IN_BYTE: usize>(bytes: &[u8], numbers: &mut [u16]) {
     );
 }
 
-/// Numbers that may begin in one byte and end in another.
+/// Packs numbers that may begin in one byte and end in another.
 fn pack_across(numbers: &[u16], bits: u32, bytes: &mut [u8]) {
     let (mut waiting, mut count, mut bytes) = (0u32, 0, bytes.iter_mut());
     let mut write = |byte: u32| {

@@ -1,4 +1,4 @@
-//! What every reduction of the table says of itself: its entry's name, and the settings it was made with.
+//! Common part of the table's reductions: the entry's name, and the settings of the reducer.
 
 use kolo_optim::Settings;
 use kolo_optim::table::Entry;
@@ -15,7 +15,7 @@ pub(super) fn configured<R: Reducer + DeserializeOwned>(
     Box::new(Configured::<R> { name: entry.name, settings: settings.clone(), reducer: settings.read() })
 }
 
-/// A reducer with a name and settings; all else it says itself.
+/// A reducer with a name and settings; all other methods are those of `reducer`.
 struct Configured<R> {
     name: &'static str,
     settings: Settings,

@@ -1,13 +1,13 @@
-//! Deep gradient compression: the largest elements of what has been accumulated with momentum.
+//! Deep gradient compression: sends the largest elements of a gradient that is accumulated with momentum.
 //!
-//! Each shard keeps a velocity u and an accumulated gradient v, both as parts of the mean over the C samples
-//! of a step ([`feedback`](super::feedback)): u = m·u + g/C; v += u; it says the largest elements of C·v and
-//! clears u and v there (momentum factor masking). So momentum is that of the gradients, though few of them
-//! are applied in each step, and the optimizer must have none of its own. In the first steps more is said: a
-//! quarter of the elements, then a quarter of that, and so on.
+//! Each shard keeps a velocity u and an accumulated gradient v, both as parts of the mean over the C
+//! samples of a step ([`feedback`](super::feedback)): u = m·u + g/C; v += u. It sends the largest elements
+//! of C·v and clears u and v there (momentum factor masking). So momentum is that of the gradients, though
+//! few of them are applied in each step, and the optimizer must have none of its own. The first steps send
+//! more: a quarter of the elements, then a quarter of that, and so on.
 //!
-//! The local gradient is clipped to clip_norm/√S, S shards (section 3.2); here by blocks, each to its part of
-//! that, √(d/D) of a model of D elements, because other blocks may be in other buckets.
+//! The local gradient is clipped to clip_norm/√S, S shards (section 3.2). Kolo clips by blocks, each to its
+//! part of that, √(d/D) for d of the model's D elements, because other blocks may be in other buckets.
 
 use super::Compressed;
 use super::configured::configured;
@@ -45,8 +45,8 @@ struct Dgc {
 }
 
 impl Dgc {
-    /// The density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is
-    /// more than it is afterwards.
+    /// Density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is more
+    /// than the density afterwards.
     fn density_of(&self, step: u64) -> f64 {
         let stage = (4.0 * step as f64 / self.warmup_steps).floor();
         let ramp = if stage < 4.0 { libm::pow(0.25, stage + 1.0) } else { 0.0 };
@@ -86,15 +86,15 @@ impl Reducer for Dgc {
 /// Places and values of the largest elements of v.
 struct Accumulated {
     settings: Dgc,
-    /// The norm that a block of one element may have; that of one of d elements is √d as large.
+    /// Limit of the norm of a block of one element; that of a block of d elements is √d as large.
     clip: Option<f64>,
-    /// Of the step that runs.
+    /// Density of the current step.
     density: f64,
     chosen: Vec<u16>,
 }
 
 impl Accumulated {
-    /// What clipping multiplies a block's gradient by.
+    /// Returns the factor by which clipping multiplies a block's gradient.
     fn clipped(&self, place: Place, gradient: &[f32]) -> f32 {
         // The gradient is the sum over the shard's samples; the limit is that of their mean.
         self.clip.map_or(1.0, |clip| {
@@ -156,8 +156,8 @@ mod tests {
 
     const SETTINGS: Dgc = Dgc { density: 0.05, momentum: 0.9, warmup_steps: 0.0, clip_norm: 0.0 };
 
-    /// What was said and what is still accumulated is the momentum of all gradients, less what masking took
-    /// from the velocity.
+    /// The sum of the sent and the still accumulated gradients is the momentum of all gradients, minus the
+    /// part that masking took from the velocity.
     #[test]
     fn nothing_that_was_accumulated_is_lost() {
         let mut codec = codec(SETTINGS, None);
@@ -199,7 +199,7 @@ mod tests {
             [quarter(1), quarter(1), quarter(2), quarter(3), quarter(4), quarter(4), 0.001, 0.001]
         );
         assert_eq!(SETTINGS.density_of(0), 0.05);
-        // A mean over two samples of norm 20 over four elements, which may have 2·√4.
+        // A mean over two samples of norm 20 over four elements, whose limit is 2·√4.
         let mut codec = codec(Dgc { density: 1.0, ..SETTINGS }, Some(2.0));
         let (mut u, mut v, mut said) = (vec![0.0; 4], vec![0.0; 4], vec![0; sparse_bytes(4)]);
         codec.begin(0);

@@ -1,9 +1,9 @@
-//! One bit an element, with what that leaves out carried to the next step.
+//! One bit an element, with the error carried to the next step.
 //!
-//! Every shard has a residual e ([`feedback`](super::feedback)). In each step p = g + C·e is what it has to
-//! say, Δ = (‖p‖₁/d)·sign(p) is what it says, and (p − Δ)/C is its residual of the next step; the optimizer
-//! sees ΣΔ over all shards. So nothing is lost, only late: Σ over steps of what was applied, and what the
-//! residuals hold, is the sum of the means of the gradients.
+//! Every shard has a residual e ([`feedback`](super::feedback)). In each step its p = g + C·e is to be
+//! sent, it sends Δ = (‖p‖₁/d)·sign(p), and (p − Δ)/C is its residual of the next step; the optimizer sees
+//! ΣΔ over all shards. So nothing is lost, only late: the applied values, summed over steps, and the
+//! residuals are together the sum of the means of the gradients.
 //!
 //! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
 //! elements of a tensor.
@@ -69,12 +69,12 @@ impl Codec for Signs {
     }
 }
 
-/// Bytes that say so many elements.
+/// Bytes of an encoded block of `len` elements.
 pub(super) fn sign_bytes(len: usize) -> usize {
     4 + len.div_ceil(8)
 }
 
-/// Says what can be said of `values` in one bit each and a scale; what cannot is left in them.
+/// Encodes `values` as one bit each and a scale; the error stays in `values`.
 pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
     let scale = (sum_of_magnitudes(values) / values.len() as f64) as f32;
     let (head, bits) = said.split_at_mut(4);
@@ -90,7 +90,7 @@ pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
     );
 }
 
-/// Reads what a shard says of a block.
+/// Decodes a shard's block.
 pub(super) fn read(said: &[u8], values: &mut [f32]) {
     let (scale, bits) = said.split_at(4);
     let scale = float(scale);
@@ -105,7 +105,7 @@ pub(super) fn read(said: &[u8], values: &mut [f32]) {
     );
 }
 
-/// A bit for each of up to eight values: whether it is not negative.
+/// Returns a bit for each of up to eight values: 1 if it is not negative.
 #[inline(always)]
 fn signs(values: &[f32]) -> u8 {
     let bit = |(place, value): (usize, &f32)| u8::from(*value >= 0.0) << place;
@@ -118,7 +118,7 @@ fn set_signs(values: &mut [f32], bits: u8, scale: f32) {
     values.for_each(|(place, value)| *value = if bits & 1 << place != 0 { scale } else { -scale });
 }
 
-/// In double precision, as eight running sums, so that vector instructions can be used; their number is
+/// Sums magnitudes in double precision, as eight running sums for vector instructions. Their number is
 /// fixed, so the bits are, too.
 fn sum_of_magnitudes(values: &[f32]) -> f64 {
     let mut chunks = values.chunks_exact(8);

@@ -1,19 +1,20 @@
-//! What a shard has not said yet, kept as a part of the mean.
+//! Error feedback: the part of a shard's gradients that is not sent yet, kept as a part of the mean.
 //!
-//! What the optimizer sees is a sum over the C samples of a step, which it divides by C; the next step may
-//! have others: a short last batch, texts of other lengths, a batch that grows. A rest that was kept as a sum
-//! would then count C/C′ times. So with e kept, a shard that has the gradient g has p = g + C·e to say, and
-//! if it says Δ it keeps e′ = (p − Δ)/C: Σ Δ/C over all steps, and what is kept, is Σ g/C.
+//! The optimizer sees a sum over the C samples of a step, which it divides by C. The next step may have
+//! another number: a short last batch, texts of other lengths, a batch that grows. A remainder that was
+//! kept as a sum would then count C/C′ times. So a shard with the gradient g and the kept e has p = g + C·e
+//! to send, and if it sends Δ it keeps e′ = (p − Δ)/C: Σ Δ/C over all steps, and the kept remainder, is Σ
+//! g/C.
 //!
-//! C is known when the losses have been summed, which is before the first bucket sets out, but after the
-//! passes of most shards. So a shard's gradient waits until its bucket does.
+//! C is known when the losses have been summed, which is before the first bucket is sent, but after the
+//! passes of most shards. So a shard's gradient waits until its bucket is sent.
 //!
 //! Like PyTorch's hooks, and other than the papers' algorithms, e is in units of the gradient, not of the
-//! update: what was left at one learning rate is applied at that of the step in which it is said.
+//! update: a remainder from one learning rate is applied at that of the step in which it is sent.
 
 use kolo_optim::vectorised;
 
-/// A gradient becomes what there is to say: p = g + C·e.
+/// Adds the remainder to a gradient: p = g + C·e.
 pub(super) fn recall(gradient: &mut [f32], kept: &[f32], samples: f32) {
     vectorised(
         #[inline(always)]
@@ -21,7 +22,7 @@ pub(super) fn recall(gradient: &mut [f32], kept: &[f32], samples: f32) {
     );
 }
 
-/// Keeps what has not been said: e = (p − Δ)/C.
+/// Keeps the remainder: e = (p − Δ)/C.
 pub(super) fn keep(kept: &mut [f32], rest: &[f32], samples: f32) {
     vectorised(
         #[inline(always)]
@@ -29,7 +30,7 @@ pub(super) fn keep(kept: &mut [f32], rest: &[f32], samples: f32) {
     );
 }
 
-/// Keeps what has come when all had been said: e += g/C.
+/// Keeps a late gradient, after the shard's message was made: e += g/C.
 pub(super) fn keep_more(kept: &mut [f32], gradient: &[f32], samples: f32) {
     vectorised(
         #[inline(always)]

@@ -1,8 +1,8 @@
-//! What all shards say is gathered by all ranks, which add it in tree order.
+//! Compression whose messages from all shards are gathered by all ranks, which add them in tree order.
 //!
-//! On the wire: what a [`Codec`] says of each block of [`BLOCK`] elements of a tensor, for each *shard*. That
-//! is less than the sum's 64 bits an element where a shard says less than that divided by the number of
-//! shards.
+//! On the wire: the [`Codec`]'s message for each block of [`BLOCK`] elements of a tensor, for each *shard*.
+//! That is less than the sum's 64 bits an element if a shard's message is shorter than that divided by the
+//! number of shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,40 +19,40 @@ use crate::reduction::interface::FinishedShard;
 use crate::shares::Assignment;
 use kolo_optim::SpanId;
 
-/// What is said of a block of elements of one tensor.
+/// Encoding of a block of elements of one tensor.
 pub(super) trait Codec: Send + 'static {
-    /// How many values it keeps for each element and shard from step to step.
+    /// Number of values that it keeps for each element and shard from step to step.
     const KEEPS: usize;
 
-    /// A step begins, in which what is said may become longer or shorter.
+    /// Begins a step, in which encoded blocks may become longer or shorter.
     fn begin(&mut self, _: u64) {}
 
-    /// Bytes that say a block of so many elements.
+    /// Bytes of an encoded block of `len` elements.
     fn bytes(&self, len: usize) -> usize;
 
-    /// Says a block of a shard's gradient in so many bytes. `kept` has what is kept for each of its elements,
-    /// which it brings up to date. The gradient may become something else.
+    /// Encodes a block of a shard's gradient in that many bytes. Updates `kept`, which has the state of
+    /// each of its elements. The gradient may be overwritten.
     fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]);
 
-    /// Keeps a part of a block's gradient that has come when the block had been said.
+    /// Keeps a late part of a block's gradient, after the block was encoded.
     fn keep_late(&self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>) {
         let Kept { of_mean, samples } = kept;
         of_mean.iter_mut().for_each(|kept| keep_more(kept, gradient, *samples));
     }
 
-    /// Reads what has been said of a block.
+    /// Decodes a block.
     fn decode(&self, said: &[u8], values: &mut [f32]);
 }
 
-/// What is kept of a shard for the elements of a block.
+/// State of a shard for the elements of a block.
 pub(super) struct Kept<'a> {
-    /// For each kind of it a part of the mean over the samples.
+    /// For each kind of state a part of the mean over the samples.
     pub(super) of_mean: Vec<&'a mut [f32]>,
-    /// Of all shards in the step that runs; 1 where nothing is kept.
+    /// Samples of all shards in the current step; 1 if nothing is kept.
     pub(super) samples: f32,
 }
 
-/// What a codec is asked to say.
+/// Position of a block that is to be encoded.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) shard: FinishedShard,
@@ -61,13 +61,13 @@ pub(super) struct Place {
     pub(super) first: usize,
 }
 
-/// Elements that are said together.
+/// Elements that are encoded together.
 struct Block {
-    /// Which ones of the bucket.
+    /// Its elements of the bucket.
     elements: Range<usize>,
     span: SpanId,
     first: usize,
-    /// Where they are among a shard's bytes.
+    /// Its first byte in a shard's message.
     start: usize,
 }
 
@@ -77,23 +77,24 @@ pub(super) struct Gathered<C> {
     blocks: Vec<Block>,
     /// Bytes of one shard on the wire.
     bytes: usize,
-    /// For each of this rank's shards, what it says.
+    /// Message of each of this rank's shards.
     own: Vec<Vec<u8>>,
     /// For each kind of state and each of this rank's shards.
     kept: Vec<Vec<Vec<f32>>>,
-    /// Where something is kept: the gradients of this rank's shards, which wait for the samples of the step.
+    /// Gradients of this rank's shards, which wait for the number of samples of the step; only if something
+    /// is kept.
     gradients: Vec<Vec<f32>>,
-    /// Those of this rank's shards that are over in the step that runs, and its samples.
+    /// Those of this rank's shards whose passes are over in the current step, and its samples.
     finished: Vec<FinishedShard>,
     samples: f32,
-    /// What all shards say, one after another; `None` where this rank is alone.
+    /// Messages of all shards, one after another; `None` if this rank is alone.
     wire: Option<Buffer<u8>>,
-    /// How many shards have spoken: all of the job's, or this rank's own where it is alone.
+    /// Number of shards with a message: all of the job's, or this rank's own if it is alone.
     heard: usize,
 }
 
 impl<C: Codec> Gathered<C> {
-    /// Of a bucket of `len` elements, for so many of this rank's shards.
+    /// Makes the compression of a bucket of `len` elements, for `shards` shards of this rank.
     pub(super) fn new(codec: C, parts: &[Part], len: usize, shards: usize) -> Self {
         let blocks = parts.iter().flat_map(|part| {
             part.range.clone().step_by(BLOCK).map(|start| Block {
@@ -132,7 +133,7 @@ impl<C: Codec> Gathered<C> {
         self.place_blocks();
     }
 
-    /// Says a shard's gradient, in a step of so many samples.
+    /// Encodes a shard's gradient, in a step of `samples` samples.
     fn encode(&mut self, shard: Shard, gradient: &mut [f32], samples: f32) {
         let Gathered { codec, blocks, bytes, own, kept, .. } = self;
         let own = &mut own[shard.own];
@@ -146,7 +147,7 @@ impl<C: Codec> Gathered<C> {
                 codec.encode(place, gradient, &mut kept, said);
                 continue;
             }
-            // Nothing will be applied, so nothing is said, and what is kept stays.
+            // Nothing will be applied, so zeros are sent, and the state stays.
             gradient.fill(0.0);
             let mut nothing = vec![vec![0.0; gradient.len()]; C::KEEPS];
             let of_mean = nothing.iter_mut().map(Vec::as_mut_slice).collect();
@@ -160,7 +161,7 @@ impl Block {
         Place { shard, span: self.span, first: self.first }
     }
 
-    /// What is kept for its elements of one shard.
+    /// The state of its elements of one shard.
     fn of<'a>(&self, kept: &'a mut [Vec<Vec<f32>>], own: usize) -> Vec<&'a mut [f32]> {
         kept.iter_mut().map(|kind| &mut kind[own][self.elements.clone()]).collect()
     }
@@ -181,7 +182,7 @@ impl<C: Codec> Compressor for Gathered<C> {
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
-        // A rank without shards has not been told of the step.
+        // A rank without shards has not begun the step yet.
         self.begin(wire.step);
         self.samples = wire.samples;
         for own in 0..self.finished.len() {
@@ -207,7 +208,7 @@ impl<C: Codec> Compressor for Gathered<C> {
         Ok(())
     }
 
-    /// Adds what the shards say, in the order of the tree.
+    /// Adds the messages of the shards, in the order of the tree.
     fn decompress(&mut self, gradient: &mut [f32]) {
         let Gathered { codec, blocks, bytes, own, wire, heard, .. } = self;
         let said = |shard: usize| match &wire {
@@ -231,7 +232,7 @@ impl<C: Codec> Compressor for Gathered<C> {
     fn keep_late(&mut self, own: usize, offset: usize, gradient: &[f32]) {
         let Gathered { codec, blocks, kept, finished, samples, .. } = self;
         let range = offset..offset + gradient.len();
-        // Slices and blocks begin at the same multiples, so a block is in the slice or not.
+        // Slices and blocks begin at the same multiples, so a block is either in the slice or not.
         for block in blocks.iter().filter(|block| *samples > 0.0 && range.contains(&block.elements.start)) {
             let mut late = gradient[block.elements.start - offset..][..block.elements.len()].to_vec();
             let mut kept = Kept { of_mean: block.of(kept, own), samples: *samples };

@@ -1,9 +1,9 @@
-//! Sixteen bits an element: every shard's gradient is rounded once, the sum is made in single precision, and
-//! rounded once.
+//! Sixteen bits an element: every shard's gradient is rounded once, the sum is computed in single
+//! precision, and rounded once.
 //!
-//! Each rank owns a part of the bucket. It gets that part of what all shards say, adds it in tree order, and
-//! tells the sum to all. On the wire two bytes an element and shard on the way there and two an element on
-//! the way back: half of the exact sum's where there are as many shards as ranks.
+//! Each rank owns a part of the bucket. It receives that part of all shards' gradients, adds it in tree
+//! order, and sends the sum to all ranks. On the wire: two bytes an element and shard on the way there and
+//! two an element on the way back, which is half of the exact sum's if there are as many shards as ranks.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -69,16 +69,16 @@ impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
 
 /// The compressed elements of one bucket, one after another.
 struct Rounded<T> {
-    /// Where they are in the bucket.
+    /// Their ranges in the bucket.
     ranges: Vec<Range<usize>>,
     len: usize,
-    /// What each of this rank's shards says.
+    /// Rounded gradients of each of this rank's shards.
     own: Vec<Vec<T>>,
     sum: Vec<T>,
 }
 
 impl<T: Element<Sum = f32>> Rounded<T> {
-    /// Adds the values of so many shards, which lie one after another, in the order of the tree.
+    /// Adds the values of `shards` shards, which lie one after another, in the order of the tree.
     fn add_up(shards: usize, all: &[T], sum: &mut [T]) {
         // In pieces that stay in the cache.
         const PIECE: usize = 2_048;
@@ -92,7 +92,7 @@ impl<T: Element<Sum = f32>> Rounded<T> {
         }
     }
 
-    /// Each rank's part goes to it, is added there, and comes back.
+    /// Sends each rank's part to it, adds it there, and gathers the sums.
     fn exchange_with(&mut self, stages: &Stages, shares: &[usize]) -> Result<(), CommError> {
         let (world, rank) = (stages.world_size(), stages.rank().0);
         let parts: Vec<Range<usize>> = (0..world).map(|rank| share(self.len, world, Rank(rank))).collect();

@@ -8,7 +8,7 @@ use kolo_optim::vectorised;
 /// Elements that are summed side by side.
 const LANES: usize = 16;
 
-/// The scalar product, as so many running sums.
+/// Scalar product, as [`LANES`] running sums.
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];
@@ -22,7 +22,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// `left` = M·`right`ᵀ: for each vector on the right one on the left.
+/// Computes `left` = M·`right`ᵀ: for each vector on the right one on the left.
 pub(super) fn times(matrix: &[f32], (n, m): (usize, usize), right: &[f32], left: &mut [f32]) {
     vectorised(
         #[inline(always)]
@@ -36,7 +36,7 @@ pub(super) fn times(matrix: &[f32], (n, m): (usize, usize), right: &[f32], left:
     );
 }
 
-/// `right` = Mᵀ·`left`: for each vector on the left one on the right.
+/// Computes `right` = Mᵀ·`left`: for each vector on the left one on the right.
 pub(super) fn transposed_times(matrix: &[f32], (n, m): (usize, usize), left: &[f32], right: &mut [f32]) {
     right.fill(0.0);
     vectorised(
@@ -74,7 +74,7 @@ pub(super) fn add_products(
 }
 
 /// Makes vectors of `n` elements orthonormal by modified Gram-Schmidt, each twice (Giraud et al. 2005), in
-/// double precision. One that the others span already, or that is none, becomes zero.
+/// double precision. A vector of zeros, or one in the span of the others, becomes zero.
 pub(super) fn orthonormalise(vectors: &mut [f32], n: usize) {
     for k in 0..vectors.len() / n {
         let (before, rest) = vectors.split_at_mut(k * n);
@@ -87,7 +87,7 @@ pub(super) fn orthonormalise(vectors: &mut [f32], n: usize) {
             }
         }
         let left = norm(vector);
-        // What is left of a vector in the span of the others is rounding.
+        // The remainder of a vector in the span of the others is rounding.
         let scale = if left > 1e-5 * length { 1.0 / left } else { 0.0 };
         if scale.is_finite() {
             vector.iter_mut().for_each(|x| *x = (f64::from(*x) * scale) as f32);

@@ -1,15 +1,16 @@
-//! Reductions that say less than the whole gradient.
+//! Reductions that send less than the whole gradient.
 //!
-//! A [`Compressor`] turns a shard's gradient into what travels, and what has travelled into a gradient.
-//! Around it [`Compressed`] does what all of them need: it collects a shard's gradient, sums small tensors
-//! and statistics as they are, and runs all of a bucket's collectives in one place on the communication
+//! A [`Compressor`] encodes a shard's gradient for the wire, and decodes received messages into a gradient.
+//! [`Compressed`] around it has the common part: it collects a shard's gradient, sums small tensors and
+//! statistics without compression, and runs all of a bucket's collectives in one place on the communication
 //! thread.
 //!
 //! Everything is keyed by shard, tensor and block of [`BLOCK`](crate::BLOCK) elements, never by rank or
 //! bucket, so neither the number of ranks nor the size of buckets changes a bit.
 //!
-//! Two families: what all shards say is *gathered* and added by every rank ([`gathered`]: it grows with the
-//! number of shards), or it is *linear*, so that it can be summed on its way (`random-k`, `powersgd`).
+//! There are two families. The messages of all shards are *gathered* and added by every rank ([`gathered`]:
+//! they grow with the number of shards). Or the message is *linear*, so that it can be summed on its way
+//! (`random-k`, `powersgd`).
 
 mod add;
 mod bits;
@@ -50,7 +51,7 @@ pub(super) use self::qsgd::ENTRY as QSGD;
 pub(super) use self::random_k::ENTRY as RANDOM_K;
 pub(super) use self::top_k::ENTRY as TOP_K;
 
-/// From how many elements on a tensor is compressed.
+/// Number of elements from which a tensor is compressed.
 const DENSE_BELOW: Setting =
     Setting::whole("dense_below", 1024, 0..u64::MAX, "Tensors of fewer elements travel as they are");
 
@@ -61,36 +62,36 @@ const SEED: Setting = Setting::whole("seed", 0, 0..1 << 53, "Seed of its random 
 #[derive(Clone, Copy)]
 struct Shard {
     finished: FinishedShard,
-    /// Which of this rank's, from 0.
+    /// Its index among this rank's shards, from 0.
     own: usize,
 }
 
-/// What is said of the compressed parts of one bucket.
+/// Compression of the compressed parts of one bucket.
 trait Compressor: Send + 'static {
     /// Bytes of one shard on the wire.
     fn bytes(&self) -> usize;
 
-    /// A shard's gradient is complete, one value for each element of the bucket: turns it into what is said,
-    /// or where that depends on what was kept ([`feedback`]), takes it until [`Compressor::exchange`] and
-    /// leaves something as long.
+    /// Takes a shard's complete gradient, one value for each element of the bucket, and encodes it. If the
+    /// message depends on kept state ([`feedback`]), it swaps the gradient for a buffer of the same length,
+    /// and keeps it until [`Compressor::exchange`].
     fn take(&mut self, shard: Shard, gradient: &mut Vec<f32>);
 
-    /// Runs the collectives that bring what the shards of all ranks say. On the communication thread, unless
+    /// Runs the collectives that exchange the messages of all shards, on the communication thread, unless
     /// there are no other ranks.
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError>;
 
     /// Writes the sum over all shards to the compressed elements of the bucket.
     fn decompress(&mut self, gradient: &mut [f32]);
 
-    /// As [`Reduction::keeps_late`], of compressed elements.
+    /// As [`Reduction::keeps_late`], for compressed elements.
     fn keeps_late(&self) -> bool {
         false
     }
 
-    /// As [`Reduction::keep_late`], of compressed elements.
+    /// As [`Reduction::keep_late`], for compressed elements.
     fn keep_late(&mut self, _own: usize, _offset: usize, _gradient: &[f32]) {}
 
-    /// The sum that [`Reduction::add_late`] adds to compressed elements.
+    /// Takes the sum that [`Reduction::add_late`] adds to compressed elements.
     fn late_is_added(&mut self, _offset: usize, _sum: &[f32]) {}
 
     /// As [`Reduction::reset`].
@@ -107,12 +108,12 @@ trait Compressor: Send + 'static {
     }
 }
 
-/// The way to the other ranks in one step.
+/// Communication with the other ranks in one step.
 struct Wire<'a> {
     stages: Option<&'a Stages>,
     assignment: &'a Assignment,
     step: u64,
-    /// Of all shards.
+    /// Samples of all shards.
     samples: f32,
 }
 
@@ -133,23 +134,23 @@ impl Wire<'_> {
 
 /// A bucket that is reduced by a compressor.
 struct Compressed<C> {
-    /// The gradient of the shard whose pass is under way; at the end of a step what the optimizer sees.
+    /// The gradient of the shard whose pass is running; at the end of a step the reduced one.
     gradient: Vec<f32>,
-    /// Runs of the bucket that are summed as they are, and how many elements they are.
+    /// Ranges of the bucket that are summed without compression, and the number of their elements.
     dense: Vec<Range<usize>>,
     dense_len: usize,
     /// The first of this rank's shards.
     first_shard: usize,
-    /// Away while it is on the wire.
+    /// `None` while it is on the wire.
     halves: Option<Halves<C>>,
     pending: Option<Pending<Halves<C>>>,
-    /// Whether what has come has not been written to the gradient.
+    /// True if the received messages have not been decoded into the gradient.
     is_unread: bool,
     /// Bytes of one shard on the wire.
     bytes: usize,
 }
 
-/// What is on the wire together.
+/// Both parts of a bucket, which are on the wire together.
 struct Halves<C> {
     dense: Option<ShardSum>,
     compressor: C,
@@ -165,7 +166,7 @@ impl<C: Compressor> Halves<C> {
 }
 
 impl<C: Compressor> Compressed<C> {
-    /// The reduction of a bucket that is divided like this.
+    /// Makes the reduction of a bucket that is divided into `parts`.
     fn build(context: &Context<'_>, parts: Parts, compressor: C) -> Result<Box<dyn Reduction>, Error> {
         let (shards, dense_len) = (context.assignment.shards.clone(), parts.dense_len());
         let first_shard = shards.start;
@@ -220,7 +221,7 @@ impl<C: Compressor> Reduction for Compressed<C> {
 
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         let dense_len = self.dense_len;
-        // Without the sum of the losses there is none of gradients either: the next collective fails, too.
+        // If the sum of the losses has failed, the next collective fails, too, and nothing is reduced.
         let samples_of =
             |step: &ReadyStep| step.samples.get().filter(|samples| *samples > 0.0).unwrap_or(0.0) as f32;
         self.is_unread = true;

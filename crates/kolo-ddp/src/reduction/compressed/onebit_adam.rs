@@ -1,14 +1,15 @@
-//! 1-bit Adam: after a warm-up with exact sums the momentum is said in one bit an element, in two stages.
+//! 1-bit Adam: after a warm-up with exact sums the momentum is sent in one bit an element, in two stages.
 //!
-//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g/C is followed here as Adam follows
-//! it, C samples. Afterwards Adam's second moment stays as it is, and each shard says the signs of (cᵢ/C)β₁m +
-//! (1−β₁)gᵢ/C + eᵢ, of cᵢ samples, and a scale for each block; eᵢ is what that leaves out. Every block has an
-//! owner, which adds what all shards say in tree order, and an error δ of its own, and says the signs of that
-//! to all: the new momentum. The optimizer sees the gradient that moves its first moment there: C·(m −
-//! β₁·m_before)/(1−β₁). All that is kept is a part of the mean ([`feedback`](super::feedback)).
+//! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g/C is computed here as Adam
+//! computes it, C samples. Afterwards Adam's second moment stays as it is, and each shard sends the signs
+//! of (cᵢ/C)β₁m + (1−β₁)gᵢ/C + eᵢ, of cᵢ samples, and a scale for each block; eᵢ is the remainder. Every
+//! block has an owner, which adds the messages of all shards in tree order, and its own error δ, and sends
+//! the signs of that sum to all ranks: the new momentum. The optimizer sees the gradient that moves its
+//! first moment there: C·(m − β₁·m_before)/(1−β₁). All kept state is a part of the mean
+//! ([`feedback`](super::feedback)).
 //!
-//! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with it.
-//! On the wire two bits an element where there are as many shards as ranks.
+//! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with
+//! it. On the wire two bits an element if there are as many shards as ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -86,12 +87,12 @@ impl Reducer for OnebitAdam {
 
 /// Elements that have a scale in common.
 struct Block {
-    /// Which ones of the bucket.
+    /// Its elements of the bucket.
     elements: Range<usize>,
     /// The shard to which the owner's error belongs, and the rank that has it.
     shard: usize,
     owner: usize,
-    /// Where it is among the bytes of its owner's blocks.
+    /// Its first byte in the message for its owner's blocks.
     start: usize,
 }
 
@@ -99,24 +100,25 @@ struct Block {
 struct Momentum {
     settings: OnebitAdam,
     blocks: Vec<Block>,
-    /// The bytes of each rank's blocks, and where they are among those of all.
+    /// The bytes of each rank's blocks, and their beginnings in the message of all blocks.
     bytes: Vec<usize>,
     starts: Vec<usize>,
-    /// For each of this rank's shards: what it says of each rank's blocks.
+    /// For each of this rank's shards: its message for each rank's blocks.
     said: Vec<Vec<Vec<u8>>>,
     worker_errors: Vec<Vec<f32>>,
     server_errors: Vec<Vec<f32>>,
     /// m of the mean over the samples, one value for each element of the bucket.
     momentum: Vec<f32>,
-    /// In the warm-up the sum of the gradients.
+    /// The sum of the gradients, in the warm-up.
     exact: ShardSum,
-    /// After it the gradients of this rank's shards, which wait for the samples of the step.
+    /// The gradients of this rank's shards, after the warm-up, which wait for the number of samples of the
+    /// step.
     gradients: Vec<Vec<f32>>,
-    /// Those of this rank's shards that are over in the step that runs, and its samples.
+    /// Those of this rank's shards whose passes are over in the current step, and its samples.
     finished: Vec<FinishedShard>,
     samples: f32,
     values: Vec<f32>,
-    /// What is heard of the new momentum: bytes of all ranks' blocks, one rank after another.
+    /// The encoded new momentum: bytes of all ranks' blocks, one rank after another.
     heard: Vec<u8>,
     is_warm_up: bool,
 }
@@ -161,7 +163,7 @@ impl Momentum {
         (step as f64) < self.settings.warmup_steps
     }
 
-    /// What all shards say of this rank's blocks, one shard after another.
+    /// Gathers the messages of all shards for this rank's blocks, one shard after another.
     fn gather(&self, stages: Option<&Stages>, shares: &[usize], rank: usize) -> Result<Vec<u8>, CommError> {
         let Some(stages) = stages else {
             return Ok(self.said.iter().map(|said| &said[rank][..]).collect::<Vec<_>>().concat());
@@ -180,8 +182,9 @@ impl Momentum {
         Ok(buffer[..received].to_vec())
     }
 
-    /// Adds what the shards have told of a rank's blocks in tree order, with the errors of their owner, and
-    /// says that. Without other ranks a block may be that of a shard which is not here: then without errors.
+    /// Adds the messages of the shards for a rank's blocks in tree order, with the errors of their owner,
+    /// and encodes the sum. Without other ranks a block may belong to a shard of another rank: then without
+    /// errors.
     fn add_up(&mut self, own: &Range<usize>, rank: usize, told: &[u8]) {
         let (bytes, first) = (self.bytes[rank], self.starts[rank]);
         let shards = told.len().checked_div(bytes).unwrap_or(0);
@@ -204,7 +207,7 @@ impl Momentum {
         }
     }
 
-    /// All ranks hear what all owners say.
+    /// Sends the sums of all owners to all ranks.
     fn tell(&mut self, stages: &Stages) -> Result<(), CommError> {
         let mut buffer = stages.alloc::<u8>(self.heard.len())?;
         buffer.copy_from_slice(&self.heard);
@@ -213,8 +216,8 @@ impl Momentum {
         Ok(())
     }
 
-    /// Says what this rank's shards have, of a step of C samples; where there are none, nothing, and what is
-    /// kept stays.
+    /// Encodes the momentum of this rank's shards, of a step of C samples. If there are none, it encodes
+    /// zeros, and the state stays.
     fn say(&mut self) {
         let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
         for (own, finished) in self.finished.iter().enumerate() {
@@ -257,7 +260,7 @@ impl Compressor for Momentum {
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
-        // A rank without shards has not been told of the step.
+        // A rank without shards has not begun the step yet.
         self.is_warm_up = self.is_warm_up(wire.step);
         self.samples = wire.samples;
         if self.blocks.is_empty() {
@@ -269,7 +272,7 @@ impl Compressor for Momentum {
         }
         self.say();
         let Assignment { shares, shards, .. } = wire.assignment;
-        // Without other ranks it adds up all blocks, whoever owns them.
+        // Without other ranks it adds up all blocks, independent of their owners.
         let ranks = match wire.stages {
             Some(stages) => stages.rank().0..stages.rank().0 + 1,
             None => 0..self.bytes.len(),
@@ -358,8 +361,8 @@ mod tests {
         ((seed * 7_919 + i * 104_729 + 13) as f32 * 0.37).sin()
     }
 
-    /// In the warm-up the exact sum; afterwards all that is not in the new momentum is in the errors of the
-    /// workers and of the owner, and what the optimizer sees leads to that momentum.
+    /// The warm-up has the exact sum. Afterwards the difference from the new momentum is in the errors of
+    /// the workers and of the owner, and the optimizer's gradient leads to that momentum.
     #[test]
     fn the_momentum_is_followed_and_nothing_is_lost() {
         let spec = ParamSpec::new("matrix", vec![LEN], Kind::Parameter { decay: true });
@@ -393,7 +396,7 @@ mod tests {
             momentum.decompress(&mut seen);
             momentum.reset();
             for i in 0..LEN {
-                // As Adam follows it, from what it is shown.
+                // As Adam computes it from the gradients that it sees.
                 expected[i] = 0.9 * expected[i] + 0.1 * f64::from(seen[i]) / count;
                 assert!((expected[i] - f64::from(momentum.momentum[i])).abs() < 1e-5, "step {step}");
                 let lost = 0.1 * (sum[i] - f64::from(seen[i])) / count - (errors(&momentum, i) - before[i]);

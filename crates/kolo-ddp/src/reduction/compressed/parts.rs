@@ -1,33 +1,33 @@
-//! Which elements of a bucket are compressed. Small tensors and statistics are not: they are summed as they
-//! are, because there is nothing to gain by them.
+//! Division of a bucket into compressed elements and others. Small tensors and statistics are summed
+//! without compression, because there is nothing to gain from it.
 
 use std::ops::Range;
 
 use crate::buckets::Bucket;
 use kolo_optim::{Kind, Layout, Span, SpanId};
 
-/// A run of a bucket's elements that is compressed: elements of one tensor.
+/// A range of a bucket's elements that is compressed: elements of one tensor.
 pub(super) struct Part {
-    /// Whose elements.
+    /// Their tensor.
     pub(super) span: SpanId,
-    /// The first of them among the tensor's.
+    /// The first of them in the tensor.
     pub(super) first: usize,
-    /// Where they are in the bucket.
+    /// Their range in the bucket.
     pub(super) range: Range<usize>,
     /// Rows and columns of the whole tensor as it lies in memory.
     pub(super) matrix: (usize, usize),
 }
 
-/// A bucket's elements: compressed, or summed as they are.
+/// A bucket's elements: compressed, or summed without compression.
 pub(super) struct Parts {
     pub(super) compressed: Vec<Part>,
-    /// Runs of the bucket's elements.
+    /// Ranges of the bucket's elements.
     pub(super) dense: Vec<Range<usize>>,
 }
 
 impl Parts {
-    /// Divides a bucket. Tensors of fewer than `dense_below` elements stay as they are, and those which
-    /// `leave` says.
+    /// Divides a bucket. Tensors of fewer than `dense_below` elements, and parts for which `leave` returns
+    /// true, are not compressed.
     pub(super) fn new(
         bucket: &Bucket,
         layout: &Layout,
@@ -52,15 +52,15 @@ impl Parts {
         parts
     }
 
-    /// How many elements are summed as they are.
+    /// Number of elements that are summed without compression.
     pub(super) fn dense_len(&self) -> usize {
         self.dense.iter().map(Range::len).sum()
     }
 }
 
-/// A tensor as a matrix: its outer axes in memory, and the others, divided where rows and columns together
-/// are fewest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as 512×512×3×3 the
-/// reverse.
+/// Views a tensor as a matrix: its outer axes in memory, and the others, divided so that the sum of rows
+/// and columns is smallest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as
+/// 512×512×3×3 the reverse.
 fn matrix(span: &Span) -> (usize, usize) {
     let shape = &span.spec.shape;
     let axes = span.spec.order.axes(shape.len()).into_iter();

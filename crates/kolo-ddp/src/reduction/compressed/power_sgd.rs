@@ -1,13 +1,13 @@
-//! Matrices of low rank, which one step of the power method finds.
+//! Matrices of low rank, computed by one step of the power method.
 //!
-//! A tensor is a matrix: its outer axes in memory, and the others. Of shard i's Mᵢ = gᵢ + C·eᵢ, in a step of
-//! C samples ([`feedback`](super::feedback)), it says Pᵢ = MᵢQ, with the Q of the last step; P = ΣPᵢ is made
-//! orthonormal; it says Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer sees PQᵀ = PPᵀΣMᵢ. Both sums are linear, so they
-//! are added on their way, in tree order. On the wire 4r(n+m) bytes of n·m elements, whatever the number of
-//! shards.
+//! A tensor is a matrix: its outer axes in memory, and the others. For shard i, Mᵢ = gᵢ + C·eᵢ in a step of
+//! C samples ([`feedback`](super::feedback)). The shard sends Pᵢ = MᵢQ, with the Q of the last step; P =
+//! ΣPᵢ is made orthonormal; it sends Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer sees PQᵀ = PPᵀΣMᵢ. Both sums are
+//! linear, so they are added on their way, in tree order. On the wire 4r(n+m) bytes for n·m elements, for
+//! any number of shards.
 //!
-//! What a shard keeps is eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and
-//! nothing else of it is ever seen; this one is shorter, and is less of a loss where a shard's is lost.
+//! A shard keeps eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and only that
+//! sum has an effect. This one is shorter, and less is lost with a shard's state.
 
 use std::ops::Range;
 
@@ -76,16 +76,16 @@ impl Reducer for PowerSgd {
 /// One tensor as a matrix.
 struct Matrix {
     span: SpanId,
-    /// Where it is in the bucket.
+    /// Its range in the bucket.
     range: Range<usize>,
     /// Rows and columns.
     shape: (usize, usize),
-    /// Where its vectors are among those on the left and on the right of all matrices.
+    /// Ranges of its vectors among those on the left and on the right of all matrices.
     left: Range<usize>,
     right: Range<usize>,
 }
 
-/// The matrices of one bucket, and how long all their vectors are together.
+/// The matrices of one bucket, and the total lengths of their vectors.
 struct Matrices {
     all: Vec<Matrix>,
     left: usize,
@@ -119,20 +119,21 @@ struct LowRank {
     residuals: Vec<Vec<f32>>,
     /// For each of this rank's shards: gᵢ, then Mᵢ.
     gradients: Vec<Vec<f32>>,
-    /// Of the step that runs.
+    /// Samples of the current step.
     samples: f32,
     /// ΣPᵢ, then P.
     left: ShardSum,
     /// ΣQᵢ.
     right: ShardSum,
-    /// The vectors with which the next step multiplies, as they were summed in the last one: of each matrix
-    /// at the beginning of its place in the bucket, because a state has one value for each element.
+    /// The vectors with which the next step multiplies, as they were summed in the last one. Those of each
+    /// matrix lie at the beginning of its range in the bucket, because a state has one value for each
+    /// element.
     warm: Vec<f32>,
-    /// Those vectors of all matrices one after another, for the step that runs.
+    /// Those vectors of all matrices one after another, for the current step.
     factors: Vec<f32>,
-    /// The step for which they are there.
+    /// The step to which they belong.
     step: Option<u64>,
-    /// Of one shard.
+    /// Vectors of one shard.
     vectors: Vec<f32>,
 }
 
@@ -159,8 +160,8 @@ impl LowRank {
         })
     }
 
-    /// The vectors that the last step has left; random ones, the same on all ranks, in place of those that
-    /// are zero, as all are before the first step.
+    /// Copies the vectors of the last step. Random ones, the same on all ranks, replace those that are
+    /// zero, as all are before the first step.
     fn begin(&mut self, step: u64) {
         if self.step.replace(step) == Some(step) {
             return;
@@ -200,7 +201,7 @@ impl Compressor for LowRank {
                 let (gradient, residual) = (&mut gradient[range.clone()], &residual[range.clone()]);
                 match *samples > 0.0 {
                     true => recall(gradient, residual, *samples),
-                    // Nothing will be applied, so nothing is said, and what is kept stays.
+                    // Nothing will be applied, so zeros are sent, and the state stays.
                     false => gradient.fill(0.0),
                 }
                 times(gradient, *shape, &factors[q.clone()], &mut vectors[p.clone()]);
@@ -264,7 +265,7 @@ impl Compressor for LowRank {
     }
 
     fn common_state(&mut self) -> Vec<&mut [f32]> {
-        // What is set here is what the next step begins with, also if that has the same number.
+        // The next step begins with the state that is set here, also if that step has the same number.
         self.step = None;
         vec![&mut self.warm]
     }
@@ -289,7 +290,7 @@ mod tests {
         (low_rank, Assignment::new(&[shards], Rank(0)))
     }
 
-    /// A step in which the shards have these gradients: what the optimizer sees.
+    /// Runs a step with these gradients of the shards; returns the reduced one.
     fn step(low_rank: &mut LowRank, assignment: &Assignment, step: u64, gradients: &[Vec<f32>]) -> Vec<f32> {
         for (number, gradient) in gradients.iter().enumerate() {
             let finished = FinishedShard { number, step, count: 1.0 };
@@ -306,7 +307,7 @@ mod tests {
         ((seed * 7_919 + i * 104_729 + 13) as f32 * 0.37).sin()
     }
 
-    /// Σ aₖbₖᵀ of so many products, each smaller than the one before.
+    /// Σ aₖbₖᵀ of `rank` products, each smaller than the one before.
     fn of_rank(rank: usize, seed: usize) -> Vec<f32> {
         let vectors =
             |len: usize, seed: usize| -> Vec<f32> { (0..rank * len).map(|i| noise(seed, i)).collect() };
@@ -333,7 +334,7 @@ mod tests {
         assert!(distance(&seen, &sum) < 1e-5 * sum_of_squares(&sum).sqrt());
     }
 
-    /// Both products are linear in the gradients, so many shards see what one sees that has their sum.
+    /// Both products are linear in the gradients, so many shards yield the same as one with their sum.
     #[test]
     fn many_shards_are_one_with_their_sum_and_nothing_is_lost() {
         let (mut many, apart) = low_rank(2, 3);
@@ -353,7 +354,7 @@ mod tests {
         assert!((0..LEN).all(|i| (applied[i] + kept(i) - computed[i]).abs() < 1e-3));
     }
 
-    /// ‖M − M̂‖² = ‖M‖² − ‖PᵀM‖², and with warm starts M̂ comes to the best approximation of that rank.
+    /// ‖M − M̂‖² = ‖M‖² − ‖PᵀM‖², and with warm starts M̂ converges to the best approximation of that rank.
     #[test]
     fn the_error_is_what_the_projection_leaves_and_warm_starts_find_the_best_one() {
         let (mut low_rank, assignment) = low_rank(2, 1);
@@ -369,7 +370,7 @@ mod tests {
             assert!((error * error - expected).abs() < 1e-3 * sum_of_squares(&matrix), "step {n}");
             errors.push(error);
         }
-        // There nothing moves any more.
+        // It has converged.
         assert!(errors[29] <= errors[0] && (errors[29] - errors[20]).abs() < 1e-3 * errors[29], "{errors:?}");
         // PᵀP = I.
         let left = low_rank.left.result()[..2 * SHAPE.0].to_vec();

@@ -1,9 +1,9 @@
 //! A few bits an element: levels of a block's norm, rounded at random so that the mean is right.
 //!
-//! v is said as ‖v‖₂ and for each element a sign and a level ℓ/s of it, s = 2^(bits−1) − 1. With a =
+//! v is sent as ‖v‖₂ and for each element a sign and a level ℓ/s of it, s = 2^(bits−1) − 1. With a =
 //! |vᵢ|s/‖v‖₂ the level is ⌊a⌋, or with probability a − ⌊a⌋ one more. So E[Q(v)] = v, and E‖Q(v) − v‖² ≤
-//! min(d/s², √d/s)·‖v‖² for blocks of d elements (Alistarh et al. 2017, lemma 3.1). Nothing is kept from step
-//! to step. Each shard draws numbers of its own, so that their errors average out.
+//! min(d/s², √d/s)·‖v‖² for blocks of d elements (Alistarh et al. 2017, lemma 3.1). No state is kept from
+//! step to step. Each shard draws numbers of its own, so that their errors average out.
 
 use std::ops::Range;
 
@@ -58,17 +58,17 @@ struct Levels {
     bits: u32,
     block: usize,
     seed: u64,
-    /// Of the run that is being said.
+    /// Codes of the run that is being encoded.
     codes: Vec<u16>,
 }
 
 impl Levels {
-    /// s: levels besides zero, for each sign. Together they need a code less than there are.
+    /// s: levels besides zero, for each sign. All of them need one code fewer than there are.
     fn levels(&self) -> u16 {
         (1 << (self.bits - 1)) - 1
     }
 
-    /// Runs of a block that have a norm in common, with where they are said.
+    /// Runs of a block that have a norm in common, each with its first byte in the message.
     fn runs(&self, len: usize) -> impl Iterator<Item = (Range<usize>, usize)> + use<> {
         let (block, bits, mut start) = (self.block, self.bits, 0);
         (0..len).step_by(block).map(move |first| {
@@ -134,16 +134,17 @@ impl Codec for Levels {
     }
 }
 
-/// Codes that are read at a time; in whole bytes, whatever their bits.
+/// Codes that are read at a time; whole bytes for any number of bits.
 const PIECE: usize = 128;
 
-/// The code of the level that |value|·scale is rounded to: up as probably as it is near.
+/// Returns the code of the level that |value|·scale is rounded to: up with a probability of its fractional
+/// part.
 #[inline(always)]
 fn rounded(value: f32, scale: f64, levels: u16, key: Key) -> u16 {
     let a = f64::from(value.abs()) * scale;
     let down = a.floor();
     let level = down + f64::from(u8::from(key.unit() < a - down));
-    // What is not a number becomes a level of a norm that is none either.
+    // NaN becomes a level of a norm that is NaN, too.
     let level = level.min(f64::from(levels)) as i32 as u16;
     if value < 0.0 { levels - level } else { levels + level }
 }

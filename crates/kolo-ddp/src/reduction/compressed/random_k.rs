@@ -1,8 +1,8 @@
-//! Some elements at random, the same ones of all shards, so that they can be summed on their way.
+//! Random elements, the same ones of all shards, so that they can be summed on their way.
 //!
-//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says k elements of each block
-//! of [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps
-//! nothing, and what it says is d/k times as large, so that the mean is right. On the wire four bytes for
+//! A shard has p = g + C·e to send ([`feedback`](super::feedback)). It sends k elements of each block of
+//! [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps
+//! nothing, and multiplies the sent elements by d/k, so that the mean is right. On the wire four bytes for
 //! each of them, and one all-reduce for all shards.
 
 use std::ops::Range;
@@ -60,17 +60,17 @@ impl Reducer for RandomK {
     }
 }
 
-/// Elements of which some are said.
+/// Elements of which some are sent.
 struct Block {
-    /// Which ones of the bucket.
+    /// Its elements of the bucket.
     elements: Range<usize>,
     span: SpanId,
     first: usize,
-    /// Those of them that are said in the step that runs.
+    /// Those of them that are sent in the current step.
     chosen: Vec<u16>,
 }
 
-/// The elements that are said, of all blocks one after another.
+/// The sent elements of all blocks, one after another.
 struct Sampled {
     density: f64,
     seed: u64,
@@ -81,11 +81,12 @@ struct Sampled {
     sum: ShardSum,
     /// For each of this rank's shards; `None` if nothing is kept.
     residuals: Option<Vec<Vec<f32>>>,
-    /// The gradients of this rank's shards, which wait for the samples of the step, where something is kept.
+    /// The gradients of this rank's shards, which wait for the number of samples of the step; only if
+    /// something is kept.
     gradients: Vec<Vec<f32>>,
-    /// Of the step that runs.
+    /// Samples of the current step.
     samples: f32,
-    /// What a shard says.
+    /// Message of a shard.
     said: Vec<f32>,
 }
 
@@ -138,7 +139,7 @@ impl Sampled {
 }
 
 impl Sampled {
-    /// Says what these shards of this rank have, and what was kept of them.
+    /// Adds the messages of these shards of this rank, from their gradients and their kept state.
     fn say(&mut self, shards: Range<usize>) {
         let Sampled { blocks, residuals: Some(residuals), gradients, said, sum, samples, .. } = self else {
             return;
@@ -184,7 +185,7 @@ impl Compressor for Sampled {
     }
 
     fn exchange(&mut self, wire: &Wire<'_>) -> Result<(), CommError> {
-        // A rank without shards has chosen nothing.
+        // A rank without shards has not chosen yet.
         self.choose(wire.step);
         self.samples = wire.samples;
         if self.residuals.is_some() {

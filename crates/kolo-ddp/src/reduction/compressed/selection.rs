@@ -1,28 +1,28 @@
-//! Which elements of a block are said: the largest ones, or some at random.
+//! Selection of the elements of a block that are sent: the largest ones, or random ones.
 
 use std::cmp::Ordering;
 
 use crate::key::Key;
 use kolo_optim::vectorised;
 
-/// How many of `len` elements are said at this density; at least one.
+/// Number of sent elements among `len` at this density; at least one.
 pub(super) fn count(len: usize, density: f64) -> usize {
     ((len as f64 * density).ceil() as usize).clamp(usize::from(len > 0), len)
 }
 
-/// Magnitude as a whole number in the same order; what is not a number is the largest.
+/// Returns the magnitude as an integer with the same order; NaN is the largest.
 #[inline(always)]
 fn magnitude(value: f32) -> u32 {
     value.to_bits() & 0x7fff_ffff
 }
 
-/// The `k` elements of the largest magnitude, in their order; of equal ones the first.
+/// Selects the `k` elements of the largest magnitude, in their order; of equal ones the first.
 pub(super) fn largest(values: &[f32], k: usize, chosen: &mut Vec<u16>) {
     chosen.clear();
     if k == 0 {
         return;
     }
-    // Of few elements of many only those are looked at that are as large as a sample says they must be.
+    // If k is small, only elements above a bound that a sample yields are considered.
     not_below(values, likely_bound(values, k), chosen);
     if chosen.len() < k {
         not_below(values, 0, chosen);
@@ -42,13 +42,13 @@ pub(super) fn largest(values: &[f32], k: usize, chosen: &mut Vec<u16>) {
     });
 }
 
-/// A magnitude that more than `k` of these elements are likely to have, but not many more, by a sample of
-/// them.
+/// Returns a magnitude that probably more than `k` of these elements reach, but not many more, from a
+/// sample of them.
 fn likely_bound(values: &[f32], k: usize) -> u32 {
     const SAMPLE: usize = 256;
     let mut sample: Vec<u32> =
         values.iter().step_by(values.len().div_ceil(SAMPLE)).map(|value| magnitude(*value)).collect();
-    // Of so many of the sample as are expected to be among them, and a few more for bad luck.
+    // The expected number of the sample's elements among the k largest, and a margin for bad luck.
     let place = sample.len() * k / values.len();
     let place = place + 3 * place.isqrt() + 4;
     match place < sample.len() {
@@ -57,7 +57,7 @@ fn likely_bound(values: &[f32], k: usize) -> u32 {
     }
 }
 
-/// The elements whose magnitude is at least that, in their order.
+/// Selects the elements whose magnitude is at least `bound`, in their order.
 fn not_below(values: &[f32], bound: u32, chosen: &mut Vec<u16>) {
     chosen.clear();
     vectorised(
@@ -75,14 +75,14 @@ fn not_below(values: &[f32], bound: u32, chosen: &mut Vec<u16>) {
 /// Elements that are compared at a time.
 const WORD: usize = 32;
 
-/// A bit for each of these elements: whether its magnitude is at least that.
+/// Returns a bit for each of these elements: 1 if its magnitude is at least `bound`.
 #[inline(always)]
 fn word(values: &[f32], bound: u32) -> u64 {
     let bit = |(i, value): (usize, &f32)| u32::from(magnitude(*value) >= bound) << i;
     u64::from(values.iter().enumerate().map(bit).fold(0, |word, bit| word | bit))
 }
 
-/// Those of the elements from `first` on whose bits are set.
+/// Appends the elements from `first` on whose bits are set.
 #[inline(always)]
 fn push_set(mut word: u64, first: usize, chosen: &mut Vec<u16>) {
     while word != 0 {
@@ -91,9 +91,9 @@ fn push_set(mut word: u64, first: usize, chosen: &mut Vec<u16>) {
     }
 }
 
-/// `k` of `len` elements, every set of them equally likely, in their order.
+/// Selects `k` of `len` elements, every set of them equally likely, in their order.
 pub(super) fn random(key: Key, len: usize, k: usize, chosen: &mut Vec<u16>) {
-    // Draws the smaller part, until it has so many different ones.
+    // Draws the smaller part, until it has that many different ones.
     let (draws, inverted) = if 2 * k <= len { (k, false) } else { (len - k, true) };
     let mut marked = vec![0u64; len.div_ceil(64)];
     let (mut count, mut n) = (0, 0);
@@ -106,7 +106,7 @@ pub(super) fn random(key: Key, len: usize, k: usize, chosen: &mut Vec<u16>) {
     }
     if inverted {
         marked.iter_mut().for_each(|word| *word = !*word);
-        // Bits of the last word that are no elements.
+        // Clears the unused bits of the last word.
         let unused = marked.len() * 64 - len;
         marked.last_mut().into_iter().for_each(|word| *word = *word << unused >> unused);
     }

@@ -1,8 +1,8 @@
 //! The largest elements of each block, with all others carried to the next step.
 //!
-//! p = g + C·e is what a shard has to say ([`feedback`](super::feedback)); it says the k elements of the
-//! largest magnitude of each block of [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖C·e‖² ≤ (1 −
-//! k/d)·‖p‖². On the wire six bytes for each of them: where it is in its block, and its value.
+//! A shard has p = g + C·e to send ([`feedback`](super::feedback)). It sends the k elements of the largest
+//! magnitude of each block of [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖C·e‖² ≤ (1 −
+//! k/d)·‖p‖². On the wire six bytes for each of them: its place in its block, and its value.
 
 use super::bits::float;
 use super::configured::configured;
@@ -16,7 +16,7 @@ use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::table::{Entry, Setting};
 use serde::Deserialize;
 
-/// What share of the elements is said.
+/// Share of the elements that is sent.
 pub(super) const DENSITY: Setting =
     Setting::number("density", 0.01, 1e-6..1.000_001, "Share of the elements that is said in a step");
 
@@ -76,12 +76,12 @@ impl Codec for Largest {
     }
 }
 
-/// Bytes of so many places and values.
+/// Bytes of `count` places and values.
 pub(super) fn sparse_bytes(count: usize) -> usize {
     6 * count
 }
 
-/// Says these elements: all places, then all values.
+/// Encodes these elements: all places, then all values.
 pub(super) fn say(chosen: &[u16], values: &[f32], said: &mut [u8]) {
     let (places, numbers) = said.split_at_mut(2 * chosen.len());
     for ((place, number), i) in places.chunks_exact_mut(2).zip(numbers.chunks_exact_mut(4)).zip(chosen) {
@@ -90,12 +90,12 @@ pub(super) fn say(chosen: &[u16], values: &[f32], said: &mut [u8]) {
     }
 }
 
-/// Reads what [`say`] has said; all other values are zero.
+/// Decodes the elements of [`say`]; all other values are zero.
 pub(super) fn read(said: &[u8], values: &mut [f32]) {
     values.fill(0.0);
     let (places, numbers) = said.split_at(said.len() / 3);
     for (place, number) in places.chunks_exact(2).zip(numbers.chunks_exact(4)) {
-        // A place beyond the block cannot come from another rank of the same version.
+        // No rank of the same version sends a place beyond the block.
         if let Some(value) = values.get_mut(usize::from(u16::from_le_bytes([place[0], place[1]]))) {
             *value = float(number);
         }

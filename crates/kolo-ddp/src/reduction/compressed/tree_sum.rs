@@ -1,9 +1,9 @@
-//! What shards say, added in the order of the tree.
+//! Sum of the shards' messages in the order of the tree.
 
 use super::add::add;
 use kolo_comm::tree::{Fold, Node, fold};
 
-/// Adds up the values of so many shards, block by block.
+/// Adds up the values of all shards, block by block.
 pub(super) struct TreeSum {
     program: Vec<Fold>,
     /// Partial sums, one after another.
@@ -15,7 +15,7 @@ impl TreeSum {
         TreeSum { program: fold(&(0..shards).map(Node::leaf).collect::<Vec<_>>()), stack: Vec::new() }
     }
 
-    /// The sum of `len` values, of which `read` writes those of a shard.
+    /// Returns the sum of `len` values; `read` writes those of a shard.
     pub(super) fn add(&mut self, len: usize, mut read: impl FnMut(usize, &mut [f32])) -> &mut [f32] {
         let mut depth = 0;
         for step in &self.program {
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_the_tree() {
-        // In the tree (1 + 2⁻²⁴) + (−1 + 0): in another order something would be left.
+        // In the tree (1 + 2⁻²⁴) + (−1 + 0): in another order the sum would not be 0.
         let values = [1.0, 2.0f32.powi(-24), -1.0, 0.0];
         let mut sum = TreeSum::new(4);
         for len in [3, 1] {
