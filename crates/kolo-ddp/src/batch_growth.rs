@@ -1,10 +1,10 @@
-//! A batch that grows in the course of a run (Smith et al. 2018, "Don't decay the learning rate, increase the
-//! batch size", [arXiv:1711.00489](https://arxiv.org/abs/1711.00489)): where a schedule would cut the
-//! learning rate, the batch becomes larger instead, which lowers the noise of a step as much and takes fewer
-//! of them.
+//! A batch that grows in the course of a run (Smith et al. 2018, "Don't decay the learning rate, increase
+//! the batch size", [arXiv:1711.00489](https://arxiv.org/abs/1711.00489)). Where a schedule would cut the
+//! learning rate, the batch becomes larger instead, which lowers the noise of a step as much and takes
+//! fewer steps.
 //!
-//! What grows is the number of samples of every shard. The shards of a step stay the job's, so who works on
-//! them, and in which order their gradients are added, is what it was.
+//! The number of samples of every shard grows. The number of a step's shards does not change, nor does
+//! their distribution, nor the order in which their gradients are added.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BatchGrowth {
-    /// Epochs that are over when it comes, at least 1.
+    /// Number of epochs before it, at least 1.
     pub epochs: usize,
     /// At least 2.
     pub factor: usize,
@@ -53,7 +53,7 @@ impl TryFrom<String> for BatchGrowth {
     }
 }
 
-/// Epochs in which all full steps have as many samples.
+/// Epochs in which all full steps have the same number of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) first_epoch: usize,
@@ -65,12 +65,12 @@ pub(crate) struct Segment {
     pub(crate) steps: usize,
 }
 
-/// Steps of the whole run after so many epochs of so many steps each; more than can be counted are the most.
+/// Steps of the whole run after `epochs` epochs of `steps` steps each; saturates.
 pub(crate) fn steps_after(before: u64, epochs: usize, steps: usize) -> u64 {
     before.saturating_add((epochs as u64).saturating_mul(steps as u64))
 }
 
-/// The run's segments, of which the last has no end; says what is wrong with a growth that cannot be.
+/// Returns the run's segments, of which the last has no end; an invalid growth is an error, as a message.
 pub(crate) fn segments(
     samples: usize,
     batch: usize,
@@ -130,7 +130,7 @@ mod tests {
         let steps: Vec<usize> = found.iter().map(|segment| segment.steps).collect();
         assert_eq!(steps, [391, 79, 16, 4]);
         let updates = found[3].first_step + 40 * 4;
-        // The paper counts about 29,000 of them, and about 80,000 where the learning rate decays instead.
+        // The paper counts about 29,000 of them, and about 80,000 if the learning rate decays instead.
         assert_eq!((updates, 200 * 391), (29_000, 78_200));
     }
 

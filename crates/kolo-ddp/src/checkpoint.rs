@@ -1,5 +1,5 @@
-//! Checkpoints of a replica: what of it is saved, and how it goes on from there. The files themselves are
-//! [`kolo_checkpoint`]'s, whose items are here, too.
+//! Checkpoints of a replica: collection of its state, and continuation from it. The files themselves are
+//! [`kolo_checkpoint`]'s, whose items are re-exported here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -22,20 +22,20 @@ pub use kolo_checkpoint::{
     Writer, list, newest, of_file, path, remedy, tell, verify,
 };
 
-/// The entry of a checkpoint that says where loss scaling stands.
+/// Name of a checkpoint's entry for the state of loss scaling.
 const LOSS_SCALE: &str = "loss_scale";
 
-/// The entry of a checkpoint that says what the gradient's transforms know from earlier steps.
+/// Name of a checkpoint's entry for the state of the gradient's transforms.
 const TRANSFORMS: &str = "transforms";
 
-/// A copy of all that a replica holds. Takes as long as copying the values and the optimizer's state in
-/// memory, after waiting for the last step's gradients. Where the reduction keeps residuals, those of all
-/// shards have to be here ([`Replica::gather_residuals`]).
+/// Copies all of a replica's state. Takes as long as copying the values and the optimizer's state in
+/// memory, after waiting for the last step's gradients. If the reduction keeps residuals, those of all
+/// shards must be on this rank ([`Replica::gather_residuals`]).
 ///
 /// # Errors
 ///
-/// The last step's reduction failed (naming the rank), residuals are elsewhere, or something that would be
-/// saved is not finite (naming the tensor).
+/// The last step's reduction failed (naming the rank), residuals are on other ranks, or some of the state
+/// is not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     replica.expect_whole()?;
     let Saved { mut parts, uses, entries } = replica.mode.save(&mut replica.core)?;
@@ -55,7 +55,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     Ok(entries.into_iter().fold(snapshot, |snapshot, (name, entry)| snapshot.with_entry(name, entry)))
 }
 
-/// With an entry of that name, if there is something to say.
+/// Adds an entry of that name, if it has a value.
 fn with_entry<T: Serialize>(
     snapshot: Snapshot,
     name: &'static str,
@@ -76,18 +76,18 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
     Ok(snapshot(replica, position)?.write(folder)?)
 }
 
-/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A collective:
-/// every rank calls it, with a checkpoint of the same content, be it the same file or another.
+/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A
+/// collective: every rank calls it, with a checkpoint of the same content, in the same file or another.
 ///
 /// # Errors
 ///
-/// All ranks get the same: it names the rank that cannot read its checkpoint, and the file that is damaged or
-/// missing or the first tensor that does not fit; or tells which rank has which, where they differ. Or a
-/// collective failed. The replica is of no use then.
+/// All ranks get the same error. It names the rank that cannot read its checkpoint, and the file that is
+/// damaged or missing or the first tensor that does not fit; or it lists each rank's checkpoint, if they
+/// differ. Or a collective failed. The replica is useless then.
 pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error> {
     let opened = Reader::open(checkpoint).and_then(|reader| Ok((reader.position()?, reader)));
     let words = |(position, reader): &(Position, Reader)| {
-        // Enough of the hash to tell two of them apart; it covers those of all files.
+        // Enough of the hash to distinguish two of them; it covers those of all files.
         let hash = &reader.manifest().manifest_sha256[..16];
         format!("the one of step {} with manifest {hash}", position.step)
     };
@@ -106,7 +106,7 @@ pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error>
     Ok(position)
 }
 
-/// What this rank has read, if every rank could read; else the error of the first one that could not.
+/// Returns this rank's result, if every rank succeeded; else the error of the first one that did not.
 fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
     let problem = own.as_ref().err().map(|error| error.to_string());
     let problems: Vec<Option<String>> = replica.group().all_gather_value(&problem)?;
@@ -119,7 +119,7 @@ fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
     }
 }
 
-/// Reads all that a replica goes on with.
+/// Reads all of a replica's state.
 fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     replica.mode.load(&mut replica.core, reader)?;
     let core = &mut replica.core;
@@ -134,7 +134,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads what the reduction has kept.
+/// Reads the reduction's state.
 fn fill_reduction(reader: &Reader, core: &mut Core) -> Result<(), Error> {
     let (layout, reducer) = (core.weights.layout.clone(), core.reducer().clone());
     reader.expect_residuals_of(core.shards_with_state())?;
@@ -157,25 +157,25 @@ fn fill_reduction(reader: &Reader, core: &mut Core) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where a job goes on.
+/// Result of [`resume`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resumed {
-    /// Where the run was.
+    /// Position of the run.
     pub position: Position,
     /// The checkpoint's folder.
     pub path: PathBuf,
-    /// Newer ones that some rank has and not all can read: each with the ranks and what is wrong.
+    /// Newer ones that some rank has and not all can read: each with the ranks and the fault.
     pub passed_over: Vec<String>,
 }
 
-/// Reads the newest checkpoint in `folder` that every rank has and can read: where ranks have disks of their
-/// own, one of them may be damaged or older. A collective; `None` where no rank has any. Newer ones that are
-/// passed over are in the next report's warnings, too, on rank 0.
+/// Reads the newest checkpoint in `folder` that every rank has and can read: if ranks have disks of their
+/// own, a checkpoint on one of them may be damaged or older. A collective; `None` if no rank has any. Newer
+/// ones that are passed over are in the next report's warnings, too, on rank 0.
 ///
 /// # Errors
 ///
-/// Some rank has checkpoints, but none is good on all of them, or the folder cannot be read: tells what is
-/// wrong with which on which rank. Or as [`load`].
+/// Some rank has checkpoints, but none is good on all of them, or the folder cannot be read: the error
+/// lists the faults and their ranks. Or as [`load`].
 pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, Error> {
     let steps = |listed: Vec<(u64, PathBuf)>| listed.into_iter().map(|(step, _)| step).collect();
     let own: Vec<u64> = agreed(list(folder).map(steps).map_err(Error::from), replica)?;
@@ -184,7 +184,7 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
     let mut passed_over = Vec::new();
     for step in steps.iter().rev() {
         let path = path(folder, *step);
-        // A rank that lacks it need not be asked, nor need the others read it.
+        // If a rank lacks it, no rank needs to read it.
         let problems: Vec<Option<String>> = match all.iter().all(|steps| steps.contains(step)) {
             true => replica.group().all_gather_value(&verify(&path).err().map(|error| error.to_string()))?,
             false => {
@@ -212,7 +212,7 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
     }
 }
 
-/// Problems of all ranks in words, those that several have once.
+/// Formats the problems of all ranks; a problem of several ranks appears once.
 fn by_problem(problems: &[Option<String>]) -> Vec<String> {
     let mut different: Vec<&String> = problems.iter().flatten().collect();
     different.dedup();

@@ -1,17 +1,17 @@
-//! Random numbers that are a pure function of what they are for.
+//! Random numbers that are a pure function of their purpose.
 //!
-//! A generator with a state gives values that depend on who drew before; with several workers and prefetching
-//! threads that order differs from run to run. A [`Key`] has no order:
-//! `Key::new(seed).with(epoch).with(sample)` is the same number wherever and whenever it is asked for.
+//! The values of a generator with a state depend on earlier draws; with several workers and prefetching
+//! threads their order differs from run to run. A [`Key`] has no order:
+//! `Key::new(seed).with(epoch).with(sample)` is the same number everywhere and at any time.
 //!
 //! Each level is one output of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
 //! generators", OOPSLA 2014, [doi:10.1145/2660193.2660195](https://doi.org/10.1145/2660193.2660195)):
-//! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`.
-//! The step (an odd multiple) and the mixing are both bijections, so two different `n` never share a key.
+//! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`. The step (an odd multiple)
+//! and the mixing are both bijections, so two different `n` never share a key.
 
 use kolo_comm::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
-/// A 64-bit number derived from a seed and what it is for.
+/// A 64-bit number derived from a seed and a purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(u64);
 
@@ -43,9 +43,9 @@ impl Key {
         (self.0 >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Whether [`Key::unit`] is below `probability`, without a number between.
+    /// Returns true if [`Key::unit`] is below `probability`, without computing it.
     pub fn below_probability(self, probability: f64) -> bool {
-        // unit = n / 2⁵³ for a whole n, and multiplying by a power of two rounds nothing.
+        // unit = n / 2⁵³ for an integer n, and multiplying by a power of two rounds nothing.
         self.0 >> 11 < (probability * (1u64 << 53) as f64).ceil() as u64
     }
 

@@ -1,24 +1,24 @@
 //! Dynamic loss scaling: the loss is multiplied before the backward pass so that small gradients do not
-//! vanish in `f16`, and the gradient is divided again where the optimizer is given its factor.
+//! vanish in `f16`, and the factor that the optimizer applies to the gradient divides it again.
 //!
 //! The scale follows the rule of Micikevicius et al. 2018,
-//! [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.2, in the form of PyTorch's `GradScaler`.
-//! All ranks see the same reduced gradient, so they decide the same without asking one another. Where the
-//! scale stands is part of a replica's state: ranks that come later get it, and checkpoints hold it.
+//! [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.2, in the form of PyTorch's
+//! `GradScaler`. All ranks see the same reduced gradient, so they decide the same without communication.
+//! The scale is part of a replica's state: ranks that join later receive it, and checkpoints hold it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// How the loss of a job is scaled. The defaults are those of PyTorch's `GradScaler`.
+/// Settings of the scale of a job's loss. The defaults are those of PyTorch's `GradScaler`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaling {
-    /// The scale of the first step. A loss is a sum over samples here, not their mean, so that the scale
-    /// finds its level log₂(samples of a shard) halvings below PyTorch's.
+    /// The scale of the first step. A loss is a sum over samples here, not their mean, so the scale settles
+    /// log₂(samples of a shard) halvings below PyTorch's.
     pub initial: f64,
-    /// What it is multiplied by after `growth_interval` steps without an overflow.
+    /// Factor of the scale after `growth_interval` steps without an overflow.
     pub growth: f64,
-    /// What it is multiplied by after a step that overflowed.
+    /// Factor of the scale after a step that overflowed.
     pub backoff: f64,
     /// Steps without an overflow after which it grows.
     pub growth_interval: u64,
@@ -31,18 +31,18 @@ impl Default for LossScaling {
 }
 
 impl LossScaling {
-    /// PyTorch's.
+    /// PyTorch's settings.
     pub const DEFAULT: LossScaling =
         LossScaling { initial: 65536.0, growth: 2.0, backoff: 0.5, growth_interval: 2000 };
 
-    /// The scale at which an overflow is no matter of scaling any more, but of the model.
+    /// The scale at which an overflow is the model's fault, not that of the scale.
     const LEAST: f32 = 1.0 / 65536.0;
 
-    /// Refuses what is no scaling.
+    /// Refuses invalid settings.
     ///
     /// # Errors
     ///
-    /// Names the setting, and what it may be.
+    /// Names the setting and its permitted values.
     pub fn check(&self) -> Result<(), Error> {
         let LossScaling { initial, growth, backoff, growth_interval } = *self;
         let wrong = |name: &str, value: f64, needed: &str| {
@@ -65,10 +65,10 @@ impl LossScaling {
     }
 }
 
-/// Where the scaling of a job stands: the same on all ranks after each step.
+/// State of a job's loss scaling: the same on all ranks after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossScale {
-    /// What the loss of the next step is multiplied by.
+    /// Factor of the next step's loss.
     pub scale: f32,
     /// Steps without an overflow since it changed.
     pub clean_steps: u64,
@@ -76,7 +76,7 @@ pub struct LossScale {
     pub skipped_steps: u64,
 }
 
-/// What scales the losses of one replica, or leaves them as they are.
+/// Scales the losses of one replica, or leaves them as they are.
 pub(crate) struct LossScaler {
     settings: Option<LossScaling>,
     now: LossScale,
@@ -88,7 +88,7 @@ impl LossScaler {
         LossScaler { settings, now: LossScale { scale, clean_steps: 0, skipped_steps: 0 } }
     }
 
-    /// Whether losses are scaled at all.
+    /// Returns true if losses are scaled.
     pub(crate) fn is_on(&self) -> bool {
         self.settings.is_some()
     }
@@ -97,30 +97,30 @@ impl LossScaler {
         self.now
     }
 
-    /// As it is in a job that begins.
+    /// Resets the state to that of a new job.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.settings);
     }
 
-    /// The optimizer begins anew, and counts its steps from 0.
+    /// Resets the count of skipped steps, for an optimizer that begins anew and counts its steps from 0.
     pub(crate) fn count_anew(&mut self) {
         self.now.skipped_steps = 0;
     }
 
-    /// Goes on where another replica stands, or a checkpoint. Where losses are not scaled only the number of
-    /// skipped steps counts.
+    /// Continues from another replica's state, or a checkpoint's. If losses are not scaled, it takes only
+    /// the number of skipped steps.
     pub(crate) fn take_over(&mut self, state: LossScale) {
         let skipped_steps = state.skipped_steps;
         self.now = if self.is_on() { state } else { LossScale { skipped_steps, ..self.now } };
     }
 
-    /// Whether a step that overflows now is skipped. It is not where a smaller scale would not help: then it
+    /// Returns true if a step that overflows now is skipped. If a smaller scale would not help, an overflow
     /// is an error.
     pub(crate) fn may_skip(&self) -> bool {
         self.is_on() && self.now.scale > LossScaling::LEAST
     }
 
-    /// The step has come to its end.
+    /// Updates the state at the end of a step.
     pub(crate) fn step_done(&mut self, overflowed: bool) {
         let Some(settings) = self.settings else { return };
         let LossScale { scale, clean_steps, skipped_steps } = &mut self.now;
@@ -146,7 +146,7 @@ mod tests {
         let settings = LossScaling { initial: 8.0, growth_interval: 3, ..LossScaling::default() };
         let mut scaler = LossScaler::new(Some(settings));
         let mut seen = Vec::new();
-        // What `torch.amp.GradScaler(init_scale=8, growth_interval=3)` says (PyTorch 2.11).
+        // Scales of `torch.amp.GradScaler(init_scale=8, growth_interval=3)` (PyTorch 2.11).
         for overflowed in [false, false, true, false, false, false, false, true, true] {
             scaler.step_done(overflowed);
             seen.push(scaler.now().scale);

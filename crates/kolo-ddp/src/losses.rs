@@ -1,7 +1,7 @@
 //! The loss of a step as a pair (sum, count), summed in the same tree as the gradients.
 //!
-//! It travels before the first bucket, so the divisor is known when gradients come back, and a short or empty
-//! shard weighs what it should.
+//! It is sent before the first bucket, so the divisor is known when gradients are reduced, and a short or
+//! empty shard has its proper weight.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct ShardLosses {
     /// Loss and count of each shard so far.
     values: Vec<[f64; 2]>,
     pending: Option<Exchange<f64>>,
-    /// Those of all ranks, as soon as they are known.
+    /// Samples of all ranks, as soon as they are known.
     samples: SampleCount,
 }
 
@@ -30,29 +30,29 @@ impl ShardLosses {
         self.values.push([loss, count]);
     }
 
-    /// Those of this rank's shards whose loss is not finite: which of them, and the loss.
+    /// Losses of this rank's shards that are not finite, each with the index of its shard.
     pub(crate) fn not_finite(&self) -> Vec<(usize, f64)> {
         let losses = self.values.iter().map(|[loss, _]| *loss).enumerate();
         losses.filter(|(_, loss)| !loss.is_finite()).collect()
     }
 
-    /// Forgets all shards: a new step.
+    /// Removes all shards, for a new step.
     pub(crate) fn reset(&mut self) {
         self.values.clear();
         self.samples = SampleCount::default();
     }
 
-    /// Whether the sum over the shards of all ranks has been started and not been waited for.
+    /// Returns true if the sum over the shards of all ranks has been started and not been waited for.
     pub(crate) fn are_started(&self) -> bool {
         self.pending.is_some()
     }
 
-    /// The samples of the step that runs.
+    /// The samples of the current step.
     pub(crate) fn samples(&self) -> SampleCount {
         self.samples.clone()
     }
 
-    /// The step is this rank's alone, all shards of which are there.
+    /// Sets the samples of a step of this rank alone, whose shards are complete.
     pub(crate) fn are_all(&self) {
         self.samples.set(self.sum()[1]);
     }
@@ -61,7 +61,7 @@ impl ShardLosses {
     ///
     /// # Errors
     ///
-    /// Memory cannot be had.
+    /// Out of memory.
     pub(crate) fn start(
         &mut self,
         group: &Group,
@@ -79,7 +79,7 @@ impl ShardLosses {
         let sum = Collective::TreeSum { contributions: contributions.clone(), len: 2 };
         self.pending = Some(match mode {
             WaitMode::Blocking => Exchange::new(group, mode, sum, buffer),
-            // Reductions that are started after it ask for the samples before this thread does.
+            // Reductions that are started after it need the samples before this thread waits for them.
             WaitMode::Background => {
                 let samples = self.samples();
                 Exchange::UnderWay(group.start_stages(move |stages| {
@@ -92,7 +92,7 @@ impl ShardLosses {
         Ok(())
     }
 
-    /// Waits for the sum of losses and counts; of this rank's own shards if nothing has been started.
+    /// Waits for the sum of losses and counts; if nothing has been started, that of this rank's own shards.
     ///
     /// # Errors
     ///

@@ -1,64 +1,64 @@
-//! Watches steps for whoever decides which workers take part, from outside of them: tells the other ranks
-//! that a change is wanted, and hears after which step it is to be made.
+//! Observer of steps for a job's membership: sends the other ranks the request for a change, and learns
+//! after which step it is to be made.
 
 use kolo_comm::{Generation, JobMembership, Rank};
 
 use crate::step::{FLAGS, Heard};
 
-/// In the first flag, in place of a 1 for a change: the job ends for all.
+/// Value of the first flag, in place of a 1 for a change, with which the job ends for all.
 const ALL_END: u8 = 2;
 
-/// One rank's view of who takes part in its job.
+/// One rank's view of its job's membership.
 #[derive(Default)]
 pub(crate) struct MembershipObserver {
-    /// By which it finds its next group; none in a job whose workers do not change.
+    /// Finds the next group; `None` in a job whose workers do not change.
     pub(crate) membership: Option<Box<dyn JobMembership>>,
-    /// Whether this rank has been asked to leave: where workers do not change, to end the job.
+    /// True if this rank has been asked to leave. In a job whose workers do not change, that ends the job.
     leaving: bool,
-    /// Who is to leave after the step that runs, and why.
+    /// The rank that is to leave after the current step, and the reason.
     leaves_out: Option<(Rank, String)>,
 }
 
-/// What the ranks have agreed on in a step.
+/// Result of the ranks' agreement in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Agreed {
-    /// All goes on.
+    /// All ranks continue.
     NoChange,
-    /// The members of the job change after it.
+    /// The members of the job change after the step.
     Change,
-    /// All of them leave after it.
+    /// All of them leave after the step.
     AllLeave,
 }
 
 impl MembershipObserver {
-    /// At the end of its next step this worker leaves.
+    /// Makes this worker leave at the end of its next step.
     pub(crate) fn leave(&mut self) {
         self.leaving = true;
     }
 
-    /// At the end of the next step `rank` leaves.
+    /// Makes `rank` leave at the end of the next step.
     pub(crate) fn leave_out(&mut self, rank: Rank, reason: &str) {
         self.leaves_out = Some((rank, reason.into()));
     }
 
-    /// Whether this rank has been asked to leave.
+    /// Returns true if this rank has been asked to leave.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// Why somebody is to leave, if so; forgets it.
+    /// Takes the reason of a rank's leaving, if there is one.
     pub(crate) fn take_reason(&mut self) -> Option<String> {
         self.leaves_out.take().map(|(_, reason)| reason)
     }
 
-    /// Whether `own`, this rank, leaves after the step that runs.
+    /// Returns true if `own`, this rank, leaves after the current step.
     pub(crate) fn leaves(&self, own: Rank) -> bool {
         self.leaving || self.leaves_out.as_ref().is_some_and(|(rank, _)| *rank == own)
     }
 
-    /// What this rank tells the others with the agreement: whether it wants a change, and whether it stays
-    /// and trains. A summation server does not: where all workers leave nobody is left. Where workers do not
-    /// change none can go on without the others, so all end with the first that is asked to.
+    /// Flags that this rank sends with the agreement: if it wants a change, and if it stays and trains. A
+    /// summation server does not train: if all workers leave, no rank is left. If workers do not change,
+    /// none can continue without the others, so all end with the first that is asked to.
     pub(crate) fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
         let wants = |membership: &dyn JobMembership| {
             self.leaving || self.leaves_out.is_some() || membership.is_change_wanted()
@@ -70,7 +70,7 @@ impl MembershipObserver {
         [u8::from(wants_change), u8::from(!(is_server || wants_change && self.leaves(own)))]
     }
 
-    /// What follows from all ranks' flags.
+    /// Decides on the change from all ranks' flags.
     pub(crate) fn heard(heard: &Heard) -> Agreed {
         match heard.flags {
             None | Some([0, _]) => Agreed::NoChange,
@@ -79,14 +79,14 @@ impl MembershipObserver {
         }
     }
 
-    /// A step is done.
+    /// Reports a completed step to the membership.
     pub(crate) fn step_done(&self) {
         if let Some(membership) = &self.membership {
             membership.step_done();
         }
     }
 
-    /// The generation that this rank trains in.
+    /// The generation in which this rank trains.
     pub(crate) fn generation(&self) -> Option<Generation> {
         self.membership.as_ref()?.generation()
     }
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// What ranks agree on of which some leave, and are servers.
+    /// Returns the agreement of ranks, given as pairs: leaving, and server.
     fn agreed(ranks: &[(bool, bool)]) -> Agreed {
         let flags = |(rank, (leaving, is_server)): (usize, &(bool, bool))| {
             let membership: Option<Box<dyn JobMembership>> = Some(Box::new(Quiet));

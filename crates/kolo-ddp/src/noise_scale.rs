@@ -1,25 +1,25 @@
-//! The gradient noise scale: how large a batch may be before more samples a step bring little.
+//! The gradient noise scale: the batch size from which more samples a step bring little.
 //!
 //! McCandlish, Kaplan, Amodei et al. 2018, "An Empirical Model of Large-Batch Training", appendix A.1. The
 //! squared norm of a gradient that is the mean over B samples is on average |G|² + tr(Σ)/B. A step has such
-//! norms for two sizes: those of its shards, and that of the whole batch. From the two follow |G|² and tr(Σ),
-//! and from these B_noise = tr(Σ)/|G|². One step says little, and a quotient of noisy numbers is biased, so
-//! both are smoothed, each for itself, before the division.
+//! norms for two sizes: those of its shards, and that of the whole batch. The two yield |G|² and tr(Σ), and
+//! so B_noise = tr(Σ)/|G|². One step is very noisy, and a quotient of noisy numbers is biased, so both are
+//! smoothed separately before the division.
 
 use serde::{Deserialize, Serialize};
 
-/// How much of the averages a step leaves: they are over about the last hundred.
+/// Factor of the averages in each step: they are over about the last hundred.
 const LEFT: f64 = 0.99;
 
-/// What a job knows of the noise of its gradient: running averages over its steps. In the same bits for any
-/// number of workers and any buckets, and after a checkpoint.
+/// Noise of a job's gradient: running averages over its steps. The bits are the same for any number of
+/// workers and any buckets, and after a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NoiseScale {
     /// The average of |G|², not yet corrected for its beginning at 0.
     gradient: f64,
     /// The average of tr(Σ), likewise.
     noise: f64,
-    /// Steps that they are made of.
+    /// Number of steps in the averages.
     steps: f64,
 }
 
@@ -28,30 +28,30 @@ pub struct NoiseScale {
 pub(crate) struct Norms {
     /// Mean over the shards, weighted by their samples.
     pub(crate) small: f64,
-    /// Samples of a shard: the number that has the noise of the shards' average, where they are of different
+    /// Samples of a shard: the number that has the noise of the shards' average, if they are of different
     /// sizes.
     pub(crate) small_batch: f64,
-    /// Of the whole batch.
+    /// Squared norm of the whole batch.
     pub(crate) large: f64,
-    /// Its samples.
+    /// Samples of the whole batch.
     pub(crate) large_batch: f64,
 }
 
-/// For a shard without samples, in place of its part of [`Norms::of`].
+/// Stands for a shard without samples in the arguments of [`Norms::of`].
 pub(crate) const NO_SAMPLES: f64 = -1.0;
 
-/// What one shard has to say: the squared norm of its summed gradient by its samples.
+/// Returns one shard's number: the squared norm of its summed gradient divided by its samples.
 pub(crate) fn of_shard(squares: f64, samples: f64) -> f64 {
     if samples > 0.0 { squares / samples } else { NO_SAMPLES }
 }
 
 impl Norms {
-    /// From what all shards say ([`of_shard`]), in their order, and the squared norm of the gradient that is
-    /// summed over all `samples`. `None` where fewer than two shards have samples, or a norm is not known or
-    /// not finite.
+    /// Computes the norms from the numbers of all shards ([`of_shard`]), in their order, and the squared
+    /// norm of the gradient that is summed over all `samples`. `None` if fewer than two shards have
+    /// samples, or a norm is not known or not finite.
     ///
-    /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise
-    /// Σᵢ bᵢ/B · tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
+    /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise Σᵢ bᵢ/B ·
+    /// tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
     pub(crate) fn of(shards: &[f64], squares: f64, samples: f64) -> Option<Norms> {
         let with_samples: Vec<[f64; 2]> =
             shards.iter().map(|said| if *said == NO_SAMPLES { [0.0; 2] } else { [*said, 1.0] }).collect();
@@ -61,14 +61,14 @@ impl Norms {
         is_known.then_some(Norms { small, small_batch: samples / n, large, large_batch: samples })
     }
 
-    /// Those of gradients that are `factor` times as long.
+    /// Norms of gradients that are `factor` times as long.
     pub(crate) fn times(self, factor: f64) -> Norms {
         let square = factor * factor;
         Norms { small: self.small * square, large: self.large * square, ..self }
     }
 }
 
-/// The sum over all shards in the order in which their gradients are added, too: neighbours first.
+/// Sums over all shards in the order of the gradients' sum: neighbors first.
 fn in_tree_order(mut parts: Vec<[f64; 2]>) -> [f64; 2] {
     let sum = |pair: &[[f64; 2]]| pair.iter().fold([0.0; 2], |a, b| [a[0] + b[0], a[1] + b[1]]);
     while parts.len() > 1 {
@@ -78,7 +78,7 @@ fn in_tree_order(mut parts: Vec<[f64; 2]>) -> [f64; 2] {
 }
 
 impl NoiseScale {
-    /// After one more step.
+    /// Returns the averages after one more step.
     pub(crate) fn with(self, norms: Norms) -> Self {
         let Norms { small, small_batch, large, large_batch } = norms;
         let gradient = (large_batch * large - small_batch * small) / (large_batch - small_batch);
@@ -90,14 +90,13 @@ impl NoiseScale {
         }
     }
 
-    /// B_noise, in samples or what else the loss counts: the batch of which a step makes half of the progress
-    /// that a batch without noise would. `None` while the gradient cannot be told from its noise.
+    /// B_noise, in samples or other items that the loss counts: the batch with which a step makes half of
+    /// the progress of a batch without noise. `None` while noise hides the gradient.
     pub fn samples(&self) -> Option<f64> {
         (self.gradient > 0.0 && self.noise >= 0.0).then(|| self.noise / self.gradient)
     }
 
-    /// |G|², the squared norm of the gradient without noise, as the steps so far have it on average; it
-    /// may be negative while there are few of them.
+    /// |G|², the squared norm of the gradient without noise, on average over the steps so far; it may be negative after few steps.
     pub fn gradient_squared(&self) -> f64 {
         self.gradient / self.weight()
     }
@@ -107,14 +106,14 @@ impl NoiseScale {
         self.noise / self.weight()
     }
 
-    /// What the averages have begun at 0 with and are corrected for.
+    /// Total weight of the steps in the averages, which begin at 0; corrects for that beginning.
     fn weight(&self) -> f64 {
         1.0 - libm::pow(LEFT, self.steps)
     }
 
-    /// What it means for a step of `samples`. `None` as [`NoiseScale::samples`].
+    /// Compares a step of `samples` samples with the noise scale. `None` as [`NoiseScale::samples`].
     pub fn meaning(&self, samples: f64) -> Option<BatchMeaning> {
-        // To a given loss it takes S = S_min·(1 + B_noise/B) steps and E = E_min·(1 + B/B_noise) samples
+        // To reach a given loss takes S = S_min·(1 + B_noise/B) steps and E = E_min·(1 + B/B_noise) samples
         // (section 2.3).
         let critical = self.samples()?;
         let share = samples / critical;
@@ -127,12 +126,12 @@ impl NoiseScale {
         })
     }
 
-    /// As text for a checkpoint, in which numbers keep every bit.
+    /// Text for a checkpoint, in which numbers keep every bit.
     pub(crate) fn to_words(self) -> Vec<String> {
         [self.gradient, self.noise, self.steps].iter().map(f64::to_string).collect()
     }
 
-    /// From a checkpoint; `None` if that is of another version.
+    /// Parses the text of a checkpoint; `None` if that is of another version.
     pub(crate) fn from_words(words: &[String]) -> Option<Self> {
         let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
         let [gradient, noise, steps] = numbers?[..] else { return None };
@@ -140,16 +139,16 @@ impl NoiseScale {
     }
 }
 
-/// A batch beside the noise scale.
+/// Comparison of a batch with the noise scale.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BatchMeaning {
     /// The critical batch: the noise scale itself.
     pub critical: f64,
     /// The batch as a share of it.
     pub share: f64,
-    /// How many times the samples twice the batch takes to the same loss.
+    /// Ratio of the samples that twice the batch needs for the same loss.
     pub doubled_samples: f64,
-    /// How many times the steps.
+    /// Ratio of the steps that it needs.
     pub doubled_steps: f64,
 }
 
@@ -170,7 +169,7 @@ mod tests {
         let norms = Norms::of(&shards, 16.0 * b * b * mu, 4.0 * b).unwrap();
         let small = mu + (9.0 * e + 3.0 * e) / 4.0;
         assert_eq!(norms, Norms { small, small_batch: 2.0 * b, large: mu, large_batch: 4.0 * b });
-        // |G|² + tr(Σ)/B is what has been measured, for both.
+        // |G|² + tr(Σ)/B is the measured norm, for both.
         let known = NoiseScale::default().with(norms);
         let (gradient, noise) = (known.gradient_squared(), known.noise_trace());
         close(gradient + noise / (2.0 * b), small);
@@ -206,7 +205,7 @@ mod tests {
         close(meaning.share, 0.4);
         close(meaning.doubled_samples, 1.8 / 1.4);
         close(meaning.doubled_steps, 2.25 / 3.5);
-        // Twice the batch for so many steps is so many samples.
+        // The samples are twice the batch times the steps.
         close(2.0 * meaning.doubled_steps, meaning.doubled_samples);
     }
 }

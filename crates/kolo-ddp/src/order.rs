@@ -18,7 +18,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// The order of so many samples that follows from `key`.
+    /// The order of `samples` samples that follows from `key`.
     pub(crate) fn new(samples: usize, key: Key) -> Self {
         if samples > LISTED {
             return Order::Computed(Permutation::new(samples, key));
@@ -39,15 +39,15 @@ impl Order {
     }
 }
 
-/// Rounds of the network; an even number, so that the halves end where they began. Four are enough to be told
-/// from a random permutation by nobody who may ask a few times (Luby and Rackoff 1988).
+/// Rounds of the network; an even number, so that the halves end where they began. Four are enough to make
+/// it indistinguishable from a random permutation with few queries (Luby and Rackoff 1988).
 const ROUNDS: u64 = 8;
 
-/// A permutation of `0..n` of which any value is computed by itself: a Feistel network over the least number
-/// of bits that count to `n` (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
-/// functions", SIAM Journal on Computing 17, 1988), whose results beyond `n` are put in again until one is
-/// below it ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002,
-/// section 4). Less than two passes on average.
+/// A permutation of `0..n` of which any value is computed by itself: a Feistel network over the least
+/// number of bits that count to `n` (Luby and Rackoff, "How to construct pseudorandom permutations from
+/// pseudorandom functions", SIAM Journal on Computing 17, 1988). A result beyond `n` goes through the
+/// network again until it is below `n` ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite
+/// domains", CT-RSA 2002, section 4). Less than two passes on average.
 #[derive(Clone, Debug)]
 pub(crate) struct Permutation {
     len: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Permutation {
 impl Permutation {
     fn new(len: usize, key: Key) -> Self {
         let len = len as u64;
-        // Of both halves at least one.
+        // At least one bit for each half.
         let all = (u64::BITS - len.saturating_sub(1).leading_zeros()).max(2);
         Permutation { len, bits: [all / 2, all - all / 2], key }
     }
@@ -85,7 +85,7 @@ impl Permutation {
     }
 }
 
-/// So many bits from the lowest on.
+/// A mask of the lowest `bits` bits.
 fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
@@ -109,8 +109,8 @@ mod tests {
         }
     }
 
-    /// Places and samples have nothing to do with each other: of each tenth of the places the samples are
-    /// spread evenly, neighbors are as far apart as two random ones, and another key is another order.
+    /// Places and samples are independent: the samples of each tenth of the places are spread evenly,
+    /// neighbors are as far apart as two random ones, and another key yields another order.
     #[test]
     fn a_computed_order_is_well_mixed() {
         const LEN: usize = 100_000;

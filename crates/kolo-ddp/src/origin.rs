@@ -1,20 +1,20 @@
-//! Where something in a step comes from that is not finite, for those who have to name it.
+//! Origin of a value in a step that is not finite, for error messages.
 
 use std::fmt;
 
 use kolo_comm::Rank;
 
-/// Where a gradient has stopped to be finite.
+/// Origin of a gradient that is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// In one shard's own pass.
     Shard {
         /// Number of the shard in the step.
         shard: usize,
-        /// Whose shard it is.
+        /// Rank of the shard.
         rank: Rank,
     },
-    /// In the reduction over all shards, each of which has a finite one.
+    /// In the reduction over all shards, whose gradients are finite.
     Sum,
 }
 

@@ -1,4 +1,4 @@
-//! What kind of processor a rank computes on. Kernels of tensor libraries are chosen by its vector
+//! Kind of the processor on which a rank computes. Tensor libraries choose kernels by its vector
 //! instructions, and some cut products of matrices by its caches: on another kind they may add in another
 //! order.
 
@@ -14,7 +14,7 @@ use crate::warning::Warning;
 pub struct Processor(String);
 
 impl Processor {
-    /// The one that this process runs on.
+    /// The processor that this process runs on.
     pub fn here() -> Processor {
         let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = name(&about).unwrap_or_else(|| std::env::consts::ARCH.into());
@@ -22,7 +22,7 @@ impl Processor {
         Processor(if instructions.is_empty() { name } else { format!("{name} with {instructions}") })
     }
 
-    /// One that is called that.
+    /// A processor of that name.
     pub fn of(name: &str) -> Processor {
         Processor(name.into())
     }
@@ -34,7 +34,7 @@ impl fmt::Display for Processor {
     }
 }
 
-/// The name in Linux's description of the processors: in words on x86-64, as numbers on Arm.
+/// Parses the name from Linux's description of the processors: text on x86-64, numbers on Arm.
 fn name(about: &str) -> Option<String> {
     let value = |key: &str| {
         let line =
@@ -44,7 +44,8 @@ fn name(about: &str) -> Option<String> {
     value("model name").or_else(|| Some(format!("{} part {}", value("CPU implementer")?, value("CPU part")?)))
 }
 
-/// Those by which kernels are chosen. A virtual machine may hide some that its processor has.
+/// The vector instructions by which kernels are chosen. A virtual machine may hide some that its processor
+/// has.
 fn instructions() -> String {
     #[cfg(target_arch = "x86_64")]
     let found = [
@@ -58,7 +59,7 @@ fn instructions() -> String {
     there.join(", ")
 }
 
-/// What the user must know where some rank computes on another kind than rank 0.
+/// Returns the warning if some rank computes on another kind than rank 0.
 pub(crate) fn differing(processors: &[Processor]) -> Option<Warning> {
     let first = processors.first()?;
     let other = processors.iter().position(|processor| processor != first)?;

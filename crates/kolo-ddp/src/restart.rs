@@ -1,5 +1,5 @@
-//! A run that is cut for `kolo verify`: after a step every replica forgets what it holds and reads it back,
-//! as the replica of a new process does that resumes the job.
+//! Restart within a run, for `kolo verify`: after a step every replica clears its state and reads it back,
+//! as the replica of a new process that resumes the job does.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::error::Error;
 use crate::replica::Replica;
 
 impl Replica {
-    /// Rank 0 writes a checkpoint into `folder`; then all ranks begin anew and read it. A collective.
+    /// Writes a checkpoint into `folder` on rank 0; then all ranks begin anew and read it. A collective.
     ///
     /// # Errors
     ///
-    /// Names the file that cannot be written or read, on all ranks; or a collective failed.
+    /// A file cannot be written or read: the error, which all ranks get, names it. Or a collective failed.
     pub(crate) fn restart(&mut self, folder: &Path) -> Result<(), Error> {
         let step = self.steps();
         self.gather_residuals()?;
@@ -48,7 +48,7 @@ mod tests {
     use crate::config::Config;
     use crate::reduction::{REDUCTIONS, Reducer};
 
-    /// Follows the gradient and its own velocity, which it does not list.
+    /// An optimizer that follows the gradient and its own velocity, which it does not list as state.
     struct Forgetful(Vec<f32>);
 
     impl Optimizer for Forgetful {
@@ -85,7 +85,7 @@ mod tests {
         replica.step(0.01).unwrap();
     }
 
-    /// The bits of rank 0's values after six steps; a run may be cut after so many.
+    /// Returns the bits of rank 0's values after six steps, with a restart after step `cut`, if any.
     fn train<O: Optimizer>(
         world: usize,
         config: &Config,
@@ -122,7 +122,7 @@ mod tests {
         kolo_optim::named("sgd", &Settings::default()).unwrap()
     }
 
-    /// As a reduction of the momentum alone wants it.
+    /// The optimizer that a reduction of the momentum alone requires.
     fn frozen() -> Box<dyn Optimizer> {
         kolo_optim::named("adam", &Settings::default().with("freeze_after", 1000.0)).unwrap()
     }

@@ -1,8 +1,8 @@
-//! Settings that must be the same on all ranks, in words: what the ranks compare when they meet, and in every
-//! step.
+//! Settings that must be the same on all ranks, as text. The ranks compare them when they meet, and in
+//! every step.
 //!
-//! A rank tells a fingerprint of its settings; only where the fingerprints differ do all tell the words, from
-//! which every rank names the same setting.
+//! A rank sends a fingerprint of its settings. Only if the fingerprints differ do all ranks send the text,
+//! from which every rank names the same setting.
 
 use kolo_comm::Group;
 use kolo_comm::hash::fnv1a;
@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::loss_scaling::LossScaling;
 use crate::transform;
 
-/// What stands for the value of a setting that a rank has not been given.
+/// Text for a setting that a rank has not been given.
 const NOT_GIVEN: &str = "not given";
 
 /// Settings of one rank: names and values, in an order that is the same on all ranks.
@@ -23,9 +23,9 @@ const NOT_GIVEN: &str = "not given";
 pub(crate) struct Stated(Vec<(String, String)>);
 
 impl Stated {
-    /// What a job is given before its first step. How reductions overlap with the next forward pass, weights
-    /// of shares and what becomes of stragglers are not among it: each rank may have its own, or rank 0's
-    /// count.
+    /// Settings of a job before its first step. Overlap of reductions with the next forward pass, weights
+    /// of shares and the treatment of stragglers are not among them: each rank may have its own, or rank
+    /// 0's applies.
     ///
     /// # Errors
     ///
@@ -36,7 +36,8 @@ impl Stated {
         optimizer: &dyn Optimizer,
     ) -> Result<Self, Error> {
         let mut stated = Stated::default();
-        // First, because a program's setting is often why others differ, and is spelled as its user knows it.
+        // First, because a program's setting is often the cause of other differences, and its user knows
+        // its name.
         config.stated.iter().for_each(|(name, value)| stated.add(name, value));
         stated.add("shards", config.shards.map_or("one for each rank".into(), |shards| shards.to_string()));
         stated.add("reduction", config.reduction.name());
@@ -74,7 +75,7 @@ impl Stated {
         Ok(stated)
     }
 
-    /// Adds a setting; one that is there already is numbered.
+    /// Adds a setting; a number is appended to a name that exists already.
     pub(crate) fn add(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
         let numbered = |n: usize| if n == 1 { name.clone() } else { format!("{name} ({n})") };
@@ -83,7 +84,7 @@ impl Stated {
         self.0.push((free, value));
     }
 
-    /// Adds all settings of something that is part of the job.
+    /// Adds all settings of a part of the job.
     pub(crate) fn add_all(&mut self, of: &str, others: Stated) {
         others.0.into_iter().for_each(|(name, value)| self.add(format!("{of} {name}"), value));
     }
@@ -98,20 +99,21 @@ impl Stated {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
     }
 
-    /// Its fingerprint, in which the order of settings does not count.
+    /// Fingerprint of the settings, independent of their order.
     pub(crate) fn print(&self) -> u64 {
         let once = |(name, value): &(String, String)| fnv1a(format!("{name}\0{value}").as_bytes());
-        // Twice, because the last letter moves a hash little: the moves of two settings could cancel out.
+        // Twice, because the last letter changes a hash little: the changes of two settings could cancel
+        // out.
         let word = |setting: &(String, String)| fnv1a(&once(setting).to_le_bytes());
         self.0.iter().map(word).fold(0, u64::wrapping_add)
     }
 
-    /// The error that names the first setting in which the ranks differ, the same on all of them. A
+    /// Returns the error that names the first setting in which the ranks differ, the same on all of them. A
     /// collective.
     ///
     /// # Errors
     ///
-    /// That one; [`Error::Setting`] where the words are the same; or a collective failed.
+    /// A collective failed. The returned error is [`Error::Setting`] if the texts are the same.
     pub(crate) fn name_difference(&self, group: &Group) -> Result<Error, Error> {
         Ok(difference(&group.all_gather_value(self)?))
     }

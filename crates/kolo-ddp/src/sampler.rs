@@ -1,8 +1,8 @@
-//! Which samples belong to which shard of which step.
+//! Assignment of samples to the shards of each step.
 //!
-//! The order of samples is a function of (seed, epoch) alone and a shard is a slice of a step's batch, so who
-//! works on a shard changes nothing. There is no `set_epoch` to forget: an epoch's order is asked for by its
-//! number.
+//! The order of samples is a function of (seed, epoch) alone and a shard is a slice of a step's batch, so
+//! the rank that computes a shard makes no difference. There is no `set_epoch` to forget: each epoch's
+//! order is a function of its number.
 
 use kolo_comm::Rank;
 use kolo_comm::tree::share;
@@ -24,23 +24,23 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// `batch` samples a shard, `shards` shards a step. In a job it is [`Ddp::sampler`](crate::Ddp::sampler),
-    /// which knows the shards and compares the numbers of the ranks.
+    /// Divides `samples` into `batch` samples a shard, `shards` shards a step. In a job use
+    /// [`Ddp::sampler`](crate::Ddp::sampler), which knows the shards and compares the numbers of the ranks.
     ///
     /// # Errors
     ///
-    /// A count of zero is named.
+    /// A count is zero; the error names it.
     pub fn new(samples: usize, batch: usize, shards: usize, seed: u64) -> Result<Self, Error> {
         Self::growing(samples, batch, &[], shards, seed)
     }
 
-    /// The same for a batch that grows between epochs. In a job it is
+    /// Divides a data set as [`Sampler::new`] does, for a batch that grows between epochs. In a job use
     /// [`Ddp::growing_sampler`](crate::Ddp::growing_sampler).
     ///
     /// # Errors
     ///
-    /// A count of zero is named, and a growth that cannot be: by a factor below 2, not after the one before
-    /// it, or beyond what can be counted.
+    /// A count is zero, or a growth is invalid: its factor is below 2, it does not come after the one
+    /// before it, or the batch is too large for an integer. The error names it.
     pub fn growing(
         samples: usize,
         batch: usize,
@@ -59,7 +59,7 @@ impl Sampler {
         Ok(Sampler { samples, shards, seed, segments })
     }
 
-    /// Samples in a full step of the first epoch, and of every epoch where the batch does not grow.
+    /// Samples in a full step of the first epoch, and of every epoch if the batch does not grow.
     pub fn global_batch(&self) -> usize {
         self.global_batch_of(0)
     }
@@ -69,7 +69,7 @@ impl Sampler {
         self.of(epoch).batch * self.shards
     }
 
-    /// Steps in the first epoch, and in every epoch where the batch does not grow; the last one may be short.
+    /// Steps in the first epoch, and in every epoch if the batch does not grow; the last one may be short.
     pub fn steps(&self) -> usize {
         self.steps_of(0)
     }
@@ -79,13 +79,13 @@ impl Sampler {
         self.of(epoch).steps
     }
 
-    /// Steps before an epoch, from 0; so those of the first `epoch` epochs.
+    /// Steps before an epoch, from 0: those of the first `epoch` epochs.
     pub fn steps_before(&self, epoch: usize) -> u64 {
         let segment = self.of(epoch);
         steps_after(segment.first_step, epoch - segment.first_epoch, segment.steps)
     }
 
-    /// The epoch of a step of the whole run and its number there, all from 0.
+    /// The epoch of a step of the whole run and its number in that epoch, all from 0.
     pub fn position(&self, step: u64) -> (usize, usize) {
         let after = self.segments.partition_point(|segment| segment.first_step <= step);
         let Segment { first_epoch, first_step, steps, .. } = self.segments[after - 1];
@@ -93,8 +93,8 @@ impl Sampler {
         (first_epoch + (gone / steps) as usize, (gone % steps) as usize)
     }
 
-    /// How much work is done before a step of the whole run, in steps of the first epoch: its own number, as
-    /// long as the batch has not grown. Schedules of the learning rate go by it.
+    /// Amount of work before a step of the whole run, in steps of the first epoch: the step's own number,
+    /// until the batch grows. Schedules of the learning rate depend on it.
     pub fn work_before(&self, step: u64) -> f64 {
         let (epoch, step) = self.position(step);
         let first = self.steps() as f64;
@@ -115,17 +115,18 @@ impl Sampler {
 
 impl Replica {
     /// Divides a data set among this job's shards, `batch` samples each. The next step compares the three
-    /// numbers with those of the other ranks, so every rank asks for it alike; asked for again, the last one
-    /// counts. A data set of one rank's own is divided by [`Sampler::new`].
+    /// numbers with those of the other ranks, so every rank calls it with the same; after several calls the
+    /// last one applies. To divide a data set of this rank alone, use [`Sampler::new`].
     ///
     /// # Errors
     ///
-    /// A count of zero is named.
+    /// A count is zero; the error names it.
     pub fn sampler(&mut self, samples: usize, batch: usize, seed: u64) -> Result<Sampler, Error> {
         self.growing_sampler(samples, batch, &[], seed)
     }
 
-    /// The same for a batch that grows between epochs, which the ranks compare as well.
+    /// Divides a data set as [`Replica::sampler`] does, for a batch that grows between epochs. The ranks
+    /// compare the growth as well.
     ///
     /// # Errors
     ///
@@ -162,7 +163,8 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// The samples of one shard of one step. A short last batch is divided evenly; a shard may then be empty.
+    /// The samples of one shard of one step. A short last batch is divided evenly; a shard may then be
+    /// empty.
     pub fn shard(&self, step: usize, shard: usize) -> Vec<usize> {
         let Epoch { samples, shards, batch, .. } = *self;
         let first = |step: usize| step.saturating_mul(batch).min(samples);

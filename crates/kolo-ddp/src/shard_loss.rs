@@ -1,4 +1,4 @@
-//! The loss of one shard, for those who have to name it.
+//! The loss of one shard, for error messages.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The loss of one shard, summed over its samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardLoss {
-    /// Whose shard it is.
+    /// Rank of the shard.
     pub rank: Rank,
     /// Its number in the step.
     pub shard: usize,

@@ -1,8 +1,9 @@
-//! What a user must know though training goes on.
+//! Warnings to the user; training continues.
 //!
-//! A warning is in the report of the step that it belongs to ([`StepReport::warnings`](crate::StepReport)),
-//! for a program that acts on it or shows it. Besides, it is told once where it arises: to the program's
-//! logger, or, where there is none, on stderr, so that a program that looks at no report hears of it, too.
+//! A warning is in the report of the step to which it belongs
+//! ([`StepReport::warnings`](crate::StepReport)), for a program that acts on it or displays it. In addition
+//! it is logged once when it arises: by the program's logger, or, if there is none, on stderr, so that it
+//! is visible without the report.
 
 use std::path::PathBuf;
 
@@ -10,47 +11,47 @@ use kolo_comm::Rank;
 
 use crate::straggler::Straggler;
 
-/// What a user must know though training goes on. A rank has those that it should speak of: what concerns all
-/// of them is rank 0's.
+/// A warning to the user; training continues. A rank has those that it should display: rank 0 has those
+/// that concern all ranks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {
-    /// No shard of a step has used a parameter. Told once for each parameter.
+    /// No shard of a step has used a parameter. Logged once for each parameter.
     #[error(
         "parameter `{parameter}` had no gradient in step {step}: it stays as it is, without weight decay, in every step that \
          does not use it; take it out of the model, or mark it as not trained, if that is meant"
     )]
     UnusedParameter {
-        /// The first step in which that was so, from 0.
+        /// The first step without use of it, from 0.
         step: u64,
         /// The parameter's name.
         parameter: String,
     },
-    /// A newer checkpoint than the one that the job goes on from cannot be used.
+    /// A newer checkpoint than the one from which the job continues cannot be used.
     #[error("{problem}; this run continues from {}", path.display())]
     CheckpointPassedOver {
-        /// What is wrong with it, and on which ranks.
+        /// Its fault, and the ranks that found it.
         problem: String,
         /// The one that is used.
         path: PathBuf,
     },
-    /// A rank holds the others up.
+    /// A rank delays the others.
     #[error("{}", .0.reason)]
     Straggler(Straggler),
     /// Ranks have other shards from the next step on.
     #[error("{reason}")]
     SharesMoved {
-        /// Which, and why.
+        /// The shards, and the reason.
         reason: String,
     },
-    /// Shards were to move from a rank that holds the others up, and cannot.
+    /// Shards were to move from a rank that delays the others, and cannot.
     #[error("shards stay where they are: {reason}")]
     SharesStay {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// What a reduction had kept for some shards has died with the ranks that held it: those begin anew, and
-    /// the weights are not those of an undisturbed job.
+    /// The reduction's state of some shards has died with the ranks that held it: those shards begin anew,
+    /// and the weights are not those of an undisturbed job.
     #[error(
         "what the reduction `{reduction}` kept for shards {shards:?} is lost: no living worker has a copy; they begin with nothing, \
          and the weights are not those of an undisturbed job (`Config::backup_every` copies it)"
@@ -61,8 +62,8 @@ pub enum Warning {
         /// The shards, from 0.
         shards: Vec<usize>,
     },
-    /// The optimizers of islands have died with the ranks that held them: all islands go on from the job's
-    /// weights with optimizers that begin anew, and the weights are not those of an undisturbed job.
+    /// The optimizers of islands have died with the ranks that held them: all islands continue from the
+    /// job's weights with optimizers that begin anew, and the weights are not those of an undisturbed job.
     #[error(
         "the optimizers of islands {islands:?} are lost: no living worker has a copy of all of them; they begin without state, and the \
          weights are not those of an undisturbed job (`Config::backup_every` copies them)"
@@ -85,7 +86,7 @@ pub enum Warning {
         /// That rank's.
         other: String,
     },
-    /// What the tensor library's binding tells of the model.
+    /// A warning of the tensor library's binding about the model.
     #[error("{0}")]
     Model(String),
 }
@@ -95,13 +96,13 @@ pub enum Warning {
 pub(crate) struct Warnings(Vec<Warning>);
 
 impl Warnings {
-    /// Tells the user, and keeps it for the next report.
+    /// Logs a warning, and keeps it for the next report.
     pub(crate) fn add(&mut self, warning: Warning) {
         kolo_checkpoint::tell(&warning);
         self.0.push(warning);
     }
 
-    /// Those that are in no report yet.
+    /// Takes the warnings that are in no report yet.
     pub(crate) fn take(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.0)
     }

@@ -1,4 +1,4 @@
-//! Sums over all shards of a step that are needed while their passes are under way.
+//! Sums over all shards of a step that are needed while their passes are running.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::timed::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///
-/// It has a group of its own beside the one that reduces buckets, which may be under way at the same time:
+/// It has a group of its own beside the one that reduces buckets, which may be busy at the same time:
 /// neither's order depends on the other's.
 pub struct Exchange {
     group: Group,
     assignment: Assignment,
-    /// In the running step the first rank that has samples, and whether there is one that has none. That one
-    /// cannot know which sums are needed, so it is told before each of them.
+    /// The first rank that has samples in the current step, and true if some rank has none. That rank
+    /// cannot know which sums are needed, so each of them is announced to it.
     leader: Option<Rank>,
     followed: bool,
     waited: Duration,
 }
 
 impl Exchange {
-    /// For ranks that have so many shards each, the same numbers on all of them. All ranks of `group` call
-    /// it.
+    /// Connects ranks with these numbers of shards, which are the same on all of them. All ranks of `group`
+    /// call it.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl Exchange {
         })
     }
 
-    /// Begins a step. `busy`: whether any of this rank's shards has samples. All ranks call it.
+    /// Begins a step. `busy` is true if any of this rank's shards has samples. All ranks call it.
     ///
     /// # Errors
     ///
@@ -54,8 +54,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// The sum of `len` numbers over all shards of all ranks; `own` has those of this rank's shards, `None`
-    /// where a shard has no samples. All busy ranks call it alike.
+    /// Sums `len` numbers over all shards of all ranks; `own` has those of this rank's shards, `None` for a
+    /// shard without samples. All busy ranks call it with the same `len`.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Exchange {
         self.add(len, own)
     }
 
-    /// No more sums in this step: those who follow are told. All busy ranks call it.
+    /// Ends the sums of this step, and announces that to ranks without samples. All busy ranks call it.
     ///
     /// # Errors
     ///
@@ -74,8 +74,8 @@ impl Exchange {
         self.announce(0).map(drop)
     }
 
-    /// In a step in which no shard of this rank has samples: takes part in the others' sums until they need
-    /// no more.
+    /// Takes part in the other ranks' sums until they need no more, in a step in which no shard of this
+    /// rank has samples.
     ///
     /// # Errors
     ///
@@ -92,12 +92,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Time in which this rank's thread was at it since this was last asked for.
+    /// Time that this rank's thread has spent in it since the last call.
     pub fn take_waited(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
 
-    /// What the leader says comes next, where somebody has to be told.
+    /// Broadcasts the length of the leader's next sum, if any rank has no samples.
     fn announce(&mut self, len: usize) -> Result<usize, Error> {
         let (Some(leader), true) = (self.leader, self.followed) else { return Ok(len) };
         let mut len = [len as i64];

@@ -1,9 +1,9 @@
-//! Sums across shards in the middle of their passes: where a layer needs sums over the whole global batch, as
-//! batch normalisation does, no shard can go on before all have come to it.
+//! Sums across shards in the middle of their passes. If a layer needs sums over the whole global batch, as
+//! batch normalization does, no shard can continue before all have reached it.
 //!
 //! Between ranks an [`Exchange`] adds; within a rank its shards' passes are threads that meet at each sum
-//! ([`TurnTaker`]). What is added, and in which order, does not depend on who has which shard, so the bits do
-//! not either.
+//! ([`TurnTaker`]). Neither the summands nor their order depend on the distribution of shards, so the bits
+//! do not either.
 
 mod exchange;
 mod pass;

@@ -1,4 +1,4 @@
-//! What a forward pass knows of the step whose shards go through the model together.
+//! A forward pass's view of a step whose shards go through the model together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,18 +18,18 @@ impl CrossShardPass {
         CrossShardPass { shard, handle: handle.clone(), layers: AtomicUsize::new(0) }
     }
 
-    /// Which shard of the step it is.
+    /// Number of the shard in the step.
     pub fn shard(&self) -> usize {
         self.shard
     }
 
-    /// By which a layer asks for sums over all shards.
+    /// Handle by which a layer requests sums over all shards.
     pub fn handle(&self) -> &ShardHandle {
         &self.handle
     }
 
-    /// The number of the next layer that asks for sums, from 0; the same for every shard, which takes the
-    /// same way through the model.
+    /// The number of the next layer that requests sums, from 0; the same for every shard, because all take
+    /// the same way through the model.
     pub fn next_layer(&self) -> usize {
         self.layers.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,8 +1,8 @@
-//! The shards of one rank in step: threads of which one computes at a time.
+//! The shards of one rank in lockstep: threads of which one computes at a time.
 //!
-//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with the
-//! other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in an
-//! order that is always the same.
+//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with
+//! the other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in
+//! an order that is always the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::exchange::Exchange;
 use crate::error::Error;
 
-/// Which sum a shard needs. All shards must need the same ones in the same order.
+/// A sum that a shard needs. All shards must need the same ones in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SumRequest {
-    /// What is added, for the error's text.
+    /// Kind of its numbers, for the error's text.
     pub what: &'static str,
-    /// Which one of these in the shard's pass, from 0.
+    /// Its number among those of this kind in the shard's pass, from 0.
     pub number: usize,
-    /// How many numbers.
+    /// Number of summands of each shard.
     pub len: usize,
 }
 
@@ -32,18 +32,18 @@ impl fmt::Display for SumRequest {
 
 /// Lets the threads of one rank compute in turns.
 pub struct TurnTaker {
-    /// For each of this rank's shards whether it runs; runners are numbered without the others.
+    /// For each of this rank's shards: true if it runs. Runners are numbered without the others.
     shards: Vec<bool>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 struct State {
-    /// Away when the step is over.
+    /// `None` when the step is over.
     exchange: Option<Exchange>,
     /// The runner that computes.
     turn: usize,
-    /// What the first runner needs, or that it needs nothing more.
+    /// The sum that the first runner needs; `None` if it needs no more.
     request: Option<SumRequest>,
     own: Vec<Option<Vec<f64>>>,
     sum: Vec<f64>,
@@ -51,8 +51,8 @@ struct State {
 }
 
 impl TurnTaker {
-    /// Turns for one step, which `exchange` has begun; `shards` says for each of this rank's shards whether
-    /// it has samples.
+    /// Prepares the turns of one step, which `exchange` has begun. `shards` is true for each of this rank's
+    /// shards that has samples.
     pub fn new(exchange: Exchange, shards: Vec<bool>) -> Arc<Self> {
         let state = State {
             exchange: Some(exchange),
@@ -65,8 +65,8 @@ impl TurnTaker {
         Arc::new(TurnTaker { shards, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Waits for the turn of a shard, which is one that has samples, by its place among this rank's. Every
-    /// such shard calls it on a thread of its own, or on the only one if there is no other.
+    /// Waits for the turn of a shard that has samples, by its place among this rank's. Every such shard
+    /// calls it on a thread of its own, or on the only one if there is no other.
     pub fn enter(self: &Arc<Self>, shard: usize) -> Runner {
         let number = self.shards[..shard].iter().filter(|runs| **runs).count();
         let handle = ShardHandle { turns: self.clone(), shard, number };
@@ -74,22 +74,22 @@ impl TurnTaker {
         Runner { handle, over: false }
     }
 
-    /// The step ends in this error, unless it has ended in another one. Nobody waits any more.
+    /// Ends the step with this error, unless it has ended with another one. No thread waits any more.
     pub fn fail(&self, error: Error) {
         self.state.lock().failure.get_or_insert(error);
         self.changed.notify_all();
     }
 
-    /// Whether the step has failed, so that it makes no sense to go on with it.
+    /// Returns true if the step has failed, so that passes need not continue.
     pub fn has_failed(&self) -> bool {
         self.state.lock().failure.is_some()
     }
 
-    /// After all runners: gives the exchange back.
+    /// Ends the turns after all runners; returns the exchange.
     ///
     /// # Errors
     ///
-    /// What the step has failed with.
+    /// The error of the step.
     pub fn end(&self) -> Result<Exchange, Error> {
         let mut state = self.state.lock();
         let exchange = state.exchange.take();
@@ -106,7 +106,7 @@ impl TurnTaker {
     }
 }
 
-/// What a shard's pass asks for sums by.
+/// Handle by which a shard's pass requests sums.
 #[derive(Clone)]
 pub struct ShardHandle {
     turns: Arc<TurnTaker>,
@@ -121,13 +121,13 @@ impl fmt::Debug for ShardHandle {
 }
 
 impl ShardHandle {
-    /// Whose turns it takes part in.
+    /// The turns that it takes part in.
     pub fn turns(&self) -> &TurnTaker {
         &self.turns
     }
 
-    /// Waits until all shards of all ranks have come to the same sum, and returns it. Where the step has
-    /// failed it returns `own`, so that the pass comes to its end, and [`TurnTaker::end`] says why.
+    /// Waits until all shards of all ranks have reached the same sum, and returns it. If the step has
+    /// failed it returns `own`, so that the pass ends, and [`TurnTaker::end`] returns the error.
     pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
         let mut state = self.turns.state.lock();
         if !self.agrees(&mut state, Some(request)) {
@@ -150,7 +150,8 @@ impl ShardHandle {
         self.turns.changed.wait_while(state, waits);
     }
 
-    /// Whether this shard needs what the first one needs; `None`: nothing more.
+    /// Returns true if this shard needs the same sum as the first one (`None`: no more); else the step
+    /// fails.
     fn agrees(&self, state: &mut State, request: Option<SumRequest>) -> bool {
         if state.failure.is_some() || state.exchange.is_none() {
             return false;
@@ -174,19 +175,20 @@ impl ShardHandle {
     }
 }
 
-/// A shard that computes. Dropped before [`Runner::leave`], as by an error or a panic, it fails the step.
+/// A shard that computes. If it is dropped before [`Runner::leave`], as by an error or a panic, the step
+/// fails.
 pub struct Runner {
     handle: ShardHandle,
     over: bool,
 }
 
 impl Runner {
-    /// From where the shard asks for sums.
+    /// Handle by which the shard requests sums.
     pub fn handle(&self) -> &ShardHandle {
         &self.handle
     }
 
-    /// The shard's passes are over: the next one's turn.
+    /// Ends the shard's passes: the next one's turn.
     pub fn leave(mut self) {
         self.over = true;
         let turns = &self.handle.turns;

@@ -51,7 +51,7 @@ impl GradientTransform for Clip {
     }
 }
 
-/// What to multiply gradients by so that their norm is at most `limit`; the 10⁻⁶ is PyTorch's.
+/// Factor of gradients with which their norm is at most `limit`; the 10⁻⁶ is PyTorch's.
 fn factor(norm: f64, limit: f64) -> f64 {
     (limit / (norm + 1e-6)).min(1.0)
 }

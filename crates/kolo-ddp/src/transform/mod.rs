@@ -1,4 +1,4 @@
-//! Gradient transforms: what is decided over a step's whole gradient before the optimizer sees it.
+//! Gradient transforms: decisions over a step's whole gradient before the optimizer sees it.
 //!
 //! A new one is a file here and a line in [`TRANSFORMS`]; a user's own is a type that implements
 //! [`GradientTransform`].
@@ -12,49 +12,50 @@ use crate::error::Error;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
 use kolo_optim::{Layout, Settings};
 
-/// A look at the summed gradient, and what follows from it for the step.
+/// Observes the summed gradient, and decides on the step.
 ///
-/// All ranks see the same bits, so they decide the same without asking one another; a transform must take
-/// nothing else into account. It does not see running statistics. A step with any transform waits for all of
-/// its gradient before the first parameter changes.
+/// All ranks see the same bits, so they decide the same without communication; a transform must depend on
+/// nothing else. It does not see running statistics. A step with any transform waits for all of its
+/// gradient before the first parameter changes.
 pub trait GradientTransform: Send + 'static {
-    /// What it is called where the ranks' settings are compared: that of its type, unless it says otherwise.
+    /// Name in the comparison of the ranks' settings; the default is the type's name.
     fn name(&self) -> &str {
         std::any::type_name::<Self>()
     }
 
-    /// Its settings, which must be the same on all ranks; what it does not state is not compared.
+    /// Settings that must be the same on all ranks; others are not compared.
     fn settings(&self) -> Settings {
         Settings::default()
     }
 
-    /// Makes room for what it has to know of the tensors of `layout`. Called before everything else, and
-    /// again where a worker has to begin anew.
+    /// Allocates state for the tensors of `layout`. Called before all other methods, and again if a worker
+    /// must begin anew.
     fn init(&mut self, layout: &Layout);
 
-    /// Looks at the gradient of a slice, which is summed over the global batch. In each step every element of
-    /// every trained tensor is seen once, in any order; a slice begins at a multiple of 16,384 elements of
-    /// its tensor and, unless it ends there, is a multiple of that long. Whatever is summed must be summed so
-    /// that the order does not matter.
+    /// Observes the gradient of a slice, which is summed over the global batch. In each step every element
+    /// of every trained tensor is seen once, in any order. A slice begins at a multiple of 16,384 elements
+    /// of its tensor and, unless it ends there, is a multiple of that long. Sums must not depend on the
+    /// order of the slices.
     fn see(&mut self, slice: &Slice, gradient: &[f32]);
 
     /// Decides, when all of the gradient has been seen. `scale` makes it the mean over the batch, after the
     /// transforms before this one.
     fn decide(&mut self, scale: f64) -> Decision;
 
-    /// What it knows from the steps so far and needs for the next ones, such as an average of norms; nothing,
-    /// unless it says otherwise. Like its decisions it must be the same on all ranks. Kolo saves it in
-    /// checkpoints, gives it to workers that join, and brings it back where a step is done again.
+    /// State from the steps so far that later ones need, such as an average of norms; empty by default.
+    /// Like its decisions it must be the same on all ranks. Kolo saves it in checkpoints, sends it to
+    /// workers that join, and restores it when a step is repeated.
     fn state(&self) -> Vec<f64> {
         Vec::new()
     }
 
-    /// Goes on from what [`GradientTransform::state`] has given, here or on another rank. Also called where a
-    /// step has failed that it has seen a part of: it must forget what it has seen since its last decision.
+    /// Continues from a state of [`GradientTransform::state`], of this or another rank. Also called when a
+    /// step has failed that it has seen a part of: it must discard its observations since its last
+    /// decision.
     ///
     /// # Errors
     ///
-    /// What is wrong with the state, as where another version of the program has saved it.
+    /// The fault of the state, for example if another version of the program has saved it.
     fn restore(&mut self, state: &[f64]) -> Result<(), String> {
         match state {
             [] => Ok(()),
@@ -63,12 +64,12 @@ pub trait GradientTransform: Send + 'static {
     }
 }
 
-/// What a [`GradientTransform`] decides of a step.
+/// Decision of a [`GradientTransform`] on a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
-    /// What the gradient is multiplied by.
+    /// Factor of the gradient.
     pub factor: f64,
-    /// Global norm of the gradient before that, where it has been computed.
+    /// Global norm of the gradient before that, if it has been computed.
     pub norm: Option<f64>,
 }
 
@@ -102,33 +103,33 @@ impl<T: GradientTransform + ?Sized> GradientTransform for Box<T> {
     }
 }
 
-/// Every gradient transform there is.
+/// All gradient transforms.
 pub static TRANSFORMS: &[Entry<dyn GradientTransform>] = &[clip::ENTRY];
 
-/// The entry of that name in [`TRANSFORMS`].
+/// Returns the entry of that name in [`TRANSFORMS`].
 ///
 /// # Errors
 ///
-/// There is none of that name; lists the known ones.
+/// There is none of that name; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static Entry<dyn GradientTransform>, ChoiceError> {
     table::find("gradient transform", TRANSFORMS, name)
 }
 
-/// What each of a replica's transforms knows from the steps so far.
+/// State of each of a replica's transforms from the steps so far.
 pub(crate) type States = Vec<Vec<f64>>;
 
 /// The transforms of a replica, one after another.
 #[derive(Default)]
 pub(crate) struct Transforms {
     all: Vec<Box<dyn GradientTransform>>,
-    /// What they knew before the step that they have seen, or a part of it, as long as it is not complete.
+    /// States before the current step, if they have seen a part of it, until it is complete.
     before: Option<States>,
-    /// What others knew, or a checkpoint holds: a program adds its own transforms when it has joined.
+    /// States from other ranks or a checkpoint: a program adds its own transforms after it has joined.
     given: States,
 }
 
 impl Transforms {
-    /// Those of the table by name.
+    /// Builds transforms of the table by name.
     pub(crate) fn named(choices: &[Choice], layout: &Layout) -> Result<Self, Error> {
         let mut all = Transforms::default();
         for Choice { name, settings } in choices {
@@ -137,11 +138,11 @@ impl Transforms {
         Ok(all)
     }
 
-    /// Adds one behind the others, which goes on from what it has been given, if that has come before.
+    /// Adds a transform behind the others. If its state has been received before, it continues from that.
     ///
     /// # Errors
     ///
-    /// That is no state of it.
+    /// The received state is not one of this transform.
     pub(crate) fn add(
         &mut self,
         mut transform: Box<dyn GradientTransform>,
@@ -155,7 +156,7 @@ impl Transforms {
         Ok(())
     }
 
-    /// They forget what they know.
+    /// Clears all states.
     pub(crate) fn init(&mut self, layout: &Layout) {
         (self.before, self.given) = (None, States::new());
         self.all.iter_mut().for_each(|transform| transform.init(layout));
@@ -165,17 +166,17 @@ impl Transforms {
         self.all.is_empty()
     }
 
-    /// What they know from the steps so far; of those that are to be added, what has been given.
+    /// States from the steps so far; for transforms that are to be added, the received ones.
     pub(crate) fn states(&self) -> States {
         let own = self.all.iter().map(|transform| transform.state());
         own.chain(self.given.iter().skip(self.all.len()).cloned()).collect()
     }
 
-    /// They go on from what others know, or a checkpoint holds; one of which nothing is known begins anew.
+    /// Continues from states of other ranks, or of a checkpoint; a transform without one begins anew.
     ///
     /// # Errors
     ///
-    /// That is no state of one of them.
+    /// A state is not one of its transform.
     pub(crate) fn take_over(&mut self, layout: &Layout, states: States) -> Result<(), Error> {
         (self.before, self.given) = (None, states);
         for (number, transform) in self.all.iter_mut().enumerate() {
@@ -187,21 +188,22 @@ impl Transforms {
         Ok(())
     }
 
-    /// They are about to see a step.
+    /// Saves the states before the transforms see a step.
     pub(crate) fn begin_step(&mut self) {
         self.before = (!self.is_empty()).then(|| self.states());
     }
 
-    /// All updates of the step are made.
+    /// Discards the saved states: all updates of the step are made.
     pub(crate) fn end_step(&mut self) {
         self.before = None;
     }
 
-    /// A step that they have seen, or a part of it, is not complete and will be done again.
+    /// Restores the states from before a step that the transforms have seen, at least partly, and that will
+    /// be repeated.
     ///
     /// # Errors
     ///
-    /// One of them does not take back what it has said.
+    /// A transform refuses a state that it returned before.
     pub(crate) fn take_back(&mut self) -> Result<(), Error> {
         let Some(before) = self.before.take() else { return Ok(()) };
         self.all.iter_mut().zip(&before).try_for_each(|(transform, state)| restore(&mut **transform, state))
@@ -215,7 +217,7 @@ impl Transforms {
         }
     }
 
-    /// What they decide together: the product of their factors, and the first norm.
+    /// Combines their decisions: the product of their factors, and the first norm.
     pub(crate) fn decide(&mut self, scale: f64) -> Decision {
         self.all.iter_mut().fold(Decision { factor: 1.0, norm: None }, |before, transform| {
             let Decision { factor, norm } = transform.decide(scale * before.factor);
