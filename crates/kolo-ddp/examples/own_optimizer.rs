@@ -1,5 +1,5 @@
-//! An optimizer of one's own, given to a replica as those of the table are. It fits a line to points that two
-//! workers share, who are threads here, and ends in the same bits as one worker alone.
+//! A user's own optimizer, given to a replica like one of the table. It fits a line to points that two
+//! workers (threads, here) share, and yields the same bits as one worker alone.
 //!
 //! `cargo run -p kolo-ddp --example own_optimizer`
 

@@ -1,5 +1,5 @@
-//! A reduction of one's own: the majority vote of the shards' signs, which trains a line in the same bits on
-//! one worker and on three.
+//! A user's own reduction: the majority vote of the shards' signs, which trains a line with the same bits
+//! on one worker and on three.
 //!
 //! `cargo run -p kolo-ddp --example own_reduction`
 
@@ -10,7 +10,7 @@ use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_ddp::{Assignment, Config, Error, Kind, ParamSpec, Replica, SpanId};
 
-/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of whole numbers,
+/// Majority vote of the shards' signs (Bernstein et al. 2018, "signSGD", algorithm 3): sums of integers,
 /// which no order changes.
 struct Majority {
     gradient: Vec<f32>,
@@ -90,14 +90,14 @@ fn train(group: Group) -> Result<[f32; 2], Error> {
             pass.ready(SpanId(0), &[residual * x]);
             pass.finish()?;
         }
-        // What is voted is ±1, and divided by the six samples of a step.
+        // The vote is ±1, and divided by the six samples of a step.
         replica.step(0.3 * (1.0 - step as f64 / 400.0))?;
     }
     let values = replica.values()?;
     Ok([values[0], values[1]])
 }
 
-/// One worker and three.
+/// Trains with one worker and with three.
 pub fn main() -> Result<(), Error> {
     let (alone, together) = (train(Group::alone())?, threads::spawn(3, train)?);
     println!("{:.3}·x {:+.3}", alone[0], alone[1]);

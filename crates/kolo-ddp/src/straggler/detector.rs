@@ -1,5 +1,5 @@
-//! Remembers earlier comparisons of the ranks' times, so that one disturbed comparison is no finding. Only
-//! what all ranks know goes in, so all of them hold the same.
+//! Memory of earlier comparisons of the ranks' times, so that one disturbed comparison yields no finding.
+//! Only values that all ranks know enter, so all of them have the same.
 
 use super::diagnose::{Cause, Straggler, Times, diagnose};
 use super::hysteresis::Hysteresis;
@@ -11,12 +11,12 @@ use crate::shares::of_workers;
 use kolo_comm::Rank;
 use std::sync::Arc;
 
-/// What a comparison of all ranks' times leads to.
+/// Result of a comparison of all ranks' times.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Findings {
     /// A rank found slow in two comparisons in a row, and not reported yet.
     pub(super) straggler: Option<Straggler>,
-    /// Other shares, worth it in two comparisons in a row.
+    /// Other shares, better in two comparisons in a row.
     pub(super) rebalance: Option<Rebalance>,
 }
 
@@ -27,19 +27,19 @@ pub(super) struct StragglerDetector {
     usual: Vec<usize>,
     /// Which ranks are summation servers, to which no shard moves.
     servers: Arc<[bool]>,
-    /// What all ranks have lost in stalls.
+    /// Time that all ranks have lost in stalls.
     stalls: Stalls,
-    /// Each rank's last measured seconds a shard; who has no shards may have had some.
+    /// Each rank's last measured seconds a shard, also if it has no shards now.
     seconds: Vec<Option<f64>>,
-    /// Who was slow in the last comparison.
+    /// The slow rank of the last comparison.
     seen: Option<(Rank, Cause)>,
-    /// Who has been reported.
+    /// The last reported one.
     reported: Option<(Rank, Cause)>,
     hysteresis: Hysteresis,
 }
 
 impl StragglerDetector {
-    /// A detector that has seen nothing yet, of a job that began with these shares.
+    /// Creates a detector of a job that began with these shares.
     pub(super) fn new(policy: Policy, usual: Vec<usize>, servers: Arc<[bool]>) -> Self {
         let (stalls, seconds) = (Stalls::new(usual.len()), vec![None; usual.len()]);
         StragglerDetector {
@@ -54,7 +54,7 @@ impl StragglerDetector {
         }
     }
 
-    /// Draws the conclusions from one comparison.
+    /// Compares the ranks' times with earlier ones.
     pub(super) fn compare(&mut self, times: &[Times]) -> Findings {
         let times = &self.stalls.count(times);
         let found = diagnose(times);
@@ -70,14 +70,14 @@ impl StragglerDetector {
         Findings { straggler: found.filter(|_| is_new), rebalance: self.rebalance(times) }
     }
 
-    /// No shares but these are possible: nothing is to be moved any more.
+    /// Stops looking for better shares: no others are possible.
     pub(super) fn stop_rebalancing(&mut self) {
         self.policy = Policy::Warn;
     }
 
-    /// Better shares by the times with the stalls that count. To a rank that has been relieved shards come
-    /// back when it has no stalls any more, whether they stand out or not: with fewer shards its steps may be
-    /// so short that stalls miss most of them, which then no median shows.
+    /// Looks for better shares by the times with the stalls that count. Shards come back to a relieved rank
+    /// when it has no stalls any more, whether they stand out or not: with fewer shards its steps may be so
+    /// short that stalls miss most of them, which then no median shows.
     fn rebalance(&mut self, times: &[Times]) -> Option<Rebalance> {
         for (rank, times) in times.iter().enumerate().filter(|(_, times)| times.shards > 0) {
             let shards = times.shards as f64;
@@ -115,7 +115,7 @@ mod tests {
     use crate::straggler::EVERY;
     use crate::straggler::median::stalls;
 
-    /// Steps with the noise of a machine that does nothing else.
+    /// Steps with the noise of an otherwise idle machine.
     fn disturbed_little(base: f64) -> impl FnMut() -> f64 {
         let mut key = Key::new(1);
         move || {
@@ -161,7 +161,7 @@ mod tests {
         assert!((0..3).all(|_| compare(&mut detector, [2, 2], slow).is_none()));
     }
 
-    /// As a CPU quota does it: whoever has few shards does not use it up.
+    /// As under a CPU quota: a rank with few shards does not use it up.
     #[test]
     fn shards_do_not_come_and_go_for_ever_where_a_rank_is_slow_only_under_load() {
         let mut detector = StragglerDetector::new(Policy::Rebalance, vec![2, 2], [false; 2].into());
@@ -191,8 +191,8 @@ mod tests {
         assert_eq!(detector.compare(&slow).rebalance.map(|found| found.shares), Some(vec![2, 0, 6]));
     }
 
-    /// How long each step takes of a rank that computes for `base` seconds, and is stopped for `stop` seconds
-    /// whenever it has run for `runs`; computing for itself only, it is stopped in its computing.
+    /// Durations of the steps of a rank that computes for `base` seconds a step, and is stopped for `stop`
+    /// seconds whenever it has run for `runs`. Only computing uses up its time.
     fn throttled(base: f64, runs: f64, stop: f64) -> impl FnMut() -> f64 {
         let mut ran = 0.0;
         move || {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// How long each step takes on a machine that does other work: a little more or less than `base`, and
+    /// Durations of the steps on a machine that does other work: a little more or less than `base`, and
     /// every twentieth one much more.
     fn disturbed(base: f64, seed: u64) -> impl FnMut() -> f64 {
         let mut key = Key::new(seed);
@@ -214,7 +214,8 @@ mod tests {
         }
     }
 
-    /// What so many comparisons of ranks find, each of which has a shard that takes as long as its step.
+    /// Returns the findings of this number of comparisons of ranks, each of which has a shard that takes as
+    /// long as its step.
     fn compared(ranks: &mut [Box<dyn FnMut() -> f64>], comparisons: usize) -> Vec<(usize, Straggler)> {
         let mut detector =
             StragglerDetector::new(Policy::Warn, vec![1; ranks.len()], vec![false; ranks.len()].into());
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn a_rank_that_is_stopped_now_and_then_is_found() {
         for base in [0.005, 0.02, 0.04, 0.08, 0.3] {
-            // Half of the time, as a CPU quota does it; and as garbage collection, every eighth step or so.
+            // Half of the time, like a CPU quota; and like garbage collection, about every eighth step.
             for (runs, stop) in [(0.1, 0.1), (0.05, 0.05), (8.0 * base, 6.0 * base)] {
                 let mut ranks: Vec<Box<dyn FnMut() -> f64>> =
                     vec![Box::new(disturbed_little(base)), Box::new(throttled(base, runs, stop))];

@@ -1,33 +1,33 @@
-//! From the times of all ranks to the one that holds the others up. Pure, so that all ranks conclude the
-//! same.
+//! Diagnosis of the rank that delays the others, from the times of all ranks. Pure, so that all ranks
+//! conclude the same.
 
 use kolo_comm::Rank;
 
 use super::median::{LEAST, median};
 
-/// From how much longer than the others on a rank is slow.
+/// Factor of a slow rank's time and that of the others.
 const FACTOR: f64 = 1.3;
 
-/// One rank's times: medians over some steps, in seconds a step; and what stalls cost besides.
+/// One rank's times: medians over some steps, in seconds a step; and the costs of stalls besides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// Its shards.
     pub shards: usize,
-    /// The training thread computed, or did anything else but wait.
+    /// Time in which the training thread computed, or did anything else but wait.
     pub compute: f64,
-    /// It waited for data.
+    /// Time in which it waited for data.
     pub data: f64,
-    /// By how much the mean of what it computed is above the median, because of steps that took much longer
+    /// Difference between mean and median of its computing time, because of steps that took much longer
     /// than most.
     pub compute_stalls: f64,
     /// The same of its waiting for data.
     pub data_stalls: f64,
-    /// It waited for communication.
+    /// Time in which it waited for communication.
     pub exposed: f64,
-    /// For whom its collectives waited longest, and for how long.
+    /// The rank for which its collectives waited longest, and for how long.
     pub waited_for: Option<(Rank, f64)>,
-    /// For each bucket the time from the start of the last backward pass until its gradients were there; 0
-    /// where none came.
+    /// For each bucket the time from the start of the last backward pass until its gradients were complete;
+    /// 0 if it got none.
     pub ready: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Times {
         fixed.into_iter().chain(self.ready.iter().copied()).collect()
     }
 
-    /// All ranks' times from their numbers, one rank after another.
+    /// Decodes all ranks' times from their numbers, one rank after another.
     pub(crate) fn decode(table: &[f64], world: usize) -> Vec<Times> {
         let row = |row: &[f64]| Times {
             shards: row[0] as usize,
@@ -57,12 +57,12 @@ impl Times {
         table.chunks_exact((table.len() / world.max(1)).max(Self::FIXED)).map(row).collect()
     }
 
-    /// Seconds a step in which the others would have to wait for it.
+    /// Seconds a step in which the other ranks would have to wait for it.
     pub(crate) fn busy(&self) -> f64 {
         self.computing() + self.waiting()
     }
 
-    /// The same of a step without stalls.
+    /// Those seconds in a step without stalls.
     pub(crate) fn busy_without_stalls(&self) -> f64 {
         self.compute + self.data
     }
@@ -82,10 +82,10 @@ impl Times {
     }
 }
 
-/// What takes a slow rank so long.
+/// Cause of a rank's slowness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Forward and backward passes: a slower processor, or one that others use as well.
+    /// Forward and backward passes: a slower processor, or one that other programs use as well.
     Compute,
     /// Reading and preparing samples.
     Data,
@@ -93,28 +93,28 @@ pub enum Cause {
     Communication,
 }
 
-/// A rank that holds the others up.
+/// A rank that delays the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Straggler {
-    /// Who, in the group that trains.
+    /// Its rank in the group that trains.
     pub rank: Rank,
-    /// By what.
+    /// Cause of the delay.
     pub cause: Cause,
-    /// How many times as long as the others it takes for a shard; with [`Cause::Communication`], how many
-    /// times as long a step takes because of it.
+    /// Ratio of its time for a shard and that of the other ranks; with [`Cause::Communication`], ratio of
+    /// the time for a step with and without the delay.
     pub factor: f64,
-    /// The same in words, with the numbers.
+    /// Description with the numbers, for the user.
     pub reason: String,
 }
 
-/// Who of these ranks holds the others up, if anybody does. Computing and data count by shard: who has more
-/// of them is expected to take longer. A slow link is found among three ranks or more, because between two it
-/// has two ends.
+/// Returns the rank that delays the others, if any does. Computing and data are compared by shard: a rank
+/// with more of them is expected to take longer. A slow link is found among three ranks or more, because a
+/// link between two has two ends.
 pub fn diagnose(times: &[Times]) -> Option<Straggler> {
     slow(times).or_else(|| far(times))
 }
 
-/// The rank that is busy longest, if that is not because of its share.
+/// Returns the rank that is busy longest, unless its share explains that.
 fn slow(times: &[Times]) -> Option<Straggler> {
     let working = || times.iter().enumerate().filter(|(_, times)| times.shards > 0);
     let (index, slowest) = working().max_by(|a, b| a.1.busy().total_cmp(&b.1.busy()))?;
@@ -154,14 +154,14 @@ fn slow(times: &[Times]) -> Option<Straggler> {
     Some(Straggler { rank, cause, factor, reason })
 }
 
-/// The bucket whose gradients come latest after those of the others, and by how many seconds.
+/// Returns the bucket that is latest compared with those of the other ranks, and by how many seconds.
 fn latest(slowest: &Times, others: &[&Times]) -> Option<(usize, f64)> {
     let usual = |bucket: usize| median(others.iter().filter_map(|times| times.ready.get(bucket).copied()));
     let late = slowest.ready.iter().enumerate().map(|(bucket, ready)| (bucket, ready - usual(bucket)));
     late.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, late)| *late >= LEAST)
 }
 
-/// The rank for which most others wait, longer than what it does itself explains.
+/// Returns the rank for which most others wait, longer than its own work explains.
 fn far(times: &[Times]) -> Option<Straggler> {
     if times.len() < 3 {
         return None;
@@ -170,7 +170,7 @@ fn far(times: &[Times]) -> Option<Straggler> {
         let own = times[rank].busy();
         let of = |other: &Times| match other.waited_for {
             Some((peer, wait)) if peer.0 == rank => {
-                // What nobody's training thread has to wait for holds nobody up.
+                // A wait that no training thread notices delays no rank.
                 Some(wait.min(other.exposed) - (own - other.busy()).max(0.0))
             }
             _ => None,
@@ -242,12 +242,12 @@ mod tests {
 
     #[test]
     fn shares_are_taken_into_account() {
-        // Three times the shards, three times as long: nobody is slow.
+        // Three times the shards, three times as long: no rank is slow.
         assert_eq!(found(&[times(3, 0.6, 0.0), times(1, 0.2, 0.0)]), None);
-        // Twice as slow, but with half of the shards: it holds nobody up.
+        // Twice as slow, but with half of the shards: it delays no rank.
         assert_eq!(found(&[times(4, 0.8, 0.0), times(2, 0.8, 0.0), times(4, 0.81, 0.0)]), None);
         assert_eq!(found(&[times(3, 0.6, 0.0), times(2, 0.8, 0.0)]), Some((1, Cause::Compute)));
-        // Ranks without shards have nothing to be compared with.
+        // Ranks without shards cannot be compared.
         assert_eq!(found(&[times(0, 0.0, 0.0), times(1, 0.2, 0.0)]), None);
         assert_eq!(
             found(&[times(0, 0.0, 0.0), times(1, 0.2, 0.0), times(1, 0.5, 0.0)]),

@@ -1,31 +1,31 @@
-//! When other shares have been found better often enough for shards to move. A CPU quota, for one, slows
-//! nobody who has little to do: without memory shards would come and go for ever.
+//! Delay of shard moves until other shares have been found better often enough. A CPU quota, for one, does
+//! not slow a rank that has little to do: without memory shards would come and go for ever.
 
-/// So many comparisons in a row have to find other shares better.
+/// Number of comparisons in a row that have to find other shares better.
 const AGREED: usize = 2;
-/// At most so many for shards to come back to a rank that was slow again each time they did.
+/// Largest number of them for shards to come back to a rank that was slow again each time they did.
 const MOST_AGREED: usize = 128;
-/// Slow again soon: within this many times the comparisons that its return had waited for.
+/// Factor of "slow again soon": within this multiple of the comparisons that the return had waited for.
 const SOON: usize = 10;
 
-/// What is remembered of earlier comparisons and moves.
+/// Memory of earlier comparisons and moves.
 pub(super) struct Hysteresis {
-    /// How many of the last comparisons have found other shares better.
+    /// Number of last comparisons that have found other shares better.
     in_favour: usize,
-    /// How many it takes for shards to come back.
+    /// Number of them that it takes for shards to come back.
     patience: usize,
     /// Comparisons since shards have come back.
     since_return: Option<usize>,
 }
 
 impl Hysteresis {
-    /// Nothing has moved yet.
+    /// Starts before any move.
     pub(super) fn new() -> Hysteresis {
         Hysteresis { in_favour: 0, patience: AGREED, since_return: None }
     }
 
-    /// Whether shards move now, where a comparison `favours` a move, or not. `is_return`: the move would give
-    /// shards back to a rank that has been relieved.
+    /// Returns true if shards move now. `favours` is true if a comparison favors a move, `is_return` if the
+    /// move would give shards back to a relieved rank.
     pub(super) fn is_time(&mut self, favours: bool, is_return: bool) -> bool {
         self.since_return = self.since_return.map(|comparisons| comparisons + 1);
         self.in_favour = if favours { self.in_favour + 1 } else { 0 };
@@ -51,7 +51,7 @@ mod tests {
     fn a_rank_that_is_slow_only_under_load_gets_shards_back_more_and_more_rarely() {
         let (mut hysteresis, mut relieved, mut moves) = (Hysteresis::new(), false, Vec::new());
         for n in 0..1000 {
-            // Slow whenever it has its shards, and quick without them.
+            // Slow whenever it has its shards, and fast without them.
             if hysteresis.is_time(true, relieved) {
                 relieved = !relieved;
                 moves.push(n);

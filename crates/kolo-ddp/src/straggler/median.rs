@@ -1,16 +1,18 @@
-//! What is usual among several measurements, what is beyond it, and what is no matter.
+//! Statistics of several measurements: the median, the mean's excess over it, and a limit of differences
+//! that matter.
 
-/// Seconds a step below which a difference is no matter.
+/// Seconds a step below which a difference does not matter.
 pub(super) const LEAST: f64 = 1e-3;
 
-/// The middle one; of an even number the upper one of the two. Nothing: 0.
+/// Returns the median; of an even number the upper one of the two in the middle; 0 without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// By how much the mean is above the median: what those that are much longer than most cost on average.
+/// Returns the difference between mean and median: the average cost of values that are much larger than
+/// most.
 pub(super) fn stalls(values: impl IntoIterator<Item = f64>) -> f64 {
     let values: Vec<f64> = values.into_iter().collect();
     let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;

@@ -1,30 +1,31 @@
-//! Which shards move away from a slow rank, and back: a pure function of measured seconds a shard.
+//! Choice of shards that move away from a slow rank, and back: a pure function of measured seconds a shard.
 
 use super::median::LEAST;
 
-/// What the predicted time of a step has to fall to, for whole shards to move at all: they take other data
-/// with them.
+/// Factor to which the predicted time of a step has to fall for whole shards to move at all: they take
+/// other data with them.
 const WORTH: f64 = 0.95;
 
-/// Other shares, and why.
+/// Other shares, and the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rebalance {
     /// Shards of each rank.
     pub shares: Vec<usize>,
-    /// In words, with the numbers.
+    /// The reason with the numbers, for the user.
     pub reason: String,
 }
 
-/// Shares with which a step is predicted to take at least 5 % and a millisecond less than with `current`,
-/// where each rank takes so many `seconds` a shard; or `None`. `usual` are the shares that the job began
-/// with: they are preferred to others that are about as good, so that shards come back when a rank recovers.
+/// Returns shares with which a step is predicted to take at least 5 % and a millisecond less than with
+/// `current`, or `None`. `seconds` has each rank's seconds a shard. `usual` are the shares that the job
+/// began with: they are preferred to others that are about as good, so that shards come back when a rank
+/// recovers.
 ///
-/// With as many shards as ranks or more, who had some keeps one, so that it goes on being measured, and who
-/// had none gets none.
+/// If there are at least as many shards as ranks, a rank that had some keeps one, so that it is still
+/// measured, and a rank that had none gets none.
 ///
 /// # Panics
 ///
-/// If the three are not of one length.
+/// If the three slices differ in length.
 pub fn rebalance(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<Rebalance> {
     assert!(seconds.len() == current.len() && current.len() == usual.len(), "one of each for every rank");
     if seconds.iter().any(|seconds| !seconds.is_finite() || *seconds <= 0.0) {
@@ -46,7 +47,7 @@ pub fn rebalance(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<
     Some(Rebalance { shares, reason })
 }
 
-/// Shares for finishing times as equal as whole shards allow.
+/// Returns shares for finishing times as equal as whole shards allow.
 fn balance(seconds: &[f64], usual: &[usize]) -> Vec<usize> {
     let (world, shards) = (seconds.len(), usual.iter().sum::<usize>());
     let enough = shards >= world;
@@ -56,13 +57,13 @@ fn balance(seconds: &[f64], usual: &[usize]) -> Vec<usize> {
         (true, _) => (1, shards),
     };
     let speed: f64 = (0..world).filter(|rank| bounds(*rank).1 > 0).map(|rank| 1.0 / seconds[rank]).sum();
-    // Rounded down nobody finishes later than if shards could be cut, so no shard is where it should not be.
+    // Rounded down, no rank finishes later than if shards could be cut, so no shard is misplaced.
     let due = |rank: usize| (shards as f64 / (seconds[rank] * speed)).floor() as usize;
     let mut shares: Vec<usize> =
         (0..world).map(|rank| due(rank).clamp(bounds(rank).0, bounds(rank).1)).collect();
     let finish =
         |shares: &[usize], rank: usize, change: usize| (shares[rank] + change) as f64 * seconds[rank];
-    // Less than one shard a rank is left or too much.
+    // Less than one shard a rank is missing or surplus.
     for _ in 0..2 * world {
         let sum: usize = shares.iter().sum();
         if sum < shards {
@@ -118,11 +119,11 @@ mod tests {
     #[test]
     fn idle_ranks_help_where_shards_are_few() {
         assert_eq!(shares(&[1.0, 0.2, 0.2], &[1, 1, 0], &[1, 1, 0]), Some(vec![0, 1, 1]));
-        // Whoever was to have none by its weight stays without.
+        // A rank whose weight gave it no shards stays without.
         assert_eq!(shares(&[1.0, 0.1, 0.2], &[4, 0, 4], &[4, 0, 4]), Some(vec![1, 0, 7]));
     }
 
-    /// Beside all ways to divide shards among three ranks.
+    /// Compared with all ways to divide shards among three ranks.
     #[test]
     fn no_other_shares_would_be_quicker() {
         for n in 0..200usize {

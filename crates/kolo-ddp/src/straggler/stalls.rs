@@ -1,7 +1,7 @@
 //! Stalls: steps that take a rank much longer than most of its steps, because of a CPU quota, garbage
-//! collection or a noisy neighbour. Medians do not show them, and a mean shows a single long pause as well.
-//! So the time that they cost is looked at over several comparisons, and counts where one rank loses more of
-//! it than the others beyond what chance explains.
+//! collection or a noisy neighbor. Medians do not show them, and a mean shows a single long pause as well.
+//! So their cost is observed over several comparisons, and counts if one rank loses more than the others
+//! beyond chance.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ use super::median::median;
 const COMPARISONS: usize = 8;
 const LEFT_OUT: usize = 1;
 
-/// How many standard errors a rank's mean must be above that of the others (Welch 1947). A single pause is
-/// left out; of so few comparisons two come to 1, and three of them to 1.6, however long they are.
+/// Required distance of a rank's mean from that of the others, in standard errors (Welch 1947). A single
+/// pause is left out; in so few comparisons two yield 1, and three 1.55, however long they are.
 const STANDARD_ERRORS: f64 = 4.0;
 
-/// What a rank lost in stalls in the steps of one comparison, in seconds a step and shard.
+/// Loss of a rank by stalls in the steps of one comparison, in seconds a step and shard.
 #[derive(Clone, Copy)]
 struct Lost {
     compute: f64,
@@ -30,11 +30,11 @@ impl Lost {
     }
 }
 
-/// What each rank lost in the last comparisons.
+/// Losses of each rank in the last comparisons.
 pub(super) struct Stalls(Vec<VecDeque<Lost>>);
 
 impl Stalls {
-    /// Of so many ranks nothing is known yet.
+    /// Starts without knowledge of the ranks.
     pub(super) fn new(world: usize) -> Self {
         Stalls(vec![VecDeque::new(); world])
     }
@@ -67,13 +67,13 @@ impl Stalls {
         times.iter().zip(&usual).map(counted).collect()
     }
 
-    /// What a rank has lost in the middle one of its last three comparisons, in seconds a step and shard.
+    /// Median loss of a rank in its last three comparisons, in seconds a step and shard.
     pub(super) fn recent(&self, rank: usize) -> f64 {
         median(self.0[rank].iter().rev().take(3).map(Lost::all))
     }
 }
 
-/// The comparisons that count of a rank that has been in enough of them.
+/// Returns the comparisons of a rank that count, if it has been in enough of them.
 fn usual(known: &VecDeque<Lost>) -> Option<Vec<Lost>> {
     let mut sorted: Vec<Lost> = known.iter().copied().collect();
     sorted.sort_by(|a, b| a.all().total_cmp(&b.all()));
@@ -81,7 +81,7 @@ fn usual(known: &VecDeque<Lost>) -> Option<Vec<Lost>> {
     (known.len() == COMPARISONS).then_some(sorted)
 }
 
-/// Whether the rank that loses most loses more than the others (their median) by chance.
+/// Returns true if the rank that loses most loses more than the others (their median) beyond chance.
 fn stands_out<'a>(ranks: impl Iterator<Item = &'a Vec<Lost>>) -> bool {
     let mut all: Vec<(f64, f64)> =
         ranks.map(|usual| mean_and_variance(usual.iter().map(Lost::all))).collect();
@@ -99,7 +99,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     mean_and_variance(values).0
 }
 
-/// The mean, and its variance: the square of its standard error.
+/// Returns the mean, and its variance: the square of its standard error.
 fn mean_and_variance(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let values: Vec<f64> = values.collect();
     let count = values.len() as f64;
@@ -116,7 +116,7 @@ mod tests {
         Times { shards, compute_stalls, data_stalls, ..Times::default() }
     }
 
-    /// What counts after each of these comparisons of two ranks.
+    /// Returns the stalls that count after each of these comparisons of two ranks.
     fn counted(comparisons: impl Iterator<Item = [f64; 2]>) -> Vec<[f64; 2]> {
         let mut stalls = Stalls::new(2);
         let count = |lost: [f64; 2]| {

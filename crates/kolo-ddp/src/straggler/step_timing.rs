@@ -1,8 +1,8 @@
-//! What one rank's training thread does with its time, on its own timing.
+//! Times of one rank's training thread, on its own clock.
 //!
-//! From the end of a step to the call that ends the next one the thread computes, unless it says that it
-//! waits for data or the reducer counts that it waits for communication. Medians, because evaluations and
-//! checkpoints lie between some steps; what such steps cost is told apart from them.
+//! From the end of a step to the call that ends the next one the thread computes, unless it reports that it
+//! waits for data or the reducer counts that it waits for communication. Medians are used because
+//! evaluations and checkpoints lie between some steps; the cost of such steps is reported separately.
 
 use std::time::{Duration, Instant};
 
@@ -25,35 +25,35 @@ struct Sample {
 /// The times of this rank's last steps, at most [`EVERY`] of them.
 #[derive(Default)]
 pub(super) struct StepTiming {
-    /// When the last step was over; `None` before the first.
+    /// End of the last step; `None` before the first.
     began: Option<Instant>,
-    /// In the running step: waited for data, and computed, once that is over.
+    /// In the current step: time of waiting for data, and of computing, once that is over.
     data: Duration,
     compute: Option<Duration>,
     samples: Vec<Sample>,
-    /// When each bucket was ready, in the same steps.
+    /// Ready times of each bucket, in the same steps.
     ready: Vec<Vec<f64>>,
-    /// What the group had counted when the last step was over.
+    /// The group's counters at the end of the last step.
     waited: Vec<Duration>,
 }
 
 impl StepTiming {
-    /// The training thread has waited for data.
+    /// Adds time in which the training thread has waited for data.
     pub(super) fn data_waited(&mut self, time: Duration) {
         self.data += time;
     }
 
-    /// All backward passes of the step are over; `exposed` is how long the thread has waited for
-    /// communication in it so far.
+    /// Ends all backward passes of the step; `exposed` is the time in it that the thread has waited for
+    /// communication so far.
     pub(super) fn passes_over(&mut self, exposed: Duration) {
         let busy = self.began.map(|began| began.elapsed());
         self.compute = busy.map(|busy| busy.saturating_sub(exposed + self.data));
     }
 
-    /// The step is over. `exposed` is all of its waiting, `ready` when each bucket was ready since the last
-    /// backward pass began, `waited` what the group has counted for each rank since it formed.
+    /// Ends the step. `exposed` is all of its waiting, `ready` the ready times of the buckets since the
+    /// last backward pass began, `waited` the group's counter for each rank since it formed.
     pub(super) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
-        // The first step begins with whatever was done before it.
+        // The first step begins with unknown work before it.
         if let Some(compute) = self.compute.take() {
             if self.samples.len() as u64 == EVERY {
                 self.samples.remove(0);
@@ -76,13 +76,13 @@ impl StepTiming {
         self.began = Some(Instant::now());
     }
 
-    /// Whether there are as many steps as a comparison is about.
+    /// Returns true if there are as many steps as a comparison needs.
     pub(super) fn is_full(&self) -> bool {
         self.samples.len() as u64 == EVERY
     }
 
-    /// The medians of the steps so far, which are forgotten, and what stalls cost besides; of `buckets`
-    /// buckets.
+    /// Takes the medians of the steps so far, and the costs of stalls, for `buckets` buckets; then clears
+    /// the steps.
     pub(super) fn take(&mut self, shards: usize, buckets: usize) -> Times {
         let of = |get: fn(&Sample) -> f64| median(self.samples.iter().map(get));
         let ready = |bucket: usize| {
@@ -104,13 +104,13 @@ impl StepTiming {
         times
     }
 
-    /// Forgets the steps so far.
+    /// Clears the steps so far.
     pub(super) fn forget(&mut self) {
         self.samples.clear();
         self.ready.clear();
     }
 
-    /// The rank that was waited for longest in most of the steps, and for how long in the median one.
+    /// Returns the rank that was waited for longest in most of the steps, and the median wait for it.
     fn waited_for(&self) -> Option<(Rank, f64)> {
         let named = self.samples.iter().filter_map(|sample| sample.waited_for);
         let mut counts = vec![0; self.waited.len()];
@@ -132,7 +132,7 @@ mod tests {
     fn medians_of_the_last_steps() {
         let second = Duration::from_secs;
         let mut timing = StepTiming::default();
-        // Not measured: nobody knows when it began.
+        // Not measured: its beginning is unknown.
         timing.passes_over(Duration::ZERO);
         timing.step_over(second(9), &[1.0], vec![second(5); 3]);
         assert!(!timing.is_full());

@@ -1,11 +1,11 @@
 //! Tuning: in a job's first steps settings that decide no bits are tried, and the best is kept.
 //!
-//! This is the decision alone, apart from whatever cuts buckets anew (`replica/tuning.rs`): what goes in are
-//! seconds that all ranks have heard, the slowest rank's of each step, so all ranks hold the same and decide
-//! alike. A setting is tried for a few steps, of which the first does not count. When nothing is left to try
-//! ([`search`]) the first setting and the best one are measured once more, one after the other: the least of
-//! many figures is partly luck, and a machine drifts. Then steps are watched ([`watch`]), and if they come
-//! to take longer, or less, all begins anew with what is kept.
+//! This is the decision alone; `replica/tuning.rs` applies it. The input is the slowest rank's seconds of
+//! each step, which all ranks know, so all of them decide the same. A setting is tried for a few steps, of
+//! which the first does not count. When nothing is left to try ([`search`]) the first setting and the best
+//! one are measured once more, one after the other: the least of many figures is partly luck, and a machine
+//! drifts. Then steps are watched ([`watch`]). If their duration changes, tuning begins anew with the kept
+//! setting.
 
 mod report;
 mod search;
@@ -18,35 +18,35 @@ pub(crate) use self::search::{Search, Space};
 pub use self::setting::TunedSetting;
 use self::watch::Watch;
 
-/// How many steps a setting is tried for.
+/// Number of steps for which a setting is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effort {
-    /// As many as tell it from others.
+    /// Enough to distinguish it from others.
     Measured,
-    /// One, so that few steps go through many settings: for those who look at bits.
+    /// One, so that few steps go through many settings: for tests that compare bits.
     Hasty,
 }
 
-/// Of longer steps two are measured, of shorter ones five, else three: what takes long varies little.
+/// Of longer steps two are measured, of shorter ones five, else three: long steps vary little.
 const LONG: f64 = 1.0;
 const SHORT: f64 = 0.05;
-/// A setting whose steps take so much longer than the best one's is given up at once; where steps are not
-/// long, after two of them.
+/// A setting whose steps take longer than the best one's by this factor is given up at once; if steps are
+/// not long, after two of them.
 const HOPELESS: f64 = 1.15;
-/// In the last comparison the best setting must take less than this beside the first one's, or that is kept.
+/// In the last comparison the best setting must take less than this share of the first one's time, or the
+/// first one is kept.
 const CONFIRMED: f64 = 0.995;
 
-/// What is to be done after a step.
+/// Action after a step.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     /// All goes on as it is.
     Stay,
-    /// The next steps are to be run in this way.
+    /// Run the next steps with this setting.
     Try(TunedSetting),
-    /// So are all from now on, which is what tuning has come to.
+    /// Run all later steps with the result of tuning.
     Keep(Box<Tuning>),
-    /// Steps take another time than they did: what is known of ranks and links is to be measured anew, and
-    /// tuning begins again.
+    /// Measure ranks and links anew, and tune again: the duration of steps has changed.
     Again,
 }
 
@@ -54,11 +54,11 @@ pub(crate) enum Verdict {
 pub(crate) struct Tuner {
     effort: Effort,
     stage: Stage,
-    /// What steps are run by.
+    /// The setting of the current steps.
     current: TunedSetting,
     /// Steps since tuning began.
     steps: u64,
-    /// Why it has begun again: what steps took, and what they take now.
+    /// Reason why it has begun again: the former and the current seconds of a step.
     changed: Option<(f64, f64)>,
 }
 
@@ -80,14 +80,14 @@ enum Stage {
 /// The steps of one setting.
 #[derive(Debug, Default)]
 struct Samples {
-    /// Whether the first one is over, in which the setting before it still had a part.
+    /// True if the first one is over, which the setting before it still affects.
     is_warm: bool,
     seconds: Vec<f64>,
 }
 
 impl Samples {
-    /// A step has taken so long; returns what a step takes when enough of them have been seen. `best`: what
-    /// the best setting's steps take.
+    /// Takes the seconds of a step; returns the median when enough steps have been seen. `best`: the
+    /// seconds of the best setting's steps.
     fn step(&mut self, seconds: f64, effort: Effort, best: Option<f64>) -> Option<f64> {
         if !std::mem::replace(&mut self.is_warm, true) && effort == Effort::Measured {
             return None;
@@ -106,46 +106,46 @@ impl Samples {
     }
 }
 
-/// The median; of an even number the lower one of the two in the middle: whatever else a machine does only
-/// ever makes a step longer. Orders them.
+/// Returns the median; of an even number the lower one of the two in the middle: other work of the machine
+/// can only make a step longer. Sorts the slice.
 fn lower_median(seconds: &mut [f64]) -> f64 {
     seconds.sort_by(f64::total_cmp);
     seconds.get(seconds.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Tuner {
-    /// A tuner of steps that are run by `current`.
+    /// Creates a tuner of steps that are run with `current`.
     pub(crate) fn new(effort: Effort, current: TunedSetting) -> Self {
         Tuner { effort, stage: Stage::Waiting, current, steps: 0, changed: None }
     }
 
-    /// What steps are run by.
+    /// The setting of the current steps.
     pub(crate) fn current(&self) -> &TunedSetting {
         &self.current
     }
 
-    /// Whether it waits for [`Tuner::begin`].
+    /// Returns true if it waits for [`Tuner::begin`].
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting)
     }
 
-    /// Whether it may begin while steps are still profiled.
+    /// Returns true if it may begin while steps are still profiled.
     pub(crate) fn is_hasty(&self) -> bool {
         self.effort == Effort::Hasty
     }
 
-    /// Settings are tried from now on.
+    /// Begins to try settings.
     pub(crate) fn begin(&mut self, space: Space) {
         self.steps = 0;
         self.stage = Stage::Trying { search: Search::new(space), samples: Samples::default() };
     }
 
-    /// What has been measured holds no more, because ranks have other shards: waits to begin anew.
+    /// Discards the measurements, because ranks have other shards; waits to begin anew.
     pub(crate) fn restart(&mut self) {
         self.stage = Stage::Waiting;
     }
 
-    /// A step has taken so long on the slowest rank.
+    /// Takes the slowest rank's seconds of a step.
     pub(crate) fn step(&mut self, seconds: f64) -> Verdict {
         self.steps += 1;
         let (stage, verdict) = match std::mem::replace(&mut self.stage, Stage::Waiting) {
@@ -190,7 +190,7 @@ impl Tuner {
         }
     }
 
-    /// The first setting is measured again, then the best one.
+    /// Measures the first setting again, then the best one.
     fn confirm(
         &mut self,
         search: Search,

@@ -1,4 +1,4 @@
-//! What tuning has come to.
+//! Result of tuning.
 
 use std::fmt;
 
@@ -6,37 +6,37 @@ use serde::Serialize;
 
 use super::{Trial, TunedSetting};
 
-/// What tuning has kept, and by how much it is better. The same on all ranks.
+/// The kept setting, and its gain. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tuning {
-    /// By what steps are run from now on.
+    /// The setting of steps from now on.
     pub kept: TunedSetting,
-    /// By what they were run when it began.
+    /// The setting with which tuning began.
     pub begun_with: TunedSetting,
-    /// Seconds of a step as it is kept, the slowest rank's; the median of the last comparison.
+    /// The slowest rank's seconds of a step with the kept setting; the median of the last comparison.
     pub seconds: f64,
-    /// The same of a step as it was, measured just before.
+    /// Those of a step with the first setting, measured just before.
     pub seconds_before: f64,
     /// Steps in which settings were tried.
     pub steps: u64,
-    /// What was tried, in this order.
+    /// The tried settings, in this order.
     pub tried: Vec<Trial>,
-    /// Bytes a second that the link of each rank carries, in rank order, where that was measured.
+    /// Bytes a second that the link of each rank carries, in rank order, if measured.
     pub link_rates: Option<Vec<f64>>,
-    /// Where it was not the first tuning: seconds that a step took after the one before, and those that it
-    /// took when this one began.
+    /// If it was not the first tuning: seconds of a step after the previous tuning, and when this one
+    /// began.
     pub changed: Option<(f64, f64)>,
 }
 
 impl Tuning {
-    /// How much less a step takes than it did: 0.2 for a fifth.
+    /// Share of a step's time that is saved: 0.2 for a fifth.
     pub fn gain(&self) -> f64 {
         1.0 - self.seconds / self.seconds_before
     }
 }
 
-/// As
-/// `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4 MiB (0.926 s)`.
+/// Formats it as `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4
+/// MiB (0.926 s)`.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tuning { kept, begun_with, seconds, seconds_before, steps, tried, .. } = self;

@@ -1,9 +1,9 @@
-//! In which order settings are tried: one thing after another is changed in the best setting so far, until
-//! no change of it is left that has not been tried.
+//! The order in which settings are tried: the best setting so far is changed in one respect after another,
+//! until no untried change is left.
 //!
-//! First the algorithm, which says how many bytes pass which link; then the bucket cap, in steps of four and
-//! then of two, away from the best one as long as that helps; then the length of slices; then the number of
-//! connections.
+//! First the algorithm, which decides how many bytes pass each link; then the bucket cap, in steps of four
+//! and then of two, away from the best one as long as that helps; then the length of slices; then the
+//! number of connections.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use super::setting::TunedSetting;
 use crate::buckets::{Bucket, plan_sliced};
 use kolo_optim::{Layout, SpanId};
 
-/// A setting counts as better if its steps take less than this beside the best one's.
+/// A setting counts as better if its steps take less than this share of the best one's.
 pub(super) const BETTER: f64 = 0.99;
-/// Settings that are tried at most.
+/// Largest number of tried settings.
 const MOST: usize = 24;
 /// Smallest cap that is tried, unless the job's own is near it: a reduction costs its latency.
 const LEAST_CAP: usize = 256 << 10;
-/// Buckets of a plan that is tried at most.
+/// Largest number of buckets of a tried plan.
 const BUCKETS: usize = 256;
 
-/// What can be tried in a group.
+/// The settings that can be tried in a group.
 pub(crate) struct Space {
     /// The model's tensors.
     pub(crate) layout: Arc<Layout>,
     /// The order in which their gradients become ready.
     pub(crate) order: Vec<SpanId>,
-    /// Whether no tensor may be cut.
+    /// True if no tensor may be cut.
     pub(crate) whole: bool,
     /// Algorithms for long sums besides the one that the cost model picks.
     pub(crate) algorithms: Vec<&'static str>,
-    /// How much each rank should add by what its link carries, where links differ.
+    /// Share of sums that each rank should add according to its link, if links differ.
     pub(crate) ownership: Option<Vec<u32>>,
-    /// Connections that there are between two ranks.
+    /// Number of connections between two ranks.
     pub(crate) streams: usize,
 }
 
@@ -42,7 +42,7 @@ impl Space {
         plan_sliced(&self.layout, &self.order, setting.caps(), setting.slice_bytes, self.whole)
     }
 
-    /// Whether two settings do the same: another cap need not cut differently.
+    /// Returns true if two settings have the same effect: another cap need not cut differently.
     fn is_same(&self, one: &TunedSetting, other: &TunedSetting) -> bool {
         let apart = |setting: &TunedSetting| (setting.algorithm, setting.ownership.clone(), setting.streams);
         apart(one) == apart(other) && self.plan(one) == self.plan(other)
@@ -52,13 +52,13 @@ impl Space {
 /// A setting that has been tried.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Trial {
-    /// What was tried.
+    /// The setting.
     pub setting: TunedSetting,
-    /// Seconds that a step took, the slowest rank's; the median.
+    /// The slowest rank's seconds of a step; the median.
     pub seconds: f64,
 }
 
-/// What is changed in the best setting.
+/// A respect in which the best setting is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
     Algorithm,
@@ -69,23 +69,23 @@ enum Axis {
 
 const AXES: [Axis; 4] = [Axis::Algorithm, Axis::Cap, Axis::Slice, Axis::Streams];
 
-/// The search from one setting on.
+/// The search, beginning with one setting.
 pub(crate) struct Search {
     space: Space,
     trials: Vec<Trial>,
-    /// Of `trials`.
+    /// Index in `trials`.
     best: usize,
-    /// Of [`AXES`].
+    /// Index in [`AXES`].
     axis: usize,
 }
 
 impl Search {
-    /// A search that begins with the first setting that will be [`Search::measured`].
+    /// Creates a search that begins with the first setting that will be [`Search::measured`].
     pub(crate) fn new(space: Space) -> Self {
         Search { space, trials: Vec::new(), best: 0, axis: 0 }
     }
 
-    /// A setting's steps have taken so long.
+    /// Takes the seconds of a setting's steps.
     pub(crate) fn measured(&mut self, setting: TunedSetting, seconds: f64) {
         let is_better = self.best().is_some_and(|best| seconds < BETTER * best.seconds);
         self.trials.push(Trial { setting, seconds });
@@ -99,12 +99,12 @@ impl Search {
         self.trials.get(self.best)
     }
 
-    /// All that have been tried, the first one first.
+    /// All tried settings, the first one first.
     pub(crate) fn trials(&self) -> &[Trial] {
         &self.trials
     }
 
-    /// What is to be tried next; `None` when nothing is left.
+    /// Returns the next setting to try; `None` when nothing is left.
     pub(crate) fn next(&mut self) -> Option<TunedSetting> {
         let best = self.best()?.setting.clone();
         while self.trials.len() < MOST {
@@ -123,7 +123,7 @@ impl Search {
             && self.space.plan(setting).len() <= BUCKETS
     }
 
-    /// The settings that differ from the best one in one thing, the likeliest first.
+    /// Returns the settings that differ from the best one in one respect, the likeliest first.
     fn changes(&self, axis: Axis, best: &TunedSetting) -> Vec<TunedSetting> {
         let space = &self.space;
         match axis {
@@ -137,7 +137,7 @@ impl Search {
                     ownership: None,
                     ..best.clone()
                 };
-                // What the cost model picks, with links that differ no more, say.
+                // The cost model's choice, for example if links do not differ any more.
                 let plain = TunedSetting { algorithm: None, ownership: None, ..best.clone() };
                 by_links.chain([plain]).chain(space.algorithms.iter().map(named)).collect()
             }
@@ -198,7 +198,8 @@ mod tests {
         }
     }
 
-    /// Searches where a setting's steps take what `seconds` says; what was tried, and the best.
+    /// Searches with `seconds` as the time of a setting's steps; returns the tried settings, and the best
+    /// one.
     fn search(space: Space, seconds: impl Fn(&TunedSetting) -> f64) -> (Vec<TunedSetting>, TunedSetting) {
         let mut search = Search::new(space);
         search.measured(base(), seconds(&base()));
@@ -224,10 +225,10 @@ mod tests {
         assert_eq!(best, base());
     }
 
-    /// The best cap is found however far it is from the first one, the other things being as they are.
+    /// The best cap is found at any distance from the first one, all else being equal.
     #[test]
     fn it_finds_the_best_of_each() {
-        // Of a smaller one slices would be too many.
+        // A smaller cap would yield too many slices.
         for cap in [MIB, 2 * MIB, 8 * MIB, 16 * MIB, 32 * MIB] {
             let seconds = |setting: &TunedSetting| {
                 let away = (setting.cap_bytes as f64 / cap as f64).log2().abs();

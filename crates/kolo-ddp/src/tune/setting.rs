@@ -1,5 +1,5 @@
-//! One way to run the same steps: how gradients are cut into buckets and how those travel. None of it
-//! decides a bit.
+//! A setting of the same steps: the cuts of gradients into buckets, and the transport of those. It decides
+//! no bit.
 
 use std::fmt;
 
@@ -8,26 +8,25 @@ use serde::Serialize;
 
 use crate::buckets::BucketCaps;
 
-/// How the gradients of a job are cut and sent.
+/// Cuts and transport of a job's gradients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TunedSetting {
-    /// Bytes of the first and the last bucket at most.
+    /// Largest size of the first and the last bucket, in bytes.
     pub first_bytes: usize,
-    /// Bytes of all other buckets at most: the bucket cap.
+    /// Largest size of all other buckets, in bytes: the bucket cap.
     pub cap_bytes: usize,
     /// Bytes of the longest slice of a tensor: a larger tensor is cut into several buckets.
     pub slice_bytes: usize,
-    /// The algorithm of long sums ([`Group::prefer_algorithm`]); `None`: whichever the cost model picks.
+    /// The algorithm of long sums ([`Group::prefer_algorithm`]); `None`: the cost model's choice.
     pub algorithm: Option<&'static str>,
-    /// How much of each sum every rank adds beside the others, by what their links carry; `None`: all equally
-    /// much.
+    /// Relative share of each sum that every rank adds, according to its link; `None`: equal shares.
     pub ownership: Option<Vec<u32>>,
     /// Connections between two ranks over which messages go in turn.
     pub streams: usize,
 }
 
 impl TunedSetting {
-    /// What a job does that is not tuned.
+    /// The setting of a job that is not tuned.
     pub(crate) fn untuned(caps: BucketCaps, group: &Group) -> Self {
         TunedSetting {
             first_bytes: caps.first,
@@ -39,7 +38,7 @@ impl TunedSetting {
         }
     }
 
-    /// The same with another cap, by which tensors are sliced as well.
+    /// The same setting with another cap, by which tensors are sliced as well.
     pub(crate) fn with_cap(&self, cap_bytes: usize) -> Self {
         TunedSetting { cap_bytes, slice_bytes: cap_bytes, ..self.clone() }
     }
@@ -50,7 +49,8 @@ impl TunedSetting {
     }
 }
 
-/// As `buckets of 4 MiB, direct by links, 2 connections`: what differs from a job that is not tuned.
+/// Formats it as `buckets of 4 MiB, direct by links, 2 connections`: the differences from a job that is not
+/// tuned.
 impl fmt::Display for TunedSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "buckets of {}", size(self.cap_bytes))?;

@@ -25,7 +25,7 @@ fn base() -> TunedSetting {
     }
 }
 
-/// Steps until something is kept, where a step takes what `seconds` says of its setting and its number.
+/// Runs steps until a setting is kept; `seconds` is the time of a step, by its setting and its number.
 fn tune(tuner: &mut Tuner, seconds: impl Fn(&TunedSetting, u64) -> f64) -> Tuning {
     for step in 0..1000 {
         if let Verdict::Keep(tuning) = tuner.step(seconds(&tuner.current().clone(), step)) {
@@ -61,8 +61,8 @@ fn the_best_is_kept_with_what_it_saves() {
     );
 }
 
-/// Some steps take ten times as long, as those with an evaluation before them do; and the first of every
-/// setting, in which the one before still has a part.
+/// Some steps take ten times as long, like those with an evaluation before them; and the first step of
+/// every setting is affected by the one before.
 #[test]
 fn single_long_steps_do_not_count() {
     let mut tuner = begun(Effort::Measured);
@@ -81,7 +81,7 @@ fn single_long_steps_do_not_count() {
     assert_eq!(tuning.kept, base().with_cap(16 * MIB));
 }
 
-/// What was better only while it was tried is not kept: the machine had become quicker, say.
+/// A setting that was better only while it was tried is not kept: the machine may have become faster.
 #[test]
 fn luck_is_not_kept() {
     let mut tuner = begun(Effort::Measured);

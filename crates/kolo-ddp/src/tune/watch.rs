@@ -1,15 +1,15 @@
-//! Whether steps still take what they took when a setting was chosen.
+//! Watch for a change in the duration of steps since a setting was chosen.
 
 use super::lower_median;
 
-/// Steps of which the median is compared.
+/// Number of steps of which the median is compared.
 const WINDOW: usize = 10;
-/// Steps that take this much more, or less, than they did are others.
+/// Factor by which the duration must grow, or shrink, to count as changed.
 const CHANGED: f64 = 1.2;
-/// Windows in a row that must say so.
+/// Number of changed windows in a row that it takes.
 const IN_A_ROW: u32 = 2;
 
-/// Watches the steps after a setting has been kept. Only what all ranks have heard goes in.
+/// Watches the steps after a setting has been kept. Only values that all ranks have received enter.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     seconds: Vec<f64>,
@@ -18,7 +18,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// A step has taken so long. Returns what steps took and what they take now, if that has changed.
+    /// Takes the seconds of a step. Returns the former and the current seconds of a step, if they have
+    /// changed.
     pub(super) fn step(&mut self, seconds: f64) -> Option<(f64, f64)> {
         self.seconds.push(seconds);
         if self.seconds.len() < WINDOW {

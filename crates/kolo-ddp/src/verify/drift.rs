@@ -1,4 +1,5 @@
-//! Do all ranks hold the same weights? One word a rank says so; only where they differ does each tell more.
+//! Check that all ranks hold the same weights. Each rank sends one hash, and only if they differ one for
+//! each tensor.
 
 use kolo_comm::{Group, Rank};
 
@@ -6,8 +7,8 @@ use super::fingerprints;
 use crate::error::Error;
 use kolo_optim::{Kind, Layout};
 
-/// Compares the prints of all tensors, or of all but the statistics, of all ranks but `servers`. A
-/// collective: one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor where the ranks differ.
+/// Compares the fingerprints of all tensors, or of all but the statistics, of all ranks but `servers`. A
+/// collective: one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor if the ranks differ.
 ///
 /// # Errors
 ///
@@ -49,19 +50,19 @@ pub(super) fn compare(
     }
 }
 
-/// Who differs, where, and from whom.
+/// A rank that differs, the tensor, and the rank it is compared with.
 #[derive(Debug, PartialEq)]
 struct Odd {
     rank: Rank,
     /// The first tensor in which it differs.
     tensor: usize,
-    /// The lowest of the ranks that are taken to be right, and how many they are.
+    /// The lowest of the ranks that are assumed to be right, and their number.
     reference: Rank,
     agreed: usize,
 }
 
-/// Most ranks are taken to be right; of equally many, those of the lowest rank. The lowest other rank is
-/// named.
+/// Finds a rank that differs. The most frequent values are assumed to be right; of equally frequent ones,
+/// those of the lowest rank. The lowest other rank is returned.
 fn odd_one(ranks: &[&[i64]]) -> Option<Odd> {
     let alike = |rank: usize| ranks.iter().filter(|other| **other == ranks[rank]).count();
     let most = (0..ranks.len()).map(alike).max()?;
@@ -95,8 +96,8 @@ mod tests {
         assert_eq!(odd(&[]), None);
     }
 
-    /// Trains until a value of one rank changes behind the replica's back; returns each rank's errors by
-    /// step.
+    /// Trains until a value of one rank changes without the replica's knowledge; returns each rank's error
+    /// and its step.
     fn train(world: usize, config: Config, culprit: usize, tensor: usize) -> Vec<Option<(u64, String)>> {
         threads::spawn(world, |group| {
             let rank = group.rank().0;

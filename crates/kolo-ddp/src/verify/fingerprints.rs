@@ -1,25 +1,25 @@
-//! Fingerprints of tensors: equal bits give equal prints, on every machine.
+//! Fingerprints of tensors: equal bits yield equal fingerprints, on every machine.
 
 use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 
 use kolo_optim::Layout;
 
-/// Words that are hashed side by side, because one multiplication does not wait for another's result then.
+/// Numbers that are hashed side by side, so that multiplications do not wait for one another's results.
 const LANES: usize = 4;
 
-/// One print for each span. One pass over the values.
+/// Returns one fingerprint for each span. One pass over the values.
 pub(super) fn of(layout: &Layout, values: &[f32]) -> Vec<u64> {
     layout.spans().iter().map(|span| print(&values[span.range()])).collect()
 }
 
-/// One print for several.
+/// Combines several fingerprints into one.
 pub(super) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
     prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
-/// Every operation here is a bijection of what was hashed so far and of the word that is added, so a change
-/// of a single word (a flipped bit, say) always changes the print; several changes cancel with probability
-/// 2⁻⁶⁴.
+/// Returns a tensor's fingerprint. Every operation here is a bijection of the hash so far and of the added
+/// number, so a change of a single value (a flipped bit, say) always changes the fingerprint; several
+/// changes cancel with probability 2⁻⁶⁴.
 fn print(values: &[f32]) -> u64 {
     let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GOLDEN_GAMMA.wrapping_mul(lane as u64 + 1));
     let mut chunks = values.chunks_exact(2 * LANES);

@@ -1,9 +1,9 @@
-//! Are the replicas still equal, and do two runs go through the same bits?
+//! Verification that the replicas are equal, and that two runs have the same bits.
 //!
-//! Two readers of the same fingerprints, after a step whose updates are all in: `drift` compares the ranks of
-//! this run with one another, every so many steps; the trace writes them down, so that `kolo verify` can
-//! compare this run with others. A step that is looked at waits for all of its reductions, also where they
-//! would have reached into the next forward pass.
+//! Fingerprints are taken after a step whose updates are all made, and have two uses. `drift` compares the
+//! ranks of this run with one another, at intervals of steps. The trace is a file, by which `kolo verify`
+//! compares this run with others. A verified step waits for all of its reductions, also if they would have
+//! overlapped with the next forward pass.
 
 mod drift;
 mod fingerprints;
@@ -23,39 +23,39 @@ use trace::{Bits, Start, Step, Tensor, Wish, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.
 pub(crate) struct Verifier {
-    /// Steps between two looks at the other ranks; 0: never.
+    /// Steps between two comparisons with the other ranks; 0: never.
     every: u64,
-    /// Whether the ranks may hold different statistics.
+    /// True if the ranks may hold different statistics.
     local_statistics: bool,
-    /// Whether its steps are the outer ones of islands.
+    /// True if its steps are the outer ones of islands.
     islands: bool,
     wish: Option<Wish>,
-    /// Whether steps are to be tuned, and whether they can be.
+    /// True if steps are to be tuned, and true if they can be.
     tunes: bool,
     tunable: bool,
     /// Rank 0's, from the first step on.
     writer: Option<Writer>,
-    /// This rank has taken part in a step, so that rank 0 has begun the trace.
+    /// True if this rank has taken part in a step, so that rank 0 has begun the trace.
     begun: bool,
-    /// Steps seen, which a resumed run does not count from 0.
+    /// Number of steps seen; in a resumed run it begins at 0, too.
     seen: u64,
 }
 
-/// Whether somebody watches the bits of this process, as `kolo verify` does.
+/// Returns true if the environment requests a trace of this process, as `kolo verify` does.
 ///
 /// # Errors
 ///
-/// A variable of the environment cannot be understood.
+/// A variable of the environment is invalid.
 pub(crate) fn is_watched() -> Result<bool, Error> {
     Ok(Wish::from_env()?.is_some())
 }
 
 impl Verifier {
-    /// What the configuration and the environment wish for.
+    /// Reads the configuration and the environment.
     ///
     /// # Errors
     ///
-    /// A variable of the environment cannot be understood.
+    /// A variable of the environment is invalid.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
@@ -68,12 +68,12 @@ impl Verifier {
         self.wish.as_ref()?.caps
     }
 
-    /// Whether steps are to be tuned where they can be, whatever the program says.
+    /// Returns true if steps are to be tuned where possible, independent of the program.
     pub(crate) fn tunes(&self) -> bool {
         self.tunes
     }
 
-    /// One that looks at nothing.
+    /// Creates a verifier that does nothing.
     pub(crate) fn silent() -> Self {
         Verifier {
             every: 0,
@@ -88,27 +88,27 @@ impl Verifier {
         }
     }
 
-    /// Whether [`Verifier::verify`] is to be called by so many ranks that were last equal when the range's
-    /// first number of steps was done, and are so again after its end.
+    /// Returns true if [`Verifier::verify`] is to be called by `world` ranks. They were equal after the
+    /// range's first number of steps, and are equal again after its end.
     pub(crate) fn is_due(&self, steps: Range<u64>, world: usize) -> bool {
         let is_multiple = || steps.end / self.every > steps.start / self.every;
         self.wish.is_some() || (world > 1 && self.every > 0 && is_multiple())
     }
 
-    /// Where the run is cut after the step that has just been seen: the folder through which it goes on.
+    /// Returns the folder for a restart after the step that has just been seen, if one is requested.
     pub(crate) fn resumes_from(&self) -> Option<PathBuf> {
         let wish = self.wish.as_ref().filter(|wish| wish.resume == Some(self.seen))?;
         Some(wish.file.with_extension("checkpoints"))
     }
 
-    /// Whether all updates are made when so many more steps than have been seen are done, where they are one
+    /// Returns true if all updates are made `more` steps after those seen, in a job whose updates are one
     /// step late.
     pub(crate) fn ends_round(&self, more: u64) -> bool {
         self.wish.as_ref().is_some_and(|wish| wish.end_round == Some(self.seen + more))
     }
 
-    /// Before anything has changed in a step, as often as one likes: tells the values with which the first
-    /// one begins. Where rank 0 has died, the next one goes on with its trace.
+    /// Writes the values with which the first step begins to the trace. May be called repeatedly, before a
+    /// step has changed anything. If rank 0 has died, its successor continues its trace.
     ///
     /// # Errors
     ///
@@ -144,7 +144,8 @@ impl Verifier {
         Ok(())
     }
 
-    /// Compares and writes down the values after a step; those of `servers` are none.
+    /// Compares the values after a step with the other ranks, and writes them to the trace; `servers` have
+    /// none.
     ///
     /// # Errors
     ///

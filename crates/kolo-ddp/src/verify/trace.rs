@@ -1,10 +1,11 @@
-//! The trace of a run: what every step ended in, as JSON Lines, for `kolo verify` to compare.
+//! The trace of a run: the result of every step, as JSON Lines, for `kolo verify` to compare.
 //!
-//! With [`FILE`] in the environment rank 0 writes there: first a [`Start`], then a [`Step`] for each step.
-//! The ranks are compared with one another after every step then. All workers must have the same variables.
+//! With [`FILE`] in the environment rank 0 writes that file: first a [`Start`], then a [`Step`] for each
+//! step. The ranks are compared with one another after every step then. All workers must have the same
+//! variables.
 //!
-//! In an elastic job whoever is rank 0 writes. A step in which rank 0 dies may be told twice, by both,
-//! or not at all, where the others had done it.
+//! In an elastic job the current rank 0 writes. A step in which rank 0 dies may be in the file twice, from
+//! both, or not at all, if the others had done it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,22 +18,23 @@ use crate::error::Error;
 
 /// The file to write to; it must not exist.
 pub const FILE: &str = "KOLO_VERIFY_FILE";
-/// Steps that are written down; the run itself goes on, and whoever has started it ends it ([`is_complete`]).
-/// Without it all are.
+/// Number of steps in the file; the run itself continues until the process that has started it ends it
+/// ([`is_complete`]). Without it all are written.
 pub const STEPS: &str = "KOLO_VERIFY_STEPS";
 /// Size of buckets in MiB, in place of the program's own.
 pub const BUCKET_CAP_MB: &str = "KOLO_VERIFY_BUCKET_CAP_MB";
-/// Steps after which the run is cut: rank 0 writes a checkpoint into a folder beside the file, every rank
-/// forgets what it holds, reads it back as a resumed job does, and goes on. Without it the run is not cut.
+/// Number of steps after which the run is restarted: rank 0 writes a checkpoint into a folder beside the
+/// file, every rank clears its state, reads it back as a resumed job does, and continues. Without it there
+/// is no restart.
 pub const RESUME: &str = "KOLO_VERIFY_RESUME";
-/// Steps after which a job whose updates are one step late makes all of them, because others of its runs are
-/// cut there ([`RESUME`]), and only there can be: else that would be a difference.
+/// Number of steps after which a job whose updates are one step late makes all of them, because other runs
+/// of it are restarted there ([`RESUME`]), which is possible only then: otherwise the runs would differ.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
-/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where they can be, whatever the program
-/// says, and each is run by another setting. Also without [`FILE`].
+/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where possible, independent of the program,
+/// and each is run with another setting. Works without [`FILE`], too.
 pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
-/// 64 bits: of a number, or of a hash. In hexadecimal in the file, because JSON's numbers are not exact
+/// 64 bits: of a number, or of a hash. Hexadecimal in the file, because JSON's numbers are not exact
 /// everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -52,20 +54,20 @@ impl TryFrom<String> for Bits {
     }
 }
 
-/// How the run began.
+/// Beginning of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Number of ranks.
     pub world_size: usize,
     /// Shards of every step; of an outer step its islands.
     pub shards: usize,
-    /// Whether they synchronise rarely, as islands.
+    /// True if they synchronize rarely, as islands.
     #[serde(default)]
     pub islands: bool,
-    /// Whether steps can be tuned ([`TUNE`]).
+    /// True if steps can be tuned ([`TUNE`]).
     #[serde(default)]
     pub tunable: bool,
-    /// How the ranks talk.
+    /// Transport between the ranks.
     pub transport: String,
     /// The model's tensors, with their values before the first step.
     pub tensors: Vec<Tensor>,
@@ -76,21 +78,21 @@ pub struct Start {
 pub struct Tensor {
     /// Its path in the model.
     pub name: String,
-    /// Whether it is one that the forward pass changes, not the optimizer.
+    /// True if the forward pass changes it, not the optimizer.
     pub statistic: bool,
     /// Hash of its values.
     pub print: Bits,
 }
 
-/// What a step ended in.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Its number, from 0.
     pub step: u64,
-    /// Mean loss over the global batch; `null` in the file where it is not finite.
+    /// Mean loss over the global batch; `null` in the file if it is not finite.
     #[serde(deserialize_with = "number_or_null")]
     pub loss: f64,
-    /// The same, exactly.
+    /// The bits of the loss, which are exact.
     pub loss_bits: Bits,
     /// Samples of the global batch.
     pub count: f64,
@@ -98,7 +100,7 @@ pub struct Step {
     pub prints: Vec<Bits>,
 }
 
-/// JSON has no other way to say that a loss is no finite number; its bits do.
+/// Reads `null` as NaN: JSON has no other form for a loss that is not finite; its bits are exact.
 fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
@@ -106,13 +108,13 @@ fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 /// A whole run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// How it began.
+    /// Its beginning.
     pub start: Start,
     /// Its steps, in their order.
     pub steps: Vec<Step>,
 }
 
-/// Whether a run has written down its beginning and so many steps.
+/// Returns true if the trace has the run's beginning and `steps` steps.
 pub fn is_complete(path: &Path, steps: u64) -> bool {
     let lines = std::fs::read(path).map_or(0, |text| text.iter().filter(|byte| **byte == b'\n').count());
     lines as u64 > steps
@@ -122,7 +124,7 @@ pub fn is_complete(path: &Path, steps: u64) -> bool {
 ///
 /// # Errors
 ///
-/// Names the file, and the line that cannot be understood.
+/// Names the file, and the line that is invalid.
 pub fn read(path: &Path) -> Result<Trace, Error> {
     let text = std::fs::read_to_string(path).map_err(|e| Error::file(path, e))?;
     let fail = |line: usize, problem: &dyn std::fmt::Display| {
@@ -144,7 +146,7 @@ pub fn read(path: &Path) -> Result<Trace, Error> {
     Ok(Trace { start, steps })
 }
 
-/// Whether [`TUNE`] says that steps are to be tuned.
+/// Returns true if [`TUNE`] requests tuning.
 ///
 /// # Errors
 ///
@@ -157,7 +159,7 @@ pub(crate) fn tunes() -> Result<bool, Error> {
     }
 }
 
-/// What the environment wishes for.
+/// Requests of the environment.
 pub(crate) struct Wish {
     pub(crate) file: PathBuf,
     pub(crate) steps: Option<u64>,
@@ -193,7 +195,7 @@ impl Wish {
     }
 }
 
-/// Rank 0's end of the file.
+/// Writer of the file on rank 0.
 pub(crate) struct Writer {
     path: PathBuf,
     file: File,
@@ -214,7 +216,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Goes on with the trace of a rank 0 that has died.
+    /// Continues the trace of a rank 0 that has died.
     pub(crate) fn resume(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::file(path, e))?;
         Ok(Writer { path: path.into(), file })

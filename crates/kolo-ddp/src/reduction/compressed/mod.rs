@@ -118,7 +118,7 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    /// Adds up over the shards of all ranks, in the order of the tree.
+    /// Sums over the shards of all ranks, in the order of the tree.
     fn sum(&self, sum: &mut ShardSum, len: usize) -> Result<(), CommError> {
         match self.stages {
             Some(stages) => {
