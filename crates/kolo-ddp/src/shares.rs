@@ -55,7 +55,7 @@ fn range(shares: &[usize], rank: Rank) -> Range<usize> {
 /// Distribution of every step's shards.
 #[derive(Clone, Debug)]
 pub struct Assignment {
-    /// This rank's shards.
+    /// Number of shards of every rank.
     pub shares: Vec<usize>,
     /// This rank's shards.
     pub shards: Range<usize>,

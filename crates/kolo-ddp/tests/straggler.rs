@@ -1,4 +1,4 @@
-//! A rank that is slow: named with its cause, relieved of shards, given them back; and never other bits.
+//! A slow rank: reported with its cause, relieved of shards, given them back; and never other bits.
 
 mod common;
 
@@ -16,15 +16,14 @@ use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
 use kolo_ddp::{BucketCaps, Config, Error, Replica, Warning};
 
 const SHARDS: usize = 6;
-/// What a shard takes, and what it takes on the slow rank: so far apart that a busy machine cannot mix them
-/// up.
+/// Duration of a shard, and that on the slow rank: so far apart that a busy machine cannot mix them up.
 const USUAL: Duration = Duration::from_millis(10);
 const SLOW: Duration = Duration::from_millis(40);
-/// For how long a rank is stopped that is stopped now and then.
+/// Duration of a stop of a rank that is stopped at intervals.
 const STALL: Duration = Duration::from_millis(60);
 const CULPRIT: Rank = Rank(1);
 
-/// What a run gave on one rank.
+/// Result of a run on one rank.
 struct Outcome {
     bits: Vec<u32>,
     found: Vec<Straggler>,
@@ -37,7 +36,7 @@ fn config(straggler: Policy, elastic: bool, reduction: Arc<dyn Reducer>) -> Conf
     Config { shards: Some(SHARDS), straggler, elastic, reduction, caps, ..Config::default() }
 }
 
-/// The culprit is slow in the steps before `until`, by what `work` does before each shard.
+/// The culprit is slow in the steps before `until`; `work` runs before each shard.
 fn train(
     group: Group,
     (policy, reduction): (Policy, &Arc<dyn Reducer>),
@@ -57,7 +56,7 @@ fn train(
         let before = replica.shares().to_vec();
         let report = replica.step(0.01).unwrap();
         assert_eq!(report.shards_changed, before != replica.shares());
-        // What all ranks know, rank 0 tells.
+        // Warnings about all ranks are in rank 0's report.
         let tells = |is: fn(&Warning) -> bool| report.warnings.iter().any(is);
         let speaks = replica.group().rank() == Rank(0);
         let is_found = speaks && report.straggler.is_some();
@@ -94,7 +93,7 @@ fn waiting_for_data(replica: &mut Replica, slow: bool) {
 
 #[test]
 fn the_slow_rank_is_named_with_its_cause() {
-    // The first step is not measured, and a finding takes two looks.
+    // The first step is not measured, and a finding takes two comparisons.
     let (steps, sum) = (2 * EVERY + 3, &sum());
     let expected = alone(steps, sum);
     for (work, cause, policy) in [
@@ -114,7 +113,7 @@ fn the_slow_rank_is_named_with_its_cause() {
     }
 }
 
-/// All that one rank sends over sockets counts as under way for so long.
+/// All messages of one rank over sockets take this long.
 #[test]
 fn a_rank_with_a_slow_link_is_named() {
     let steps = 2 * EVERY + 3;
@@ -142,7 +141,7 @@ fn a_rank_with_a_slow_link_is_named() {
 #[test]
 fn shards_leave_the_slow_rank_and_come_back_when_it_recovers() {
     let steps = 8 * EVERY + 3;
-    // What is kept for each shard goes along, if there is something.
+    // The state of each shard moves with it, if there is any.
     let keeps = |reduction: &Arc<dyn Reducer>| !reduction.shard_state().is_empty();
     let adamw = kolo_ddp::optimizer::named("adamw", &Settings::default()).unwrap();
     let fits = |reduction: &Arc<dyn Reducer>| reduction.fits(&*adamw, &[]).is_ok();
@@ -173,7 +172,7 @@ fn stopped_now_and_then(replica: &mut Replica, slow: bool) {
 
 #[test]
 fn a_rank_that_is_stopped_now_and_then_is_named_and_relieved() {
-    // Stalls are looked at over eight comparisons, and a finding takes two looks.
+    // Stalls are counted over eight comparisons, and a finding takes two.
     let (steps, sum) = (9 * EVERY + 3, &sum());
     let expected = alone(steps, sum);
     let run = |group: Group| train(group, (Policy::Rebalance, sum), steps, steps, &stopped_now_and_then);

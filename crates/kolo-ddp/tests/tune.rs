@@ -1,5 +1,5 @@
-//! Steps that are tuned: every rank tries the same settings, one of them is kept, and the bits are those of
-//! steps that are not.
+//! Tuned steps: every rank tries the same settings, one of them is kept, and the bits are those of untuned
+//! steps.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn step(replica: &mut Replica) -> Option<Tuning> {
     replica.step(0.01).unwrap().tuning
 }
 
-/// The bits after so many steps, and what tuning has come to with each.
+/// Returns the bits after this number of steps, and the result of tuning in each step.
 fn train(group: Group, config: &Config, steps: u64, hasty: bool) -> (Vec<u32>, Vec<Option<Tuning>>) {
     let spec = |(n, len): (usize, &usize)| {
         ParamSpec::new(n.to_string(), vec![*len], Kind::Parameter { decay: n == 0 })
@@ -61,8 +61,8 @@ fn untuned(steps: u64) -> Vec<u32> {
     train(Group::alone(), &config(false), steps, false).0
 }
 
-/// Ranks on nodes of their own, of which the last one has a link that is slower by a delay, and each pair of
-/// which has several connections.
+/// Ranks on nodes of their own, of which the last one has a link with a delay, and each pair of which has
+/// several connections.
 fn spawn_unequal<R: Send>(transport: &'static TransportKind, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
     const WORLD: usize = 3;
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -95,7 +95,7 @@ fn all_ranks_keep_the_same_in_the_same_bits() {
         let (_, first) = &outcomes[0];
         let kept: Vec<&Tuning> = first.iter().flatten().collect();
         let [tuning] = &kept[..] else { panic!("{transport:?}: {kept:?}") };
-        // How many depends on what time each has taken.
+        // How many depends on the time of each.
         assert!(tuning.tried.len() > 2, "{tuning:?}");
         for (bits, told) in &outcomes {
             assert!(*bits == expected, "{transport:?}");
@@ -107,14 +107,14 @@ fn all_ranks_keep_the_same_in_the_same_bits() {
         if transport == &TCP {
             let rates = tuning.link_rates.as_ref().unwrap();
             assert!(rates[2] < rates[0] && rates[2] < rates[1], "{rates:?}");
-            // Who has the slow link adds least.
+            // The rank with the slow link adds least.
             let ownership = tuning.tried.iter().find_map(|trial| trial.setting.ownership.clone()).unwrap();
             assert!(ownership[2] < ownership[0] && ownership[2] < ownership[1], "{ownership:?}");
         }
     }
 }
 
-/// Where nobody is in haste settings are measured once the first steps have been profiled.
+/// Without haste settings are measured once the first steps have been profiled.
 #[test]
 fn something_is_kept_after_some_steps() {
     let steps = 200;

@@ -20,7 +20,7 @@ pub struct Times {
     /// Difference between mean and median of its computing time, because of steps that took much longer
     /// than most.
     pub compute_stalls: f64,
-    /// The same of its waiting for data.
+    /// Likewise for its waiting for data.
     pub data_stalls: f64,
     /// Time in which it waited for communication.
     pub exposed: f64,

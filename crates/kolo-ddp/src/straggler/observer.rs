@@ -15,7 +15,7 @@ use crate::step::Step;
 /// Conclusions of all ranks from a comparison of their times; empty in a step without one.
 #[derive(Default)]
 pub(crate) struct Compared {
-    /// What was compared, a value a rank.
+    /// Compared times of all ranks, in rank order.
     pub(crate) times: Vec<Times>,
     /// A rank that delays the others.
     pub(crate) straggler: Option<Straggler>,

@@ -40,7 +40,7 @@ const CONFIRMED: f64 = 0.995;
 /// Action after a step.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
-    /// All goes on as it is.
+    /// Continue with the current setting.
     Stay,
     /// Run the next steps with this setting.
     Try(TunedSetting),

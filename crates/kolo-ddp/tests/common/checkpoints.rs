@@ -24,7 +24,7 @@ pub fn step(replica: &mut Replica, n: usize) {
     replica.step(0.05).unwrap();
 }
 
-/// A folder with checkpoints after steps 1, 2 and 3, and the replica after step 3.
+/// Writes checkpoints after steps 1, 2 and 3; returns the replica after step 3.
 pub fn three(folder: &Path) -> Replica {
     let mut replica = adamw();
     for n in 1..=3 {
@@ -34,15 +34,15 @@ pub fn three(folder: &Path) -> Replica {
     replica
 }
 
-/// Turns a bit of a file.
+/// Flips a bit of a file.
 pub fn flip(path: &Path, bit: usize) {
     let mut data = fs::read(path).unwrap();
     data[bit / 8] ^= 1 << (bit % 8);
     fs::write(path, data).unwrap();
 }
 
-/// A job of `writers` ranks, each of which does `before`, leaves a checkpoint after `cut` steps, with which a
-/// job of `readers` ranks goes on; what `after` gives on each of these.
+/// Runs `before` on a job of `writers` ranks, which leaves a checkpoint after `cut` steps; then a job of
+/// `readers` ranks continues from it. Returns the results of `after` on these.
 pub fn cut_and_resume<R: Send>(
     cut: u64,
     [writers, readers]: [usize; 2],

@@ -12,7 +12,7 @@ use super::noise;
 pub const SHARDS: usize = 4;
 pub const RATE: f64 = 0.02;
 
-/// Names and shapes. `block.weight` and `table.weight` travel in several buckets where these are small.
+/// Names and shapes. With small buckets `block.weight` and `table.weight` are cut into several.
 pub const TENSORS: [(&str, &[usize]); 7] = [
     ("embed.weight", &[40, 30]),
     ("block.weight", &[200, 150]),
@@ -28,7 +28,7 @@ pub fn layout() -> Layout {
     Layout::new(TENSORS.map(|(name, shape)| ParamSpec::new(name, shape.to_vec(), kind)).to_vec())
 }
 
-/// Settings of each optimizer, and others for `block.*`, with which all of its rule has something to do.
+/// Settings of each optimizer, and others for `block.*`, with which every part of its rule has an effect.
 pub fn choices() -> Vec<(Choice, Settings)> {
     let adaptive = || Settings::default().with("weight_decay", 0.4).with("beta1", 0.5).with("epsilon", 1e-3);
     let plain = || Settings::default().with("weight_decay", 0.4).with("momentum", 0.5);

@@ -1,5 +1,5 @@
-//! A model small enough to differentiate by hand: logits = x·W₂ᵀ·… written out below, with everything a real
-//! one has: several parameters, one used twice, one never used, and a statistic.
+//! A model small enough to differentiate by hand, written out below, with all features of a real one:
+//! several parameters, one used twice, one never used, and a statistic.
 
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
@@ -18,11 +18,11 @@ use kolo_ddp::table::{Choice, Entry};
 use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
 
 pub const WIDTH: usize = 300;
-/// Of each tensor, so that what looks at matrices finds some.
+/// Shape of each tensor, so that reductions of matrices have some.
 pub const SHAPE: [usize; 2] = [15, 20];
 pub const NAMES: [&str; 5] = ["first", "shared", "unused", "last", "mean"];
 
-/// Values that are the same on every run.
+/// Values that are the same in every run.
 pub fn noise(seed: usize, index: usize) -> f32 {
     ((seed * 7_919 + index * 104_729 + 13) as f32 * 0.37).sin()
 }
@@ -37,7 +37,7 @@ pub fn specs() -> Vec<ParamSpec> {
 
 pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Settings) -> Replica {
     let rank = group.rank().0;
-    // Rank 0's values count; the others start from something else.
+    // Rank 0's values apply; the others start from different ones.
     let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
     Replica::new(group, specs(), values, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
 }
@@ -47,7 +47,7 @@ pub fn clip(norm: f64) -> Vec<Choice> {
     vec![Choice::new("clip").with("clip_norm", norm)]
 }
 
-/// Settings of an optimizer of the table with which all of its rule has something to do.
+/// Settings of a table's optimizer with which every part of its rule has an effect.
 pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
     let wishes = [("weight_decay", 0.01), ("momentum", 0.9)].into_iter();
     wishes
@@ -55,10 +55,10 @@ pub fn lively(entry: &Entry<dyn Optimizer>) -> Settings {
         .fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
 }
 
-/// Steps after which reductions do what they are for.
+/// Steps after which reductions begin to compress.
 const WARM_UP: f64 = 2.0;
 
-/// A reduction of the table with settings with which all of its rule has something to do in a small model.
+/// A table's reduction with settings with which every part of its rule has an effect in a small model.
 pub fn lively_reduction(entry: &Entry<dyn Reducer>) -> Arc<dyn Reducer> {
     let sizes = [("dense_below", 0.0), ("density", 0.1), ("rank", 2.0), ("min_rate", 1.0), ("block", 100.0)];
     let settings = sizes
@@ -77,8 +77,8 @@ pub fn reductions() -> impl Iterator<Item = Arc<dyn Reducer>> {
 /// An optimizer with its settings, and a reduction.
 pub type Combination = (&'static Entry<dyn Optimizer>, Settings, Arc<dyn Reducer>);
 
-/// Every optimizer with the sum; and every reduction with an optimizer that steps elements and with one that
-/// steps whole tensors, or where it makes sense with neither, with Adam.
+/// Every optimizer with the sum; and every reduction with an optimizer that steps elements and with one
+/// that steps whole tensors, or if it fits neither, with Adam.
 pub fn combinations() -> Vec<Combination> {
     let sum = lively_reduction(&REDUCTIONS[0]);
     let mut all: Vec<Combination> =
@@ -91,8 +91,8 @@ pub fn combinations() -> Vec<Combination> {
     all
 }
 
-/// The settings of an optimizer with which a reduction makes sense, if there are any: some want no momentum,
-/// or a second moment that stays as it is.
+/// Returns the settings of an optimizer that a reduction accepts, if there are any: some need no momentum,
+/// or a constant second moment.
 fn fitting(optimizer: &'static Entry<dyn Optimizer>, reduction: Arc<dyn Reducer>) -> Option<Combination> {
     // After so few steps a second moment may be tiny, and stays so.
     let frozen = || lively(optimizer).with("freeze_after", WARM_UP).with("epsilon", 0.1);
@@ -108,10 +108,10 @@ fn fitting(optimizer: &'static Entry<dyn Optimizer>, reduction: Arc<dyn Reducer>
 pub struct Pass {
     pub loss: f64,
     pub first: Vec<f32>,
-    /// The two places where `shared` is used give a gradient each.
+    /// Gradients of the two uses of `shared`.
     pub shared: [Vec<f32>; 2],
     pub last: Vec<f32>,
-    /// How much the running mean moves.
+    /// Change of the running mean.
     pub mean: Vec<f32>,
 }
 
@@ -135,8 +135,8 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
     pass
 }
 
-/// One shard's forward pass, which asks for tensor after tensor, and its backward pass: gradients of the last
-/// layer first.
+/// Runs one shard's forward pass, which requests tensor after tensor, and its backward pass: gradients of
+/// the last layer first.
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
     let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
     let pass = backward(&values, samples);

@@ -1,4 +1,4 @@
-//! A gradient transform of a user's own that knows of earlier steps: it holds norms near their average.
+//! A user's own gradient transform with state from earlier steps: it holds norms near their average.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use kolo_ddp::{Layout, Slice};
 
 #[derive(Default)]
 pub struct Smooth {
-    /// The average of the norms of earlier steps, and how many those are.
+    /// The average of the norms of earlier steps, and their number.
     average: f64,
     steps: f64,
-    /// Squares of the step that is seen, by tensor and first element: so the order does not matter.
+    /// Squares of the current step, by tensor and first element: so the order does not matter.
     squares: BTreeMap<(usize, usize), f64>,
 }
 

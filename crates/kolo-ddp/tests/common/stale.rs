@@ -1,4 +1,4 @@
-//! Asynchronous SGD through servers: how a job starts, and a model that shows what each pull lacks.
+//! Asynchronous SGD through servers: start of a job, and a model that shows which pushes each pull lacks.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub fn config(sync: &str) -> Config {
     Config { shards: Some(SHARDS), sync: sync.parse().unwrap(), ..Config::default() }
 }
 
-/// Runs `work` on so many workers and, after them, servers.
+/// Runs `work` on this number of workers and, after them, servers.
 pub fn spawn<R: Send>(workers: usize, servers: usize, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
     threads::spawn(workers + servers, |group| {
         let group = if group.rank().0 < workers { group } else { group.into_server() };
@@ -21,7 +21,7 @@ pub fn spawn<R: Send>(workers: usize, servers: usize, work: impl Fn(Group) -> R 
     .unwrap()
 }
 
-/// A model whose values tell which pushes they hold: worker w raises element (w, c) by 1 in its step c.
+/// A model whose values show which pushes they contain: worker w raises element (w, c) by 1 in its step c.
 pub struct Journal {
     pub replica: Replica,
     pub worker: usize,
@@ -40,7 +40,7 @@ impl Journal {
         Journal { replica, worker, workers }
     }
 
-    /// A step, and how many steps of each worker are in what this one has then.
+    /// Runs a step; returns how many steps of each worker are in this one's values then.
     pub fn step(&mut self, step: usize) -> Result<Vec<usize>, Error> {
         if !self.replica.is_server() {
             let mut gradient = vec![0.0; self.workers * Self::STEPS];

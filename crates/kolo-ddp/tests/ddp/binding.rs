@@ -1,5 +1,5 @@
-//! A binding to no tensor library at all: a straight line, differentiated by hand. What [`Ddp`] promises
-//! holds for it as for any other.
+//! A binding without a tensor library: a straight line, differentiated by hand. The promises of [`Ddp`]
+//! hold for it as for any other.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ const NAMES: [&str; 3] = ["slope", "offset", "mean"];
 const SHARDS: usize = 4;
 const STEPS: usize = 8;
 
-/// `slope · (x − centre) + offset`, and the running mean of x. Refuses to be listed if its slope is not a
-/// number.
+/// `slope · (x − centre) + offset`, and the running mean of x. Refuses to be listed if its slope is NaN.
 #[derive(Clone)]
 struct Line(RefCell<[f32; 3]>);
 
@@ -97,7 +96,7 @@ impl Binding for Line {
     }
 }
 
-/// A shard's inputs; some have another number of them, and one has none.
+/// A shard's inputs; some shards have another number of them, and one has none.
 fn inputs(step: usize, shard: usize) -> Vec<f32> {
     let count = if (step, shard) == (2, 1) { 0 } else { 3 + shard };
     (0..count).map(|i| ((step * 31 + shard * 7 + i) as f32 * 0.7).sin()).collect()
@@ -120,7 +119,7 @@ fn global_mean(xs: &[f32], pass: &CrossShardPass) -> f32 {
     (sums[0] / sums[1]) as f32
 }
 
-/// The loss of every step, and the bits of all values at the end.
+/// Returns the loss of every step, and the bits of all values at the end.
 fn train(group: Group, together: bool) -> (Vec<f64>, Vec<u32>) {
     let mut ddp = ddp(group);
     let mut losses = Vec::new();
@@ -144,7 +143,7 @@ fn train(group: Group, together: bool) -> (Vec<f64>, Vec<u32>) {
         losses.push(ddp.step(0.3).unwrap().loss);
     }
     let bits = ddp.with_replica(|replica| replica.values().unwrap().iter().map(|x| x.to_bits()).collect());
-    // The model holds what the replica holds.
+    // The model's values are the replica's.
     let own = *ddp.into_model().unwrap().0.borrow();
     assert_eq!(own.map(f32::to_bits).to_vec(), bits);
     (losses, bits)

@@ -1,5 +1,5 @@
-//! Sums over all shards in the middle of their passes: the same bits on any number of ranks, and nobody left
-//! waiting.
+//! Sums over all shards in the middle of their passes: the same bits on any number of ranks, and no rank
+//! left waiting.
 
 use kolo_comm::{Group, Rank, threads, tree};
 use kolo_ddp::Error;
@@ -7,14 +7,15 @@ use kolo_ddp::cross_shard::{Exchange, Runner, SumRequest, TurnTaker};
 
 const LEN: usize = 3;
 
-/// What a shard adds as its n-th sum. Of no two magnitudes alike, so that another order gives other bits.
+/// A shard's summand of its n-th sum. No two have the same magnitude, so that another order yields other
+/// bits.
 fn own(shard: usize, number: usize) -> Vec<f64> {
     let value = |i: usize| ((shard * 31 + number * 7 + i) as f64 * 0.7).sin() * 10f64.powi(shard as i32 % 5);
     (0..LEN).map(value).collect()
 }
 
-/// The bits of two steps' sums of `numbers` each, as each shard of this rank has got them; `has` says which
-/// shards run.
+/// Returns the bits of two steps' sums of `numbers` each, as each shard of this rank has received them;
+/// `has` is true for shards that run.
 fn sums(group: Group, shares: &[usize], has: impl Fn(usize) -> bool + Sync, numbers: usize) -> Vec<Vec<u64>> {
     let first: usize = shares[..group.rank().0].iter().sum();
     let shards: Vec<usize> = (first..first + shares[group.rank().0]).collect();
@@ -79,7 +80,7 @@ fn a_sum_is_the_sum_of_the_shards_that_have_samples() {
     assert_eq!(got, vec![expected; 4]);
 }
 
-/// How the step of a rank with two shards ends that do this.
+/// Returns the error of a step of a rank whose two shards do this.
 fn end_of(first: impl FnOnce(Runner) + Send, second: impl FnOnce(Runner) + Send) -> String {
     let mut exchange = Exchange::new(&Group::alone(), &[2]).unwrap();
     exchange.begin(true).unwrap();

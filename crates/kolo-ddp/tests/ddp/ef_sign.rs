@@ -12,7 +12,7 @@ const SHARDS: usize = 6;
 /// Three blocks, so that small buckets cut it.
 const LARGE: usize = 2 * BLOCK + 100;
 const LENS: [usize; 4] = [10, LARGE, 300, 40];
-/// Which of these is a statistic.
+/// The index of the statistic.
 const MEAN: usize = 3;
 
 fn specs() -> Vec<ParamSpec> {
@@ -21,7 +21,7 @@ fn specs() -> Vec<ParamSpec> {
     LENS.iter().enumerate().map(spec).collect()
 }
 
-/// How often a shard uses a tensor: some more often than in the step before, some not at all.
+/// Number of a shard's uses of a tensor: more than in the step before, or none, in some steps.
 fn uses(step: usize, shard: usize, span: usize) -> usize {
     match (span, step) {
         (1, 7) | (2, 20) => 3,
@@ -32,12 +32,12 @@ fn uses(step: usize, shard: usize, span: usize) -> usize {
 }
 
 fn gradient(step: usize, shard: usize, span: usize, use_: usize) -> Vec<f32> {
-    // Of different sizes, so that a scale for all suits few.
+    // Of different sizes, so that a common scale suits few.
     let value = |i: usize| noise(step * 31 + shard * 7 + span + use_, i) * (1.0 + (i % 5) as f32) * 0.1;
     (0..LENS[span]).map(value).collect()
 }
 
-/// A job whose gradients are summed as they are: SGD with rate 1, and samples that count 1 together.
+/// SGD with rate 1, and samples that count 1 in total, so that gradients are summed as they are.
 fn replica(group: Group, caps: BucketCaps) -> Replica {
     let reduction = common::lively_reduction(reduction::find("ef-sign").unwrap());
     let config = Config { shards: Some(SHARDS), caps: Some(caps), reduction, ..Config::default() };
@@ -60,7 +60,7 @@ fn train(replica: &mut Replica, steps: std::ops::Range<usize>) {
     }
 }
 
-/// What was applied and what is kept is all that was computed, also where contributions have come late; of
+/// The applied and the kept gradients are together all that were computed, also with late contributions; of
 /// statistics nothing is kept.
 #[test]
 fn what_is_applied_and_what_is_kept_is_the_sum_of_all_gradients() {
@@ -125,7 +125,7 @@ fn one_hash_for_any_number_of_ranks_and_any_buckets() {
     }
 }
 
-/// Beside the sum: after the same steps the loss has fallen about as far.
+/// Compared with the sum: after the same steps the loss has fallen about as far.
 #[test]
 fn it_learns() {
     let losses = |name: &str| {
@@ -144,7 +144,7 @@ fn it_learns() {
     assert!(fallen > 0.9 * expected, "by {fallen}, with the sum by {expected}");
 }
 
-/// Continuing with another reduction, or other shards, would lose what was kept.
+/// Continuing with another reduction, or other shards, would lose the kept residuals.
 #[test]
 fn a_checkpoint_of_another_reduction_or_of_other_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();

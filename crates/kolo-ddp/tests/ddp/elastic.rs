@@ -1,4 +1,4 @@
-//! Workers that die at any moment, and others that come: the weights end in the same bits.
+//! Workers that die at any moment, and others that join: the weights end in the same bits.
 
 use crate::common::elastic::{End, Known, STEPS, Script, run};
 use crate::common::{Combination, combinations, lively, lively_reduction};
@@ -11,7 +11,7 @@ use kolo_ddp::sync::SYNCS;
 fn deaths_and_joins_do_not_change_the_bits() {
     for (n, combination) in combinations().iter().enumerate() {
         let keeps = !combination.2.shard_state().is_empty();
-        // With the sum the steps themselves are tried, with the others what they keep.
+        // With the sum the steps themselves are tested, with the others their state.
         let seeds = if combination.2.name() == "sum" { [15, 5, 5] } else { [6, 1, 1] };
         let kinds = [(None, false), (Some(1.5), false), (None, true)].into_iter().zip(seeds);
         for ((clip_norm, scaled), seeds) in kinds {
@@ -21,7 +21,7 @@ fn deaths_and_joins_do_not_change_the_bits() {
             for transport in [&SHM, &TCP] {
                 for seed in (0..seeds).map(|seed| n as u64 * seeds + seed) {
                     let script = match seed % 3 {
-                        // No one of four has what all keep.
+                        // None of four ranks has the state of all.
                         0 if !keeps => Script::new(seed, combination, clip_norm, scaled).then_alone(),
                         _ => Script::new(seed, combination, clip_norm, scaled),
                     };
@@ -32,8 +32,8 @@ fn deaths_and_joins_do_not_change_the_bits() {
     }
 }
 
-/// What one of two ranks on one host has not read yet is read, or forgotten with its step, when the other
-/// dies.
+/// When one of two ranks on one host dies, values that it has not read yet are read, or discarded with
+/// their step.
 #[test]
 fn deaths_of_one_of_two_do_not_change_the_bits() {
     for optimizer in ["sgd", "adamw"].map(|name| optimizer::find(name).unwrap()) {
@@ -45,22 +45,22 @@ fn deaths_of_one_of_two_do_not_change_the_bits() {
     }
 }
 
-/// Runs a script, whose survivors end as they should, and know all that they should.
+/// Runs a script; its survivors must have the expected end, and know all steps.
 fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected: &End, losses: &Known) {
     let case = format!("{transport:?}, seed {seed}: {script:?}");
     let survivors = run(script, transport);
     assert_eq!(survivors.len(), script.generations.last().unwrap().world);
     for (end, known) in survivors {
         assert!(end == *expected, "{case}");
-        // Without a gap, from the first step of which it knows.
+        // Without a gap, from the first known step.
         let first = *known.keys().next().unwrap();
         let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
         assert_eq!(known, seen, "{case}");
     }
 }
 
-/// What a transform of the program's own knows from earlier steps is given to those who come, and taken back
-/// with a step that is done again, or with all steps since the last copy.
+/// The state of the program's own transform is sent to workers that join, and restored with a repeated
+/// step, or with all steps since the last copy.
 #[test]
 fn what_a_transform_knows_survives_deaths_and_joins() {
     let find = |optimizer, reduction: &str| {
@@ -68,7 +68,7 @@ fn what_a_transform_knows_survives_deaths_and_joins() {
         let entry = REDUCTIONS.iter().find(|entry| entry.name == reduction).unwrap();
         (optimizer, Settings::default(), lively_reduction(entry))
     };
-    // Without copies, and with.
+    // Without copies, and with them.
     for combination in [find("adamw", "sum"), find("sgd", "top-k")] {
         let script = |seed| Script::new(seed, &combination, None, true).smoothed();
         let plain = run(&Script::new(0, &combination, None, true).undisturbed(), &TCP).remove(0);
@@ -97,12 +97,12 @@ fn late_updates_survive_deaths_and_joins_in_the_same_bits() {
             let seed = seed + 4 * n as u64;
             check(&script(seed), transport, seed, &expected, &losses);
         }
-        // Each rank has all that is kept.
+        // Each rank has all of the state.
         check(&script(5).then_alone(), &TCP, 5, &expected, &losses);
     }
 }
 
-/// Every step is run by another setting, which all ranks of a generation have to take alike.
+/// Every step is run with another setting, which all ranks of a generation must take at the same step.
 #[test]
 fn tuning_survives_deaths_and_joins_in_the_same_bits() {
     for (n, combination) in combinations().iter().step_by(5).enumerate() {
@@ -115,7 +115,7 @@ fn tuning_survives_deaths_and_joins_in_the_same_bits() {
     }
 }
 
-/// Every mode of the table with islands, which in a run have rounds before, in and after each death.
+/// Every mode of the table with islands; a run has rounds before, in and after each death.
 fn rare_modes() -> Vec<String> {
     let rare = SYNCS.iter().filter(|mode| mode.setting("H").is_some());
     rare.flat_map(|mode| {
@@ -145,7 +145,7 @@ fn islands_survive_deaths_and_joins_in_the_same_bits() {
                 let seed = seed + 10 * (n * 3 + islands) as u64;
                 check(&script(seed), transport, seed, &expected, &losses);
             }
-            // Where islands begin each round without state each rank has all that is kept.
+            // If islands begin each round without state, each rank has all of it.
             if sync.contains("restart_inner") && combination.2.shard_state().is_empty() {
                 check(&script(7).then_alone(), &TCP, 7, &expected, &losses);
             }

@@ -1,5 +1,5 @@
-//! Workers of a job with islands, or with updates that are one step late, that come and leave as planned, or
-//! take with them what nobody else has.
+//! Workers of a job with islands, or with updates that are one step late, that join and leave as planned,
+//! or whose death loses state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,7 +13,7 @@ use kolo_ddp::{Change, Config, Replica, Warning};
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 16;
-/// One with state.
+/// An optimizer with state.
 const OPTIMIZER: &str = "adam";
 
 fn config(sync: &str) -> Config {
@@ -25,7 +25,7 @@ fn bits(replica: &mut Replica) -> Vec<u32> {
     replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
-/// A step of all of this rank's shards; what becomes of it.
+/// Runs a step of all of this rank's shards; returns its change.
 fn step(replica: &mut Replica) -> Change {
     let step = replica.steps() as usize;
     if step as u64 + 1 == STEPS {
@@ -37,7 +37,7 @@ fn step(replica: &mut Replica) -> Change {
     replica.step(0.05).unwrap().change
 }
 
-/// What one rank comes to, undisturbed.
+/// Returns the bits of one undisturbed rank.
 fn alone(config: &Config) -> Vec<u32> {
     let mut replica = replica(Arc::new(Group::alone()), config, OPTIMIZER, Settings::default());
     while replica.steps() < STEPS {
@@ -46,7 +46,7 @@ fn alone(config: &Config) -> Vec<u32> {
     bits(&mut replica)
 }
 
-/// Gives the groups that a test has made; a change is wanted when the test says so.
+/// A membership with the groups that a test has made; the test requests a change.
 struct Script {
     groups: Receiver<Group>,
     wanted: Arc<AtomicBool>,
@@ -77,8 +77,8 @@ fn member(groups: Receiver<Group>, wanted: Arc<AtomicBool>, config: &Config) -> 
     Replica::elastic(Script { groups, wanted }, &specs(), &values, config, optimizer).unwrap()
 }
 
-/// Two workers train. While the step `comes` runs a third one wants to come, and in the step `leaves` the
-/// first one wants to leave. Gives after how many steps that was so, and what the others have come to.
+/// Two workers train. In step `comes` a third one requests to join, and in step `leaves` the first one to
+/// leave. Returns the numbers of steps after which they did, and the bits of the others.
 fn planned(config: &Config, comes: u64, leaves: u64) -> ([u64; 2], Vec<Vec<u32>>) {
     let (scripts, mut groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
     let all = |members: &[usize]| {
@@ -127,7 +127,7 @@ fn members_come_and_leave_at_the_end_of_a_round() {
         // Before the first round after any step.
         ("post-local:H=4,T=16", [6, 10]),
         ("post-local:H=4,T=8", [6, 12]),
-        // Where all updates are made.
+        // After a step that makes all updates.
         ("delayed:1", [8, 12]),
     ] {
         let config = config(sync);
@@ -138,7 +138,7 @@ fn members_come_and_leave_at_the_end_of_a_round() {
     }
 }
 
-/// Two neighbours of four leave after the same step, and nobody comes.
+/// Two neighbors of four leave after the same step, and none joins.
 #[test]
 fn who_leaves_gives_what_it_has_to_one_who_stays() {
     let residuals = || {
@@ -174,7 +174,7 @@ fn who_leaves_gives_what_it_has_to_one_who_stays() {
     }
 }
 
-/// Of each island the worker that has it and the next two have the optimizer.
+/// The worker that has an island and the next two hold its optimizer.
 #[test]
 fn what_three_neighbours_take_with_them_is_lost_and_told() {
     for (sync, survivors, is_lost) in [
@@ -208,7 +208,7 @@ fn what_three_neighbours_take_with_them_is_lost_and_told() {
         assert_eq!(ends.len(), survivors.len());
         for (place, (told, end)) in ends.into_iter().enumerate() {
             let islands = (0..SHARDS).collect();
-            // The first rank speaks.
+            // The first rank warns.
             let lost =
                 if is_lost && place == 0 { vec![Warning::IslandStateLost { islands }] } else { vec![] };
             assert_eq!(told, lost, "{sync}, {survivors:?}");

@@ -1,5 +1,5 @@
-//! A bucket whose reduction fails when others are back already: nobody sees a step that is made by half, and
-//! when it is done again it ends in the same bits.
+//! A bucket whose reduction fails when others are over already: no half step is visible, and its repetition
+//! yields the same bits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Redu
 use kolo_ddp::{Assignment, BucketCaps, Config, Error, SpanId};
 
 const STEPS: u64 = 10;
-/// When buckets have the order that they keep.
+/// A step after which the order of buckets is final.
 const FAILS_AT: u64 = 7;
 
-/// The sum, but the bucket of one tensor fails once when it is told to.
+/// The sum, but the bucket of one tensor fails once when it is armed.
 struct FailingSum {
     sum: Arc<dyn Reducer>,
     fails: SpanId,
@@ -77,8 +77,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What an elastic job of one rank comes to whose step fails at the bucket of that tensor, if of any; the
-/// rank looks at all tensors then, and does the step again.
+/// Trains an elastic job of one rank whose step fails at the bucket of that tensor, if any; the rank reads
+/// all tensors then, and repeats the step.
 fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
     let is_armed = Arc::new(AtomicBool::new(false));
     let sum = reduction::named("sum", &Settings::default()).unwrap();

@@ -10,8 +10,8 @@ const STEPS: u64 = 50;
 const SHARDS: usize = 4;
 const RATE: f64 = 0.02;
 
-/// Tensors: name, elements, whether weight decay applies. `large` travels in three buckets; `zeros` begins as
-/// that.
+/// Tensors: name, elements, true if weight decay applies. `large` is cut into three buckets; `zeros` starts
+/// with zeros.
 const TENSORS: [(&str, usize, bool); 4] =
     [("small", 10, true), ("large", 40_000, true), ("bias", 300, false), ("zeros", 77, false)];
 
@@ -29,7 +29,7 @@ fn gradient<T: From<f32> + std::ops::Sub<Output = T>>(
     value - T::from(noise(1 + shard + step as usize % 3, element))
 }
 
-/// The weights after all steps, by replicas.
+/// Returns the weights after all steps, by replicas.
 fn by_replica(group: Group, caps: BucketCaps) -> Vec<f32> {
     let spec = |&(name, len, decay): &(&str, usize, bool)| {
         ParamSpec::new(name, vec![len], Kind::Parameter { decay })

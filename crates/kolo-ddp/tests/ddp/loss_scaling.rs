@@ -1,5 +1,5 @@
-//! Losses that are scaled, and overflow: the step is skipped on all ranks, and everything goes on as if it
-//! had never been, in the same bits whoever takes part and wherever the run is cut.
+//! Scaled losses that overflow: the step is skipped on all ranks and leaves no trace, in the same bits for
+//! any number of ranks and any restart.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use kolo_ddp::{BucketCaps, Config, Error, LossScale, LossScaling, Replica, SpanI
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 12;
-/// In this step, which is shard 2's alone, the gradient is larger than usual.
+/// In this step and this shard the gradient is larger than usual.
 const LARGE: (u64, usize) = (5, 2);
 /// The largest number of `f16`.
 const MOST: f32 = 65504.0;
-/// Gradients of most steps are below 100, those of the large one below 1000: at 1024 they overflow in `f16`,
-/// at 512, which the next step has, nothing does.
+/// Gradients of most steps are below 100, those of the large one below 1000: they overflow in `f16` at
+/// 1024; at 512, the scale of the next step, nothing does.
 const SCALING: LossScaling = LossScaling { initial: 512.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
 
 fn config(scaled: bool, clip_norm: Option<f64>) -> Config {
@@ -41,7 +41,7 @@ fn replica_with(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) ->
     Replica::new(Arc::new(group), specs(), values, config, optimizer).unwrap()
 }
 
-/// A step whose gradients are scaled as the replica asks for, and overflow as those of `f16` do.
+/// A step whose gradients have the replica's scale, and overflow like those of `f16`.
 fn step(replica: &mut Replica, number: u64, loss_of_shard_1: f64) -> Result<StepReport, Error> {
     let scale = replica.loss_scale();
     for shard in replica.shards() {
@@ -73,7 +73,7 @@ fn bits(replica: &mut Replica) -> Vec<u32> {
     replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
-/// Takes these steps and gives the scale of each, and which of them were skipped.
+/// Runs these steps; returns the scale of each, and true for the skipped ones.
 fn train(replica: &mut Replica, steps: Range<u64>) -> Vec<(f32, bool)> {
     let told = |number| {
         let before = bits(replica);
@@ -85,7 +85,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Vec<(f32, bool)> {
     steps.map(told).collect()
 }
 
-/// Without scaling and without the step that overflows.
+/// Trains without scaling and without the step that overflows.
 fn without_the_large_step(optimizer: &Entry<dyn Optimizer>, clip_norm: Option<f64>) -> Vec<u32> {
     let mut replica = replica(Group::alone(), &config(false, clip_norm), optimizer);
     for number in (0..STEPS).filter(|number| *number != LARGE.0) {
@@ -120,7 +120,7 @@ fn a_step_that_overflows_is_skipped_on_all_ranks_as_if_it_had_never_been() {
     }
 }
 
-/// The norms of a step are divided by its scale, and a step that is skipped is not measured.
+/// The norms of a step are divided by its scale, and a skipped step is not measured.
 #[test]
 fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
@@ -144,9 +144,9 @@ fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     }
 }
 
-/// Steps of a model whose gradients do not depend on its values, the last of which ends a round of islands.
-/// In the large one an element of one shard overflows, unless that is among the shards that have no sample
-/// then.
+/// Runs steps of a model whose gradients do not depend on its values, the last of which ends a round of
+/// islands. In the large step an element of one shard overflows, unless the shard is in `without`: those
+/// have no sample in that step.
 fn plain_steps(
     replica: &mut Replica,
     numbers: impl IntoIterator<Item = u64>,
@@ -181,7 +181,7 @@ fn plain_steps(
     skipped
 }
 
-/// No compression hides an overflow, or tells it to some ranks only, or keeps something of it.
+/// No compression hides an overflow, or reports it to some ranks only, or keeps a part of it.
 #[test]
 fn every_reduction_skips_a_step_as_if_it_had_never_been() {
     let steps = |skip: bool| (0..STEPS).filter(move |number| !(skip && *number == LARGE.0));
@@ -194,7 +194,8 @@ fn every_reduction_skips_a_step_as_if_it_had_never_been() {
             assert_eq!(replica.loss_scaling().skipped_steps, u64::from(scaled));
             (skipped, bits(&mut replica))
         };
-        // What travels in f16 is rounded as far above its smallest number as the scale lifts it.
+        // Values in f16 on the wire are rounded relative to its smallest number, above which the scale
+        // lifts them.
         let small = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
         let (_, expected) = run(Group::alone(), reduction.name() == "f16", BucketCaps::of_mib(25.0));
         for (world, caps) in [(1, small), (2, BucketCaps::of_mib(25.0)), (3, small), (4, small), (5, small)] {
@@ -207,7 +208,7 @@ fn every_reduction_skips_a_step_as_if_it_had_never_been() {
     }
 }
 
-/// What is kept has no scale, so that it is also right for who goes on without.
+/// The kept state has no scale, so it is also right for a job that continues without one.
 #[test]
 fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
     let keeps = |(.., reduction): &Combination| reduction.keeps_state();
@@ -252,7 +253,7 @@ fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
 #[test]
 fn an_island_that_overflows_skips_its_step_alone() {
     let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
-    // Whose rounds end at the cuts, and elsewhere.
+    // Modes whose rounds end at the cuts, and elsewhere.
     let parts = [0..4, 4..8, 8..STEPS];
     for (sync, islands) in [
         ("local:H=4", 4),
@@ -370,7 +371,7 @@ fn a_run_that_is_resumed_has_the_same_bits_and_the_same_scale() {
             assert!(bits(&mut replica) == expected, "cut after {cut}");
         })
         .unwrap();
-        // Also the steps that an unscaled job goes on with are counted as the optimizer has counted.
+        // The steps of an unscaled job that continues are counted as the optimizer has counted, too.
         let mut unscaled = replica(Group::alone(), &config(false, None), adamw);
         checkpoint::load(&path, &mut unscaled).unwrap();
         let rest = (cut..STEPS).filter(|number| *number != LARGE.0);
@@ -379,7 +380,7 @@ fn a_run_that_is_resumed_has_the_same_bits_and_the_same_scale() {
     }
 }
 
-/// A loss that is no number is an overflow, too, until it is clear that no scale helps.
+/// A loss that is NaN is an overflow, too, until no scale can help.
 #[test]
 fn a_loss_that_overflows_once_is_skipped_and_one_that_always_does_is_an_error() {
     for loss in [f64::INFINITY, f64::NAN] {

@@ -1,5 +1,5 @@
-//! What crate kolo-ddp promises, with a model that is differentiated by hand: one program, because what
-//! these tests have in common takes long to build. Those that count on time are `straggler.rs` and `tune.rs`.
+//! Tests of kolo-ddp's promises, with a model that is differentiated by hand. They are one program, because
+//! their common part takes long to build. The tests that depend on time are `straggler.rs` and `tune.rs`.
 
 mod binding;
 mod checkpoints;

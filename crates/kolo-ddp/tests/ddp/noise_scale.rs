@@ -11,7 +11,7 @@ use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::{BLOCK, BucketCaps, Config, Kind, NoiseScale, ParamSpec, Replica, SpanId};
 
 const SHARDS: usize = 4;
-/// The second tensor travels in several buckets where these are small; the last one is a running mean.
+/// With small buckets the second tensor is cut into several; the last one is a running mean.
 const LENS: [usize; 4] = [300, BLOCK + 500, 77, 40];
 const TRAINED: usize = LENS[0] + LENS[1] + LENS[2];
 /// A sample's gradient is MEAN ± DEVIATION in every element of every tensor, independently: |G|² = n·MEAN²
@@ -34,7 +34,7 @@ fn replica(group: Group, config: &Config) -> Replica {
     Replica::new(Arc::new(group), specs, values, config, sgd).unwrap()
 }
 
-/// +1 or -1, by chance.
+/// +1 or -1, at random.
 fn sign(step: u64, shard: usize, sample: usize, index: usize) -> f32 {
     let x = (step as u32).wrapping_mul(0x9E37_79B1)
         ^ (shard as u32 * 64 + sample as u32).wrapping_mul(0x85EB_CA6B);
@@ -53,7 +53,8 @@ fn gradient(step: u64, shard: usize, samples: usize, tensor: usize) -> Vec<f32> 
     (0..LENS[tensor]).map(element).collect()
 }
 
-/// Steps whose shards have `samples(step, shard)` samples; the middle tensor is used `uses(step)` times.
+/// Runs steps whose shards have `samples(step, shard)` samples; the middle tensor is used `uses(step)`
+/// times.
 fn steps(
     replica: &mut Replica,
     steps: Range<u64>,
@@ -66,7 +67,7 @@ fn steps(
             let mut pass = replica.begin_shard(1.0, samples as f64).unwrap();
             for tensor in (0..if samples > 0 { LENS.len() } else { 0 }).rev() {
                 let gradient = gradient(step, shard, samples, tensor);
-                // Its uses have parts that add up to the same.
+                // Its uses have parts with the same sum.
                 let uses = if tensor == 1 { uses(step) } else { 1 };
                 let part = gradient.iter().map(|g| g / uses as f32).collect::<Vec<f32>>();
                 (0..uses).for_each(|_| pass.ready(SpanId(tensor), &part));
@@ -110,7 +111,7 @@ fn a_noise_scale_that_is_known_is_found() {
     }
 }
 
-/// Also where a tensor is used several times, and where their number is a surprise.
+/// Also if a tensor is used several times, and if their number is unexpected.
 #[test]
 fn any_number_of_ranks_and_any_buckets_tell_the_same_bits() {
     for uses in [|_| 1, |step| 1 + usize::from(step > 1) + usize::from(step == 4)] {
@@ -162,7 +163,7 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
         let position = Position { step: 3, epoch: 0, step_in_epoch: 3, notes };
         let first = replica.group().rank().0 == 0;
         let path = first.then(|| checkpoint::save(folder.path(), &mut replica, &position).unwrap());
-        // The others are gone; it goes on alone.
+        // The others are gone; it continues alone.
         replica.regroup(Arc::new(Group::alone())).unwrap();
         assert_eq!(bits(&steps(&mut replica, 3..6, uneven, |_| 1)), expected[3..]);
         path
@@ -179,7 +180,7 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
     }
 }
 
-/// One has trained, the other comes new and gets what it knows.
+/// One rank has trained; the other joins and receives its state.
 #[test]
 fn a_newcomer_knows_what_the_others_know() {
     let config = Config { elastic: true, ..config(0.05) };

@@ -1,4 +1,4 @@
-//! A reduction of the user's own, and what is refused.
+//! A user's own reduction, and refused settings.
 
 #[path = "../../examples/own_reduction.rs"]
 mod own_reduction;
@@ -64,7 +64,7 @@ fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
     assert!(error.contains("`mean`") && error.contains(REDUCTIONS[0].name), "{error}");
 }
 
-/// Of two ranks each holds what the reduction keeps for all shards, of four it does not.
+/// Each of two ranks holds the reduction's state of all shards; of four ranks none does.
 #[test]
 fn a_job_goes_back_to_what_somebody_holds_and_tells_what_nobody_does() {
     for (world, is_lost) in [(2, false), (4, true)] {

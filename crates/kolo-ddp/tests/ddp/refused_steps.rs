@@ -1,5 +1,5 @@
-//! Steps that must not be made, or not for every parameter: a loss or a gradient that is no number, a loss
-//! that comes from no parameter, parameters that no shard uses.
+//! Refused steps, or steps without some parameters: a loss or a gradient that is not finite, a loss that
+//! comes from no parameter, parameters that no shard uses.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BLOCK, BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId, StepReport, Warning};
 
 const SHARDS: usize = 4;
-/// The second tensor travels in several buckets.
+/// The second tensor is cut into several buckets.
 const LENS: [usize; 3] = [WIDTH, 2 * BLOCK + 5, 40];
 
 fn config() -> Config {
@@ -26,7 +26,7 @@ fn replica(group: Group, config: &Config, optimizer: &str, settings: &Settings) 
         .unwrap()
 }
 
-/// A step with so many uses of each parameter, and in some shard this loss and this gradient.
+/// A step with these numbers of uses of each parameter, and in some shard this loss and this gradient.
 fn step(replica: &mut Replica, uses: [usize; 3], wrong: (usize, f64, f32)) -> Result<StepReport, Error> {
     let number = replica.steps() as usize;
     for shard in replica.shards() {
@@ -49,7 +49,8 @@ fn step(replica: &mut Replica, uses: [usize; 3], wrong: (usize, f64, f32)) -> Re
 
 const NOTHING_WRONG: (usize, f64, f32) = (usize::MAX, 0.0, 0.0);
 
-/// What all of three ranks say of the third step, in which something is wrong; nothing changes in it.
+/// Returns the error of all of three ranks in the third step, in which something is wrong and nothing
+/// changes.
 fn all_say(config: &Config, uses: [usize; 3], wrong: (usize, f64, f32)) -> Error {
     let mut errors = threads::spawn(3, |group| {
         let mut replica = replica(group, config, "adamw", &Settings::default());
@@ -115,8 +116,8 @@ fn a_loss_that_comes_from_no_parameter_is_told() {
     assert!(error.to_string().contains("`ddp.model()`") && error.to_string().contains("clone"), "{error}");
 }
 
-/// The second parameter is used in some steps only, and the third never: all in the same bits for any number
-/// of ranks and any buckets, with reductions that reach into the next forward pass or not.
+/// The second parameter is used in some steps only, and the third never: all in the same bits for any
+/// number of ranks and any buckets, with reductions that overlap with the next forward pass or not.
 #[test]
 fn a_parameter_that_no_shard_uses_stays_as_it_is() {
     let uses = |step: u64| [1, [1, 0, 2, 0, 0, 1][step as usize % 6], 0];
@@ -151,8 +152,8 @@ fn a_parameter_that_no_shard_uses_stays_as_it_is() {
     }
 }
 
-/// The optimizer's state of a parameter that is not used stays, too: used again it goes on as if the steps in
-/// between had not been, but for what counts steps.
+/// The optimizer's state of an unused parameter stays, too. When used again, it continues as if the steps
+/// in between had not been, except for counts of steps.
 #[test]
 fn the_state_of_an_unused_parameter_stays_as_it_is() {
     let run = |steps: &[usize]| {

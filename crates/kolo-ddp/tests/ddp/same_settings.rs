@@ -1,4 +1,4 @@
-//! Ranks that were given different settings are told so, all of them, before a parameter has changed.
+//! If ranks were given different settings, all of them get an error, before a parameter has changed.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn step(replica: &mut Replica, rate: f64) -> Result<kolo_ddp::StepReport, Error>
     replica.step(rate)
 }
 
-/// What all of three ranks say, of which rank 1 is given something else.
+/// Returns the error of all of three ranks, of which rank 1 is given something else.
 fn all_say(work: impl Fn(Group, bool) -> Error + Sync) -> String {
     let errors = threads::spawn(3, |group| {
         let other = group.rank().0 == 1;
@@ -83,7 +83,7 @@ fn settings_are_compared_where_ranks_meet() {
         });
         assert!(error.contains(words) && error.contains("start them with the same"), "{error}");
     }
-    // What each rank may have as it likes.
+    // A setting that may differ between ranks.
     for rank in threads::spawn(2, |group| {
         let forward_overlap = group.rank().0 == 0;
         join(group, &Config { forward_overlap, ..usual() }, sgd(0.9)).map(drop)
@@ -94,7 +94,7 @@ fn settings_are_compared_where_ranks_meet() {
     }
 }
 
-/// A rule of the user's, which has a setting.
+/// A user's rule, with a setting.
 struct Own(f64);
 
 impl Optimizer for Own {
@@ -227,7 +227,7 @@ fn a_sampler_knows_the_shards() {
     step(&mut replica, 0.1).unwrap();
 }
 
-/// Gives the groups that a test has made.
+/// A membership with the groups that a test has made.
 struct Script(Receiver<Group>);
 
 impl JobMembership for Script {
@@ -248,13 +248,13 @@ impl JobMembership for Script {
     }
 }
 
-/// Two ranks train; a third comes with another setting, or another model. It is refused, and they go on.
+/// Two ranks train; a third joins with another setting, or another model. It is refused, and they continue.
 #[test]
 fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
     for (momentum, width, data, words) in [
         (0.5, WIDTH, "a", "momentum is 0.9 on ranks 0 and 1 and 0.5 on rank 2;"),
         (0.9, WIDTH - 1, "a", "parameter `only` [299]"),
-        // Named before a model that differs, of which it may be the reason.
+        // Named before a model that differs, of which it may be the cause.
         (0.9, WIDTH - 1, "b", "the data is a on ranks 0 and 1 and b on rank 2;"),
     ] {
         let config = Config { shards: Some(4), ..Config::default() };

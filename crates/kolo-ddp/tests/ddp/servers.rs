@@ -1,4 +1,4 @@
-//! Summation servers: ranks that add for the others, so that they send less. With any number of them the
+//! Summation servers: ranks that add for the others, so that these send less. With any number of them the
 //! weights end in the same bits, also when one of them dies.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use kolo_ddp::{BucketCaps, Config, Error, Kind, LossScaling, ParamSpec, Replica,
 
 const STEPS: u64 = 10;
 const SHARDS: usize = 6;
-/// A member that fails keeps the others waiting.
+/// Time limit: a member that fails would keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where losses are scaled, an element overflows in this step and shard.
+/// If losses are scaled, an element overflows in this step and shard.
 const OVERFLOW: (u64, usize) = (6, 4);
-/// Elements of a sixth tensor, which travels in several buckets.
+/// Elements of a sixth tensor, which is cut into several buckets.
 const LARGE: usize = 40_000;
 
-/// One generation: how many workers and servers it has, and whether a worker or a server dies in it, in which
-/// step, and at which moment of it: before it, after the backward passes, or when the ranks have agreed.
+/// One generation: its numbers of workers and servers; and the role, step and moment of a death: before the
+/// step, after the backward passes, or when the ranks have agreed.
 #[derive(Clone, Copy, Debug)]
 struct Generation {
     workers: usize,
@@ -41,20 +41,20 @@ enum Role {
 #[derive(Debug)]
 struct Run {
     transport: &'static TransportKind,
-    /// Whether the algorithm that knows of servers is used for everything.
+    /// True if the algorithm that supports servers is used for everything.
     direct: bool,
     combination: Combination,
     config: Config,
     generations: Vec<Generation>,
 }
 
-/// How many workers and servers of a generation have come, and where they meet once all are there.
+/// Numbers of workers and servers of a generation that have come, and their address once all are there.
 type Come = ([usize; 2], Option<SocketAddr>);
 
 /// Steps that a member knows of: their losses' bits.
 type Losses = BTreeMap<u64, u64>;
 
-/// Where the ranks of each generation find one another.
+/// Rendezvous of the ranks of each generation.
 #[derive(Default)]
 struct Meeting {
     generations: Mutex<BTreeMap<usize, Come>>,
@@ -96,7 +96,7 @@ impl Meeting {
     }
 }
 
-/// What became of a member.
+/// The end of a member.
 #[derive(Debug, PartialEq)]
 enum End {
     Died,
@@ -149,7 +149,7 @@ impl Member<'_> {
         self.losses.extend(last.map(|last| (last.step, last.loss.to_bits())));
     }
 
-    /// True when all steps are done, false when this member is to die now.
+    /// Returns true when all steps are done, false when this member is to die now.
     fn steps(&mut self, replica: &mut Replica) -> Result<bool, Error> {
         // The last of its role is the one that dies.
         let Generation { workers, servers, death } = self.run.generations[self.generation];
@@ -214,8 +214,8 @@ fn config() -> Config {
 }
 
 impl Run {
-    /// The bits and losses of the workers that have come to the end. Servers have come there as well, have
-    /// seen the same losses, and hold no values.
+    /// Returns the bits and losses of the workers that have completed the run. Servers have completed it as
+    /// well, have seen the same losses, and hold no values.
     fn ends(&self) -> Vec<(Vec<u32>, Losses)> {
         let meeting = Meeting::default();
         let mut ends = Vec::new();
@@ -293,7 +293,7 @@ fn the_same_bits_with_any_number_of_servers() {
 #[test]
 fn a_server_that_dies_is_a_member_that_dies() {
     let generation = |workers, servers, death| Generation { workers, servers, death };
-    // With copies every few steps, for reductions that keep something for each shard.
+    // Copies every few steps, for reductions that keep state for each shard.
     let config = Config { backup_every: 2, ..config() };
     for combination in reductions().filter(|(.., reduction)| ["sum", "powersgd"].contains(&reduction.name()))
     {
@@ -302,19 +302,19 @@ fn a_server_that_dies_is_a_member_that_dies() {
             [&SHM, &TCP].into_iter().flat_map(|transport| (0..3).map(move |n| (transport, n)))
         {
             for generations in [
-                // A server dies, and nobody takes its place; then the last one.
+                // A server dies without a replacement; then the last one.
                 vec![
                     generation(3, 2, Some((Role::Server, 3, moment))),
                     generation(3, 1, Some((Role::Server, 6, (moment + 1) % 3))),
                     generation(3, 0, None),
                 ],
-                // A server dies, another one comes; a worker dies, and another one comes.
+                // A server dies, another one joins; a worker dies, and another one joins.
                 vec![
                     generation(2, 1, Some((Role::Server, 4, moment))),
                     generation(2, 1, Some((Role::Worker, 7, moment))),
                     generation(2, 2, None),
                 ],
-                // A worker dies, and the servers outnumber those that are left.
+                // A worker dies, and the servers outnumber the remaining workers.
                 vec![generation(2, 2, Some((Role::Worker, 5, moment))), generation(1, 2, None)],
             ] {
                 let (combination, config) = (combination.clone(), config.clone());
@@ -330,7 +330,7 @@ fn a_server_that_dies_is_a_member_that_dies() {
     }
 }
 
-/// The errors of a job whose ranks are servers or not.
+/// Returns the errors of a job's ranks; `servers` marks servers.
 fn refused(servers: &[bool], config: &Config) -> Vec<String> {
     threads::spawn(servers.len(), |group| {
         let rank = group.rank().0;

@@ -1,5 +1,5 @@
-//! Asynchronous SGD through servers (`stale:K`) when something is wrong: a rank that dies, hangs, leaves or
-//! does something else than the others, and what makes no sense, end in one sentence on every rank.
+//! Failures of asynchronous SGD through servers (`stale:K`): a rank that dies, hangs, leaves or does not do
+//! what the others do, and invalid settings, end with one sentence on every rank.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{Config, Error, LossScaling, Replica, Statistics, reduction};
 
-/// The errors of all ranks of a job with these options, in which each does what `work` does.
+/// Returns the errors of all ranks of a job with these options, on each of which `work` runs.
 fn errors(
     workers: usize,
     servers: usize,
@@ -110,7 +110,7 @@ fn ranks_that_do_not_do_the_same_are_told_in_a_sentence() {
         Ok(())
     };
     let told = errors(2, 1, &Options::default(), |journal| end_early(journal, 1));
-    // Of step 4, or of the next, which the other worker may begin before it is heard of.
+    // In step 4, or in the next, which the other worker may begin before it learns of it.
     assert!(told.iter().all(|error| error.contains("unlike another worker")), "{told:?}");
     let told = errors(2, 1, &Options::default(), |journal| {
         if journal.worker == 1 {
@@ -168,7 +168,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     }
     let error = refused(&base, 0);
     assert!(error.contains("`stale:K=2` needs summation servers") && error.contains("--servers"), "{error}");
-    // In the middle of a round, after which nobody has to have ended it.
+    // In the middle of a round that no rank has ended.
     let refused = errors(1, 1, &Options::default(), |journal| {
         journal.step(0)?;
         let position = Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null };

@@ -1,5 +1,5 @@
-//! A parameter that is used several times in a shard: a run that is resumed ends in the bits of one that has
-//! never stopped.
+//! A parameter that is used several times in a shard: a resumed run ends in the bits of one that has never
+//! stopped.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
 const STEPS: u64 = 60;
 const CUT: u64 = 20;
 
-/// How often a shard uses each parameter.
+/// Number of a shard's uses of each parameter.
 const USES: [usize; 3] = [1, 2, 5];
 
 fn replica(group: Group, shards: usize) -> Replica {
@@ -24,7 +24,7 @@ fn replica(group: Group, shards: usize) -> Replica {
     Replica::new(Arc::new(group), (0..USES.len()).map(spec).collect(), values, &config, adamw).unwrap()
 }
 
-/// Each use gives a gradient of its own, of very different sizes, so that the order of the sum shows.
+/// Each use yields a gradient of its own, of very different sizes, so that the order of the sum shows.
 fn train(replica: &mut Replica, steps: Range<u64>) {
     for step in steps {
         let values = replica.values().unwrap().to_vec();

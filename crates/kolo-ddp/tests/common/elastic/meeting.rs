@@ -1,4 +1,4 @@
-//! The ranks of each generation of an elastic job find one another in a [`Meeting`].
+//! Rendezvous of the ranks of each generation of an elastic job.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -9,13 +9,13 @@ use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, TCP, TransportKind};
 use kolo_ddp::Error;
 
-/// A worker that fails keeps the others waiting.
+/// Time limit: a worker that fails would keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the ranks of each generation find one another.
+/// Rendezvous of the ranks of each generation.
 #[derive(Default)]
 pub struct Meeting {
-    /// For each generation how many have come, and where they meet once all are there.
+    /// For each generation the number of ranks that have come, and their address once all are there.
     generations: Mutex<BTreeMap<usize, (usize, Option<SocketAddr>)>>,
     changed: Condvar,
 }
@@ -48,7 +48,7 @@ impl Meeting {
         drop(generations);
         let place =
             WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
-        // Over sockets a distance, so that a death finds buckets on the wire.
+        // Over sockets a delay, so that a death finds buckets in flight.
         let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
         let options = Options { transport: Some(transport), delay, ..Options::default() };
         Ok(Arc::new(Group::join(&place, &options)?))

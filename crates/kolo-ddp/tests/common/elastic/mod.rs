@@ -1,5 +1,5 @@
-//! Elastic jobs whose workers die and come as a script says: each worker is a thread that trains a small
-//! model, and goes on with the others after a death.
+//! Elastic jobs whose workers die and join by a script: each worker is a thread that trains a small model,
+//! and continues with the others after a death.
 
 mod meeting;
 mod script;
@@ -19,10 +19,10 @@ pub use self::script::{STEPS, Script};
 use super::smooth::Smooth;
 use super::{NAMES, WIDTH, backward, clip, noise, specs};
 
-/// Elements of a sixth tensor, which travels in several buckets.
+/// Elements of a sixth tensor, which is cut into several buckets.
 const LARGE: usize = 40_000;
 
-/// It is dead, or something failed.
+/// The end of a worker: by its death, or by an error.
 enum Stop {
     Dead,
     Failed(Error),
@@ -50,10 +50,10 @@ struct Worker<'a> {
 /// Steps that a worker knows of: the bits of their losses, and the noise scale where it is measured.
 pub type Known = BTreeMap<u64, (u64, Option<NoiseScale>)>;
 
-/// The bits of a worker's values, and where loss scaling stands.
+/// The bits of a worker's values, and the state of loss scaling.
 pub type End = (Vec<u32>, LossScale);
 
-/// With copies every few steps, for reductions that keep something for each shard.
+/// Copies every few steps, for reductions that keep state for each shard.
 fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
     let backup_every = 3;
     let caps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
@@ -108,7 +108,7 @@ impl<'a> Worker<'a> {
         panic!("a worker never got into a generation")
     }
 
-    /// Goes on in the next generation in which nobody dies before all are in it.
+    /// Continues in the next generation in which no worker dies before all are in it.
     fn regroup(&mut self) {
         while self.generation + 1 < self.script.generations.len() {
             self.generation += 1;
@@ -125,7 +125,7 @@ impl<'a> Worker<'a> {
         panic!("nobody dies in the last generation")
     }
 
-    /// Where loss scaling stands; of islands, which have one each, how many of their steps were skipped.
+    /// State of loss scaling; for islands, which have one each, only the number of their skipped steps.
     fn loss_scaling(&self) -> LossScale {
         let skipped_steps = self.replica.skipped_steps();
         match self.script.islands {
@@ -145,7 +145,7 @@ impl<'a> Worker<'a> {
         self.known.extend(known.into_iter().map(noted));
     }
 
-    /// Trains to the end; what it ends as, unless it dies, and what it knows.
+    /// Trains to the end. Returns the end and the known steps, unless it dies.
     fn run(mut self) -> Option<(End, Known)> {
         loop {
             match self.train() {
@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
                 }
                 Err(Stop::Failed(error)) => {
                     expected(&error);
-                    // One of two looks at the model meanwhile, which must not matter.
+                    // One of two reads the model meanwhile, which must not matter.
                     if self.replica.group().rank().0 % 2 == 1 {
                         (0..NAMES.len() + 1).for_each(|id| drop(self.replica.latest(SpanId(id)).to_vec()));
                     }
@@ -180,7 +180,7 @@ impl<'a> Worker<'a> {
         for (n, shard) in self.replica.shards().enumerate() {
             let scale = self.replica.loss_scale();
             let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
-            // In the order in which buckets come back, so that some are still on the wire.
+            // In the order in which reductions end, so that some are still in flight.
             for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
                 let latest = self.replica.latest(SpanId(id));
                 values[id * WIDTH..][..latest.len()].copy_from_slice(latest);
@@ -192,7 +192,7 @@ impl<'a> Worker<'a> {
             let pass = backward(&values, &samples);
             let mut large: Vec<f32> =
                 values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
-            // Of the job's shards the second.
+            // The second of the job's shards.
             if self.script.scaled && [8, 11].contains(&step) && shard == 1 {
                 large[LARGE - 1] = f32::MAX;
             }

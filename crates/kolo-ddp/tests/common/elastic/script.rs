@@ -1,4 +1,4 @@
-//! A [`Script`] says what happens in a run of an elastic job: who dies when, and who comes.
+//! A [`Script`] lists the events of a run of an elastic job: the deaths and the joining workers.
 
 use kolo_ddp::key::Key;
 
@@ -7,25 +7,25 @@ use crate::common::{Combination, NAMES};
 /// Steps of a run.
 pub const STEPS: u64 = 16;
 
-/// Moments of a step at which a worker may die: before it, after asking for each tensor of the next forward
-/// pass, after all backward passes, and when the ranks have agreed but not all buckets are back.
+/// Moments of a step at which a worker may die: before it, after requesting each tensor of the next forward
+/// pass, after all backward passes, and when the ranks have agreed but not all reductions are over.
 pub const MOMENTS: usize = 3 + NAMES.len() + 1;
 
-/// What happens in a run: in generation g so many ranks, of which one dies in some step at some moment.
+/// Events of a run: the ranks of each generation, of which one dies in some step at some moment.
 #[derive(Debug)]
 pub struct Script {
     pub combination: Combination,
-    /// Of the job.
+    /// Shards of the job.
     pub shards: usize,
     pub clip_norm: Option<f64>,
-    /// Whether losses are scaled; then two steps overflow.
+    /// True if losses are scaled; then two steps overflow.
     pub scaled: bool,
-    /// How often shards synchronise, and as how many islands if rarely.
+    /// How often shards synchronize, and the number of islands if rarely.
     pub sync: String,
     pub islands: Option<usize>,
-    /// Whether steps are tuned, each by another setting.
+    /// True if steps are tuned, each with another setting.
     pub tuned: bool,
-    /// Whether the program adds a transform of its own that knows of earlier steps.
+    /// True if the program adds a transform of its own with state from earlier steps.
     pub smoothed: bool,
     pub generations: Vec<Generation>,
 }
@@ -33,11 +33,11 @@ pub struct Script {
 #[derive(Debug)]
 pub struct Generation {
     pub world: usize,
-    /// New ones among them.
+    /// Number of new ranks among them.
     pub fresh: usize,
-    /// Who dies, when; nobody in the last generation.
+    /// Rank, step and moment of the death; none in the last generation.
     pub death: Option<(usize, u64, usize)>,
-    /// Each for itself.
+    /// True if each rank continues alone.
     pub alone: bool,
 }
 
@@ -57,7 +57,7 @@ impl Script {
             let moment = match (clip_norm, scaled) {
                 // Mostly early in the forward pass.
                 (None, false) => key.with(1).below(MOMENTS) / (1 + key.with(3).below(3)),
-                // Where gradients are clipped or losses scaled no step reaches into the next one.
+                // With clipped gradients or scaled losses no step overlaps with the next one.
                 _ => [0, MOMENTS - 2, MOMENTS - 1][if scaled { key.with(1).below(3) } else { 2 }],
             };
             let death = Some((key.with(0).below(world), step, moment));
@@ -71,8 +71,8 @@ impl Script {
         Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, generations }
     }
 
-    /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
-    /// one in its place.
+    /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a
+    /// new one in its place.
     pub fn pair(seed: u64, combination: &Combination) -> Script {
         let key = Key::new(seed);
         let death = Some((key.with(0).below(2), 7 + key.with(1).below(7) as u64, key.with(2).below(MOMENTS)));
@@ -84,9 +84,9 @@ impl Script {
         Script { shards: 4, generations, ..Script::new(seed, combination, None, false) }
     }
 
-    /// With islands that synchronise rarely, in which any moment is as good as another.
+    /// Islands that synchronize rarely, in which any moment is as good as another.
     pub fn rarely(seed: u64, combination: &Combination, sync: &str, islands: usize) -> Script {
-        // Of three islands one skips two steps, so that their scales are not the same.
+        // Of three islands one skips two steps, so that their scales differ.
         let mut script = Script::new(seed, combination, None, islands == 3);
         for (n, generation) in script.generations.iter_mut().enumerate() {
             if let Some((_, _, moment)) = &mut generation.death {
@@ -96,17 +96,17 @@ impl Script {
         Script { sync: sync.into(), islands: Some(islands), ..script }
     }
 
-    /// With updates that are one step late, in which any moment is as good as another, too.
+    /// Updates that are one step late, in which any moment is as good as another, too.
     pub fn late(seed: u64, combination: &Combination, clip_norm: Option<f64>) -> Script {
         Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
     }
 
-    /// With a transform of the program's own that knows of earlier steps.
+    /// Adds a transform of the program's own with state from earlier steps.
     pub fn smoothed(self) -> Script {
         Script { smoothed: true, ..self }
     }
 
-    /// Tuned.
+    /// Tunes the steps.
     pub fn tuned(self) -> Script {
         Script { tuned: true, ..self }
     }
@@ -117,7 +117,7 @@ impl Script {
         Script { generations, ..self }
     }
 
-    /// After the first death every one goes on alone, as one does that is to save what all have come to.
+    /// After the first death every rank continues alone, like one that is to save the result of all.
     pub fn then_alone(mut self) -> Script {
         self.generations.truncate(1);
         self.generations.push(Generation { world: 3, fresh: 0, death: None, alone: true });
