@@ -1,4 +1,5 @@
-//! Checkpoints: the same bits after them, damage of any kind found and named, disks that fill up or go away.
+//! Checkpoints: the same bits after them, damage of any kind found and named, disks that fill up or
+//! disappear.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -126,7 +127,7 @@ fn a_checkpoint_of_another_model_is_refused() {
     assert!(error.contains("optimizer.safetensors") && error.contains("velocity/first"), "{error}");
 }
 
-/// In each file, one bit at its beginning, in its middle and at its end.
+/// In each file, bits at its beginning, in its middle and at its end.
 #[test]
 fn a_flipped_bit_is_found_and_named() {
     for name in FILES {
@@ -191,14 +192,14 @@ fn the_last_ones_are_kept_and_damaged_ones_do_not_count() {
     fs::write(checkpoint::path(folder.path(), 4).join("weights.safetensors"), b"short").unwrap();
     write(&mut replica, 5, 2);
     assert_eq!(steps(folder.path()), [3, 4, 5], "4 is damaged, 3 is the other good one");
-    // A run that went back to before 5: what it writes is kept, and so is what is newer.
+    // A run that went back to before 5: its checkpoint is kept, and so are newer ones.
     write(&mut replica, 4, 1);
     assert_eq!(steps(folder.path()), [4, 5]);
     checkpoint::verify(&checkpoint::path(folder.path(), 4)).unwrap();
     assert!(Writer::new(folder.path(), 0).is_err_and(|error| error.to_string().contains("at least 1")));
 }
 
-/// What one `run` of a writer leaves, whose folder is away when it first writes.
+/// Returns the result of a writer whose folder is away when it first writes.
 fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo_ddp::CheckpointError>) {
     let top = tempfile::tempdir().unwrap();
     let (folder, away) = (top.path().join("checkpoints"), top.path().join("away"));
@@ -213,8 +214,8 @@ fn interrupted(comes_back: bool) -> (tempfile::TempDir, PathBuf, Result<(), kolo
     (top, folder, end)
 }
 
-/// Whether the first try, the second one or both are made after the folder has come back, the checkpoint is
-/// there.
+/// The checkpoint is written, whether the first attempt, the second one or both come after the folder is
+/// back.
 #[test]
 fn a_folder_that_comes_back_gets_its_checkpoint() {
     let (_top, folder, end) = interrupted(true);
@@ -231,7 +232,7 @@ fn a_folder_that_stays_away_is_named_and_not_made_anew() {
     assert!(!folder.exists());
 }
 
-/// A file where the next checkpoint has to be drafted stops that one, and only that one.
+/// A file in place of the next checkpoint's draft prevents that one, and only that one.
 #[test]
 fn a_checkpoint_that_cannot_be_written_costs_no_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -259,8 +260,7 @@ fn what_a_killed_run_left_is_removed() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Three ranks that each hold a third of the optimizer's state, cut without regard to tensors, and five that
-/// read it.
+/// Three ranks each hold a third of the optimizer's state, cut without regard to tensors, and five read it.
 #[test]
 fn state_in_parts_is_read_by_any_number_of_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ fn state_in_parts_is_read_by_any_number_of_ranks() {
             }
         }
     }
-    // What a rank does not need, it does not open.
+    // A rank does not open files that it does not need.
     fs::remove_file(path.join("optimizer-2.safetensors")).unwrap();
     let reader = Reader::open(&path).unwrap();
     let mut own = vec![0.0; 700];
@@ -381,7 +381,7 @@ fn files_are_row_major_whatever_the_memory_order() {
         }
     }
 
-    // A tensor that is cut is stored as it lies, and says so.
+    // A tensor that is cut is stored as it lies, and marked so.
     let half = |start: usize, end: usize, file: &str| Part {
         set: Set::Weights,
         file: file.into(),

@@ -1,4 +1,4 @@
-//! Two ranks that read each other's gradients where they lie: nothing is reduced, and the bits are the same.
+//! Two ranks that read each other's gradients in place: nothing is reduced, and the bits are the same.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const STEPS: usize = 12;
 /// Steps in which buckets get their order.
 const PROFILED: usize = 6;
 
-/// How often the sums of all buckets were asked for what.
+/// Numbers of calls on the sums of all buckets.
 #[derive(Default)]
 struct Calls {
     results: AtomicUsize,
@@ -90,7 +90,7 @@ impl Reduction for CountedBucket {
 
     fn will_be_read_once(&mut self) {
         self.1.told.fetch_add(1, Ordering::Relaxed);
-        // In the first step some parameters are used more often than expected, which is added to results.
+        // In the first step some parameters are used more often than expected; that is added to results.
         self.1.results.store(0, Ordering::Relaxed);
         self.0.will_be_read_once();
     }
@@ -100,7 +100,7 @@ impl Reduction for CountedBucket {
     }
 }
 
-/// The bits of the values after all steps, and the calls on this rank.
+/// Returns the bits of the values after all steps, and the calls on this rank.
 fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, Arc<Calls>) {
     let calls = Arc::new(Calls::default());
     let sum = reduction::named("sum", &Settings::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Updates that are one step late: the weights that a plain loop comes to, the same bits on any number of
-//! ranks, and a gradient that has a whole step to come back.
+//! Updates that are one step late: the weights of a plain loop, the same bits on any number of ranks, and a
+//! whole step of time for each reduction.
 
 use std::ops::Range;
 use std::sync::mpsc::channel;
@@ -18,9 +18,9 @@ use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Config, Error, LastStep, LossScaling, Replica, Sampler, SpanId};
 
 const SHARDS: usize = 4;
-/// Of steps that end in a batch in which some shards have no samples.
+/// Number of samples with which steps end in a batch in which some shards have no samples.
 const SAMPLES: usize = 41;
-/// Every so many steps all is applied.
+/// Number of steps after which all updates are applied.
 const EVERY: u64 = 5;
 const STEPS: u64 = 18;
 /// Every span has a bucket of its own.
@@ -31,7 +31,7 @@ fn config() -> Config {
     Config { shards: Some(SHARDS), sync, backup_every: EVERY, ..Config::default() }
 }
 
-/// What a run came to: the bits of the values, and what is known of all steps.
+/// Result of a run: the bits of the values, and the known results of all steps.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     values: Vec<u32>,
@@ -56,7 +56,7 @@ fn samples(sampler: &Sampler, step: u64, shard: usize) -> Vec<usize> {
     sampler.epoch(epoch).shard(within, shard)
 }
 
-/// One shard's passes with these values. Each tensor has one gradient, so that nothing is unexpected.
+/// Runs one shard's passes with these values. Each tensor has one gradient, so that nothing is unexpected.
 fn pass(replica: &mut Replica, values: &[f32], samples: &[usize]) {
     let pass = backward(values, samples);
     let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
@@ -70,7 +70,7 @@ fn pass(replica: &mut Replica, values: &[f32], samples: &[usize]) {
     shard.finish().unwrap();
 }
 
-/// Trains over those steps, after the last of which all is applied.
+/// Trains over those steps, after the last of which all updates are applied.
 fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
     let (sampler, mut known) = (sampler(), Vec::new());
     for step in steps.clone() {
@@ -95,8 +95,8 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
     Run { values: bits(replica.values().unwrap()), known }
 }
 
-/// The same, word for word, by a replica whose steps end with their updates: each gradient is that of the
-/// values of one step before, but for the first one after all was applied.
+/// The same computation by a replica whose steps end with their updates: each gradient is that of the
+/// values of one step before, except for the first one after all updates were applied.
 fn reference(config: &Config, (optimizer, settings, _): &Combination) -> Run {
     let config = Config { sync: "every-step".parse().unwrap(), ..config.clone() };
     let mut replica = replica(Arc::new(Group::alone()), &config, optimizer.name, settings.clone());
@@ -122,7 +122,7 @@ fn train_on(world: usize, config: &Config, (optimizer, settings, _): &Combinatio
     runs.remove(0)
 }
 
-/// What can be together with updates that are one step late.
+/// Combinations that permit updates that are one step late.
 fn possible() -> Vec<Combination> {
     let keeps_nothing = |(.., reduction): &Combination| !reduction.keeps_state();
     combinations().into_iter().filter(keeps_nothing).collect()
@@ -226,7 +226,7 @@ fn weights_lack_one_gradient() {
         }
     }
     assert!(distances.iter().all(|distance| *distance < 1e-5), "{distances:?}");
-    // Which is not what a step without delay comes to.
+    // A training without delay has other values.
     assert!(distance(&values, &every_step(11)) > 1e-3, "{}", distance(&values, &every_step(11)));
 }
 
@@ -236,9 +236,9 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
 }
 
-/// Rank 1 begins each step only when rank 0 is through the backward pass of the next one: so the collectives
-/// of a step are still under way, which need rank 1, while rank 0 computes a whole step. If that waited for
-/// them this would never end.
+/// Rank 1 begins each step only when rank 0 has completed the backward pass of the next one. So the
+/// collectives of a step, which need rank 1, are still in flight while rank 0 computes a whole step. If
+/// rank 0 waited for them this would never end.
 #[test]
 fn a_rank_computes_a_whole_step_while_the_gradient_of_the_one_before_is_on_its_way() {
     // In the first steps the ranks measure, and wait for each other.
@@ -278,7 +278,8 @@ fn a_run_that_is_resumed_goes_on_in_the_same_bits() {
     let reduction = reduction::named("bf16", &Settings::default()).unwrap();
     let config = Config { reduction, noise_scale: false, transforms: clip(2.0), ..config() };
     let adamw = |group: Group| replica(Arc::new(group), &config, "adamw", Settings::default());
-    // After the first cut all is applied for its sake, after the second one because it is due.
+    // After the first cut all updates are applied because of the cut, after the second one because they are
+    // due.
     let mut whole = adamw(Group::alone());
     let whole = [train(&mut whole, 0..7), train(&mut whole, 7..10), train(&mut whole, 10..18)];
     for (cut, writers, readers) in [(7, 3, 2), (10, 2, 4), (10, 1, 3), (7, 5, 1)] {

@@ -36,7 +36,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
     for shards in [1, 4, 6, 7] {
-        // Without, and with each of the table.
+        // Without transforms, and with each of the table.
         let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
         for transforms in [Vec::new()].into_iter().chain(transforms) {
             for combination in combinations() {
@@ -73,7 +73,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     }
 }
 
-/// Who has how many shards does not matter either, down to none; nor do more ranks than shards.
+/// The distribution of shards does not matter either, down to none; nor do more ranks than shards.
 #[test]
 fn unequal_shares_end_in_the_same_bits() {
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };

@@ -1,4 +1,4 @@
-//! What is frozen: one for all ranks, saved, and left alone.
+//! Frozen tensors: the same on all ranks, saved, and never changed.
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ fn a_checkpoint_brings_it_back_whatever_the_values_before() {
     }
 }
 
-/// Neither in the sums of a step nor in the state of the optimizer: a checkpoint of it is its values.
+/// It is neither in the sums of a step nor in the state of the optimizer: in a checkpoint it takes only its
+/// values.
 #[test]
 fn it_costs_its_values_in_a_checkpoint() {
     let mut replica = replica(Group::alone(), "adamw");

@@ -1,5 +1,5 @@
-//! Groups of parameters: each tensor is stepped as its group says, in the same bits on any number of ranks,
-//! with any buckets, after a checkpoint and after a change of ranks.
+//! Groups of parameters: each tensor is stepped with its group's settings, in the same bits on any number
+//! of ranks, with any buckets, after a checkpoint and after a change of ranks.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn at(step: u64) -> Position {
     Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null }
 }
 
-/// The tensors that have a bucket's border in their middle.
+/// The tensors that a bucket's border cuts.
 fn cut(replica: &Replica) -> Vec<&'static str> {
     let slices: Vec<_> = replica.buckets().flat_map(|bucket| &bucket.slices).collect();
     let pieces = |n| slices.iter().filter(|slice| slice.span == SpanId(n)).count();
@@ -101,7 +101,7 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
             steps(&mut replica, 0..3);
             let first = replica.group().rank() == Rank(0);
             let path = first.then(|| checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap());
-            // The others are gone; it goes on alone.
+            // The others are gone; it continues alone.
             replica.regroup(Arc::new(Group::alone())).unwrap();
             steps(&mut replica, 3..6);
             assert!(bits(&mut replica) == expected, "{choice:?}, alone");

@@ -1,5 +1,5 @@
-//! Groups of parameters: each optimizer steps the tensors of each group as its paper says with that group's
-//! settings.
+//! Groups of parameters: each optimizer steps the tensors of each group by its paper's rule with that
+//! group's settings.
 
 use crate::common::groups::{RATE, SHARDS, choices, config, gradient, groups, layout, replica, steps};
 use crate::common::noise;
@@ -14,8 +14,8 @@ fn norm(vector: &[f64]) -> f64 {
     vector.iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-/// The rules as they are written in the papers and in PyTorch's documentation, in double precision, for one
-/// tensor: `setting` gives a setting of its group.
+/// The rules of the papers and of PyTorch's documentation, in double precision, for one tensor; `setting`
+/// returns a setting of its group.
 fn by_the_formulas(optimizer: &str, span: &Span, x: &mut [f64], rate: f64, setting: impl Fn(&str) -> f64) {
     let decay = setting("weight_decay");
     let by_momentum = match optimizer {
@@ -133,7 +133,7 @@ fn each_group_is_stepped_by_the_formulas_with_its_own_settings() {
                 by_the_formulas(&choice.name, span, &mut expected, RATE * scale, setting);
                 let pairs = expected.iter().zip(&weights[span.range()]);
                 let most = pairs.map(|(a, b)| (a - f64::from(*b)).abs()).fold(0.0, f64::max);
-                // Where a gradient is next to 0 a normalised direction has few digits.
+                // A normalized direction has few digits if its gradient is close to 0.
                 assert!(most <= 1e-4, "{choice:?}, {name}: {most:e}");
             }
         }

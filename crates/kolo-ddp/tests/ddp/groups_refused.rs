@@ -1,5 +1,5 @@
-//! Groups of parameters that cannot be are refused at the start: an optimizer of one's own that knows of
-//! none, and patterns or settings that are wrong.
+//! Invalid groups of parameters are refused at the start: a user's own optimizer without support for
+//! groups, and wrong patterns or settings.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, GroupError, GroupSettings, Optimizer, Settings, Update};
 use kolo_ddp::{Error, Layout, ParamGroup, Replica};
 
-/// Steps by the gradient alone; knows of groups if it is told to.
+/// Steps by the gradient alone; supports groups if `takes_groups`.
 #[derive(Default)]
 struct Own {
     takes_groups: bool,
@@ -39,7 +39,7 @@ impl Optimizer for Own {
     }
 }
 
-/// An optimizer as it is without a word about groups.
+/// An optimizer without support for groups.
 struct Untold;
 
 impl Optimizer for Untold {
@@ -83,7 +83,7 @@ fn an_optimizer_of_ones_own_takes_groups_or_refuses_them_at_the_start() {
         error.contains("::Untold steps all parameters alike") && error.contains("Config::groups"),
         "{error}"
     );
-    // To leave tensors alone needs nothing of it.
+    // Frozen tensors need no support.
     assert!(with_own(Untold, vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
     assert!(with_own(Untold, Vec::new()).is_ok());
 }
@@ -122,7 +122,7 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
     }
 }
 
-/// What a reduction demands of the optimizer it demands of every group that is stepped.
+/// A reduction's requirements on the optimizer apply to every group that is stepped.
 #[test]
 fn a_reduction_looks_at_the_settings_of_every_group() {
     let with = |name: &str, optimizer: &str, settings: Settings, group: ParamGroup| {

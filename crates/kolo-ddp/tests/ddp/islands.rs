@@ -1,4 +1,4 @@
-//! Islands that synchronise rarely: the same bits on any number of ranks, and what the papers say.
+//! Islands that synchronize rarely: the same bits on any number of ranks, and the papers' values.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use kolo_ddp::sync::{SYNCS, SyncMode};
 use kolo_ddp::{BucketCaps, Config, Error, LastStep, Layout, Replica, Sampler, Statistics};
 
 const SHARDS: usize = 4;
-/// Of steps that end in a batch which does not reach every island.
+/// Number of samples with which steps end in a batch that does not reach every island.
 const SAMPLES: usize = 41;
 
 fn config(sync: &str, islands: usize) -> Config {
     Config { shards: Some(SHARDS), sync: sync.parse().unwrap(), islands: Some(islands), ..Config::default() }
 }
 
-/// What a run came to: the bits of the values, and the losses of all steps.
+/// Result of a run: the bits of the values, and the losses of all steps.
 #[derive(Clone, Debug, PartialEq)]
 struct Run {
     values: Vec<u32>,
@@ -55,7 +55,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
     Run { values: bits(replica.values().unwrap()), losses }
 }
 
-/// The same on so many ranks, which all come to the same.
+/// Trains on this number of ranks, all of which must have the same result.
 fn train_on(world: usize, config: &Config, optimizer: &'static str, settings: Settings) -> Run {
     let mut runs = threads::spawn(world, |group| {
         train(&mut replica(Arc::new(group), config, optimizer, settings.clone()), 0..14)
@@ -98,7 +98,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     }
 }
 
-/// What islands have changed can be compressed by every reduction that makes sense with the outer step.
+/// The changes of islands can be compressed by every reduction that fits the outer step.
 #[test]
 fn compressed_changes_are_the_same_bits_on_any_number_of_ranks() {
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
@@ -145,8 +145,8 @@ fn uneven_shares_do_not_change_the_bits() {
     }
 }
 
-/// The algorithm of the papers, word for word: each island trains alone, by SGD without momentum; then the
-/// outer step, by Nesterov's momentum as PyTorch has it.
+/// The papers' algorithm, transcribed: each island trains alone, by SGD without momentum; then the outer
+/// step, by Nesterov's momentum as in PyTorch.
 fn transcription(islands: usize, rounds: u64, steps: u64, outer_lr: f32, momentum: f32) -> Vec<f32> {
     let mut outer: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
     let mut velocity = vec![0.0f32; outer.len()];
@@ -225,7 +225,7 @@ fn rounds_of_one_step_without_momentum_are_steps_of_all_shards() {
     let every_step = values_after(&Config { shards: Some(SHARDS), ..Config::default() }, 12);
     let distance_of = |sync: &str| distance(&every_step, &values_after(&config(sync, 4), 12));
     assert!(distance_of("local:H=1") < 1e-5, "{}", distance_of("local:H=1"));
-    // And islands that do not synchronise do drift apart.
+    // Islands that do not synchronize do diverge.
     assert!(distance_of("local:H=12") > 1e-4, "{}", distance_of("local:H=12"));
 }
 

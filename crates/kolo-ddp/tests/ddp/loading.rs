@@ -1,4 +1,5 @@
-//! Loading is collective: ranks with disks of their own go on from the same checkpoint, or all say why not.
+//! Loading is collective: ranks with disks of their own continue from the same checkpoint, or all return
+//! the reason why not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ fn disks() -> (tempfile::TempDir, [PathBuf; 3]) {
     (top, disks)
 }
 
-/// What each of three ranks makes of its disk.
+/// Returns the result of `work` on each of three ranks with its disk.
 fn on_each<R: Send>(disks: &[PathBuf; 3], work: impl Fn(&mut Replica, &Path) -> R + Sync) -> Vec<R> {
     threads::spawn(3, |group| {
         let disk = &disks[group.rank().0];

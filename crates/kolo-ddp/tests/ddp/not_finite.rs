@@ -1,6 +1,6 @@
-//! Values that are not finite, in every way to synchronise and with every reduction: an element of one
-//! contribution of one rank in one step ends the job with the same words on all ranks, before a parameter
-//! changes; and so does an update that overflows, before anybody can use what it has made.
+//! Values that are not finite, in every way to synchronize and with every reduction. One such element in
+//! one contribution of one rank in one step ends the job with the same message on all ranks, before a
+//! parameter changes. An update that overflows ends it, too, before its values can be used.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, SpanId, Statistics, redu
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 12;
-/// When buckets have the order that they keep, in the middle of a round of islands.
+/// A step after which the order of buckets is final, in the middle of a round of islands.
 const BAD_STEP: u64 = 9;
 const BAD_SHARD: usize = 2;
 
-/// A way to train: with what, and with how many workers and servers.
+/// A kind of training: its settings, and the numbers of workers and servers.
 struct Way {
     name: String,
     config: Config,
@@ -38,7 +38,7 @@ impl Way {
     }
 }
 
-/// Every reduction and optimizer, every way to synchronise, and whatever else looks at a gradient.
+/// Every reduction and optimizer, every way to synchronize, and all other readers of a gradient.
 fn ways() -> Vec<Way> {
     let mut all = Vec::new();
     for (entry, settings, reduction) in combinations() {
@@ -46,7 +46,7 @@ fn ways() -> Vec<Way> {
         let optimizer = Choice { name: entry.name.into(), settings };
         all.push(Way { optimizer, ..Way::new(&name, 3, Config { reduction, ..Config::default() }) });
     }
-    // Of two ranks the sum is left to the reader.
+    // With two ranks the sum is deferred to its reader.
     all.extend([1, 2, 4, 5].map(|workers| Way::of_sync("every-step", workers)));
     all.push(Way { servers: 1, ..Way::of_sync("every-step", 2) });
     for overlap in [false, true] {
@@ -67,7 +67,7 @@ fn ways() -> Vec<Way> {
     all
 }
 
-/// What is wrong in which contribution: the tensor, which of its contributions, and the value.
+/// A wrong element: its tensor, the index of the contribution to it, and the value.
 #[derive(Clone, Copy, Debug)]
 struct Wrong {
     span: usize,
@@ -82,7 +82,7 @@ fn step(replica: &mut Replica, rate: f64, wrong: Option<Wrong>) -> Result<(), Er
         let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
         let pass = backward(&values, &[10 * number as usize + shard]);
         let mut guard = replica.begin_shard(pass.loss, 1.0)?;
-        // As often as in the steps before, or once more, which comes late.
+        // As often as in the steps before, or once more, which is late.
         let late = if wrong.is_some_and(|wrong| wrong.time == 2) { 3 } else { 2 };
         let of_shared = pass.shared.iter().cycle().take(late).map(|gradient| (1, gradient));
         let all = [(3, &pass.last)].into_iter().chain(of_shared).chain([(0, &pass.first), (4, &pass.mean)]);
@@ -131,12 +131,12 @@ fn replica(group: Group, way: &Way) -> Replica {
     Replica::new(Arc::new(group), specs(), values, &way.config, optimizer).unwrap()
 }
 
-/// Whether ranks go through steps without waiting for all others.
+/// Returns true if ranks go through steps without waiting for all others.
 fn is_asynchronous(way: &Way) -> bool {
     way.config.sync.staleness_bound().is_some() || way.config.islands.is_some()
 }
 
-/// What every rank says that trains so until something is wrong, of which no values are seen afterwards.
+/// Returns the error of every rank; its values have not changed.
 fn all_say(way: &Way, wrong: Wrong) -> Vec<String> {
     threads::spawn(way.workers + way.servers, |group| {
         let mut replica = replica(group, way);
@@ -149,7 +149,7 @@ fn all_say(way: &Way, wrong: Wrong) -> Vec<String> {
                     Ok(after) => {
                         assert!(after == before || is_server || is_asynchronous(way), "{context}");
                     }
-                    // It heard of another rank's gradient in the middle of a pull, or of an outer step.
+                    // It received another rank's gradient in the middle of a pull, or of an outer step.
                     Err(again) => assert!(is_asynchronous(way), "{context}; {again}"),
                 }
                 return error.to_string();
@@ -170,7 +170,7 @@ fn what_is_not_finite_is_told_by_all_ranks_before_a_parameter_changes() {
             Wrong { span: 1, time: 2, value: f32::NEG_INFINITY },
             Wrong { span: 4, time: 0, value: f32::INFINITY },
         ];
-        // What comes late makes the noise scale unknown, and is tried elsewhere.
+        // A late contribution makes the noise scale unknown, and has other tests.
         for wrong in wrongs.into_iter().filter(|wrong| way.name != "noise" || !is_late(wrong)) {
             let told = all_say(&way, wrong);
             let what = match wrong.span {
@@ -186,7 +186,7 @@ fn what_is_not_finite_is_told_by_all_ranks_before_a_parameter_changes() {
     }
 }
 
-/// Finite contributions whose sum is infinite, or is not what the reduction can say.
+/// Finite contributions whose sum is infinite, or too large for the reduction's format.
 #[test]
 fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
     for (name, value) in [("sum", 3e38), ("bf16", 3e38), ("f16:dense_below=0", 40_000.0)] {
@@ -223,8 +223,8 @@ fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
     }
 }
 
-/// A learning rate that is too large makes values that are infinite of a gradient that is finite. Nobody gets
-/// them, and they are in no checkpoint.
+/// A learning rate that is too large makes infinite values of a finite gradient. No caller gets them, and
+/// they are in no checkpoint.
 #[test]
 fn an_update_that_overflows_is_told_by_all_ranks_and_nothing_of_it_is_saved() {
     for entry in OPTIMIZERS {
@@ -261,7 +261,7 @@ fn an_update_that_overflows_is_told_by_all_ranks_and_nothing_of_it_is_saved() {
     }
 }
 
-/// The same where there is no step of all shards.
+/// An overflowing update where no step has all shards.
 #[test]
 fn an_update_that_overflows_is_told_in_islands_and_on_servers() {
     for (sync, workers, servers) in [
@@ -315,7 +315,7 @@ fn a_moment_that_overflows_is_told() {
     }
 }
 
-/// Each worker's own running statistics are looked at, too.
+/// Each worker's own running statistics are checked, too.
 #[test]
 fn a_workers_own_statistic_is_looked_at() {
     let config = Config { statistics: Statistics::Local, ..Config::default() };
@@ -335,7 +335,7 @@ fn a_workers_own_statistic_is_looked_at() {
     }
 }
 
-/// A constant of the model that is infinite, such as a mask that is added, stays what it is.
+/// An infinite constant of the model, such as an additive mask, stays as it is.
 #[test]
 fn a_tensor_that_is_infinite_from_the_start_is_left_alone() {
     let spec = |name: &str, kind| ParamSpec::new(name, vec![3], kind);
@@ -352,7 +352,7 @@ fn a_tensor_that_is_infinite_from_the_start_is_left_alone() {
     assert_eq!(replica.values().unwrap(), [0.25, 0.25, 0.25, 0.0, f32::NEG_INFINITY, 0.0]);
 }
 
-/// Nobody can train it; rank 0's are those that count.
+/// No rank can train it; rank 0's values apply.
 #[test]
 fn a_parameter_that_is_not_finite_from_the_start_is_refused_by_all_ranks() {
     let told = threads::spawn(2, |group| {

@@ -1,6 +1,6 @@
-//! The values that reductions give, beside plain references in double precision, written from the papers'
-//! equations: steps of uneven numbers of samples, shards without any, learning rates that change, losses that
-//! are scaled, a step that overflows, a tensor that is used late.
+//! The results of reductions, compared with plain references in double precision, written from the papers'
+//! equations: steps of uneven numbers of samples, shards without any, learning rates that change, scaled
+//! losses, a step that overflows, late uses of a tensor.
 //!
 //! Other tests compare bits of different numbers of ranks, which agree on a wrong number as well.
 
@@ -19,13 +19,13 @@ use kolo_ddp::{BucketCaps, Config, Kind, LossScaling, ParamSpec, Replica, SpanId
 
 const SHARDS: usize = 6;
 const STEPS: usize = 24;
-/// Of the tensors: one that is no matrix, one that is, and a statistic.
+/// Shapes of the tensors: a vector, a matrix, and a statistic.
 const SHAPES: [&[usize]; 3] = [&[90], &[15, 20], &[40]];
 const MATRIX: usize = 1;
 const STATISTIC: usize = 2;
-/// In this step the matrix is used twice, in some shards.
+/// In this step some shards use the matrix twice.
 const LATE: usize = 5;
-/// Before this step one overflows, where losses are scaled.
+/// Before this step one overflows, if losses are scaled.
 const OVERFLOW: usize = 9;
 const SCALING: LossScaling = LossScaling { initial: 64.0, growth: 2.0, backoff: 0.5, growth_interval: 7 };
 
@@ -52,7 +52,7 @@ fn count(step: usize, shard: usize) -> usize {
     }
 }
 
-/// The sum over a shard's samples; `late` that of a second use of a tensor.
+/// The sum over a shard's samples; `late` selects that of a second use of a tensor.
 fn gradient(step: usize, shard: usize, span: usize, late: bool) -> Vec<f32> {
     let samples = count(step, shard) as f32;
     let seed = 7 + step * 31 + shard * 5 + span + if late { 1_000 } else { 0 };
@@ -67,7 +67,8 @@ fn rate(step: usize) -> f64 {
     [1.0, 0.5, 0.25][step % 3]
 }
 
-/// An optimizer that shows what it is given: SGD, or for a reduction of the momentum, Adam.
+/// Returns an optimizer that shows its gradients: SGD, or Adam (then with true) for a reduction of the
+/// momentum.
 fn optimizer_of(reducer: &dyn Reducer) -> (Box<dyn Optimizer>, bool) {
     let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
     if reducer.fits(&*sgd, &[]).is_ok() {
@@ -77,7 +78,7 @@ fn optimizer_of(reducer: &dyn Reducer) -> (Box<dyn Optimizer>, bool) {
     (optimizer::named("adam", &settings).unwrap(), true)
 }
 
-/// The values of all tensors after each step, and at the end for each name what the shards keep of them.
+/// The values of all tensors after each step, and the shards' final state for each name.
 struct Outcome {
     values: Vec<Vec<f32>>,
     kept: Vec<(String, Vec<Vec<f32>>)>,
@@ -149,7 +150,7 @@ fn in_f64(values: &[f32]) -> Vec<f64> {
     values.iter().map(|value| f64::from(*value)).collect()
 }
 
-/// A tensor in every step beside its reference.
+/// Compares a tensor in every step with its reference.
 fn compare(name: &str, span: usize, outcome: &Outcome, is_adam: bool) {
     let first: usize = (0..span).map(len).sum();
     let range = first..first + len(span);
@@ -176,7 +177,7 @@ fn compare(name: &str, span: usize, outcome: &Outcome, is_adam: bool) {
     shadow.expect_kept(name, &sums);
 }
 
-/// Of magnitudes, over shards and elements.
+/// Sums magnitudes over shards and elements.
 fn sum_of(shards: &[Vec<f32>], range: std::ops::Range<usize>) -> f64 {
     shards.iter().flat_map(|kept| &kept[range.clone()]).map(|kept| f64::from(kept.abs())).sum()
 }

@@ -1,5 +1,5 @@
-//! Asynchronous SGD through servers (`stale:K`): with K = 0 what training in every step gives, up to
-//! roundings; with K > 0 nobody is further ahead of the slowest worker than K steps.
+//! Asynchronous SGD through servers (`stale:K`): K = 0 equals training in every step, up to roundings; with
+//! K > 0 no worker is further ahead of the slowest one than K steps.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
@@ -11,10 +11,10 @@ use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamGroup, ParamSpec, Replica, Sampler, SpanId, Staleness};
 
-/// Of steps that end in a batch which does not reach every worker.
+/// Number of samples with which steps end in a batch that does not reach every worker.
 const SAMPLES: usize = 41;
 
-/// What a run came to: the values, and the losses of all steps.
+/// Result of a run: the values, and the losses of all steps.
 #[derive(Clone, Debug)]
 struct Run {
     values: Vec<f32>,
@@ -64,7 +64,7 @@ fn train_on(
     })
 }
 
-/// How far two vectors are apart, relative to the length of the first.
+/// Distance of two vectors, relative to the length of the first.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let apart = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
@@ -74,7 +74,7 @@ fn distance(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn without_staleness_it_is_training_in_every_step_up_to_roundings() {
     for optimizer in OPTIMIZERS {
-        // A step by the sign alone makes of a rounding about 0 all or nothing.
+        // A step by the sign alone turns a rounding near 0 into all or nothing.
         let tolerance = if optimizer.name == "lion" { 1e-2 } else { 1e-4 };
         let settings = lively(optimizer);
         let groups = vec![ParamGroup::without_decay(["first"])];
@@ -120,7 +120,7 @@ fn no_pull_lacks_more_than_the_bound_allows() {
             let mut journal = Journal::new(group, &format!("stale:{bound}"), workers);
             let (worker, mut seen, mut staleness) = (journal.worker, Vec::new(), None);
             for step in 0..Journal::STEPS {
-                // Who is slow changes.
+                // The slow worker changes.
                 if (step / 10) % workers == worker {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -144,7 +144,7 @@ fn no_pull_lacks_more_than_the_bound_allows() {
                 let last = step + 1 == Journal::STEPS;
                 let least = if last { step + 1 } else { (step + 1).saturating_sub(bound) };
                 assert!(counts.iter().all(|count| *count >= least), "{words}");
-                // Nobody is further ahead than the bound of one whose next push is under way.
+                // No worker is further ahead than the bound of one whose next push is in flight.
                 assert!(counts.iter().all(|count| *count <= step + 1 + bound + 1), "{words}");
             }
         }
@@ -168,7 +168,7 @@ fn a_worker_runs_ahead_of_a_blocked_one_by_the_bound_and_no_further() {
                 1 => {
                     let ahead = changed.wait_while(done.lock().unwrap(), |done| *done < bound).unwrap();
                     drop(ahead);
-                    // Time in which it could go on if it were wrong.
+                    // Time in which it could continue if it were wrong.
                     std::thread::sleep(Duration::from_millis(30));
                     assert_eq!(*done.lock().unwrap(), bound);
                     for step in 0..Journal::STEPS - 1 {
@@ -184,7 +184,7 @@ fn a_worker_runs_ahead_of_a_blocked_one_by_the_bound_and_no_further() {
     }
 }
 
-/// Each worker's samples want another point; all together want the mean of these, where the sum of squared
+/// Each worker's samples pull to another point; all together to the mean of these, where the sum of squared
 /// distances is least.
 #[test]
 fn a_convex_problem_converges() {
@@ -210,7 +210,7 @@ fn a_convex_problem_converges() {
                 if step + 1 == steps {
                     replica.end_round();
                 }
-                // By the end a step is so small that K of them do not matter.
+                // At the end a step is so small that K of them do not matter.
                 replica.step(0.3 * (1.0 - f64::from(step) / f64::from(steps)).powi(2)).unwrap();
             }
             replica.values().unwrap().to_vec()
@@ -225,7 +225,7 @@ fn a_convex_problem_converges() {
 #[test]
 fn a_checkpoint_goes_on_with_any_number_of_servers() {
     let folder = tempfile::tempdir().unwrap();
-    // With one worker nothing depends on who is faster.
+    // With one worker nothing depends on speed.
     for (number, (sync, workers)) in [("stale:0", 3), ("stale:2", 1)].into_iter().enumerate() {
         for name in ["sgd", "adam", "lamb"] {
             let settings = lively(optimizer::find(name).unwrap());
@@ -257,7 +257,7 @@ fn a_checkpoint_goes_on_with_any_number_of_servers() {
                 assert_eq!(resumed[0].values, expected.values, "{sync}, {name}, {servers} servers");
                 assert_eq!(resumed[0].losses, expected.losses[5..], "{sync}, {name}, {servers} servers");
             }
-            // And as a job that synchronises every step.
+            // Continues also as a job that synchronizes every step.
             let resumed = spawn(2, 0, |group| {
                 let mut replica = replica(Arc::new(group), &config("every-step"), name, settings.clone());
                 checkpoint::load(&path, &mut replica).unwrap();
@@ -269,7 +269,7 @@ fn a_checkpoint_goes_on_with_any_number_of_servers() {
     }
 }
 
-/// With K > 0 each push is a step of the optimizer, whose corrections go by their number.
+/// With K > 0 each push is a step of the optimizer, whose corrections depend on their number.
 #[test]
 fn a_checkpoint_says_how_many_steps_the_servers_have_made() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Order of events, surprises in the backward pass, and what users get wrong.
+//! Order of events, unexpected backward passes, and users' errors.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use kolo_ddp::{BucketCaps, Config, Error, Replica, ShardPass, SpanId};
 /// Every span has a bucket of its own.
 const TINY: BucketCaps = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
 
-/// The backward pass of each rank goes on only after the first bucket has come back: if reductions started
-/// after the pass, this would never happen.
+/// The backward pass of each rank continues only after the first bucket's reduction is over: if reductions
+/// started after the pass, this would never happen.
 #[test]
 fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
     for early in threads::spawn(3, |group| {
@@ -40,7 +40,7 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
     }
 }
 
-/// Which buckets have been waited for after a step: none, then the one asked for, then all.
+/// The buckets that have been waited for after a step: none, then the requested one, then all.
 #[test]
 fn a_tensor_waits_for_its_own_bucket_only() {
     let run = |group: Group| {
@@ -73,8 +73,8 @@ fn a_tensor_waits_for_its_own_bucket_only() {
     threads::spawn(3, run).unwrap();
 }
 
-/// A parameter used once, then twice, then not at all, on one rank or on all, with one shard a rank or all on
-/// one: always the bits of the sum over shards.
+/// A parameter used once, then twice, then not at all, on one rank or on all, with one shard a rank or all
+/// on one: always the bits of the sum over shards.
 #[test]
 fn changing_numbers_of_uses_do_not_change_the_sum() {
     let uses = |step: usize, shard: usize| match (step, shard) {
@@ -147,7 +147,7 @@ fn forgotten_and_empty_steps_are_errors() {
     assert!(matches!(error, Error::Lost), "a step that has failed is not gone on with: {error}");
 }
 
-/// A pass that ends without `finish`, as by an error in the middle of it, is named by whatever comes next.
+/// A pass that ends without `finish`, as by an error in the middle of it, is named by the next call.
 #[test]
 fn a_pass_that_is_not_finished_is_named_by_the_next_call() {
     let config = Config { shards: Some(2), ..Config::default() };

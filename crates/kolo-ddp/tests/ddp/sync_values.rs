@@ -1,4 +1,4 @@
-//! The values that every optimizer comes to with every way to synchronise and both precisions, beside a plain
+//! The values of every optimizer with every way to synchronize and both precisions, compared with a plain
 //! loop in one process: the papers' equations in double precision, no buckets, no shards' trees, over steps
 //! of 64, 7 and 1 samples with rates that change.
 //!
@@ -17,13 +17,13 @@ use kolo_ddp::{BucketCaps, Config, Kind, LossScaling, ParamSpec, Replica, SpanId
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 14;
-/// Of the norm of a tensor's values.
+/// Limit of the error, relative to the norm of a tensor's values.
 const LIMIT: f64 = 1e-5;
-/// Shapes, and whether weight decay applies.
+/// Shapes, and true if weight decay applies.
 const TENSORS: [(&[usize], bool); 6] =
     [(&[6, 4], true), (&[0, 8], true), (&[5, 3, 2, 2], true), (&[], true), (&[37], false), (&[0], false)];
 
-/// Samples of a step: with one, three of the shards have none.
+/// Samples of a step: with one sample, three of the shards have none.
 fn count(step: u64) -> usize {
     [64, 1, 7, 64, 33, 1, 1, 7][step as usize % 8]
 }
@@ -51,7 +51,7 @@ fn gradient(tensor: usize, element: usize, value: f64, samples: &[usize]) -> f64
     samples.iter().map(|sample| value - f64::from(noise(17 * sample + tensor, element))).sum()
 }
 
-/// A way to synchronise as the reference has it.
+/// A way to synchronize, for the reference.
 #[derive(Clone, Copy)]
 enum Way {
     /// After every step.
@@ -62,7 +62,7 @@ enum Way {
     Rounds { steps: u64, together: u64, outer_lr: f64, outer_momentum: f64, restart: bool },
 }
 
-/// Every way of the table, in its forms, and what it is.
+/// Every form of a way of the table, with its reference.
 fn ways(name: &str) -> Vec<(String, Way)> {
     let rounds = |steps, together, outer_lr, outer_momentum, restart| Way::Rounds {
         steps,
@@ -86,7 +86,7 @@ fn ways(name: &str) -> Vec<(String, Way)> {
             ("diloco:H=3,outer_lr=0.6,outer_momentum=0.8".into(), rounds(3, 0, 0.6, 0.8, false)),
             ("diloco:H=4,outer_lr=0.6,outer_momentum=0.8,restart_inner".into(), rounds(4, 0, 0.6, 0.8, true)),
         ],
-        // Who is how far when is not determined: `stale.rs`.
+        // The progress of workers is not deterministic: see `stale.rs`.
         "stale" => Vec::new(),
         other => panic!("no reference for `--sync {other}`: write it here"),
     }
@@ -118,10 +118,10 @@ impl Model<'_> {
         self.tensors.iter_mut().zip(values).for_each(|(tensor, values)| tensor.w.clone_from(values));
     }
 
-    /// A step by the samples of some shards, whose gradient is taken at these values.
+    /// Steps by the samples of some shards, whose gradient is taken at these values.
     ///
-    /// Without samples there is no gradient, and the tensors stay as they are, as in PyTorch where a gradient is
-    /// `None`; the optimizer counts the step.
+    /// Without samples there is no gradient, and the tensors stay as they are, as in PyTorch if a gradient
+    /// is `None`; the optimizer counts the step.
     fn step_at(&mut self, step: u64, shards: Range<usize>, values: &[Vec<f64>]) {
         self.steps += 1;
         let samples: Vec<usize> = shards.flat_map(|shard| samples(step, shard)).collect();
@@ -216,7 +216,7 @@ fn reference(
     }
 }
 
-/// The values after all steps, as a replica has them.
+/// Returns a replica's values after all steps.
 fn trained(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Vec<f32> {
     let spec = |n: usize| {
         let (shape, decay) = TENSORS[n];

@@ -10,7 +10,8 @@ use kolo_ddp::optimizer::Settings;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{BucketCaps, Config, Layout, Slice};
 
-/// Halves the gradient; notes how often it has seen each element, and the scales that it was told.
+/// Halves the gradient; counts how often it has seen each element, and records the scales that it was
+/// given.
 #[derive(Default)]
 struct Halve {
     seen: Arc<Mutex<Vec<u32>>>,
@@ -36,7 +37,7 @@ impl GradientTransform for Halve {
     }
 }
 
-/// The values after three steps with `transform` added, if there is one.
+/// Returns the values after three steps with `transform` added, if there is one.
 fn train(group: Group, config: &Config, transform: Option<Halve>, rate: f64) -> Vec<f32> {
     let shards = group.world_size();
     let config = Config { shards: Some(shards), ..config.clone() };
@@ -77,7 +78,7 @@ fn an_own_transform_sees_every_gradient_once_and_scales_it() {
     }
 }
 
-/// A job that is cut goes on as if it had not been, whether the transform is added before the checkpoint is
+/// A job that is cut continues as if it had not been, if the transform is added before the checkpoint is
 /// read or after; with another transform it is refused.
 #[test]
 fn what_a_transform_knows_is_in_checkpoints() {
@@ -111,14 +112,14 @@ fn what_a_transform_knows_is_in_checkpoints() {
     assert!(error.contains("Halve` cannot go on from what is kept for it: it keeps nothing"), "{error}");
 }
 
-/// A transform is told the scale that those before it have left.
+/// A transform receives the scale after those before it.
 #[test]
 fn transforms_follow_one_another() {
     let config = Config { transforms: clip(1e-3), ..Config::default() };
     let halve = Halve::default();
     let scales = halve.scales.clone();
     train(Group::alone(), &config, Some(halve), 0.1);
-    // Gradients are far longer than that, so what clipping leaves is far below the 1 of a step of one sample.
+    // Gradients are far longer than that, so the clipped ones are far below the 1 of a step of one sample.
     assert!(scales.lock().unwrap().iter().all(|scale| *scale < 0.1), "{scales:?}");
     let mut replica = replica(Arc::new(Group::alone()), &config, "sgd", Settings::default());
     run_shard(&mut replica, &[1]);

@@ -1,7 +1,7 @@
-//! The references: every shard's arithmetic in plain loops over numbers of double precision.
+//! The references: every shard's arithmetic in plain loops in double precision.
 
-/// Steps in which 1-bit Adam sums exactly, and over which the density of DGC falls; as in `lively_reduction`,
-/// with its other settings below.
+/// Steps in which 1-bit Adam sums exactly, and over which the density of DGC falls; as in
+/// `lively_reduction`, with its other settings below.
 pub const WARM_UP: usize = 2;
 const DENSITY: f64 = 0.1;
 const DGC_MOMENTUM: f64 = 0.9;
@@ -9,11 +9,11 @@ const QSGD_LEVELS: f64 = 7.0;
 const BETA: (f64, f64) = (0.9, 0.999);
 const EPSILON: f64 = 0.1;
 
-/// What a reduction does with a tensor.
+/// A reduction's treatment of a tensor.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Method {
     Sum,
-    /// Rounded to so many bits after the first, each shard's part and the sum.
+    /// Each shard's part and the sum are rounded to this number of bits after the first.
     Rounded(i32),
     Qsgd,
     EfSign,
@@ -45,20 +45,20 @@ impl Method {
     }
 }
 
-/// One tensor as it should be.
+/// The expected state of one tensor.
 pub struct Shadow {
     method: Method,
     is_adam: bool,
     step: usize,
     values: Vec<f64>,
-    /// As they were found after the last step.
+    /// The replica's values after the last step.
     seen: Vec<f64>,
-    /// How far the values may be off, where a method does not fix them.
+    /// Permitted error of the values, if a method does not determine them.
     slack: Vec<f64>,
-    /// What each shard keeps, as a part of the mean: e, or u and v of DGC.
+    /// State of each shard, as a part of the mean: e, or u and v of DGC.
     kept: Vec<Vec<f64>>,
     velocity: Vec<Vec<f64>>,
-    /// 1-bit Adam: the error of the owner, and m as all have heard it.
+    /// 1-bit Adam: the error of the owner, and m of all ranks.
     server: Vec<f64>,
     momentum: Vec<f64>,
     /// Adam's own moments.
@@ -75,7 +75,7 @@ fn scaled_signs(p: &[f64]) -> Vec<f64> {
     p.iter().map(|p| scale * sign(*p)).collect()
 }
 
-/// Which ⌈density·d⌉ elements are the largest.
+/// Indices of the ⌈density·d⌉ largest elements.
 fn largest(p: &[f64], density: f64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*b].abs().total_cmp(&p[*a].abs()));
@@ -105,8 +105,8 @@ impl Shadow {
         }
     }
 
-    /// A step in which each shard has the sum of its gradients over so many samples, and what came late of
-    /// it. `seen` are the values after it, from which is read what a method draws at random.
+    /// A step in which each shard has the sum of its gradients over its number of samples, and its late
+    /// part. `seen` are the values after it, which show a method's random choices.
     pub fn step(&mut self, sums: &[Vec<f64>], late: &[Vec<f64>], counts: &[f64], rate: f64, seen: &[f64]) {
         let samples: f64 = counts.iter().sum();
         let parts = |all: &[Vec<f64>]| -> Vec<Vec<f64>> {
@@ -119,7 +119,7 @@ impl Shadow {
             _ => true,
         };
         let len = seen.len();
-        // What was applied, where that is for the method to draw.
+        // The applied gradient, for methods with random choices.
         let told: Vec<f64> = (0..len).map(|i| (self.seen[i] - seen[i]) / rate).collect();
         self.seen = seen.to_vec();
         let is_exact = matches!(self.method, Method::Sum)
@@ -164,7 +164,7 @@ impl Shadow {
         if keeps_late {
             let scale = if self.method == Method::OnebitAdam { 1.0 - BETA.0 } else { 1.0 };
             for (shard, late) in late.iter().enumerate() {
-                // Of the projection the sum over the shards is kept here.
+                // For the projection the sum over the shards is kept here.
                 let shard = if self.method == Method::PowerSgd { 0 } else { shard };
                 let kept = self.kept[shard].iter_mut().zip(&mut self.velocity[shard]);
                 kept.zip(late).for_each(|((kept, velocity), late)| {
@@ -182,7 +182,7 @@ impl Shadow {
         self.step += 1;
     }
 
-    /// p = g + e; Δ = C(p); e = p − Δ, each shard for itself.
+    /// p = g + e; Δ = C(p); e = p − Δ, for each shard.
     fn say(&mut self, means: &[Vec<f64>], compress: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
         let mut applied = vec![0.0; means[0].len()];
         for (kept, mean) in self.kept.iter_mut().zip(means) {
@@ -196,9 +196,10 @@ impl Shadow {
         applied
     }
 
-    /// Lin et al. 2018, algorithm 4: u = m·u + g; v = v + u; the largest of v are said, and both cleared there.
+    /// Lin et al. 2018, algorithm 4: u = m·u + g; v = v + u; the largest of v are sent, and both cleared
+    /// there.
     fn say_with_momentum(&mut self, means: &[Vec<f64>]) -> Vec<f64> {
-        // A quarter of the elements in the first half of the first stage of the warm-up, and so on.
+        // A quarter of the elements in the first stage of the warm-up, and so on.
         let stage = (4 * self.step / WARM_UP) as i32;
         let density = if stage < 4 { 0.25f64.powi(stage + 1).max(DENSITY) } else { DENSITY };
         let mut applied = vec![0.0; means[0].len()];
@@ -216,8 +217,8 @@ impl Shadow {
         applied
     }
 
-    /// Vogels et al. 2019, algorithm 1: M̂ = PPᵀM is a projection of M = Σ (g + e), so that M̂ and M − M̂ are
-    /// orthogonal; what it projects on is drawn at random.
+    /// Vogels et al. 2019, algorithm 1: M̂ = PPᵀM is a projection of M = Σ (g + e), so that M̂ and M − M̂
+    /// are orthogonal; its subspace is random.
     fn project(&mut self, means: &[Vec<f64>], told: Vec<f64>) -> Vec<f64> {
         let (all, kept) = (sum(means), &mut self.kept[0]);
         let m: Vec<f64> = all.iter().zip(&*kept).map(|(g, e)| g + e).collect();
@@ -229,8 +230,8 @@ impl Shadow {
         told
     }
 
-    /// Tang et al. 2021, algorithm 1, with means over samples in the place of means over workers; returns the
-    /// gradient that moves m where all have heard that it is.
+    /// Tang et al. 2021, algorithm 1, with means over samples in the place of means over workers; returns
+    /// the gradient that moves m to the one that all ranks have received.
     fn say_momentum(&mut self, means: &[Vec<f64>], counts: &[f64], samples: f64) -> Vec<f64> {
         let (beta, len) = (BETA.0, means[0].len());
         if self.step < WARM_UP {
@@ -274,21 +275,21 @@ impl Shadow {
         }
     }
 
-    /// How far values are off, as a multiple of what they may be.
+    /// The largest error of the values, as a multiple of the permitted one.
     pub fn worst(&self, values: &[f64]) -> f64 {
         let size = values.iter().map(|value| value.abs()).fold(1.0, f64::max);
         let off = |i: usize| (values[i] - self.values[i]).abs() / (self.slack[i] + 2e-5 * size);
         (0..values.len()).map(off).fold(0.0, f64::max)
     }
 
-    /// Whether what the shards keep is as large as it should be, by the sums of its magnitudes.
+    /// Checks the size of the shards' state, by the sums of its magnitudes.
     pub fn expect_kept(&self, name: &str, sums: &[f64]) {
         let sum = |all: &[Vec<f64>]| all.iter().flatten().map(|x| x.abs()).sum::<f64>();
         let expected = match self.method {
             Method::EfSign | Method::TopK | Method::RandomK => vec![sum(&self.kept)],
             Method::Dgc => vec![sum(&self.velocity), sum(&self.kept)],
             Method::OnebitAdam => vec![sum(&self.kept), self.server.iter().map(|x| x.abs()).sum()],
-            // That of the sum of what the shards keep is known only, which may be less.
+            // Only the sum over the shards is known, which may be less than the shards' own.
             Method::PowerSgd => return assert!(sums[0] > 0.99 * sum(&self.kept[..1])),
             Method::Sum | Method::Rounded(_) | Method::Qsgd => vec![0.0; sums.len()],
         };
@@ -299,7 +300,7 @@ impl Shadow {
     }
 }
 
-/// Over the shards.
+/// Sums over the shards.
 fn sum(all: &[Vec<f64>]) -> Vec<f64> {
     (0..all[0].len()).map(|i| all.iter().map(|one| one[i]).sum()).collect()
 }
