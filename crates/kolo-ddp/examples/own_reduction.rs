@@ -1,5 +1,5 @@
-//! A user's own reduction: the majority vote of the shards' signs, which trains a line with the same bits
-//! on one worker and on three.
+//! A user's own reduction: the majority vote of the shards' signs, which trains a line with the same bits on
+//! one worker and on three.
 //!
 //! `cargo run -p kolo-ddp --example own_reduction`
 

@@ -7,16 +7,16 @@ use crate::error::Error;
 use crate::same_settings::Stated;
 use kolo_optim::{Element, Layout, ParamSpec};
 
-/// Numbers in a rank's message: fingerprints of its model and of its settings, and 1 if it takes part in
-/// the job already.
+/// Numbers in a rank's message: fingerprints of its model and of its settings, and 1 if it takes part in the
+/// job already.
 const WORDS: usize = 3;
 
 /// Checks that names, shapes, kinds and memory orders are the same on all ranks, and the settings.
 ///
 /// # Errors
 ///
-/// They differ: the error names the parameter or the setting, and ranks. If some ranks have `joined` the
-/// job already and only newcomers do not fit, the fitting members get [`Error::NewcomersRefused`]. Or a
+/// They differ: the error names the parameter or the setting, and ranks. If some ranks have `joined` the job
+/// already and only newcomers do not fit, the fitting members get [`Error::NewcomersRefused`]. Or a
 /// collective failed.
 pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: bool) -> Result<(), Error> {
     let own = describe(layout);

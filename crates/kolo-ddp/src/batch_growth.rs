@@ -1,10 +1,10 @@
 //! A batch that grows in the course of a run (Smith et al. 2018, "Don't decay the learning rate, increase
 //! the batch size", [arXiv:1711.00489](https://arxiv.org/abs/1711.00489)). Where a schedule would cut the
-//! learning rate, the batch becomes larger instead, which lowers the noise of a step as much and takes
-//! fewer steps.
+//! learning rate, the batch becomes larger instead, which lowers the noise of a step as much and takes fewer
+//! steps.
 //!
-//! The number of samples of every shard grows. The number of a step's shards does not change, nor does
-//! their distribution, nor the order in which their gradients are added.
+//! The number of samples of every shard grows. The number of a step's shards does not change, nor does their
+//! distribution, nor the order in which their gradients are added.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! The interface between a tensor library's binding and [`Ddp`](crate::Ddp), in both directions.
 //!
-//! A binding is a type that holds one model of its library and implements [`Binding`]: it lists the
-//! model's tensors, writes new values into them, and runs a backward pass whose gradients it hands to a
+//! A binding is a type that holds one model of its library and implements [`Binding`]: it lists the model's
+//! tensors, writes new values into them, and runs a backward pass whose gradients it hands to a
 //! [`GradientSink`] as they are computed. Ranks, shards, reductions, optimizer and recovery are `Ddp`'s
 //! business.
 
@@ -26,13 +26,13 @@ pub trait Binding {
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
-    /// Replaces values: those of statistics and frozen tensors at once, those of trained parameters now
-    /// or, if the library can make a parameter wait, at their next use. In the second case the forward
-    /// pass begins while later layers' gradients are in flight.
+    /// Replaces values: those of statistics and frozen tensors at once, those of trained parameters now or,
+    /// if the library can make a parameter wait, at their next use. In the second case the forward pass
+    /// begins while later layers' gradients are in flight.
     fn write(&mut self, which: Which, values: &Values);
 
-    /// Runs the backward pass of `loss` and hands each contribution to the gradient of a trained
-    /// parameter to `sink`, best as soon as it has been computed. `sink` has no effect after that.
+    /// Runs the backward pass of `loss` and hands each contribution to the gradient of a trained parameter
+    /// to `sink`, best as soon as it has been computed. `sink` has no effect after that.
     ///
     /// # Errors
     ///
@@ -98,14 +98,13 @@ pub enum Which {
     Statistics,
 }
 
-/// Tensors of a model, in its order, and their values, one tensor after another, each in its memory
-/// order.
+/// Tensors of a model, in its order, and their values, one tensor after another, each in its memory order.
 #[derive(Clone, Debug, Default)]
 pub struct Inventory {
     /// Names, shapes and kinds.
     pub specs: Vec<ParamSpec>,
-    /// Values of all tensors in flat memory; [`Element::values`](crate::Element::values) is the number
-    /// for each element.
+    /// Values of all tensors in flat memory; [`Element::values`](crate::Element::values) is the number for
+    /// each element.
     pub values: Vec<f32>,
     /// Warnings to the user before these are trained: [`Warning::Model`](crate::Warning::Model).
     pub warnings: Vec<String>,

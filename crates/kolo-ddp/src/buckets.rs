@@ -1,5 +1,4 @@
-//! Buckets: elements that are reduced together. A bucket is made of whole spans and of slices of large
-//! ones.
+//! Buckets: elements that are reduced together. A bucket is made of whole spans and of slices of large ones.
 //!
 //! The backward pass computes the last layers' gradients first, so buckets are filled from the end of the
 //! model. The first one is small: it starts communication early. The others are as large as the cap allows,
@@ -24,8 +23,8 @@ pub struct BucketCaps {
 }
 
 impl BucketCaps {
-    /// Caps of 1 MiB for the first and the last bucket, `mib` MiB for the others (and for those two, if
-    /// that is less).
+    /// Caps of 1 MiB for the first and the last bucket, `mib` MiB for the others (and for those two, if that
+    /// is less).
     pub fn of_mib(mib: f64) -> Self {
         const MIB: f64 = 1024.0 * 1024.0;
         BucketCaps { first: (mib.min(1.0) * MIB) as usize, other: (mib * MIB) as usize }

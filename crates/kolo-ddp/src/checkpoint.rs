@@ -28,14 +28,14 @@ const LOSS_SCALE: &str = "loss_scale";
 /// Name of a checkpoint's entry for the state of the gradient's transforms.
 const TRANSFORMS: &str = "transforms";
 
-/// Copies all of a replica's state. Takes as long as copying the values and the optimizer's state in
-/// memory, after waiting for the last step's gradients. If the reduction keeps residuals, those of all
-/// shards must be on this rank ([`Replica::gather_residuals`]).
+/// Copies all of a replica's state. Takes as long as copying the values and the optimizer's state in memory,
+/// after waiting for the last step's gradients. If the reduction keeps residuals, those of all shards must
+/// be on this rank ([`Replica::gather_residuals`]).
 ///
 /// # Errors
 ///
-/// The last step's reduction failed (naming the rank), residuals are on other ranks, or some of the state
-/// is not finite (naming the tensor).
+/// The last step's reduction failed (naming the rank), residuals are on other ranks, or some of the state is
+/// not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     replica.expect_whole()?;
     let Saved { mut parts, uses, entries } = replica.mode.save(&mut replica.core)?;
@@ -76,8 +76,8 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
     Ok(snapshot(replica, position)?.write(folder)?)
 }
 
-/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A
-/// collective: every rank calls it, with a checkpoint of the same content, in the same file or another.
+/// Reads a checkpoint into a replica of the same model and optimizer, and verifies every file. A collective:
+/// every rank calls it, with a checkpoint of the same content, in the same file or another.
 ///
 /// # Errors
 ///
@@ -174,8 +174,8 @@ pub struct Resumed {
 ///
 /// # Errors
 ///
-/// Some rank has checkpoints, but none is good on all of them, or the folder cannot be read: the error
-/// lists the faults and their ranks. Or as [`load`].
+/// Some rank has checkpoints, but none is good on all of them, or the folder cannot be read: the error lists
+/// the faults and their ranks. Or as [`load`].
 pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, Error> {
     let steps = |listed: Vec<(u64, PathBuf)>| listed.into_iter().map(|(step, _)| step).collect();
     let own: Vec<u64> = agreed(list(folder).map(steps).map_err(Error::from), replica)?;

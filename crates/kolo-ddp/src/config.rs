@@ -18,9 +18,8 @@ pub struct Config {
     /// the same bits. `None`: one for each rank.
     pub shards: Option<usize>,
     /// A weight for each rank, by which whole shards are divided ([`apportion`](crate::apportion)), for
-    /// workers of unequal speed. It changes which rank computes what, not the bits. Rank 0's weights
-    /// apply. `None`, or a group of another size after [`Replica::regroup`](crate::Replica::regroup):
-    /// equal shares.
+    /// workers of unequal speed. It changes which rank computes what, not the bits. Rank 0's weights apply.
+    /// `None`, or a group of another size after [`Replica::regroup`](crate::Replica::regroup): equal shares.
     pub shares: Option<Vec<f64>>,
     /// Treatment of a rank that delays the others. Rank 0's setting applies.
     pub straggler: Policy,
@@ -28,41 +27,38 @@ pub struct Config {
     pub caps: Option<BucketCaps>,
     /// True if the job's first steps search for the fastest transport of gradients: bucket cap, slices,
     /// algorithm, distribution of the sums, connections. The best is kept
-    /// ([`StepReport::tuning`](crate::StepReport::tuning)), and searched for anew when the duration of
-    /// steps changes; the bits are the same. The search begins with [`Config::caps`] and takes some 50
-    /// steps, again in each group of an elastic job. Refused if no step has all shards
-    /// ([`Config::sync`]), or if sums depend on how they are cut. The same on all ranks.
+    /// ([`StepReport::tuning`](crate::StepReport::tuning)), and searched for anew when the duration of steps
+    /// changes; the bits are the same. The search begins with [`Config::caps`] and takes some 50 steps,
+    /// again in each group of an elastic job. Refused if no step has all shards ([`Config::sync`]), or if
+    /// sums depend on how they are cut. The same on all ranks.
     pub tune: bool,
     /// Reduction of the gradients of all shards to the one that the optimizer sees: one of
     /// [`REDUCTIONS`](crate::reduction::REDUCTIONS) ([`named`](crate::reduction::named),
     /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
     pub reduction: Arc<dyn Reducer>,
     /// Steps between two copies of the state that a reduction keeps for each shard, or of islands that
-    /// synchronize rarely, in an elastic job. Two more ranks hold each copy. With islands the copy is
-    /// made at the end of the round that reaches this number of steps. After a death the job goes back to
-    /// the last copy. 0: no copies; the state of a dead worker is lost then, and a warning reports that
+    /// synchronize rarely, in an elastic job. Two more ranks hold each copy. With islands the copy is made
+    /// at the end of the round that reaches this number of steps. After a death the job goes back to the
+    /// last copy. 0: no copies; the state of a dead worker is lost then, and a warning reports that
     /// ([`Warning::ShardStateLost`](crate::Warning::ShardStateLost),
-    /// [`Warning::IslandStateLost`](crate::Warning::IslandStateLost)). The bits are the same for any
-    /// other number. The same on all ranks. In a job whose updates are one step late, elastic or not:
-    /// steps after which all are made, which does decide the bits
-    /// ([`Replica::end_round`](crate::Replica::end_round)).
+    /// [`Warning::IslandStateLost`](crate::Warning::IslandStateLost)). The bits are the same for any other
+    /// number. The same on all ranks. In a job whose updates are one step late, elastic or not: steps after
+    /// which all are made, which does decide the bits ([`Replica::end_round`](crate::Replica::end_round)).
     pub backup_every: u64,
     /// Transforms of the gradient before the optimizer sees it, one after another: entries of
-    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm",
-    /// 1.0)`. The same on all ranks.
+    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
+    /// The same on all ranks.
     pub transforms: Vec<Choice>,
     /// Learning rates and settings of the optimizer that differ for some tensors, selected by name or
-    /// purpose, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on
-    /// all ranks, and after a checkpoint the same as before: they decide the bits.
+    /// purpose, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on all
+    /// ranks, and after a checkpoint the same as before: they decide the bits.
     pub groups: Vec<ParamGroup>,
     /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that
-    /// are computed in `f16`. A step that overflows is skipped
-    /// ([`StepReport::skipped`](crate::StepReport)). A step then waits for all of its gradient, and
-    /// copies the state that the reduction keeps from step to step, if any. `None`: losses stay as they
-    /// are. The same on all ranks.
+    /// are computed in `f16`. A step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)).
+    /// A step then waits for all of its gradient, and copies the state that the reduction keeps from step to
+    /// step, if any. `None`: losses stay as they are. The same on all ranks.
     pub loss_scaling: Option<LossScaling>,
-    /// True if reductions may overlap with the next step's forward pass. The bits are the same either
-    /// way.
+    /// True if reductions may overlap with the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
     /// True if a failed step can be repeated with other ranks
     /// ([`Replica::regroup`](crate::Replica::regroup)). If reductions overlap with the next forward pass,
@@ -77,22 +73,21 @@ pub struct Config {
     /// Treatment of running statistics.
     pub statistics: Statistics,
     /// True if the noise scale of the gradient is measured
-    /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every
-    /// step then reads each gradient once more, and waits for the whole gradient as with `transforms`.
-    /// The same on all ranks.
+    /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
+    /// then reads each gradient once more, and waits for the whole gradient as with `transforms`. The same
+    /// on all ranks.
     pub noise_scale: bool,
-    /// How often shards synchronize: every step; or rarely, as [islands](crate::sync); or every step with
-    /// updates that are one step late (`delayed`); or through servers that hold the weights, each worker
-    /// at its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of
-    /// the outer step, and transforms see an island's gradient. The same on all ranks.
+    /// Synchronization of shards: every step; or rarely, as [islands](crate::sync); or every step with
+    /// updates that are one step late (`delayed`); or through servers that hold the weights, each worker at
+    /// its own pace (`stale`, which promises no bits). With islands [`Config::reduction`] is that of the
+    /// outer step, and transforms see an island's gradient. The same on all ranks.
     pub sync: SyncMode,
     /// Equal parts of the shards that synchronize every step among themselves, where all shards do so
     /// rarely. Belongs to the job. `None`: one for each shard.
     pub islands: Option<usize>,
-    /// Further settings that must be the same on all ranks, by name and as text: the program's own
-    /// settings, fingerprints of its data. They are compared, like all of the above, when ranks meet,
-    /// newcomers included. The first that differs is named
-    /// ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
+    /// Further settings that must be the same on all ranks, by name and as text: the program's own settings,
+    /// fingerprints of its data. They are compared, like all of the above, when ranks meet, newcomers
+    /// included. The first that differs is named ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
     pub stated: Vec<(String, String)>,
 }
 

@@ -133,8 +133,8 @@ pub enum Error {
         /// Origin of that element.
         origin: Origin,
     },
-    /// The change of a running statistic, such as the variance of a batch normalization, is not finite.
-    /// No statistic and no parameter has been changed.
+    /// The change of a running statistic, such as the variance of a batch normalization, is not finite. No
+    /// statistic and no parameter has been changed.
     #[error(
         "the statistic `{statistic}` would be changed by {value} in step {step} {origin}, though loss and gradient are finite: what a \
          layer computes has become too large, or samples hold what is no number; lower the learning rate, clip the gradient, or look \
@@ -326,8 +326,8 @@ fn enumerate(words: impl Iterator<Item = String>) -> String {
 }
 
 impl Error {
-    /// Returns true if training cannot continue because its loss, its gradient or its values are not
-    /// finite. The same on all ranks.
+    /// Returns true if training cannot continue because its loss, its gradient or its values are not finite.
+    /// The same on all ranks.
     pub fn is_divergence(&self) -> bool {
         matches!(
             self,

@@ -4,8 +4,8 @@ use kolo_comm::backend::WaitMode;
 use kolo_comm::{Buffer, Collective, Element, Error, Group, Pending};
 
 /// A requested collective: in flight, or left to the thread that waits for it. To hand it to the
-/// communication thread pays if this thread computes meanwhile. If it only waits, and all cores are busy,
-/// it would wait a millisecond and more for that thread to get a core.
+/// communication thread pays if this thread computes meanwhile. If it only waits, and all cores are busy, it
+/// would wait a millisecond and more for that thread to get a core.
 pub(crate) enum Exchange<T: Element> {
     UnderWay(Pending<Buffer<T>>),
     Left(Collective, Buffer<T>),

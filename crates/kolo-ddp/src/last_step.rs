@@ -16,8 +16,7 @@ pub struct LastStep {
     pub count: f64,
     /// As [`StepReport::gradient_norm`](crate::StepReport::gradient_norm).
     pub gradient_norm: Option<f64>,
-    /// The noise scale after it, in the bits of
-    /// [`StepReport::noise_scale`](crate::StepReport::noise_scale).
+    /// The noise scale after it, in the bits of [`StepReport::noise_scale`](crate::StepReport::noise_scale).
     pub noise_scale: Option<NoiseScale>,
     /// As [`StepReport::skipped`](crate::StepReport::skipped).
     pub skipped: bool,

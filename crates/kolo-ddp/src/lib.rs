@@ -1,10 +1,9 @@
-//! Data parallelism over flat memory: training steps that many workers share, with optimizers,
-//! checkpoints and samplers. This crate knows no tensor library.
+//! Data parallelism over flat memory: training steps that many workers share, with optimizers, checkpoints
+//! and samplers. This crate knows no tensor library.
 //!
 //! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] gets the model's tensors and
-//! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups
-//! and collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and
-//! back.
+//! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups and
+//! collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and back.
 
 mod agree;
 mod batch_growth;

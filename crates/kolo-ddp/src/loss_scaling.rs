@@ -2,9 +2,9 @@
 //! vanish in `f16`, and the factor that the optimizer applies to the gradient divides it again.
 //!
 //! The scale follows the rule of Micikevicius et al. 2018,
-//! [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.2, in the form of PyTorch's
-//! `GradScaler`. All ranks see the same reduced gradient, so they decide the same without communication.
-//! The scale is part of a replica's state: ranks that join later receive it, and checkpoints hold it.
+//! [arXiv:1710.03740](https://arxiv.org/abs/1710.03740), section 3.2, in the form of PyTorch's `GradScaler`.
+//! All ranks see the same reduced gradient, so they decide the same without communication. The scale is part
+//! of a replica's state: ranks that join later receive it, and checkpoints hold it.
 
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,6 @@ impl ShardLosses {
         losses.filter(|(_, loss)| !loss.is_finite()).collect()
     }
 
-    /// Removes all shards, for a new step.
     pub(crate) fn reset(&mut self) {
         self.values.clear();
         self.samples = SampleCount::default();

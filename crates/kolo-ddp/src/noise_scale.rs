@@ -47,8 +47,8 @@ pub(crate) fn of_shard(squares: f64, samples: f64) -> f64 {
 
 impl Norms {
     /// Computes the norms from the numbers of all shards ([`of_shard`]), in their order, and the squared
-    /// norm of the gradient that is summed over all `samples`. `None` if fewer than two shards have
-    /// samples, or a norm is not known or not finite.
+    /// norm of the gradient that is summed over all `samples`. `None` if fewer than two shards have samples,
+    /// or a norm is not known or not finite.
     ///
     /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise Σᵢ bᵢ/B ·
     /// tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
@@ -96,7 +96,8 @@ impl NoiseScale {
         (self.gradient > 0.0 && self.noise >= 0.0).then(|| self.noise / self.gradient)
     }
 
-    /// |G|², the squared norm of the gradient without noise, on average over the steps so far; it may be negative after few steps.
+    /// The squared norm |G|² of the gradient without noise, on average over the steps so far; it may be
+    /// negative after few steps.
     pub fn gradient_squared(&self) -> f64 {
         self.gradient / self.weight()
     }

@@ -43,8 +43,8 @@ impl Order {
 /// it indistinguishable from a random permutation with few queries (Luby and Rackoff 1988).
 const ROUNDS: u64 = 8;
 
-/// A permutation of `0..n` of which any value is computed by itself: a Feistel network over the least
-/// number of bits that count to `n` (Luby and Rackoff, "How to construct pseudorandom permutations from
+/// A permutation of `0..n` of which any value is computed by itself: a Feistel network over the least number
+/// of bits that count to `n` (Luby and Rackoff, "How to construct pseudorandom permutations from
 /// pseudorandom functions", SIAM Journal on Computing 17, 1988). A result beyond `n` goes through the
 /// network again until it is below `n` ("cycle walking": Black and Rogaway, "Ciphers with arbitrary finite
 /// domains", CT-RSA 2002, section 4). Less than two passes on average.

@@ -1,5 +1,5 @@
-//! Settings that must be the same on all ranks, as text. The ranks compare them when they meet, and in
-//! every step.
+//! Settings that must be the same on all ranks, as text. The ranks compare them when they meet, and in every
+//! step.
 //!
 //! A rank sends a fingerprint of its settings. Only if the fingerprints differ do all ranks send the text,
 //! from which every rank names the same setting.
@@ -23,9 +23,9 @@ const NOT_GIVEN: &str = "not given";
 pub(crate) struct Stated(Vec<(String, String)>);
 
 impl Stated {
-    /// Settings of a job before its first step. Overlap of reductions with the next forward pass, weights
-    /// of shares and the treatment of stragglers are not among them: each rank may have its own, or rank
-    /// 0's applies.
+    /// Settings of a job before its first step. Overlap of reductions with the next forward pass, weights of
+    /// shares and the treatment of stragglers are not among them: each rank may have its own, or rank 0's
+    /// applies.
     ///
     /// # Errors
     ///
@@ -36,8 +36,8 @@ impl Stated {
         optimizer: &dyn Optimizer,
     ) -> Result<Self, Error> {
         let mut stated = Stated::default();
-        // First, because a program's setting is often the cause of other differences, and its user knows
-        // its name.
+        // First, because a program's setting is often the cause of other differences, and its user knows its
+        // name.
         config.stated.iter().for_each(|(name, value)| stated.add(name, value));
         stated.add("shards", config.shards.map_or("one for each rank".into(), |shards| shards.to_string()));
         stated.add("reduction", config.reduction.name());

@@ -1,8 +1,8 @@
 //! Assignment of samples to the shards of each step.
 //!
 //! The order of samples is a function of (seed, epoch) alone and a shard is a slice of a step's batch, so
-//! the rank that computes a shard makes no difference. There is no `set_epoch` to forget: each epoch's
-//! order is a function of its number.
+//! the rank that computes a shard makes no difference. There is no `set_epoch` to forget: each epoch's order
+//! is a function of its number.
 
 use kolo_comm::Rank;
 use kolo_comm::tree::share;
@@ -39,8 +39,8 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// A count is zero, or a growth is invalid: its factor is below 2, it does not come after the one
-    /// before it, or the batch is too large for an integer. The error names it.
+    /// A count is zero, or a growth is invalid: its factor is below 2, it does not come after the one before
+    /// it, or the batch is too large for an integer. The error names it.
     pub fn growing(
         samples: usize,
         batch: usize,

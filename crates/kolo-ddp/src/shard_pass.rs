@@ -1,5 +1,5 @@
-//! The backward pass of one shard, as a guard: gradients can be handed over only while the guard lives,
-//! and only to the shard for which it was begun.
+//! The backward pass of one shard, as a guard: gradients can be handed over only while the guard lives, and
+//! only to the shard for which it was begun.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,8 +34,8 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The backward pass of one shard, from its beginning to [`ShardPass::finish`].
 ///
-/// A pass that is dropped without `finish`, as by an error in the middle, leaves the shard incomplete.
-/// The step cannot be completed then, and the next call returns an error.
+/// A pass that is dropped without `finish`, as by an error in the middle, leaves the shard incomplete. The
+/// step cannot be completed then, and the next call returns an error.
 #[must_use = "a pass that is not finished leaves its step incomplete"]
 pub struct ShardPass<A: Access> {
     access: A,

@@ -1,5 +1,5 @@
-//! One rank's contributions to a sum over all shards, such as that of a bucket's gradients: one sum for
-//! each node of the tree that the rank's shards form.
+//! One rank's contributions to a sum over all shards, such as that of a bucket's gradients: one sum for each
+//! node of the tree that the rank's shards form.
 //!
 //! Works like a binary counter. The shard being computed has the slot behind the finished nodes. When it is
 //! complete it joins its left sibling, if that is there, and so on. The remaining slots at the end are the
@@ -45,13 +45,12 @@ impl<T: Number> ShardSum<T> {
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
     }
 
-    /// Removes all shards, for a new step.
     pub(crate) fn reset(&mut self) {
         self.nodes.clear();
     }
 
-    /// Takes a gradient for elements `offset ..` of the current shard; adds it to the earlier ones unless
-    /// it is the first.
+    /// Takes a gradient for elements `offset ..` of the current shard; adds it to the earlier ones unless it
+    /// is the first.
     pub(crate) fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
         let start = self.nodes.len() * self.len + offset;
         let target = &mut self.here()[start..start + gradient.len()];
@@ -74,7 +73,6 @@ impl<T: Number> ShardSum<T> {
         self.here()[start..start + len].fill(T::default());
     }
 
-    /// Ends the current shard.
     pub(crate) fn end_shard(&mut self, shard: usize) {
         self.nodes.push(Node::leaf(shard));
         while join(&mut self.nodes) {
@@ -82,7 +80,6 @@ impl<T: Number> ShardSum<T> {
         }
     }
 
-    /// Adds slot `right` to the one before it.
     fn add_slot(&mut self, right: usize) {
         let len = self.len;
         let (left, right) = self.here()[(right - 1) * len..(right + 1) * len].split_at_mut(len);
@@ -94,7 +91,6 @@ impl<T: Number> ShardSum<T> {
         (1..self.nodes.len()).rev().for_each(|slot| self.add_slot(slot));
     }
 
-    /// Takes the buffer, to be reduced.
     pub(crate) fn take(&mut self) -> Buffer<T> {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
@@ -104,12 +100,10 @@ impl<T: Number> ShardSum<T> {
         self.buffer.is_none()
     }
 
-    /// Returns the buffer.
     pub(crate) fn give_back(&mut self, buffer: Buffer<T>) {
         self.buffer = Some(buffer);
     }
 
-    /// The reduced gradient.
     pub(crate) fn result(&mut self) -> &mut [T] {
         let len = self.len;
         &mut self.here()[..len]

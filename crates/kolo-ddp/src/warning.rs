@@ -1,9 +1,8 @@
 //! Warnings to the user; training continues.
 //!
-//! A warning is in the report of the step to which it belongs
-//! ([`StepReport::warnings`](crate::StepReport)), for a program that acts on it or displays it. In addition
-//! it is logged once when it arises: by the program's logger, or, if there is none, on stderr, so that it
-//! is visible without the report.
+//! A warning is in the report of the step to which it belongs ([`StepReport::warnings`](crate::StepReport)),
+//! for a program that acts on it or displays it. In addition it is logged once when it arises: by the
+//! program's logger, or, if there is none, on stderr, so that it is visible without the report.
 
 use std::path::PathBuf;
 
@@ -11,8 +10,8 @@ use kolo_comm::Rank;
 
 use crate::straggler::Straggler;
 
-/// A warning to the user; training continues. A rank has those that it should display: rank 0 has those
-/// that concern all ranks.
+/// A warning to the user; training continues. A rank has those that it should display: rank 0 has those that
+/// concern all ranks.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Warning {

@@ -16,8 +16,8 @@ use crate::timed::timed;
 pub struct Exchange {
     group: Group,
     assignment: Assignment,
-    /// The first rank that has samples in the current step, and true if some rank has none. That rank
-    /// cannot know which sums are needed, so each of them is announced to it.
+    /// The first rank that has samples in the current step, and true if some rank has none. That rank cannot
+    /// know which sums are needed, so each of them is announced to it.
     leader: Option<Rank>,
     followed: bool,
     waited: Duration,
@@ -74,8 +74,8 @@ impl Exchange {
         self.announce(0).map(drop)
     }
 
-    /// Takes part in the other ranks' sums until they need no more, in a step in which no shard of this
-    /// rank has samples.
+    /// Takes part in the other ranks' sums until they need no more, in a step in which no shard of this rank
+    /// has samples.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The shards of one rank in lockstep: threads of which one computes at a time.
 //!
-//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with
-//! the other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in
-//! an order that is always the same.
+//! The first shard computes until it needs a sum, then the second one, and so on; the last one adds with the
+//! other ranks, and all get the result, again in turn. So a rank computes on one thread at any time, in an
+//! order that is always the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -126,8 +126,8 @@ impl ShardHandle {
         &self.turns
     }
 
-    /// Waits until all shards of all ranks have reached the same sum, and returns it. If the step has
-    /// failed it returns `own`, so that the pass ends, and [`TurnTaker::end`] returns the error.
+    /// Waits until all shards of all ranks have reached the same sum, and returns it. If the step has failed
+    /// it returns `own`, so that the pass ends, and [`TurnTaker::end`] returns the error.
     pub fn sum(&self, request: SumRequest, own: Vec<f64>) -> Vec<f64> {
         let mut state = self.turns.state.lock();
         if !self.agrees(&mut state, Some(request)) {

@@ -11,17 +11,17 @@ use crate::shard_pass::lock;
 use kolo_optim::SpanId;
 
 impl<B: Binding + Clone + Send> Ddp<B> {
-    /// Runs the forward and backward passes of all of this rank's shards, together with those of all
-    /// other ranks, so that a layer can request sums over the global batch ([`CrossShardPass::handle`]).
-    /// It replaces a step's calls of [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it,
-    /// including ranks without shards.
+    /// Runs the forward and backward passes of all of this rank's shards, together with those of all other
+    /// ranks, so that a layer can request sums over the global batch ([`CrossShardPass::handle`]). It
+    /// replaces a step's calls of [`Ddp::backward`] and [`Ddp::skip_shard`]. Every rank calls it, including
+    /// ranks without shards.
     ///
     /// `inputs` has one entry for each of [`Ddp::shards`], in order, `None` for a shard without samples.
     /// `forward` returns a shard's loss; it must take the same way through the model for every shard.
     ///
-    /// A rank with one shard reduces its gradients while the backward pass runs. A rank with several
-    /// shards runs their passes in threads of which one computes at a time, each with a clone of the
-    /// model, and reduces after the last: their activations and gradients are in memory at once.
+    /// A rank with one shard reduces its gradients while the backward pass runs. A rank with several shards
+    /// runs their passes in threads of which one computes at a time, each with a clone of the model, and
+    /// reduces after the last: their activations and gradients are in memory at once.
     ///
     /// # Errors
     ///
@@ -173,8 +173,8 @@ fn passes_of<B: Binding, T>(
     Ok(Some(PassResult { loss: sum, count, gradients, statistics }))
 }
 
-/// Returns the loss of one shard. A shard that has taken part in the sums of the forward pass must take
-/// part in those of the backward pass, so it needs a sample.
+/// Returns the loss of one shard. A shard that has taken part in the sums of the forward pass must take part
+/// in those of the backward pass, so it needs a sample.
 fn forward_pass<B: Binding, T>(
     model: &B,
     shard: usize,

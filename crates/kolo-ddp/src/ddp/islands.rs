@@ -1,5 +1,5 @@
-//! Models that differ between ranks or islands in the middle of a round (where shards do not synchronize
-//! in every step), or that lack their last gradient (where updates are one step late).
+//! Models that differ between ranks or islands in the middle of a round (where shards do not synchronize in
+//! every step), or that lack their last gradient (where updates are one step late).
 
 use super::Ddp;
 use crate::binding::{Binding, Which};
@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::shard_pass::lock;
 
 impl<B: Binding> Ddp<B> {
-    /// Ends the round with the next step, where shards do not synchronize in every step. Where updates
-    /// are one step late, the next step's updates are made at its end, too. See
+    /// Ends the round with the next step, where shards do not synchronize in every step. Where updates are
+    /// one step late, the next step's updates are made at its end, too. See
     /// [`Replica::end_round`](crate::Replica::end_round).
     pub fn end_round(&mut self) {
         lock(&self.replica).end_round();

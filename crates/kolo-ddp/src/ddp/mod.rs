@@ -29,11 +29,11 @@ use kolo_optim::{Layout, Optimizer, SpanId};
 /// A model of which every worker holds a replica.
 ///
 /// Every step, each rank calls [`Ddp::backward`] once for each of its [`Ddp::shards`], or
-/// [`Ddp::cross_shard_passes`] once for all of them, and then [`Ddp::step`]. With one worker it trains
-/// like any other loop.
+/// [`Ddp::cross_shard_passes`] once for all of them, and then [`Ddp::step`]. With one worker it trains like
+/// any other loop.
 ///
-/// After a step a binding may make the model's parameters wait: the first use of a parameter waits until
-/// its gradient is reduced. So the first layers compute while the gradients of the last ones are still in
+/// After a step a binding may make the model's parameters wait: the first use of a parameter waits until its
+/// gradient is reduced. So the first layers compute while the gradients of the last ones are still in
 /// flight.
 pub struct Ddp<B> {
     model: B,
@@ -44,21 +44,20 @@ pub struct Ddp<B> {
     layout: Arc<Layout>,
     shards: Range<usize>,
     statistics: StatisticsReport,
-    /// For cross-shard sums: made for the first step that needs them, and again when the group or its
-    /// shares change.
+    /// For cross-shard sums: made for the first step that needs them, and again when the group or its shares
+    /// change.
     exchange: Option<Exchange>,
     /// The island whose values the model has, where islands synchronize rarely.
     island: Option<usize>,
 }
 
 impl<B: Binding> Ddp<B> {
-    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's
-    /// values.
+    /// Joins the replicas: checks that all ranks hold the same model and gives all of them rank 0's values.
     ///
     /// # Errors
     ///
-    /// The models differ (naming the parameter and the rank), the binding cannot train the model, a
-    /// setting is wrong, or a collective failed.
+    /// The models differ (naming the parameter and the rank), the binding cannot train the model, a setting
+    /// is wrong, or a collective failed.
     pub fn new(
         group: Group,
         model: impl Into<B>,
@@ -108,8 +107,8 @@ impl<B: Binding> Ddp<B> {
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank), or the ranks' weights still differ: a round
-    /// has not ended.
+    /// The last step's reduction failed (naming the rank), or the ranks' weights still differ: a round has
+    /// not ended.
     pub fn into_model(self) -> Result<B, Error> {
         self.with_replica(|replica| replica.values().map(drop))?;
         self.expect_whole_round()?;
@@ -122,8 +121,7 @@ impl<B: Binding> Ddp<B> {
     }
 
     /// Returns true if this process is a summation server: see [`Replica::is_server`]. It runs the same
-    /// loop, without shards; work with the model's values, such as an evaluation, is for
-    /// [`Ddp::workers`].
+    /// loop, without shards; work with the model's values, such as an evaluation, is for [`Ddp::workers`].
     pub fn is_server(&self) -> bool {
         self.with_replica(|replica| replica.is_server())
     }
@@ -181,14 +179,14 @@ impl<B: Binding> Ddp<B> {
         look(&mut lock(&self.replica))
     }
 
-    /// Returns the replica itself, for access in the middle of a backward pass, as from a layer or
-    /// another thread. While it is locked, parameters cannot get their values.
+    /// Returns the replica itself, for access in the middle of a backward pass, as from a layer or another
+    /// thread. While it is locked, parameters cannot get their values.
     pub fn shared_replica(&self) -> Arc<Mutex<Replica>> {
         self.replica.clone()
     }
 
-    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this
-    /// rank's shards. A loss over no samples counts as [`Ddp::skip_shard`].
+    /// Runs one shard's backward pass. Gradients are reduced while it runs, during the last of this rank's
+    /// shards. A loss over no samples counts as [`Ddp::skip_shard`].
     ///
     /// # Errors
     ///
@@ -237,9 +235,9 @@ impl<B: Binding> Ddp<B> {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a
-    /// sample. If a reduction fails while the next forward pass waits for it, that parameter stays as it
-    /// was, and the next call of `step` returns the error.
+    /// A collective failed (naming the rank), a shard's backward pass is missing, or no rank had a sample.
+    /// If a reduction fails while the next forward pass waits for it, that parameter stays as it was, and
+    /// the next call of `step` returns the error.
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let report = self.with_replica(|replica| replica.step(learning_rate))?;
         if report.change == Change::Regrouped || report.shards_changed {
@@ -249,8 +247,8 @@ impl<B: Binding> Ddp<B> {
         Ok(report)
     }
 
-    /// Handles an error of any call here: after another worker's death in an elastic job, continues with
-    /// the remaining workers; else returns the error. See [`Replica::recover`].
+    /// Handles an error of any call here: after another worker's death in an elastic job, continues with the
+    /// remaining workers; else returns the error. See [`Replica::recover`].
     ///
     /// # Errors
     ///
@@ -262,9 +260,9 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// Continues with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards
-    /// are divided anew, and an unfinished step is to be repeated: [`Replica::steps`] returns the number
-    /// of the next one.
+    /// Continues with other ranks, after an error or between two steps: see [`Replica::regroup`]. Shards are
+    /// divided anew, and an unfinished step is to be repeated: [`Replica::steps`] returns the number of the
+    /// next one.
     ///
     /// # Errors
     ///
@@ -276,8 +274,7 @@ impl<B: Binding> Ddp<B> {
         Ok(())
     }
 
-    /// Continues from a checkpoint of the same model and optimizer. A collective: see
-    /// [`checkpoint::load`].
+    /// Continues from a checkpoint of the same model and optimizer. A collective: see [`checkpoint::load`].
     ///
     /// # Errors
     ///
@@ -288,8 +285,8 @@ impl<B: Binding> Ddp<B> {
         Ok(position)
     }
 
-    /// Continues from the newest checkpoint in `folder` that every rank has and can read, if there is
-    /// any. A collective: see [`checkpoint::resume`].
+    /// Continues from the newest checkpoint in `folder` that every rank has and can read, if there is any. A
+    /// collective: see [`checkpoint::resume`].
     ///
     /// # Errors
     ///

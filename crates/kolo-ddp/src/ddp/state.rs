@@ -24,17 +24,17 @@ impl<B: Binding> Ddp<B> {
         self.with_replica(checkpoint::weights_sha256)
     }
 
-    /// The current membership of an elastic job, and why it has begun; `None` in a job whose ranks stay
-    /// the same.
+    /// The current membership of an elastic job, and why it has begun; `None` in a job whose ranks stay the
+    /// same.
     pub fn generation(&self) -> Option<Generation> {
         self.with_replica(|replica| replica.generation())
     }
 
     /// Asks to leave. The other workers of an elastic job continue without this one after the next step,
     /// whose report has [`Change::Left`](crate::Change::Left), or
-    /// [`Change::AllLeft`](crate::Change::AllLeft) if all have asked. A job whose workers do not change
-    /// ends for all of them after the same step ([`Change::AllLeft`](crate::Change::AllLeft)), which may
-    /// be the one after the next.
+    /// [`Change::AllLeft`](crate::Change::AllLeft) if all have asked. A job whose workers do not change ends
+    /// for all of them after the same step ([`Change::AllLeft`](crate::Change::AllLeft)), which may be the
+    /// one after the next.
     pub fn leave(&self) {
         self.with_replica(|replica| replica.leave());
     }

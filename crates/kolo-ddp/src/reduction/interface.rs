@@ -84,8 +84,8 @@ pub trait Reducer: Send + Sync + 'static {
 /// With scaled losses ([`Config::loss_scaling`](crate::Config::loss_scaling)) it sees gradients without the
 /// scale, unless it is a sum ([`Reducer::is_sum`]) without state, for which the scale makes no difference.
 ///
-/// The result must be the same bits on all ranks, for any number of ranks and any cut of spans into
-/// buckets. Slices begin at multiples of [`BLOCK`](crate::BLOCK) elements of their span. Slices of a
+/// The result must be the same bits on all ranks, for any number of ranks and any cut of spans into buckets.
+/// Slices begin at multiples of [`BLOCK`](crate::BLOCK) elements of their span. Slices of a
 /// [`Kind::Statistic`](crate::Kind::Statistic) are always summed exactly.
 pub trait Reduction: Send {
     /// Takes a contribution to elements `offset ..` of the bucket in the shard whose pass is running: the
@@ -219,8 +219,7 @@ pub struct Context<'a> {
 }
 
 impl dyn Reducer {
-    /// Checks, as [`Reducer::check`] does, the settings of an optimizer and those that differ in its
-    /// groups.
+    /// Checks, as [`Reducer::check`] does, the settings of an optimizer and those that differ in its groups.
     ///
     /// # Errors
     ///

@@ -18,7 +18,6 @@ pub(super) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |_| Box::new(Exact),
 };
 
-/// Makes [`Sum`]s.
 pub(crate) struct Exact;
 
 impl Reducer for Exact {

@@ -1,5 +1,5 @@
-//! Agreement of the ranks in every step: if any of them used a parameter more or less often than
-//! expected, and the magnitude of their contributions. The observers' messages travel with it.
+//! Agreement of the ranks in every step: if any of them used a parameter more or less often than expected,
+//! and the magnitude of their contributions. The observers' messages travel with it.
 
 use std::time::Duration;
 
@@ -44,8 +44,7 @@ const NUMBER: usize = size_of::<f64>();
 const HEAD: usize = SEEN + FLAGS + 2 * PRINT;
 
 /// The agreement of one step in flight: a few bytes of the step and of its observers from every rank, a
-/// fingerprint of settings that must be the same on all ranks, and the observers' numbers if there are
-/// any.
+/// fingerprint of settings that must be the same on all ranks, and the observers' numbers if there are any.
 #[derive(Default)]
 pub(super) struct Agreement {
     flags: Option<Exchange<u8>>,

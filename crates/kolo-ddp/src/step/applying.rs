@@ -1,5 +1,5 @@
-//! `Applying`: the reduced buckets. A bucket is waited for when its values are needed, and the last one
-//! that is applied ends the step.
+//! `Applying`: the reduced buckets. A bucket is waited for when its values are needed, and the last one that
+//! is applied ends the step.
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ impl Step {
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
     }
 
-    /// Waits for a bucket; returns it and its reduced gradient. Belongs to `Reducing`, for code that
-    /// reads the whole gradient first, and to `Applying`.
+    /// Waits for a bucket; returns it and its reduced gradient. Belongs to `Reducing`, for code that reads
+    /// the whole gradient first, and to `Applying`.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl Step {
         (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
     }
 
-    /// Returns how the step has ended, once all of its updates are made and [`Step::prepare_next`] is to
-    /// be called.
+    /// Returns how the step has ended, once all of its updates are made and [`Step::prepare_next`] is to be
+    /// called.
     pub(crate) fn ended(&self) -> Option<LastStep> {
         match self.phase {
             Phase::Applying { left: 0, ends } => Some(ends),
@@ -98,8 +98,8 @@ impl Step {
         }
     }
 
-    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the
-    /// order in which gradients became ready, and a few steps later they get their places in the order of
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
+    /// in which gradients became ready, and a few steps later they get their places in the order of
     /// launches. From then on, if `reads_once`, reductions may assume that their result is read once.
     ///
     /// # Errors

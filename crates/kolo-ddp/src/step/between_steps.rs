@@ -28,8 +28,8 @@ impl Step {
         self.cut()
     }
 
-    /// Cuts buckets and adds sums by `setting` from the next step on. Belongs to `Idle`. All ranks call
-    /// it with the same setting; none waits for another one.
+    /// Cuts buckets and adds sums by `setting` from the next step on. Belongs to `Idle`. All ranks call it
+    /// with the same setting; none waits for another one.
     ///
     /// # Errors
     ///
@@ -83,9 +83,8 @@ impl Step {
         Ok(())
     }
 
-    /// Launches buckets, on all ranks, in the order that follows from the measured times, and reads
-    /// reduced gradients as one of the ranks does: adding can be left to the reader only if it is on all
-    /// ranks.
+    /// Launches buckets, on all ranks, in the order that follows from the measured times, and reads reduced
+    /// gradients as one of the ranks does: adding can be left to the reader only if it is on all ranks.
     pub(super) fn reorder(&mut self, mut times: Vec<f64>, reads_once: bool) -> Result<(), Error> {
         self.group.all_reduce(&mut times, Op::Max)?;
         self.profile.agree(times);
@@ -106,8 +105,8 @@ impl Step {
         Ok(self.group.broadcast_value(own, Rank(witness))?)
     }
 
-    /// Divides the shards anew. Belongs to `Idle`. All ranks call it with the same shares. The sum does
-    /// not change, because its tree is over the shards.
+    /// Divides the shards anew. Belongs to `Idle`. All ranks call it with the same shares. The sum does not
+    /// change, because its tree is over the shards.
     ///
     /// A first small sum tests if the configured algorithm can add such shares. If it cannot, nothing
     /// changes on any rank, and the reason is returned.
@@ -164,8 +163,8 @@ impl Step {
         Ok(moved)
     }
 
-    /// Gathers the reduction's state of all shards on rank 0, in the order of the shards; only there it
-    /// is returned. All ranks call it.
+    /// Gathers the reduction's state of all shards on rank 0, in the order of the shards; only there it is
+    /// returned. All ranks call it.
     ///
     /// # Errors
     ///
@@ -204,8 +203,8 @@ impl Step {
         self.buckets.set_shard_state(&self.layout, flat);
     }
 
-    /// The reduction's state that is the same on all ranks: for each name of [`Reducer::common_state`]
-    /// the values in the order of flat memory.
+    /// The reduction's state that is the same on all ranks: for each name of [`Reducer::common_state`] the
+    /// values in the order of flat memory.
     pub(crate) fn common_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.common_state(&self.layout)
     }

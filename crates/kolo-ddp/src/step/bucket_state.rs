@@ -24,11 +24,11 @@ pub struct BucketTiming {
     pub wire_bytes: usize,
     /// From its first message until its reduction was over.
     pub seconds: f64,
-    /// Seconds from the start of this rank's last backward pass until the bucket was complete; 0 if it
-    /// got no gradient in that pass.
+    /// Seconds from the start of this rank's last backward pass until the bucket was complete; 0 if it got
+    /// no gradient in that pass.
     pub ready: f64,
-    /// Seconds of this rank's thread from the end of a step until the next one needed the bucket's
-    /// values, without waiting and updates; 0 if they are updated at the end of the step.
+    /// Seconds of this rank's thread from the end of a step until the next one needed the bucket's values,
+    /// without waiting and updates; 0 if they are updated at the end of the step.
     pub needed: f64,
     /// Seconds for which this rank's thread waited for it.
     pub exposed: f64,
@@ -152,14 +152,13 @@ impl BucketState {
         kolo_trace::mark(|| What::Ready(self.in_timeline()));
     }
 
-    /// Records that its values were updated from `start` to `end`; the next step needed them after
-    /// `needed` seconds.
+    /// Records that its values were updated from `start` to `end`; the next step needed them after `needed`
+    /// seconds.
     pub(super) fn updated(&mut self, start: Instant, end: Instant, needed: f64) {
         self.timing.needed = needed;
         kolo_trace::span_of(self.launched_in, start, end, || What::Update(self.in_timeline()));
     }
 
-    /// The bucket and its reduced gradient.
     pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
         (&self.bucket, self.reduction.result())
     }
@@ -332,7 +331,6 @@ impl Buckets {
         self.states.iter().map(|state| state.timing).collect()
     }
 
-    /// Prepares for a new step.
     pub(super) fn reset(&mut self) {
         self.states.iter_mut().for_each(BucketState::reset);
     }

@@ -1,5 +1,5 @@
-//! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place
-//! in a bucket. In the last pass every bucket that is complete is launched, unless its sum is deferred.
+//! `Collecting`: the gradients of this rank's shards, one backward pass after another, each in its place in
+//! a bucket. In the last pass every bucket that is complete is launched, unless its sum is deferred.
 
 use std::time::Instant;
 
@@ -124,8 +124,7 @@ impl Step {
         Ok(())
     }
 
-    /// Returns the index, among this rank's shards, of the shard that `pass` is of, if that pass is
-    /// running.
+    /// Returns the index, among this rank's shards, of the shard that `pass` is of, if that pass is running.
     fn shard_of(&self, pass: u64) -> Option<usize> {
         match self.phase {
             Phase::Collecting { done, pass: Some(open) } if open == pass => Some(done),
@@ -133,8 +132,8 @@ impl Step {
         }
     }
 
-    /// Returns how many of this rank's shards are complete, for a call that is not permitted while a pass
-    /// is running.
+    /// Returns how many of this rank's shards are complete, for a call that is not permitted while a pass is
+    /// running.
     pub(super) fn passes_done(&self, call: &'static str) -> Result<usize, Error> {
         match self.phase {
             Phase::Idle => Ok(0),
@@ -181,9 +180,9 @@ impl Step {
         }
     }
 
-    /// Returns true if the sums of buckets are deferred. Then nothing is sent while this rank computes:
-    /// the ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent
-    /// of a step.
+    /// Returns true if the sums of buckets are deferred. Then nothing is sent while this rank computes: the
+    /// ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent of a
+    /// step.
     pub(super) fn lends(&self) -> bool {
         self.synchronise && self.buckets.are_lent()
     }

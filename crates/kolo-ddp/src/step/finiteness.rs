@@ -1,12 +1,11 @@
 //! Check that the gradient of a step is finite, before a parameter changes.
 //!
-//! Each contribution is checked where it is copied into its bucket, while it is in the cache. The
-//! agreement, for which the ranks meet anyway, carries the worst that each has seen. So all ranks
-//! conclude the same, independent of the reduction, and need not wait for the buckets.
+//! Each contribution is checked where it is copied into its bucket, while it is in the cache. The agreement,
+//! for which the ranks meet anyway, carries the worst that each has seen. So all ranks conclude the same,
+//! independent of the reduction, and need not wait for the buckets.
 //!
-//! Finite contributions can have an infinite sum. If all of them are below [`Limits`], they cannot. If
-//! one is not, as in steps of a training that diverges, the whole reduced gradient is checked before its
-//! use.
+//! Finite contributions can have an infinite sum. If all of them are below [`Limits`], they cannot. If one
+//! is not, as in steps of a training that diverges, the whole reduced gradient is checked before its use.
 
 use std::ops::Range;
 
@@ -75,8 +74,8 @@ struct Culprit {
     value: f32,
 }
 
-/// The elements of a reduced gradient that are not finite: the first of the parameters and the first of
-/// the statistics in the model's order, with their values.
+/// The elements of a reduced gradient that are not finite: the first of the parameters and the first of the
+/// statistics in the model's order, with their values.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct SumSeen {
     pub(crate) gradient: Option<(usize, f32)>,
@@ -94,7 +93,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Prepares for a new step.
     pub(super) fn reset(&mut self) {
         *self = Watch::default();
     }

@@ -1,5 +1,5 @@
-//! Late contributions in a step: those to a span beyond the expected number. When all passes are over
-//! they are summed, or every shard keeps its own for the next step, depending on the reduction.
+//! Late contributions in a step: those to a span beyond the expected number. When all passes are over they
+//! are summed, or every shard keeps its own for the next step, depending on the reduction.
 
 use kolo_comm::Collective;
 

@@ -1,12 +1,12 @@
 //! The order in which buckets are sent.
 //!
-//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs
-//! them first. If the network is slower than the backward pass a queue forms, and the order within it is
-//! free: the bucket that is needed first overtakes (Jayarajan et al. 2019, "Priority-based Parameter
-//! Propagation for Distributed DNN Training", section 4; Peng et al. 2019, "A Generic Communication
-//! Scheduler for Distributed DNN Training Acceleration"). But all ranks must start the same collectives
-//! in the same order, and their backward passes differ in time. So one rank simulates a step with the
-//! times of the first steps, and all ranks follow the resulting order.
+//! In the order of readiness the gradients of the first layers go last, and the next forward pass needs them
+//! first. If the network is slower than the backward pass a queue forms, and the order within it is free:
+//! the bucket that is needed first overtakes (Jayarajan et al. 2019, "Priority-based Parameter Propagation
+//! for Distributed DNN Training", section 4; Peng et al. 2019, "A Generic Communication Scheduler for
+//! Distributed DNN Training Acceleration"). But all ranks must start the same collectives in the same order,
+//! and their backward passes differ in time. So one rank simulates a step with the times of the first steps,
+//! and all ranks follow the resulting order.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,6 @@ impl LaunchOrder {
         self.started += 1;
     }
 
-    /// Prepares for a new step.
     pub(super) fn restart(&mut self) {
         self.started = 0;
     }
@@ -55,8 +54,8 @@ impl LaunchOrder {
     }
 }
 
-/// Returns the order before any measurement: buckets in the order of readiness. The agreement comes
-/// before the last one, because that one is complete when the pass is over.
+/// Returns the order before any measurement: buckets in the order of readiness. The agreement comes before
+/// the last one, because that one is complete when the pass is over.
 pub(super) fn by_readiness(buckets: usize) -> Vec<LaunchSlot> {
     let mut slots: Vec<LaunchSlot> = (0..buckets).map(LaunchSlot::Bucket).collect();
     slots.insert(buckets.saturating_sub(1), LaunchSlot::Agreement);
@@ -72,10 +71,10 @@ pub(super) struct Expected {
     pub(super) travel: f64,
 }
 
-/// Returns the order in which the network would take the buckets: whenever it is free, the one of the
-/// ready buckets that is needed first. Buckets are numbered by readiness, so the later ones are needed
-/// sooner. The agreement comes before all of them; it is ready when the pass is over, after `pass`
-/// seconds, and takes no time.
+/// Returns the order in which the network would take the buckets: whenever it is free, the one of the ready
+/// buckets that is needed first. Buckets are numbered by readiness, so the later ones are needed sooner. The
+/// agreement comes before all of them; it is ready when the pass is over, after `pass` seconds, and takes no
+/// time.
 pub(super) fn by_need(buckets: &[Expected], pass: f64) -> Vec<LaunchSlot> {
     // Ordered by need.
     let mut waiting: Vec<(LaunchSlot, Expected)> =

@@ -3,10 +3,10 @@
 //! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every computed gradient,
 //! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose
 //! contributions are complete goes to the group's communication thread, which reduces it while the backward
-//! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent
-//! of their passes: the loss first, so that the divisor is known, then the buckets and the agreement.
-//! Buckets whose sums are deferred ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until the
-//! last pass is over; then the training thread itself announces all of them at once.
+//! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent of
+//! their passes: the loss first, so that the divisor is known, then the buckets and the agreement. Buckets
+//! whose sums are deferred ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until the last pass is
+//! over; then the training thread itself announces all of them at once.
 //!
 //! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
 //! *training thread* needs a value: the next forward pass requests a parameter
@@ -20,7 +20,7 @@
 //! |---|---|---|---|
 //! | `Idle` | [`Step::prepare_next`] | training | shards may move ([`Step::rebalance`]) |
 //! | `Collecting` | [`Step::begin_shard`], each shard | backward pass | [`Step::add`], [`Step::end_shard`] |
-//! | `Reducing` | [`Step::start_rest`] | training, in `Replica::step` | all collectives run; [`Step::agree`] |
+//! | `Reducing` | [`Step::start_rest`] | training, in `Replica::step` | all is started; [`Step::agree`] |
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
@@ -89,8 +89,8 @@ enum Phase {
     GivenUp,
 }
 
-/// The steps of one rank of a group, one after another; the replica holds all that survives a change of
-/// the group.
+/// The steps of one rank of a group, one after another; the replica holds all that survives a change of the
+/// group.
 pub(crate) struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
@@ -213,13 +213,12 @@ impl Step {
         })
     }
 
-    /// Size of the buckets.
     pub(crate) fn caps(&self) -> BucketCaps {
         self.caps
     }
 
-    /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To
-    /// be called before the first step.
+    /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To be
+    /// called before the first step.
     pub(crate) fn measure_shards(&mut self) {
         self.squares = Some(ShardSquares::new(&self.layout));
     }
@@ -250,8 +249,8 @@ impl Step {
         self.uses.expected = expected;
     }
 
-    /// Continues from `last`, the step of the previous group, with the expected number of uses of each
-    /// span. To be called before the first step of a group.
+    /// Continues from `last`, the step of the previous group, with the expected number of uses of each span.
+    /// To be called before the first step of a group.
     pub(crate) fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
         // So that a pass of the previous group that is still held is not mistaken for one of this group.
@@ -264,8 +263,8 @@ impl Step {
         self.passes = self.passes.max(other.passes);
     }
 
-    /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its
-    /// time of waiting.
+    /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its time
+    /// of waiting.
     pub(crate) fn take_turn(&mut self, other: &mut Step) {
         self.passes = self.passes.max(other.passes);
         self.exposed += other.take_exposed();

@@ -9,7 +9,6 @@ use crate::buckets::Bucket;
 use kolo_optim::SpanId;
 
 impl Step {
-    /// This rank's shards.
     pub(crate) fn shards(&self) -> Range<usize> {
         self.assignment.shards.clone()
     }
@@ -44,14 +43,13 @@ impl Step {
         self.synchronise
     }
 
-    /// Returns true in the first steps, in which [`Step::prepare_next`] communicates with the other
-    /// ranks.
+    /// Returns true in the first steps, in which [`Step::prepare_next`] communicates with the other ranks.
     pub(crate) fn is_profiling(&self) -> bool {
         !self.profile.is_over()
     }
 
-    /// For each bucket of the last step the seconds from the start of this rank's last backward pass
-    /// until the bucket was complete; 0 for buckets without a gradient in it.
+    /// For each bucket of the last step the seconds from the start of this rank's last backward pass until
+    /// the bucket was complete; 0 for buckets without a gradient in it.
     pub(crate) fn ready_times(&self) -> &[f64] {
         self.profile.ready()
     }

@@ -1,5 +1,5 @@
-//! The profile of the first steps, from which later ones learn: in which order gradients become ready,
-//! when, and how fast they are transferred.
+//! The profile of the first steps, from which later ones learn: in which order gradients become ready, when,
+//! and how fast they are transferred.
 
 use std::time::Instant;
 
@@ -23,13 +23,12 @@ pub(super) struct Profile {
     order: Vec<SpanId>,
     /// Start of the last backward pass of the current step.
     began: Instant,
-    /// Seconds, in this step, from there until each bucket was complete and, as the last one, until the
-    /// pass was over.
+    /// Seconds, in this step, from there until each bucket was complete and, as the last one, until the pass
+    /// was over.
     now: Vec<f64>,
     /// Seconds, in this step, from there until each span was complete; 0 for those that were not.
     spans: Vec<f64>,
-    /// For each measured step the seconds of each span and, as the last one, those until the pass was
-    /// over.
+    /// For each measured step the seconds of each span and, as the last one, those until the pass was over.
     ready: Vec<Vec<f64>>,
     /// Bytes a second, in the best step.
     rate: f64,
@@ -128,8 +127,8 @@ impl Profile {
         if self.steps == 1 {
             return Lesson::Order(std::mem::take(&mut self.order));
         }
-        // Rate of all buckets together: a single short one may be all latency, or pass through a link
-        // that permits bursts.
+        // Rate of all buckets together: a single short one may be all latency, or pass through a link that
+        // permits bursts.
         let (bytes, seconds) = buckets
             .iter()
             .fold((0, 0.0), |(bytes, seconds), timing| (bytes + timing.bytes, seconds + timing.seconds));
@@ -153,8 +152,8 @@ impl Profile {
         self.agreed = Some(times);
     }
 
-    /// Returns the order in which buckets are sent, by the agreed times; `None` before the ranks have
-    /// agreed on times.
+    /// Returns the order in which buckets are sent, by the agreed times; `None` before the ranks have agreed
+    /// on times.
     pub(super) fn launch_order<'a>(
         &self,
         buckets: impl Iterator<Item = &'a Bucket>,

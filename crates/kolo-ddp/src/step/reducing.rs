@@ -1,5 +1,5 @@
-//! `Reducing`: all passes of this rank are over. The remaining buckets are launched, and the ranks agree
-//! on the step.
+//! `Reducing`: all passes of this rank are over. The remaining buckets are launched, and the ranks agree on
+//! the step.
 
 use kolo_comm::backend::WaitMode;
 
@@ -35,13 +35,13 @@ pub(crate) struct Totals {
 impl Step {
     /// `Collecting` → `Reducing`: all backward passes of this rank are over. Starts the remaining
     /// collectives; if sums of buckets are deferred, waits for the other ranks. Only [`Step::agree`] and
-    /// [`Step::prepare_next`] start collectives of this step later. So each rank may request buckets in
-    /// any order.
+    /// [`Step::prepare_next`] start collectives of this step later. So each rank may request buckets in any
+    /// order.
     ///
     /// # Errors
     ///
-    /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums
-    /// of buckets are deferred, a collective failed (naming the rank).
+    /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums of
+    /// buckets are deferred, a collective failed (naming the rank).
     pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
@@ -85,8 +85,8 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank); no rank had a sample; the loss or a gradient is not finite
-    /// in a step that may not overflow; the change of a statistic is not finite; or no parameter has a
+    /// A collective failed (naming the rank); no rank had a sample; the loss or a gradient is not finite in
+    /// a step that may not overflow; the change of a statistic is not finite; or no parameter has a
     /// gradient.
     pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
@@ -130,8 +130,7 @@ impl Step {
         Seen { surprise, gradient, statistic }
     }
 
-    /// Returns the error of a step whose loss, summed over all shards, is not finite; it names the
-    /// shards.
+    /// Returns the error of a step whose loss, summed over all shards, is not finite; it names the shards.
     fn not_finite(&self, step: u64, loss: f64) -> Result<Error, Error> {
         let (rank, own) = (self.group.rank(), self.losses.not_finite());
         let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
@@ -150,8 +149,8 @@ impl Step {
         all
     }
 
-    /// Returns a place for each of the job's shards, in which this rank's are filled; empty where they
-    /// are not measured.
+    /// Returns a place for each of the job's shards, in which this rank's are filled; empty where they are
+    /// not measured.
     fn by_shard(&self) -> Vec<f64> {
         let Some(squares) = &self.squares else { return Vec::new() };
         let mut all = vec![0.0; self.shares().iter().sum()];

@@ -1,5 +1,5 @@
-//! Steps of a scaled loss with a reduction that does more than sum. It sees gradients without their
-//! scale, so that its state has a constant unit, and a step that overflows leaves that state as it was.
+//! Steps of a scaled loss with a reduction that does more than sum. It sees gradients without their scale,
+//! so that its state has a constant unit, and a step that overflows leaves that state as it was.
 //!
 //! The result of such a reduction may hide an overflow, so the contributions are checked
 //! ([`finiteness`](super::finiteness)).
@@ -32,8 +32,8 @@ pub(super) struct Unscaling {
 }
 
 impl Unscaling {
-    /// Returns a contribution to a parameter without its scale, or `None` if it stays as it is. The
-    /// buffer goes to [`Unscaling::give_back`] afterwards.
+    /// Returns a contribution to a parameter without its scale, or `None` if it stays as it is. The buffer
+    /// goes to [`Unscaling::give_back`] afterwards.
     pub(super) fn take(&mut self, gradient: &[f32]) -> Option<Vec<f32>> {
         let scale = self.scale?;
         let mut unscaled = std::mem::take(&mut self.unscaled);

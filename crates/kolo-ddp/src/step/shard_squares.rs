@@ -1,8 +1,8 @@
 //! The squared norm of each shard's own gradient, for the noise scale.
 //!
 //! A contribution is squared as it arrives, while it is in the cache, before any bucket: so the numbers
-//! depend neither on buckets nor on the reduction. Contributions to a tensor that is used several times
-//! are added up first, in a copy. The results travel with the agreement.
+//! depend neither on buckets nor on the reduction. Contributions to a tensor that is used several times are
+//! added up first, in a copy. The results travel with the agreement.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,6 @@ impl ShardSquares {
         ShardSquares { squares, several: BTreeMap::new(), samples: 0.0, done: Vec::new() }
     }
 
-    /// Begins a pass.
     pub(super) fn begin_shard(&mut self, samples: f64) {
         self.samples = samples;
         self.squares.fill(0.0);
@@ -50,7 +49,6 @@ impl ShardSquares {
         }
     }
 
-    /// Ends a pass.
     pub(super) fn end_shard(&mut self) {
         for (id, sum) in std::mem::take(&mut self.several) {
             self.squares[id.0] = sum_of_squares(&sum);
@@ -58,7 +56,6 @@ impl ShardSquares {
         self.done.push(of_shard(self.squares.iter().sum(), self.samples));
     }
 
-    /// Prepares for a new step.
     pub(super) fn reset(&mut self) {
         self.done.clear();
     }

@@ -1,5 +1,5 @@
-//! Copy of a bucket reduction's state from before the current step, which a skipped step restores. Costs
-//! a copy in each step with scaled losses.
+//! Copy of a bucket reduction's state from before the current step, which a skipped step restores. Costs a
+//! copy in each step with scaled losses.
 
 use crate::reduction::Reduction;
 

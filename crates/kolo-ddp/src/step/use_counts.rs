@@ -1,8 +1,8 @@
 //! Uses of each span in a step, and unexpected contributions.
 //!
-//! A parameter that is used k times yields k contributions; reduction is linear, so they are added as
-//! they come. Up to the expected number they go into the bucket. Later ones (of a parameter that is used
-//! more often than in the step before) are kept here and summed separately when the pass is over. Which
+//! A parameter that is used k times yields k contributions; reduction is linear, so they are added as they
+//! come. Up to the expected number they go into the bucket. Later ones (of a parameter that is used more
+//! often than in the step before) are kept here and summed separately when the pass is over. Which
 //! contribution is late does not depend on the number of ranks, so neither does the sum.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,6 @@ impl UseCounts {
         }
     }
 
-    /// Begins a shard's pass.
     pub(super) fn begin_shard(&mut self) {
         self.now.fill(0);
     }
@@ -59,7 +58,6 @@ impl UseCounts {
         self.now[id.0].min(self.expected[id.0]) > 0
     }
 
-    /// Ends a shard's pass.
     pub(super) fn end_shard(&mut self) {
         self.most.iter_mut().zip(&self.now).for_each(|(most, now)| *most = (*most).max(*now));
     }

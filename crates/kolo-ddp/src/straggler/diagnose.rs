@@ -17,8 +17,8 @@ pub struct Times {
     pub compute: f64,
     /// Time in which it waited for data.
     pub data: f64,
-    /// Difference between mean and median of its computing time, because of steps that took much longer
-    /// than most.
+    /// Difference between mean and median of its computing time, because of steps that took much longer than
+    /// most.
     pub compute_stalls: f64,
     /// Likewise for its waiting for data.
     pub data_stalls: f64,

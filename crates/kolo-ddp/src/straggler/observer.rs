@@ -70,8 +70,8 @@ impl StragglerObserver {
         Compared { times, straggler, rebalance }
     }
 
-    /// Takes the result of the move to the shares that [`StragglerObserver::heard`] has found better, or
-    /// the reason why they are not possible.
+    /// Takes the result of the move to the shares that [`StragglerObserver::heard`] has found better, or the
+    /// reason why they are not possible.
     pub(crate) fn rebalanced(&mut self, result: &Result<(), String>) {
         match result {
             Ok(()) => self.timing.forget(),

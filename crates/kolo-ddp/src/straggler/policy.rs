@@ -9,8 +9,8 @@ pub enum Policy {
     /// In addition, whole shards move to the other ranks, and back when it recovers.
     Rebalance,
     /// The caller acts on the finding: it is in [`StepReport::straggler`](crate::StepReport::straggler) on
-    /// all ranks, and [`Replica::leave_out`](crate::Replica::leave_out) continues without that rank, or in
-    /// a job without members [`Replica::regroup`](crate::Replica::regroup). Needs
+    /// all ranks, and [`Replica::leave_out`](crate::Replica::leave_out) continues without that rank, or in a
+    /// job without members [`Replica::regroup`](crate::Replica::regroup). Needs
     /// [`Config::elastic`](crate::Config::elastic).
     Drop,
 }

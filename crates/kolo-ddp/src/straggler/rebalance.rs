@@ -2,8 +2,8 @@
 
 use super::median::LEAST;
 
-/// Factor to which the predicted time of a step has to fall for whole shards to move at all: they take
-/// other data with them.
+/// Factor to which the predicted time of a step has to fall for whole shards to move at all: they take other
+/// data with them.
 const WORTH: f64 = 0.95;
 
 /// Other shares, and the reason.

@@ -50,8 +50,8 @@ impl StepTiming {
         self.compute = busy.map(|busy| busy.saturating_sub(exposed + self.data));
     }
 
-    /// Ends the step. `exposed` is all of its waiting, `ready` the ready times of the buckets since the
-    /// last backward pass began, `waited` the group's counter for each rank since it formed.
+    /// Ends the step. `exposed` is all of its waiting, `ready` the ready times of the buckets since the last
+    /// backward pass began, `waited` the group's counter for each rank since it formed.
     pub(super) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
         // The first step begins with unknown work before it.
         if let Some(compute) = self.compute.take() {

@@ -15,7 +15,6 @@ pub(super) const ENTRY: Entry<dyn GradientTransform> = Entry {
     make: |settings| Box::new(Clip { settings: settings.read(), squares: BlockSquares::default() }),
 };
 
-/// Settings of [`Clip`].
 #[derive(Clone, Copy, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ClipSettings {

@@ -15,8 +15,8 @@ use kolo_optim::{Layout, Settings};
 /// Observes the summed gradient, and decides on the step.
 ///
 /// All ranks see the same bits, so they decide the same without communication; a transform must depend on
-/// nothing else. It does not see running statistics. A step with any transform waits for all of its
-/// gradient before the first parameter changes.
+/// nothing else. It does not see running statistics. A step with any transform waits for all of its gradient
+/// before the first parameter changes.
 pub trait GradientTransform: Send + 'static {
     /// Name in the comparison of the ranks' settings; the default is the type's name.
     fn name(&self) -> &str {
@@ -42,16 +42,15 @@ pub trait GradientTransform: Send + 'static {
     /// transforms before this one.
     fn decide(&mut self, scale: f64) -> Decision;
 
-    /// State from the steps so far that later ones need, such as an average of norms; empty by default.
-    /// Like its decisions it must be the same on all ranks. Kolo saves it in checkpoints, sends it to
-    /// workers that join, and restores it when a step is repeated.
+    /// State from the steps so far that later ones need, such as an average of norms; empty by default. Like
+    /// its decisions it must be the same on all ranks. Kolo saves it in checkpoints, sends it to workers
+    /// that join, and restores it when a step is repeated.
     fn state(&self) -> Vec<f64> {
         Vec::new()
     }
 
     /// Continues from a state of [`GradientTransform::state`], of this or another rank. Also called when a
-    /// step has failed that it has seen a part of: it must discard its observations since its last
-    /// decision.
+    /// step has failed that it has seen a part of: it must discard its observations since its last decision.
     ///
     /// # Errors
     ///
@@ -188,7 +187,6 @@ impl Transforms {
         Ok(())
     }
 
-    /// Saves the states before the transforms see a step.
     pub(crate) fn begin_step(&mut self) {
         self.before = (!self.is_empty()).then(|| self.states());
     }

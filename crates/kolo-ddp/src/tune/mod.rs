@@ -50,11 +50,9 @@ pub(crate) enum Verdict {
     Again,
 }
 
-/// The tuning of one group's steps.
 pub(crate) struct Tuner {
     effort: Effort,
     stage: Stage,
-    /// The setting of the current steps.
     current: TunedSetting,
     /// Steps since tuning began.
     steps: u64,
@@ -86,8 +84,8 @@ struct Samples {
 }
 
 impl Samples {
-    /// Takes the seconds of a step; returns the median when enough steps have been seen. `best`: the
-    /// seconds of the best setting's steps.
+    /// Takes the seconds of a step; returns the median when enough steps have been seen. `best`: the seconds
+    /// of the best setting's steps.
     fn step(&mut self, seconds: f64, effort: Effort, best: Option<f64>) -> Option<f64> {
         if !std::mem::replace(&mut self.is_warm, true) && effort == Effort::Measured {
             return None;
@@ -114,12 +112,10 @@ fn lower_median(seconds: &mut [f64]) -> f64 {
 }
 
 impl Tuner {
-    /// Creates a tuner of steps that are run with `current`.
     pub(crate) fn new(effort: Effort, current: TunedSetting) -> Self {
         Tuner { effort, stage: Stage::Waiting, current, steps: 0, changed: None }
     }
 
-    /// The setting of the current steps.
     pub(crate) fn current(&self) -> &TunedSetting {
         &self.current
     }

@@ -23,8 +23,7 @@ pub struct Tuning {
     pub tried: Vec<Trial>,
     /// Bytes a second that the link of each rank carries, in rank order, if measured.
     pub link_rates: Option<Vec<f64>>,
-    /// If it was not the first tuning: seconds of a step after the previous tuning, and when this one
-    /// began.
+    /// If it was not the first tuning: seconds of a step after the previous tuning, and when this one began.
     pub changed: Option<(f64, f64)>,
 }
 
@@ -35,8 +34,8 @@ impl Tuning {
     }
 }
 
-/// Formats it as `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4
-/// MiB (0.926 s)`.
+/// Formats it as `tuned in 41 steps: buckets of 1 MiB take 0.812 s a step, 12.3 % less than buckets of 4 MiB
+/// (0.926 s)`.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Tuning { kept, begun_with, seconds, seconds_before, steps, tried, .. } = self;

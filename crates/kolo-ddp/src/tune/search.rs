@@ -2,8 +2,8 @@
 //! until no untried change is left.
 //!
 //! First the algorithm, which decides how many bytes pass each link; then the bucket cap, in steps of four
-//! and then of two, away from the best one as long as that helps; then the length of slices; then the
-//! number of connections.
+//! and then of two, away from the best one as long as that helps; then the length of slices; then the number
+//! of connections.
 
 use std::sync::Arc;
 
@@ -37,7 +37,6 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The buckets of a setting.
     fn plan(&self, setting: &TunedSetting) -> Vec<Bucket> {
         plan_sliced(&self.layout, &self.order, setting.caps(), setting.slice_bytes, self.whole)
     }
@@ -94,7 +93,6 @@ impl Search {
         }
     }
 
-    /// The best one so far.
     pub(crate) fn best(&self) -> Option<&Trial> {
         self.trials.get(self.best)
     }

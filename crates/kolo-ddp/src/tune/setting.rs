@@ -43,7 +43,6 @@ impl TunedSetting {
         TunedSetting { cap_bytes, slice_bytes: cap_bytes, ..self.clone() }
     }
 
-    /// The caps of its buckets.
     pub(crate) fn caps(&self) -> BucketCaps {
         BucketCaps { first: self.first_bytes.min(self.cap_bytes), other: self.cap_bytes }
     }

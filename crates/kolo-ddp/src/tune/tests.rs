@@ -61,8 +61,8 @@ fn the_best_is_kept_with_what_it_saves() {
     );
 }
 
-/// Some steps take ten times as long, like those with an evaluation before them; and the first step of
-/// every setting is affected by the one before.
+/// Some steps take ten times as long, like those with an evaluation before them; and the first step of every
+/// setting is affected by the one before.
 #[test]
 fn single_long_steps_do_not_count() {
     let mut tuner = begun(Effort::Measured);

@@ -34,7 +34,6 @@ pub fn three(folder: &Path) -> Replica {
     replica
 }
 
-/// Flips a bit of a file.
 pub fn flip(path: &Path, bit: usize) {
     let mut data = fs::read(path).unwrap();
     data[bit / 8] ^= 1 << (bit % 8);

@@ -42,7 +42,6 @@ pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Se
     Replica::new(group, specs(), values, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
 }
 
-/// Clips to that global norm.
 pub fn clip(norm: f64) -> Vec<Choice> {
     vec![Choice::new("clip").with("clip_norm", norm)]
 }
@@ -69,7 +68,6 @@ pub fn lively_reduction(entry: &Entry<dyn Reducer>) -> Arc<dyn Reducer> {
     entry.build(&settings).unwrap().into()
 }
 
-/// All reductions of the table.
 pub fn reductions() -> impl Iterator<Item = Arc<dyn Reducer>> {
     REDUCTIONS.iter().map(lively_reduction)
 }
@@ -77,8 +75,8 @@ pub fn reductions() -> impl Iterator<Item = Arc<dyn Reducer>> {
 /// An optimizer with its settings, and a reduction.
 pub type Combination = (&'static Entry<dyn Optimizer>, Settings, Arc<dyn Reducer>);
 
-/// Every optimizer with the sum; and every reduction with an optimizer that steps elements and with one
-/// that steps whole tensors, or if it fits neither, with Adam.
+/// Every optimizer with the sum; and every reduction with an optimizer that steps elements and with one that
+/// steps whole tensors, or if it fits neither, with Adam.
 pub fn combinations() -> Vec<Combination> {
     let sum = lively_reduction(&REDUCTIONS[0]);
     let mut all: Vec<Combination> =

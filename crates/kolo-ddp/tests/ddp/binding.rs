@@ -1,5 +1,5 @@
-//! A binding without a tensor library: a straight line, differentiated by hand. The promises of [`Ddp`]
-//! hold for it as for any other.
+//! A binding without a tensor library: a straight line, differentiated by hand. The promises of [`Ddp`] hold
+//! for it as for any other.
 
 use std::cell::RefCell;
 use std::sync::Arc;

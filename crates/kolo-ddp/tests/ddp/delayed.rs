@@ -95,8 +95,8 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
     Run { values: bits(replica.values().unwrap()), known }
 }
 
-/// The same computation by a replica whose steps end with their updates: each gradient is that of the
-/// values of one step before, except for the first one after all updates were applied.
+/// The same computation by a replica whose steps end with their updates: each gradient is that of the values
+/// of one step before, except for the first one after all updates were applied.
 fn reference(config: &Config, (optimizer, settings, _): &Combination) -> Run {
     let config = Config { sync: "every-step".parse().unwrap(), ..config.clone() };
     let mut replica = replica(Arc::new(Group::alone()), &config, optimizer.name, settings.clone());
@@ -237,8 +237,8 @@ fn distance(a: &[f32], b: &[f32]) -> f32 {
 }
 
 /// Rank 1 begins each step only when rank 0 has completed the backward pass of the next one. So the
-/// collectives of a step, which need rank 1, are still in flight while rank 0 computes a whole step. If
-/// rank 0 waited for them this would never end.
+/// collectives of a step, which need rank 1, are still in flight while rank 0 computes a whole step. If rank
+/// 0 waited for them this would never end.
 #[test]
 fn a_rank_computes_a_whole_step_while_the_gradient_of_the_one_before_is_on_its_way() {
     // In the first steps the ranks measure, and wait for each other.

@@ -32,8 +32,8 @@ fn deaths_and_joins_do_not_change_the_bits() {
     }
 }
 
-/// When one of two ranks on one host dies, values that it has not read yet are read, or discarded with
-/// their step.
+/// When one of two ranks on one host dies, values that it has not read yet are read, or discarded with their
+/// step.
 #[test]
 fn deaths_of_one_of_two_do_not_change_the_bits() {
     for optimizer in ["sgd", "adamw"].map(|name| optimizer::find(name).unwrap()) {
@@ -59,8 +59,8 @@ fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected
     }
 }
 
-/// The state of the program's own transform is sent to workers that join, and restored with a repeated
-/// step, or with all steps since the last copy.
+/// The state of the program's own transform is sent to workers that join, and restored with a repeated step,
+/// or with all steps since the last copy.
 #[test]
 fn what_a_transform_knows_survives_deaths_and_joins() {
     let find = |optimizer, reduction: &str| {

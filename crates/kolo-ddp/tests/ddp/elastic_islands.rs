@@ -1,5 +1,5 @@
-//! Workers of a job with islands, or with updates that are one step late, that join and leave as planned,
-//! or whose death loses state.
+//! Workers of a job with islands, or with updates that are one step late, that join and leave as planned, or
+//! whose death loses state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};

@@ -1,5 +1,5 @@
-//! Groups of parameters: each tensor is stepped with its group's settings, in the same bits on any number
-//! of ranks, with any buckets, after a checkpoint and after a change of ranks.
+//! Groups of parameters: each tensor is stepped with its group's settings, in the same bits on any number of
+//! ranks, with any buckets, after a checkpoint and after a change of ranks.
 
 use std::sync::Arc;
 

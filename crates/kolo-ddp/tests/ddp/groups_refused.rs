@@ -1,5 +1,5 @@
-//! Invalid groups of parameters are refused at the start: a user's own optimizer without support for
-//! groups, and wrong patterns or settings.
+//! Invalid groups of parameters are refused at the start: a user's own optimizer without support for groups,
+//! and wrong patterns or settings.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Loading is collective: ranks with disks of their own continue from the same checkpoint, or all return
-//! the reason why not.
+//! Loading is collective: ranks with disks of their own continue from the same checkpoint, or all return the
+//! reason why not.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,8 +17,8 @@ const STEPS: u64 = 12;
 const LARGE: (u64, usize) = (5, 2);
 /// The largest number of `f16`.
 const MOST: f32 = 65504.0;
-/// Gradients of most steps are below 100, those of the large one below 1000: they overflow in `f16` at
-/// 1024; at 512, the scale of the next step, nothing does.
+/// Gradients of most steps are below 100, those of the large one below 1000: they overflow in `f16` at 1024;
+/// at 512, the scale of the next step, nothing does.
 const SCALING: LossScaling = LossScaling { initial: 512.0, growth: 2.0, backoff: 0.5, growth_interval: 4 };
 
 fn config(scaled: bool, clip_norm: Option<f64>) -> Config {
@@ -194,8 +194,8 @@ fn every_reduction_skips_a_step_as_if_it_had_never_been() {
             assert_eq!(replica.loss_scaling().skipped_steps, u64::from(scaled));
             (skipped, bits(&mut replica))
         };
-        // Values in f16 on the wire are rounded relative to its smallest number, above which the scale
-        // lifts them.
+        // Values in f16 on the wire are rounded relative to its smallest number, above which the scale lifts
+        // them.
         let small = BucketCaps { first: 4 * WIDTH, other: 4 * WIDTH };
         let (_, expected) = run(Group::alone(), reduction.name() == "f16", BucketCaps::of_mib(25.0));
         for (world, caps) in [(1, small), (2, BucketCaps::of_mib(25.0)), (3, small), (4, small), (5, small)] {

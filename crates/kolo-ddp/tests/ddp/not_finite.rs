@@ -1,6 +1,6 @@
-//! Values that are not finite, in every way to synchronize and with every reduction. One such element in
-//! one contribution of one rank in one step ends the job with the same message on all ranks, before a
-//! parameter changes. An update that overflows ends it, too, before its values can be used.
+//! Values that are not finite, in every way to synchronize and with every reduction. One such element in one
+//! contribution of one rank in one step ends the job with the same message on all ranks, before a parameter
+//! changes. An update that overflows ends it, too, before its values can be used.
 
 use std::sync::Arc;
 

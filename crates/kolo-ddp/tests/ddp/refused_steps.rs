@@ -116,8 +116,8 @@ fn a_loss_that_comes_from_no_parameter_is_told() {
     assert!(error.to_string().contains("`ddp.model()`") && error.to_string().contains("clone"), "{error}");
 }
 
-/// The second parameter is used in some steps only, and the third never: all in the same bits for any
-/// number of ranks and any buckets, with reductions that overlap with the next forward pass or not.
+/// The second parameter is used in some steps only, and the third never: all in the same bits for any number
+/// of ranks and any buckets, with reductions that overlap with the next forward pass or not.
 #[test]
 fn a_parameter_that_no_shard_uses_stays_as_it_is() {
     let uses = |step: u64| [1, [1, 0, 2, 0, 0, 1][step as usize % 6], 0];
@@ -152,8 +152,8 @@ fn a_parameter_that_no_shard_uses_stays_as_it_is() {
     }
 }
 
-/// The optimizer's state of an unused parameter stays, too. When used again, it continues as if the steps
-/// in between had not been, except for counts of steps.
+/// The optimizer's state of an unused parameter stays, too. When used again, it continues as if the steps in
+/// between had not been, except for counts of steps.
 #[test]
 fn the_state_of_an_unused_parameter_stays_as_it_is() {
     let run = |steps: &[usize]| {

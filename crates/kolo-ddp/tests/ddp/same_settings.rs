@@ -142,7 +142,6 @@ fn optimizers_are_compared_by_name_and_settings() {
     }
 }
 
-/// Multiplies the gradient.
 struct Times(f64);
 
 impl GradientTransform for Times {

@@ -10,8 +10,7 @@ use kolo_ddp::optimizer::Settings;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{BucketCaps, Config, Layout, Slice};
 
-/// Halves the gradient; counts how often it has seen each element, and records the scales that it was
-/// given.
+/// Halves the gradient; counts how often it has seen each element, and records the scales that it was given.
 #[derive(Default)]
 struct Halve {
     seen: Arc<Mutex<Vec<u32>>>,

@@ -1,10 +1,10 @@
 //! Deep gradient compression: sends the largest elements of a gradient that is accumulated with momentum.
 //!
-//! Each shard keeps a velocity u and an accumulated gradient v, both as parts of the mean over the C
-//! samples of a step ([`feedback`](super::feedback)): u = m·u + g/C; v += u. It sends the largest elements
-//! of C·v and clears u and v there (momentum factor masking). So momentum is that of the gradients, though
-//! few of them are applied in each step, and the optimizer must have none of its own. The first steps send
-//! more: a quarter of the elements, then a quarter of that, and so on.
+//! Each shard keeps a velocity u and an accumulated gradient v, both as parts of the mean over the C samples
+//! of a step ([`feedback`](super::feedback)): u = m·u + g/C; v += u. It sends the largest elements of C·v
+//! and clears u and v there (momentum factor masking). So momentum is that of the gradients, though few of
+//! them are applied in each step, and the optimizer must have none of its own. The first steps send more: a
+//! quarter of the elements, then a quarter of that, and so on.
 //!
 //! The local gradient is clipped to clip_norm/√S, S shards (section 3.2). Kolo clips by blocks, each to its
 //! part of that, √(d/D) for d of the model's D elements, because other blocks may be in other buckets.
@@ -35,7 +35,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<Dgc>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Accumulated`].
 #[derive(Clone, Copy, Deserialize)]
 struct Dgc {
     density: f64,

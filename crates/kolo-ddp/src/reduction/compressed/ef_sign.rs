@@ -1,9 +1,9 @@
 //! One bit an element, with the error carried to the next step.
 //!
-//! Every shard has a residual e ([`feedback`](super::feedback)). In each step its p = g + C·e is to be
-//! sent, it sends Δ = (‖p‖₁/d)·sign(p), and (p − Δ)/C is its residual of the next step; the optimizer sees
-//! ΣΔ over all shards. So nothing is lost, only late: the applied values, summed over steps, and the
-//! residuals are together the sum of the means of the gradients.
+//! Every shard has a residual e ([`feedback`](super::feedback)). In each step its p = g + C·e is to be sent,
+//! it sends Δ = (‖p‖₁/d)·sign(p), and (p − Δ)/C is its residual of the next step; the optimizer sees ΣΔ over
+//! all shards. So nothing is lost, only late: the applied values, summed over steps, and the residuals are
+//! together the sum of the means of the gradients.
 //!
 //! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
 //! elements of a tensor.
@@ -27,7 +27,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<EfSign>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Signs`].
 #[derive(Deserialize)]
 struct EfSign {
     dense_below: f64,

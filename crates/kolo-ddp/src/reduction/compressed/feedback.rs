@@ -1,10 +1,9 @@
 //! Error feedback: the part of a shard's gradients that is not sent yet, kept as a part of the mean.
 //!
 //! The optimizer sees a sum over the C samples of a step, which it divides by C. The next step may have
-//! another number: a short last batch, texts of other lengths, a batch that grows. A remainder that was
-//! kept as a sum would then count C/C′ times. So a shard with the gradient g and the kept e has p = g + C·e
-//! to send, and if it sends Δ it keeps e′ = (p − Δ)/C: Σ Δ/C over all steps, and the kept remainder, is Σ
-//! g/C.
+//! another number: a short last batch, texts of other lengths, a batch that grows. A remainder that was kept
+//! as a sum would then count C/C′ times. So a shard with the gradient g and the kept e has p = g + C·e to
+//! send, and if it sends Δ it keeps e′ = (p − Δ)/C: Σ Δ/C over all steps, and the kept remainder, is Σ g/C.
 //!
 //! C is known when the losses have been summed, which is before the first bucket is sent, but after the
 //! passes of most shards. So a shard's gradient waits until its bucket is sent.

@@ -30,8 +30,8 @@ pub(super) trait Codec: Send + 'static {
     /// Bytes of an encoded block of `len` elements.
     fn bytes(&self, len: usize) -> usize;
 
-    /// Encodes a block of a shard's gradient in that many bytes. Updates `kept`, which has the state of
-    /// each of its elements. The gradient may be overwritten.
+    /// Encodes a block of a shard's gradient in that many bytes. Updates `kept`, which has the state of each
+    /// of its elements. The gradient may be overwritten.
     fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]);
 
     /// Keeps a late part of a block's gradient, after the block was encoded.
@@ -71,7 +71,6 @@ struct Block {
     start: usize,
 }
 
-/// The compressed parts of one bucket.
 pub(super) struct Gathered<C> {
     codec: C,
     blocks: Vec<Block>,

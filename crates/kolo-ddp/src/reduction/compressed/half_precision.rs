@@ -1,5 +1,5 @@
-//! Sixteen bits an element: every shard's gradient is rounded once, the sum is computed in single
-//! precision, and rounded once.
+//! Sixteen bits an element: every shard's gradient is rounded once, the sum is computed in single precision,
+//! and rounded once.
 //!
 //! Each rank owns a part of the bucket. It receives that part of all shards' gradients, adds it in tree
 //! order, and sends the sum to all ranks. On the wire: two bytes an element and shard on the way there and
@@ -37,7 +37,6 @@ pub(in crate::reduction) const F16: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<HalfPrecision<f16>>(&F16, settings),
 };
 
-/// Makes reductions of [`Rounded`], of elements of one type.
 #[derive(Deserialize)]
 struct HalfPrecision<T> {
     dense_below: f64,

@@ -94,15 +94,12 @@ trait Compressor: Send + 'static {
     /// Takes the sum that [`Reduction::add_late`] adds to compressed elements.
     fn late_is_added(&mut self, _offset: usize, _sum: &[f32]) {}
 
-    /// As [`Reduction::reset`].
     fn reset(&mut self) {}
 
-    /// As [`Reduction::shard_state`].
     fn shard_state(&mut self) -> Vec<&mut [Vec<f32>]> {
         Vec::new()
     }
 
-    /// As [`Reduction::common_state`].
     fn common_state(&mut self) -> Vec<&mut [f32]> {
         Vec::new()
     }
@@ -132,7 +129,6 @@ impl Wire<'_> {
     }
 }
 
-/// A bucket that is reduced by a compressor.
 struct Compressed<C> {
     /// The gradient of the shard whose pass is running; at the end of a step the reduced one.
     gradient: Vec<f32>,

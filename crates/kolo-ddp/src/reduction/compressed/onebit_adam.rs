@@ -1,15 +1,15 @@
 //! 1-bit Adam: after a warm-up with exact sums the momentum is sent in one bit an element, in two stages.
 //!
 //! In the warm-up the optimizer sees the exact sum, and m = β₁m + (1−β₁)g/C is computed here as Adam
-//! computes it, C samples. Afterwards Adam's second moment stays as it is, and each shard sends the signs
-//! of (cᵢ/C)β₁m + (1−β₁)gᵢ/C + eᵢ, of cᵢ samples, and a scale for each block; eᵢ is the remainder. Every
-//! block has an owner, which adds the messages of all shards in tree order, and its own error δ, and sends
-//! the signs of that sum to all ranks: the new momentum. The optimizer sees the gradient that moves its
-//! first moment there: C·(m − β₁·m_before)/(1−β₁). All kept state is a part of the mean
+//! computes it, C samples. Afterwards Adam's second moment stays as it is, and each shard sends the signs of
+//! (cᵢ/C)β₁m + (1−β₁)gᵢ/C + eᵢ, of cᵢ samples, and a scale for each block; eᵢ is the remainder. Every block
+//! has an owner, which adds the messages of all shards in tree order, and its own error δ, and sends the
+//! signs of that sum to all ranks: the new momentum. The optimizer sees the gradient that moves its first
+//! moment there: C·(m − β₁·m_before)/(1−β₁). All kept state is a part of the mean
 //! ([`feedback`](super::feedback)).
 //!
-//! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with
-//! it. On the wire two bits an element if there are as many shards as ranks.
+//! The owner of a block is the rank that has a certain shard, so δ belongs to that shard, and moves with it.
+//! On the wire two bits an element if there are as many shards as ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +48,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<OnebitAdam>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Momentum`].
 #[derive(Clone, Copy, Deserialize)]
 struct OnebitAdam {
     warmup_steps: f64,
@@ -96,7 +95,6 @@ struct Block {
     start: usize,
 }
 
-/// The momentum of one bucket.
 struct Momentum {
     settings: OnebitAdam,
     blocks: Vec<Block>,

@@ -1,5 +1,5 @@
-//! Division of a bucket into compressed elements and others. Small tensors and statistics are summed
-//! without compression, because there is nothing to gain from it.
+//! Division of a bucket into compressed elements and others. Small tensors and statistics are summed without
+//! compression, because there is nothing to gain from it.
 
 use std::ops::Range;
 
@@ -58,9 +58,9 @@ impl Parts {
     }
 }
 
-/// Views a tensor as a matrix: its outer axes in memory, and the others, divided so that the sum of rows
-/// and columns is smallest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as
-/// 512×512×3×3 the reverse.
+/// Views a tensor as a matrix: its outer axes in memory, and the others, divided so that the sum of rows and
+/// columns is smallest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as 512×512×3×3
+/// the reverse.
 fn matrix(span: &Span) -> (usize, usize) {
     let shape = &span.spec.shape;
     let axes = span.spec.order.axes(shape.len()).into_iter();

@@ -1,13 +1,13 @@
 //! Matrices of low rank, computed by one step of the power method.
 //!
 //! A tensor is a matrix: its outer axes in memory, and the others. For shard i, Mᵢ = gᵢ + C·eᵢ in a step of
-//! C samples ([`feedback`](super::feedback)). The shard sends Pᵢ = MᵢQ, with the Q of the last step; P =
-//! ΣPᵢ is made orthonormal; it sends Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer sees PQᵀ = PPᵀΣMᵢ. Both sums are
-//! linear, so they are added on their way, in tree order. On the wire 4r(n+m) bytes for n·m elements, for
-//! any number of shards.
+//! C samples ([`feedback`](super::feedback)). The shard sends Pᵢ = MᵢQ, with the Q of the last step; P = ΣPᵢ
+//! is made orthonormal; it sends Qᵢ = MᵢᵀP; Q = ΣQᵢ; the optimizer sees PQᵀ = PPᵀΣMᵢ. Both sums are linear,
+//! so they are added on their way, in tree order. On the wire 4r(n+m) bytes for n·m elements, for any number
+//! of shards.
 //!
-//! A shard keeps eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and only that
-//! sum has an effect. This one is shorter, and less is lost with a shard's state.
+//! A shard keeps eᵢ = (Mᵢ − PQᵢᵀ)/C. The paper's Mᵢ − M̂ has the same sum over the shards, and only that sum
+//! has an effect. This one is shorter, and less is lost with a shard's state.
 
 use std::ops::Range;
 
@@ -37,7 +37,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<PowerSgd>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`LowRank`].
 #[derive(Deserialize)]
 struct PowerSgd {
     rank: f64,
@@ -160,8 +159,8 @@ impl LowRank {
         })
     }
 
-    /// Copies the vectors of the last step. Random ones, the same on all ranks, replace those that are
-    /// zero, as all are before the first step.
+    /// Copies the vectors of the last step. Random ones, the same on all ranks, replace those that are zero,
+    /// as all are before the first step.
     fn begin(&mut self, step: u64) {
         if self.step.replace(step) == Some(step) {
             return;

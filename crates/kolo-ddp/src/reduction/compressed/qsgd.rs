@@ -32,7 +32,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<Qsgd>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Levels`].
 #[derive(Deserialize)]
 struct Qsgd {
     bits: f64,

@@ -1,9 +1,9 @@
 //! Random elements, the same ones of all shards, so that they can be summed on their way.
 //!
 //! A shard has p = g + C·e to send ([`feedback`](super::feedback)). It sends k elements of each block of
-//! [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps
-//! nothing, and multiplies the sent elements by d/k, so that the mean is right. On the wire four bytes for
-//! each of them, and one all-reduce for all shards.
+//! [`BLOCK`](crate::BLOCK), drawn anew in each step, and keeps the others. With `unbiased` it keeps nothing,
+//! and multiplies the sent elements by d/k, so that the mean is right. On the wire four bytes for each of
+//! them, and one all-reduce for all shards.
 
 use std::ops::Range;
 
@@ -35,7 +35,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<RandomK>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Sampled`].
 #[derive(Deserialize)]
 struct RandomK {
     density: f64,
@@ -126,7 +125,6 @@ impl Sampled {
         })
     }
 
-    /// Chooses the elements of a step.
     fn choose(&mut self, step: u64) {
         if self.step.replace(step) == Some(step) {
             return;

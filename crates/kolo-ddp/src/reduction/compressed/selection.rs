@@ -42,8 +42,8 @@ pub(super) fn largest(values: &[f32], k: usize, chosen: &mut Vec<u16>) {
     });
 }
 
-/// Returns a magnitude that probably more than `k` of these elements reach, but not many more, from a
-/// sample of them.
+/// Returns a magnitude that probably more than `k` of these elements reach, but not many more, from a sample
+/// of them.
 fn likely_bound(values: &[f32], k: usize) -> u32 {
     const SAMPLE: usize = 256;
     let mut sample: Vec<u32> =

@@ -27,7 +27,6 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     make: |settings| configured::<TopK>(&ENTRY, settings),
 };
 
-/// Makes reductions of [`Largest`].
 #[derive(Deserialize)]
 struct TopK {
     density: f64,

@@ -20,7 +20,7 @@ pub struct Script {
     pub clip_norm: Option<f64>,
     /// True if losses are scaled; then two steps overflow.
     pub scaled: bool,
-    /// How often shards synchronize, and the number of islands if rarely.
+    /// Way to synchronize shards, and the number of islands if rarely.
     pub sync: String,
     pub islands: Option<usize>,
     /// True if steps are tuned, each with another setting.
@@ -71,8 +71,8 @@ impl Script {
         Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, generations }
     }
 
-    /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a
-    /// new one in its place.
+    /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
+    /// one in its place.
     pub fn pair(seed: u64, combination: &Combination) -> Script {
         let key = Key::new(seed);
         let death = Some((key.with(0).below(2), 7 + key.with(1).below(7) as u64, key.with(2).below(MOMENTS)));
@@ -106,7 +106,6 @@ impl Script {
         Script { smoothed: true, ..self }
     }
 
-    /// Tunes the steps.
     pub fn tuned(self) -> Script {
         Script { tuned: true, ..self }
     }

@@ -300,12 +300,10 @@ impl Shadow {
     }
 }
 
-/// Sums over the shards.
 fn sum(all: &[Vec<f64>]) -> Vec<f64> {
     (0..all[0].len()).map(|i| all.iter().map(|one| one[i]).sum()).collect()
 }
 
-/// Those elements, and zeros.
 fn only(p: &[f64], said: &[usize]) -> Vec<f64> {
     let mut all = vec![0.0; p.len()];
     said.iter().for_each(|i| all[*i] = p[*i]);
