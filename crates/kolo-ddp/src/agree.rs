@@ -9,7 +9,7 @@ use kolo_optim::{Element, Layout, ParamSpec};
 
 /// Numbers in a rank's message: fingerprints of its model and of its settings, and 1 if it takes part in the
 /// job already.
-const WORDS: usize = 3;
+const NUMBERS: usize = 3;
 
 /// Checks that names, shapes, kinds and memory orders are the same on all ranks, and the settings.
 ///
@@ -20,11 +20,11 @@ const WORDS: usize = 3;
 /// collective failed.
 pub(crate) fn check(group: &Group, layout: &Layout, settings: &Stated, joined: bool) -> Result<(), Error> {
     let own = describe(layout);
-    let told = [fnv1a(own.as_bytes()) as i64, settings.print() as i64, i64::from(joined)];
-    let mut all = vec![0i64; WORDS * group.world_size()];
-    group.all_gather(&told, &mut all)?;
-    let ranks: Vec<&[i64]> = all.chunks_exact(WORDS).collect();
-    let reference = ranks.iter().position(|words| words[2] != 0).unwrap_or(0);
+    let own_numbers = [fnv1a(own.as_bytes()) as i64, settings.print() as i64, i64::from(joined)];
+    let mut all = vec![0i64; NUMBERS * group.world_size()];
+    group.all_gather(&own_numbers, &mut all)?;
+    let ranks: Vec<&[i64]> = all.chunks_exact(NUMBERS).collect();
+    let reference = ranks.iter().position(|numbers| numbers[2] != 0).unwrap_or(0);
     let settings_differ = |rank: &usize| ranks[*rank][1] != ranks[reference][1];
     let differs = |rank: &usize| ranks[*rank][..2] != ranks[reference][..2];
     let differing: Vec<usize> = (0..ranks.len()).filter(differs).collect();
@@ -55,12 +55,12 @@ fn name_parameter(group: &Group, own: String, reference: Rank, witness: Rank) ->
     group.broadcast(&mut theirs, reference)?;
     let found = difference(&String::from_utf8_lossy(&theirs), &own, group.rank(), reference);
 
-    let mut words = found.into_bytes();
-    let mut longest = [words.len() as i64];
+    let mut message = found.into_bytes();
+    let mut longest = [message.len() as i64];
     group.all_reduce(&mut longest, Op::Max)?;
-    words.resize(longest[0] as usize, b' ');
-    group.broadcast(&mut words, witness)?;
-    Ok(Error::ModelsDiffer(String::from_utf8_lossy(&words).trim_end().into()))
+    message.resize(longest[0] as usize, b' ');
+    group.broadcast(&mut message, witness)?;
+    Ok(Error::ModelsDiffer(String::from_utf8_lossy(&message).trim_end().into()))
 }
 
 /// Returns one line for each tensor.

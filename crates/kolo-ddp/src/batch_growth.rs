@@ -135,16 +135,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told() {
-        let told = |batch, growth: &[(usize, usize)]| {
+    fn invalid_growths_are_reported() {
+        let error = |batch, growth: &[(usize, usize)]| {
             let growth: Vec<BatchGrowth> =
                 growth.iter().map(|&(epochs, factor)| BatchGrowth { epochs, factor }).collect();
             segments(100, batch, &growth, 4).unwrap_err()
         };
-        assert!(told(8, &[(0, 2)]).contains("growth 0:2: each growth must come after"));
-        assert!(told(8, &[(3, 2), (3, 2)]).contains("growth 3:2: each growth must come after"));
-        assert!(told(8, &[(3, 1)]).contains("growth 3:1: the factor must be at least 2"));
-        assert!(told(8, &[(3, 9), (4, usize::MAX)]).contains("cannot be counted"));
-        assert!(told(usize::MAX, &[]).contains("cannot be counted"));
+        assert!(error(8, &[(0, 2)]).contains("growth 0:2: each growth must come after"));
+        assert!(error(8, &[(3, 2), (3, 2)]).contains("growth 3:2: each growth must come after"));
+        assert!(error(8, &[(3, 1)]).contains("growth 3:1: the factor must be at least 2"));
+        assert!(error(8, &[(3, 9), (4, usize::MAX)]).contains("cannot be counted"));
+        assert!(error(usize::MAX, &[]).contains("cannot be counted"));
     }
 }

@@ -49,7 +49,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
     let given = core.given_not_finite().to_vec();
     let snapshot = Snapshot::of_model(layout, parts, position, given)?.with_uses(uses);
-    let snapshot = snapshot.with_noise_scale(core.noise_scale()?.map(NoiseScale::to_words));
+    let snapshot = snapshot.with_noise_scale(core.noise_scale()?.map(NoiseScale::to_text));
     let snapshot = with_entry(snapshot, LOSS_SCALE, core.saved_loss_scale())?;
     let snapshot = with_entry(snapshot, TRANSFORMS, core.saved_transforms())?;
     Ok(entries.into_iter().fold(snapshot, |snapshot, (name, entry)| snapshot.with_entry(name, entry)))
@@ -59,11 +59,11 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
 fn with_entry<T: Serialize>(
     snapshot: Snapshot,
     name: &'static str,
-    said: Option<T>,
+    value: Option<T>,
 ) -> Result<Snapshot, Error> {
-    let Some(said) = said else { return Ok(snapshot) };
-    let said = serde_json::to_value(said).map_err(|e| Error::Setting(format!("{name}: {e}")))?;
-    Ok(snapshot.with_entry(name, said))
+    let Some(value) = value else { return Ok(snapshot) };
+    let value = serde_json::to_value(value).map_err(|e| Error::Setting(format!("{name}: {e}")))?;
+    Ok(snapshot.with_entry(name, value))
 }
 
 /// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are
@@ -86,15 +86,15 @@ pub fn save(folder: &Path, replica: &mut Replica, position: &Position) -> Result
 /// differ. Or a collective failed. The replica is useless then.
 pub fn load(checkpoint: &Path, replica: &mut Replica) -> Result<Position, Error> {
     let opened = Reader::open(checkpoint).and_then(|reader| Ok((reader.position()?, reader)));
-    let words = |(position, reader): &(Position, Reader)| {
+    let describe = |(position, reader): &(Position, Reader)| {
         // Enough of the hash to distinguish two of them; it covers those of all files.
         let hash = &reader.manifest().manifest_sha256[..16];
         format!("the one of step {} with manifest {hash}", position.step)
     };
-    let own = opened.as_ref().map(words).map_err(|error| error.to_string());
-    let told: Vec<Result<String, String>> = replica.group().all_gather_value(&own)?;
+    let own = opened.as_ref().map(describe).map_err(|error| error.to_string());
+    let reported: Vec<Result<String, String>> = replica.group().all_gather_value(&own)?;
     let (position, reader) = agreed(opened.map_err(Error::from), replica)?;
-    let values: Vec<String> = told.into_iter().flatten().collect();
+    let values: Vec<String> = reported.into_iter().flatten().collect();
     if values.iter().any(|value| *value != values[0]) {
         return Err(Error::CheckpointsDiffer { values });
     }
@@ -130,7 +130,7 @@ fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
     let spans = core.weights.layout.spans().len();
     let uses = reader.uses()?.filter(|uses| uses.len() == spans);
     core.step.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
-    core.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_words));
+    core.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_text));
     Ok(())
 }
 
@@ -193,8 +193,8 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
                 all.iter().map(missing).collect()
             }
         };
-        let told = by_problem(&problems);
-        if told.is_empty() {
+        let faults = by_problem(&problems);
+        if faults.is_empty() {
             let position = load(&path, replica)?;
             for problem in &passed_over {
                 replica.warn(Warning::CheckpointPassedOver {
@@ -204,7 +204,7 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
             }
             return Ok(Some(Resumed { position, path, passed_over }));
         }
-        passed_over.extend(told);
+        passed_over.extend(faults);
     }
     match passed_over.is_empty() {
         true => Ok(None),
@@ -216,7 +216,7 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
 fn by_problem(problems: &[Option<String>]) -> Vec<String> {
     let mut different: Vec<&String> = problems.iter().flatten().collect();
     different.dedup();
-    let told = |problem: &String| {
+    let describe = |problem: &String| {
         let has = |rank: &usize| problems[*rank].as_ref() == Some(problem);
         let ranks: Vec<Rank> = (0..problems.len()).filter(has).map(Rank).collect();
         if ranks.len() == problems.len() {
@@ -225,9 +225,9 @@ fn by_problem(problems: &[Option<String>]) -> Vec<String> {
             format!("{problem} (on {})", ranks_of(&ranks))
         }
     };
-    let mut told: Vec<String> = different.into_iter().map(told).collect();
-    told.dedup();
-    told
+    let mut described: Vec<String> = different.into_iter().map(describe).collect();
+    described.dedup();
+    described
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their

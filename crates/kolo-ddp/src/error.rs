@@ -317,10 +317,10 @@ pub(crate) fn ranks_of(ranks: &[Rank]) -> String {
 }
 
 /// Formats a list: `a, b and c`.
-fn enumerate(words: impl Iterator<Item = String>) -> String {
-    let mut words: Vec<String> = words.collect();
-    match (words.pop(), words.is_empty()) {
-        (Some(last), false) => format!("{} and {last}", words.join(", ")),
+fn enumerate(items: impl Iterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.collect();
+    match (items.pop(), items.is_empty()) {
+        (Some(last), false) => format!("{} and {last}", items.join(", ")),
         (last, _) => last.unwrap_or_default(),
     }
 }

@@ -183,7 +183,7 @@ mod tests {
     fn settings_that_are_no_scaling_are_named() {
         let default = LossScaling::default();
         assert!(default.check().is_ok());
-        for (settings, word) in [
+        for (settings, text) in [
             (LossScaling { initial: 0.0, ..default }, "initial value"),
             (LossScaling { initial: f64::INFINITY, ..default }, "initial value"),
             (LossScaling { growth: 1.0, ..default }, "growth"),
@@ -192,7 +192,7 @@ mod tests {
             (LossScaling { growth_interval: 0, ..default }, "growth interval"),
         ] {
             let error = settings.check().unwrap_err().to_string();
-            assert!(error.contains(word), "{error}");
+            assert!(error.contains(text), "{error}");
         }
     }
 }

@@ -53,8 +53,10 @@ impl Norms {
     /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise Σᵢ bᵢ/B ·
     /// tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
     pub(crate) fn of(shards: &[f64], squares: f64, samples: f64) -> Option<Norms> {
-        let with_samples: Vec<[f64; 2]> =
-            shards.iter().map(|said| if *said == NO_SAMPLES { [0.0; 2] } else { [*said, 1.0] }).collect();
+        let with_samples: Vec<[f64; 2]> = shards
+            .iter()
+            .map(|number| if *number == NO_SAMPLES { [0.0; 2] } else { [*number, 1.0] })
+            .collect();
         let [sum, n] = in_tree_order(with_samples);
         let (small, large) = (sum / samples, squares / (samples * samples));
         let is_known = small.is_finite() && large.is_finite() && n > 1.0;
@@ -128,13 +130,13 @@ impl NoiseScale {
     }
 
     /// Text for a checkpoint, in which numbers keep every bit.
-    pub(crate) fn to_words(self) -> Vec<String> {
+    pub(crate) fn to_text(self) -> Vec<String> {
         [self.gradient, self.noise, self.steps].iter().map(f64::to_string).collect()
     }
 
     /// Parses the text of a checkpoint; `None` if that is of another version.
-    pub(crate) fn from_words(words: &[String]) -> Option<Self> {
-        let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
+    pub(crate) fn from_text(text: &[String]) -> Option<Self> {
+        let numbers: Option<Vec<f64>> = text.iter().map(|number| number.parse().ok()).collect();
         let [gradient, noise, steps] = numbers?[..] else { return None };
         Some(NoiseScale { gradient, noise, steps })
     }
@@ -188,8 +190,8 @@ mod tests {
         close(after.samples().unwrap(), (0.99 * 40.0 + 160.0) / (0.99 * 8.0 - 4.0));
         let lost = NoiseScale::default().with(norms(12.0, 4.0));
         assert_eq!((lost.samples(), lost.meaning(20.0)), (None, None));
-        assert_eq!(NoiseScale::from_words(&after.to_words()), Some(after));
-        assert_eq!(NoiseScale::from_words(&["1".into()]), None);
+        assert_eq!(NoiseScale::from_text(&after.to_text()), Some(after));
+        assert_eq!(NoiseScale::from_text(&["1".into()]), None);
     }
 
     #[test]

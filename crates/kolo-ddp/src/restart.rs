@@ -26,9 +26,9 @@ impl Replica {
             _ => Ok(()),
         };
         let problem = written.as_ref().err().map(|error| error.to_string());
-        let told: Option<String> = self.group().broadcast_value(problem, Rank(0))?;
+        let reported: Option<String> = self.group().broadcast_value(problem, Rank(0))?;
         written?;
-        if let Some(problem) = told {
+        if let Some(problem) = reported {
             return Err(Error::file(folder, format!("{} cannot write here: {problem}", Rank(0))));
         }
         self.begin_anew()?;

@@ -104,8 +104,8 @@ impl Stated {
         let once = |(name, value): &(String, String)| fnv1a(format!("{name}\0{value}").as_bytes());
         // Twice, because the last letter changes a hash little: the changes of two settings could cancel
         // out.
-        let word = |setting: &(String, String)| fnv1a(&once(setting).to_le_bytes());
-        self.0.iter().map(word).fold(0, u64::wrapping_add)
+        let hash = |setting: &(String, String)| fnv1a(&once(setting).to_le_bytes());
+        self.0.iter().map(hash).fold(0, u64::wrapping_add)
     }
 
     /// Returns the error that names the first setting in which the ranks differ, the same on all of them. A
@@ -142,19 +142,19 @@ mod tests {
     #[test]
     fn the_first_setting_that_differs_is_named_with_all_values() {
         let (a, b) = (stated(&[("x", "1"), ("y", "2")]), stated(&[("x", "1"), ("y", "3")]));
-        let words = |all: &[Stated]| difference(all).to_string();
-        assert!(words(&[a.clone(), b.clone()]).starts_with("y is 2 on rank 0 and 3 on rank 1;"));
-        let many = words(&[b.clone(), a.clone(), a.clone(), b, stated(&[("x", "1")])]);
+        let message = |all: &[Stated]| difference(all).to_string();
+        assert!(message(&[a.clone(), b.clone()]).starts_with("y is 2 on rank 0 and 3 on rank 1;"));
+        let many = message(&[b.clone(), a.clone(), a.clone(), b, stated(&[("x", "1")])]);
         assert!(
             many.starts_with("y is 3 on ranks 0 and 3, 2 on ranks 1 and 2 and not given on rank 4;"),
             "{many}"
         );
-        let more = words(&[a.clone(), stated(&[("x", "1"), ("y", "2"), ("z", "4")])]);
+        let more = message(&[a.clone(), stated(&[("x", "1"), ("y", "2"), ("z", "4")])]);
         assert!(more.starts_with("z is not given on rank 0 and 4 on rank 1;"), "{more}");
     }
 
     #[test]
-    fn a_fingerprint_tells_any_difference_and_no_order() {
+    fn a_fingerprint_shows_any_difference_and_no_order() {
         let one = stated(&[("x", "1"), ("y", "2")]);
         assert_eq!(one.print(), stated(&[("y", "2"), ("x", "1")]).print());
         for other in

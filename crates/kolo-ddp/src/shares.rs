@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_and_nobody_is_off_by_more_than_one() {
+    fn nothing_is_lost_and_no_rank_is_off_by_more_than_one() {
         for world in 1..=9 {
             let weights: Vec<f64> = (0..world).map(|rank| ((rank * 7 + 3) % 5) as f64 + 0.1).collect();
             let sum: f64 = weights.iter().sum();
@@ -122,14 +122,14 @@ mod tests {
 
     #[test]
     fn wrong_weights_are_named() {
-        for (weights, word) in [
+        for (weights, text) in [
             (&[1.0][..], "1 weights for 2 workers"),
             (&[1.0, -2.0], "-2"),
             (&[1.0, f64::NAN], "NaN"),
             (&[0.0, 0.0], "no weight"),
         ] {
             let error = apportion(4, weights, 2).unwrap_err();
-            assert!(error.contains(word), "{error}");
+            assert!(error.contains(text), "{error}");
         }
     }
 }

@@ -53,8 +53,8 @@ fn train(group: Group, config: &Config, steps: u64, hasty: bool) -> (Vec<u32>, V
     if hasty {
         replica.tune_hastily_for_tests();
     }
-    let told = (0..steps).map(|_| step(&mut replica)).collect();
-    (replica.values().unwrap().iter().map(|x| x.to_bits()).collect(), told)
+    let results = (0..steps).map(|_| step(&mut replica)).collect();
+    (replica.values().unwrap().iter().map(|x| x.to_bits()).collect(), results)
 }
 
 fn untuned(steps: u64) -> Vec<u32> {
@@ -97,9 +97,9 @@ fn all_ranks_keep_the_same_in_the_same_bits() {
         let [tuning] = &kept[..] else { panic!("{transport:?}: {kept:?}") };
         // How many depends on the time of each.
         assert!(tuning.tried.len() > 2, "{tuning:?}");
-        for (bits, told) in &outcomes {
+        for (bits, results) in &outcomes {
             assert!(*bits == expected, "{transport:?}");
-            assert_eq!(told, first);
+            assert_eq!(results, first);
         }
         let tried =
             |what: fn(&kolo_ddp::TunedSetting) -> bool| tuning.tried.iter().any(|trial| what(&trial.setting));
@@ -119,10 +119,10 @@ fn all_ranks_keep_the_same_in_the_same_bits() {
 fn something_is_kept_after_some_steps() {
     let steps = 200;
     let expected = untuned(steps);
-    for (bits, told) in threads::spawn(2, |group| train(group, &config(true), steps, false)).unwrap() {
+    for (bits, results) in threads::spawn(2, |group| train(group, &config(true), steps, false)).unwrap() {
         assert!(bits == expected);
-        assert!(told[..6].iter().all(Option::is_none));
-        let tuning = told.iter().flatten().next().expect("something is kept");
+        assert!(results[..6].iter().all(Option::is_none));
+        let tuning = results.iter().flatten().next().expect("something is kept");
         assert!(tuning.steps >= 10 && tuning.seconds > 0.0, "{tuning:?}");
         assert!(tuning.kept == tuning.begun_with || tuning.gain() > 0.0, "{tuning}");
         assert_eq!(tuning.tried[0].setting, tuning.begun_with);
@@ -163,22 +163,22 @@ fn algorithm(name: &str) -> Option<&'static Algorithm> {
 #[test]
 fn what_would_change_bits_is_refused() {
     let refused = |config: &Config, name: Option<&str>| {
-        let told = threads::spawn(2, |group| {
+        let results = threads::spawn(2, |group| {
             group.use_algorithm(name.and_then(algorithm)).unwrap();
             let adamw = named("sgd", &Settings::default()).unwrap();
             let specs = common::specs();
             let values = vec![0.0; specs.len() * common::WIDTH];
             Replica::new(Arc::new(group), specs, values, config, adamw).map(drop)
         });
-        told.map_err(|error: CommError| error).unwrap().remove(0).map_err(|error| error.to_string())
+        results.map_err(|error: CommError| error).unwrap().remove(0).map_err(|error| error.to_string())
     };
     for sync in ["delayed:1", "local:H=2", "diloco:H=2", "stale:1"] {
         let config = Config { sync: sync.parse().unwrap(), ..config(true) };
-        let words = refused(&config, None).unwrap_err();
-        assert!(words.contains("tuning") && words.contains(sync.split(':').next().unwrap()), "{words}");
+        let text = refused(&config, None).unwrap_err();
+        assert!(text.contains("tuning") && text.contains(sync.split(':').next().unwrap()), "{text}");
     }
-    let words = refused(&config(true), Some("ring")).unwrap_err();
-    assert!(words.contains("tuning") && words.contains("ring"), "{words}");
+    let text = refused(&config(true), Some("ring")).unwrap_err();
+    assert!(text.contains("tuning") && text.contains("ring"), "{text}");
     assert_eq!(refused(&config(true), Some("direct")), Ok(()));
 }
 

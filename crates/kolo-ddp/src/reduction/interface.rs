@@ -77,9 +77,9 @@ pub trait Reducer: Send + Sync + 'static {
 ///
 /// In each step: for every one of this rank's shards contributions ([`Reduction::add`],
 /// [`Reduction::add_nothing`]) and [`Reduction::end_shard`]; then [`Reduction::start`], or if it
-/// [`is_lent`](Reduction::is_lent) [`Reduction::lend`] and [`Reduction::lent`]; then any number of calls of
-/// [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and [`Reduction::reset`]. All but
-/// the started work runs on the training thread.
+/// [`is_deferred`](Reduction::is_deferred) [`Reduction::defer`] and [`Reduction::deferred`]; then any number
+/// of calls of [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and
+/// [`Reduction::reset`]. All but the started work runs on the training thread.
 ///
 /// With scaled losses ([`Config::loss_scaling`](crate::Config::loss_scaling)) it sees gradients without the
 /// scale, unless it is a sum ([`Reducer::is_sum`]) without state, for which the scale makes no difference.
@@ -104,20 +104,21 @@ pub trait Reduction: Send {
     fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep);
 
     /// Returns true if nothing is started in the current step, because the sum is deferred to its reader:
-    /// then this rank's part of it goes to [`Reduction::lend`]. The same on all ranks.
-    fn is_lent(&self) -> bool {
+    /// then this rank's part of it goes to [`Reduction::defer`]. The same on all ranks.
+    fn is_deferred(&self) -> bool {
         false
     }
 
     /// Returns this rank's part of a deferred sum, in place of [`Reduction::start`], if
-    /// [`Reduction::is_lent`]. No data is sent, so there is no hurry: when all passes are over the ranks
-    /// exchange the places of the parts of all buckets at once, and the sum comes by [`Reduction::lent`].
-    fn lend(&mut self, _assignment: &Assignment) -> Option<SumParts<f32>> {
+    /// [`Reduction::is_deferred`]. No data is sent, so there is no hurry: when all passes are over the ranks
+    /// exchange the places of the parts of all buckets at once, and the sum comes by
+    /// [`Reduction::deferred`].
+    fn defer(&mut self, _assignment: &Assignment) -> Option<SumParts<f32>> {
         None
     }
 
     /// Takes the deferred sum, once all ranks have announced their parts.
-    fn lent(&mut self, _sum: Deferred<f32>, _told: Timing) {}
+    fn deferred(&mut self, _sum: Deferred<f32>, _announced: Timing) {}
 
     /// Returns true if the started work is over, and has not been waited for.
     fn is_over(&mut self) -> bool;

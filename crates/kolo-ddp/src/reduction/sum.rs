@@ -44,7 +44,7 @@ impl Reducer for Exact {
             was_deferred: false,
             under_way: None,
             deferred: None,
-            told: None,
+            announced: None,
         }))
     }
 }
@@ -63,7 +63,7 @@ struct Sum {
     /// A sum that its reader still has to add.
     deferred: Option<DeferredSum<f32>>,
     /// Time in which the ranks announced the deferred sum, until a query takes it.
-    told: Option<Timing>,
+    announced: Option<Timing>,
 }
 
 impl Reduction for Sum {
@@ -95,22 +95,22 @@ impl Reduction for Sum {
         }
     }
 
-    fn is_lent(&self) -> bool {
+    fn is_deferred(&self) -> bool {
         self.is_read_once && self.is_of_pair
     }
 
-    fn lend(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
-        self.was_deferred = self.is_lent();
+    fn defer(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
+        self.was_deferred = self.is_deferred();
         self.was_deferred.then(|| self.parts(assignment))
     }
 
-    fn lent(&mut self, (sum, buffer): Deferred<f32>, told: Timing) {
+    fn deferred(&mut self, (sum, buffer): Deferred<f32>, announced: Timing) {
         self.sum.give_back(buffer);
-        (self.deferred, self.told) = (Some(sum), Some(told));
+        (self.deferred, self.announced) = (Some(sum), Some(announced));
     }
 
     fn is_over(&mut self) -> bool {
-        self.told.is_some() || self.under_way.as_mut().is_some_and(Pending::is_over)
+        self.announced.is_some() || self.under_way.as_mut().is_some_and(Pending::is_over)
     }
 
     fn wait(&mut self) -> Result<Option<Timing>, Error> {
@@ -121,7 +121,7 @@ impl Reduction for Sum {
                 Ok(Some(timing))
             }
             None if self.sum.is_away() => Err(Error::Lost),
-            None => Ok(self.told.take()),
+            None => Ok(self.announced.take()),
         }
     }
 
@@ -148,7 +148,7 @@ impl Reduction for Sum {
     }
 
     fn reset(&mut self) {
-        (self.deferred, self.told) = (None, None);
+        (self.deferred, self.announced) = (None, None);
         self.sum.reset();
     }
 }

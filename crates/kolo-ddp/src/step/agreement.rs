@@ -17,7 +17,7 @@ use crate::timed::timed;
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     /// True if a parameter was used more or less often than expected.
-    pub(super) surprise: bool,
+    pub(super) unexpected: bool,
     /// The worst of all contributions to parameters, and of those to statistics.
     pub(super) gradient: Magnitude,
     pub(super) statistic: Magnitude,
@@ -28,12 +28,12 @@ const SEEN: usize = 3;
 
 impl Seen {
     fn to_bytes(self) -> [u8; SEEN] {
-        [u8::from(self.surprise), self.gradient.to_byte(), self.statistic.to_byte()]
+        [u8::from(self.unexpected), self.gradient.to_byte(), self.statistic.to_byte()]
     }
 
-    fn of_bytes([surprise, gradient, statistic]: [u8; SEEN]) -> Self {
+    fn of_bytes([unexpected, gradient, statistic]: [u8; SEEN]) -> Self {
         let [gradient, statistic] = [gradient, statistic].map(Magnitude::of_byte);
-        Seen { surprise: surprise != 0, gradient, statistic }
+        Seen { unexpected: unexpected != 0, gradient, statistic }
     }
 }
 /// Bytes of a fingerprint.
@@ -63,10 +63,10 @@ impl Agreement {
         group: &Group,
         mode: WaitMode,
         seen: Seen,
-        told: &Piggyback,
+        message: &Piggyback,
         places: &[f64],
     ) -> Result<(), Error> {
-        if let Some(own) = &told.numbers {
+        if let Some(own) = &message.numbers {
             let mut buffer = group.alloc::<f64>(own.len() * group.world_size())?;
             buffer[group.rank().0 * own.len()..][..own.len()].copy_from_slice(own);
             let gather = Collective::AllGather(Chunks::Equal);
@@ -74,10 +74,10 @@ impl Agreement {
         }
         let mut flags = group.alloc::<u8>(HEAD + NUMBER * places.len())?;
         flags[..SEEN].copy_from_slice(&seen.to_bytes());
-        flags[SEEN..][..FLAGS].copy_from_slice(&told.flags);
+        flags[SEEN..][..FLAGS].copy_from_slice(&message.flags);
         // The maximum of each byte equals its minimum if all ranks have the same.
-        flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&told.settings.to_le_bytes());
-        flags[SEEN + FLAGS + PRINT..HEAD].copy_from_slice(&(!told.settings).to_le_bytes());
+        flags[SEEN + FLAGS..][..PRINT].copy_from_slice(&message.settings.to_le_bytes());
+        flags[SEEN + FLAGS + PRINT..HEAD].copy_from_slice(&(!message.settings).to_le_bytes());
         // The bytewise maximum of a number that is 0 on all ranks but one is that rank's number.
         let numbers = flags[HEAD..].chunks_exact_mut(NUMBER).zip(places);
         numbers.for_each(|(place, number)| place.copy_from_slice(&number.to_le_bytes()));
@@ -96,18 +96,18 @@ impl Agreement {
         group: &Group,
         exposed: &mut Duration,
     ) -> Result<Option<(Seen, Heard)>, Error> {
-        let mut heard = Heard::default();
+        let mut received = Heard::default();
         if let Some(pending) = self.numbers.take() {
-            heard.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait(group))?.to_vec());
+            received.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait(group))?.to_vec());
         }
         let Some(pending) = self.flags.take() else { return Ok(None) };
         let flags = timed(exposed, "the agreement", || pending.wait(group))?;
-        heard.flags = Some(std::array::from_fn(|flag| flags[SEEN + flag]));
+        received.flags = Some(std::array::from_fn(|flag| flags[SEEN + flag]));
         let (numbers, _) = flags[HEAD..].as_chunks::<NUMBER>();
-        heard.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
+        received.by_shard = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect();
         let (largest, smallest) = flags[SEEN + FLAGS..HEAD].split_at(PRINT);
-        heard.settings_differ =
+        received.settings_differ =
             largest.iter().zip(smallest).any(|(largest, smallest)| *largest != !*smallest);
-        Ok(Some((Seen::of_bytes(std::array::from_fn(|byte| flags[byte])), heard)))
+        Ok(Some((Seen::of_bytes(std::array::from_fn(|byte| flags[byte])), received)))
     }
 }

@@ -107,9 +107,9 @@ impl BucketState {
         self.launched_in = kolo_trace::current_step();
     }
 
-    /// Returns true if nothing is sent in the current step ([`Reduction::is_lent`]).
-    pub(super) fn is_lent(&self) -> bool {
-        self.reduction.is_lent()
+    /// Returns true if nothing is sent in the current step ([`Reduction::is_deferred`]).
+    pub(super) fn is_deferred(&self) -> bool {
+        self.reduction.is_deferred()
     }
 
     /// Returns true if its reduction is over.
@@ -264,8 +264,8 @@ impl Buckets {
     }
 
     /// Returns true if the sum of any bucket is deferred.
-    pub(super) fn are_lent(&self) -> bool {
-        self.states.iter().any(BucketState::is_lent)
+    pub(super) fn are_deferred(&self) -> bool {
+        self.states.iter().any(BucketState::is_deferred)
     }
 
     /// Exchanges the places of the deferred sums' parts with the other ranks, and waits for theirs.
@@ -273,20 +273,20 @@ impl Buckets {
     /// # Errors
     ///
     /// As [`Group::defer_sums`].
-    pub(super) fn lend(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
-        let (mut lent, mut parts) = (Vec::new(), Vec::new());
+    pub(super) fn defer(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
+        let (mut deferred, mut parts) = (Vec::new(), Vec::new());
         for state in &mut self.states {
-            if let Some(own) = state.reduction.lend(assignment) {
-                lent.push(state);
+            if let Some(own) = state.reduction.defer(assignment) {
+                deferred.push(state);
                 parts.push(own);
             }
         }
         let started = Instant::now();
         let sums = group.defer_sums(parts)?;
-        let told = Timing { started, ended: Instant::now() };
-        for (state, sum) in lent.into_iter().zip(sums) {
+        let announced = Timing { started, ended: Instant::now() };
+        for (state, sum) in deferred.into_iter().zip(sums) {
             state.launched();
-            state.reduction.lent(sum, told);
+            state.reduction.deferred(sum, announced);
         }
         Ok(())
     }

@@ -46,7 +46,7 @@ impl Step {
         self.pass_began = Instant::now();
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
-            if !self.lends() {
+            if !self.defers() {
                 self.start_losses(WaitMode::Background)?;
                 self.launch_complete();
             }
@@ -155,7 +155,7 @@ impl Step {
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
-            if state.owed > 0 || (self.synchronise && state.is_lent()) {
+            if state.owed > 0 || (self.synchronise && state.is_deferred()) {
                 break;
             }
             state.end_shard(&self.uses, self.shard);
@@ -183,7 +183,7 @@ impl Step {
     /// Returns true if the sums of buckets are deferred. Then nothing is sent while this rank computes: the
     /// ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent of a
     /// step.
-    pub(super) fn lends(&self) -> bool {
-        self.synchronise && self.buckets.are_lent()
+    pub(super) fn defers(&self) -> bool {
+        self.synchronise && self.buckets.are_deferred()
     }
 }

@@ -5,8 +5,8 @@
 //! contributions are complete goes to the group's communication thread, which reduces it while the backward
 //! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent of
 //! their passes: the loss first, so that the divisor is known, then the buckets and the agreement. Buckets
-//! whose sums are deferred ([`Reduction::is_lent`](crate::reduction::Reduction)) stay until the last pass is
-//! over; then the training thread itself announces all of them at once.
+//! whose sums are deferred ([`Reduction::is_deferred`](crate::reduction::Reduction)) stay until the last
+//! pass is over; then the training thread itself announces all of them at once.
 //!
 //! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
 //! *training thread* needs a value: the next forward pass requests a parameter

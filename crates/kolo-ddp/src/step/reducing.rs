@@ -42,7 +42,7 @@ impl Step {
     ///
     /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums of
     /// buckets are deferred, a collective failed (naming the rank).
-    pub(crate) fn start_rest(&mut self, step: StepNumber, told: &Piggyback) -> Result<(), Error> {
+    pub(crate) fn start_rest(&mut self, step: StepNumber, message: &Piggyback) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
@@ -53,14 +53,14 @@ impl Step {
         if due == 0 {
             self.begin(step);
         }
-        let mode = if self.lends() { WaitMode::Blocking } else { WaitMode::Background };
+        let mode = if self.defers() { WaitMode::Blocking } else { WaitMode::Background };
         if !self.losses.are_started() {
             self.start_losses(mode)?;
         }
         self.started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
-        if self.lends() {
-            let lend = || self.buckets.lend(&self.group, &self.assignment);
-            timed(&mut self.exposed, "the others' buckets", lend)?;
+        if self.defers() {
+            let defer = || self.buckets.defer(&self.group, &self.assignment);
+            timed(&mut self.exposed, "the others' buckets", defer)?;
         }
         while let Some(slot) = self.launches.next() {
             match slot {
@@ -70,9 +70,12 @@ impl Step {
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
                     if self.synchronise {
-                        let places =
-                            self.by_shard().into_iter().chain(self.by_rank(told.seconds)).collect::<Vec<_>>();
-                        self.agreement.start(&self.group, mode, self.seen(), told, &places)?;
+                        let places = self
+                            .by_shard()
+                            .into_iter()
+                            .chain(self.by_rank(message.seconds))
+                            .collect::<Vec<_>>();
+                        self.agreement.start(&self.group, mode, self.seen(), message, &places)?;
                     }
                     self.launches.advance();
                 }
@@ -108,7 +111,7 @@ impl Step {
         if (overflowed && !may_overflow) || (!overflowed && seen.statistic == Magnitude::NotFinite) {
             return Err(self.contribution_not_finite(number)?);
         }
-        if seen.surprise {
+        if seen.unexpected {
             self.add_late()?;
         }
         let unused = self.uses.unused();
@@ -125,9 +128,9 @@ impl Step {
 
     /// Observations of this rank in its passes.
     fn seen(&self) -> Seen {
-        let surprise = !self.shards().is_empty() && self.uses.is_surprising();
+        let unexpected = !self.shards().is_empty() && self.uses.is_unexpected();
         let (gradient, statistic) = self.watch.seen();
-        Seen { surprise, gradient, statistic }
+        Seen { unexpected, gradient, statistic }
     }
 
     /// Returns the error of a step whose loss, summed over all shards, is not finite; it names the shards.

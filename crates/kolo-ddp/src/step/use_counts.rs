@@ -77,7 +77,7 @@ impl UseCounts {
     }
 
     /// Returns true if this step was not as expected.
-    pub(super) fn is_surprising(&self) -> bool {
+    pub(super) fn is_unexpected(&self) -> bool {
         self.most != self.expected
     }
 

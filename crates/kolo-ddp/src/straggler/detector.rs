@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_disturbed_like_the_others_is_no_finding() {
+    fn a_rank_that_is_disturbed_like_the_others_is_no_finding() {
         for (world, seed) in [2, 4, 8].into_iter().flat_map(|world| (0..20).map(move |seed| (world, seed))) {
             for base in [0.005, 0.03, 0.2] {
                 let rank =
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_warns_moves_nothing() {
+    fn the_policy_warn_moves_nothing() {
         let mut detector = StragglerDetector::new(Policy::Warn, vec![2, 2], [false; 2].into());
         assert!((0..3).all(|_| detector.compare(&[times(2, 0.1), times(2, 0.9)]).rebalance.is_none()));
     }

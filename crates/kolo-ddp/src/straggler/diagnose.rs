@@ -207,18 +207,18 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_longer_is_named_with_the_numbers() {
+    fn a_rank_that_computes_longer_is_named_with_the_numbers() {
         let all = [times(1, 0.19, 0.0), times(1, 0.2, 0.0), times(1, 0.19, 0.0), times(1, 0.31, 0.01)];
         let found = diagnose(&all).unwrap();
         assert_eq!((found.rank, found.cause), (Rank(3), Cause::Compute));
         assert!((found.factor - 1.68).abs() < 0.01, "{}", found.factor);
-        for words in ["rank 3", "1.7 times", "0.310 s", "0.190 s", "bucket 1 is ready 0.120 s later"] {
-            assert!(found.reason.contains(words), "{words}: {}", found.reason);
+        for text in ["rank 3", "1.7 times", "0.310 s", "0.190 s", "bucket 1 is ready 0.120 s later"] {
+            assert!(found.reason.contains(text), "{text}: {}", found.reason);
         }
     }
 
     #[test]
-    fn who_waits_for_data_is_not_blamed_for_computing() {
+    fn a_rank_that_waits_for_data_is_not_blamed_for_computing() {
         let all = [times(1, 0.2, 0.0), times(1, 0.21, 0.3), times(1, 0.2, 0.0)];
         assert_eq!(found(&all), Some((1, Cause::Data)));
         assert!(diagnose(&all).unwrap().reason.contains("waits for data for 0.300 s"));
@@ -229,8 +229,8 @@ mod tests {
         let stalled = |seconds| Times { compute_stalls: seconds, ..times(2, 0.2, 0.0) };
         let found = diagnose(&[stalled(0.01), stalled(0.2)]).unwrap();
         assert_eq!((found.rank, found.cause), (Rank(1), Cause::Compute));
-        for words in ["rank 1", "computes for 0.200 s, they for 0.105 s", "loses 0.100 s of that in stalls"] {
-            assert!(found.reason.contains(words), "{words}: {}", found.reason);
+        for text in ["rank 1", "computes for 0.200 s, they for 0.105 s", "loses 0.100 s of that in stalls"] {
+            assert!(found.reason.contains(text), "{text}: {}", found.reason);
         }
         let slower = Times { compute: 0.5, ..stalled(0.02) };
         assert!(!diagnose(&[stalled(0.01), slower]).unwrap().reason.contains("stalls"));

@@ -11,7 +11,7 @@ const SOON: usize = 10;
 /// Memory of earlier comparisons and moves.
 pub(super) struct Hysteresis {
     /// Number of last comparisons that have found other shares better.
-    in_favour: usize,
+    in_favor: usize,
     /// Number of them that it takes for shards to come back.
     patience: usize,
     /// Comparisons since shards have come back.
@@ -21,18 +21,18 @@ pub(super) struct Hysteresis {
 impl Hysteresis {
     /// Starts before any move.
     pub(super) fn new() -> Hysteresis {
-        Hysteresis { in_favour: 0, patience: AGREED, since_return: None }
+        Hysteresis { in_favor: 0, patience: AGREED, since_return: None }
     }
 
     /// Returns true if shards move now. `favours` is true if a comparison favors a move, `is_return` if the
     /// move would give shards back to a relieved rank.
     pub(super) fn is_time(&mut self, favours: bool, is_return: bool) -> bool {
         self.since_return = self.since_return.map(|comparisons| comparisons + 1);
-        self.in_favour = if favours { self.in_favour + 1 } else { 0 };
-        if self.in_favour < if is_return { self.patience } else { AGREED } {
+        self.in_favor = if favours { self.in_favor + 1 } else { 0 };
+        if self.in_favor < if is_return { self.patience } else { AGREED } {
             return false;
         }
-        self.in_favour = 0;
+        self.in_favor = 0;
         if is_return {
             self.since_return = Some(0);
         } else {
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_recovered_for_long_begins_anew() {
+    fn a_rank_that_has_recovered_for_long_begins_anew() {
         let mut hysteresis = Hysteresis::new();
         let mut moves = |favours: bool, is_return: bool, comparisons: usize| {
             (0..comparisons).filter(|_| hysteresis.is_time(favours, is_return)).count()

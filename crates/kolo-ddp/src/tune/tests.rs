@@ -54,10 +54,10 @@ fn the_best_is_kept_with_what_it_saves() {
     assert_eq!(tuning.kept, base().with_cap(16 * MIB));
     assert_eq!((tuning.begun_with.clone(), tuner.current()), (base(), &tuning.kept));
     assert!((tuning.gain() - (1.0 - 1.0 / 1.2)).abs() < 1e-9);
-    let words = tuning.to_string();
+    let text = tuning.to_string();
     assert!(
-        words.contains("buckets of 16 MiB take 0.100 s a step, 16.7 % less than buckets of 4 MiB"),
-        "{words}"
+        text.contains("buckets of 16 MiB take 0.100 s a step, 16.7 % less than buckets of 4 MiB"),
+        "{text}"
     );
 }
 

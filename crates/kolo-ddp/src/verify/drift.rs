@@ -128,17 +128,17 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_told_by_all_ranks_with_rank_and_parameter() {
+    fn a_flipped_bit_is_reported_by_all_ranks_with_rank_and_parameter() {
         let config = |verify_every| Config { shards: Some(3), verify_every, ..Config::default() };
         for (world, every, culprit, tensor, at) in
             [(2, 1, 1, 2, 2), (3, 2, 0, 0, 3), (4, 5, 3, 2, 4), (3, 1, 2, 1, 2)]
         {
             let name = ["first", "mean", "last"][tensor];
-            for told in train(world, config(every), culprit, tensor) {
-                let (step, words) = told.expect("the change should have been seen");
-                assert_eq!(step, at, "{words}");
+            for reported in train(world, config(every), culprit, tensor) {
+                let (step, message) = reported.expect("the change should have been seen");
+                assert_eq!(step, at, "{message}");
                 let rank = format!("`{name}` on rank {culprit}");
-                assert!(words.contains(&rank) && words.contains("checkpoint"), "{words}");
+                assert!(message.contains(&rank) && message.contains("checkpoint"), "{message}");
             }
         }
         assert!(train(2, config(0), 1, 0).iter().all(Option::is_none), "nobody looks");

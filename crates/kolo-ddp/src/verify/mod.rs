@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use kolo_optim::{Kind, Layout};
-use trace::{Bits, Start, Step, Tensor, Wish, Writer};
+use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.
 pub(crate) struct Verifier {
@@ -29,7 +29,7 @@ pub(crate) struct Verifier {
     local_statistics: bool,
     /// True if its steps are the outer ones of islands.
     islands: bool,
-    wish: Option<Wish>,
+    options: Option<TraceOptions>,
     /// True if steps are to be tuned, and true if they can be.
     tunes: bool,
     tunable: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Verifier {
 ///
 /// A variable of the environment is invalid.
 pub(crate) fn is_watched() -> Result<bool, Error> {
-    Ok(Wish::from_env()?.is_some())
+    Ok(TraceOptions::from_env()?.is_some())
 }
 
 impl Verifier {
@@ -59,13 +59,13 @@ impl Verifier {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
-        let (wish, tunes, tunable) = (Wish::from_env()?, trace::tunes()?, config.can_be_tuned());
-        Ok(Verifier { every, local_statistics, islands, wish, tunes, tunable, ..Verifier::silent() })
+        let (options, tunes, tunable) = (TraceOptions::from_env()?, trace::tunes()?, config.can_be_tuned());
+        Ok(Verifier { every, local_statistics, islands, options, tunes, tunable, ..Verifier::silent() })
     }
 
     /// Bucket sizes to try in place of the program's.
     pub(crate) fn caps(&self) -> Option<BucketCaps> {
-        self.wish.as_ref()?.caps
+        self.options.as_ref()?.caps
     }
 
     /// Returns true if steps are to be tuned where possible, independent of the program.
@@ -79,7 +79,7 @@ impl Verifier {
             every: 0,
             local_statistics: false,
             islands: false,
-            wish: None,
+            options: None,
             tunes: false,
             tunable: false,
             writer: None,
@@ -92,19 +92,19 @@ impl Verifier {
     /// range's first number of steps, and are equal again after its end.
     pub(crate) fn is_due(&self, steps: Range<u64>, world: usize) -> bool {
         let is_multiple = || steps.end / self.every > steps.start / self.every;
-        self.wish.is_some() || (world > 1 && self.every > 0 && is_multiple())
+        self.options.is_some() || (world > 1 && self.every > 0 && is_multiple())
     }
 
     /// Returns the folder for a restart after the step that has just been seen, if one is requested.
     pub(crate) fn resumes_from(&self) -> Option<PathBuf> {
-        let wish = self.wish.as_ref().filter(|wish| wish.resume == Some(self.seen))?;
-        Some(wish.file.with_extension("checkpoints"))
+        let options = self.options.as_ref().filter(|options| options.resume == Some(self.seen))?;
+        Some(options.file.with_extension("checkpoints"))
     }
 
     /// Returns true if all updates are made `more` steps after those seen, in a job whose updates are one
     /// step late.
     pub(crate) fn ends_round(&self, more: u64) -> bool {
-        self.wish.as_ref().is_some_and(|wish| wish.end_round == Some(self.seen + more))
+        self.options.as_ref().is_some_and(|options| options.end_round == Some(self.seen + more))
     }
 
     /// Writes the values with which the first step begins to the trace. May be called repeatedly, before a
@@ -122,9 +122,9 @@ impl Verifier {
     ) -> Result<(), Error> {
         let begun = std::mem::replace(&mut self.begun, true);
         let writes = self.writer.is_none() && group.rank() == Rank(0);
-        let Some(wish) = self.wish.as_ref().filter(|_| writes) else { return Ok(()) };
+        let Some(options) = self.options.as_ref().filter(|_| writes) else { return Ok(()) };
         if begun {
-            self.writer = Some(Writer::resume(&wish.file)?);
+            self.writer = Some(Writer::resume(&options.file)?);
             return Ok(());
         }
         let tensor = |(span, print): (&crate::Span, u64)| Tensor {
@@ -140,7 +140,7 @@ impl Verifier {
             transport: group.transport().into(),
             tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),
         };
-        self.writer = Some(Writer::create(&wish.file, &start)?);
+        self.writer = Some(Writer::create(&options.file, &start)?);
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Verifier {
         let prints = fingerprints::of(layout, values);
         drift::compare(group, layout, &prints, self.local_statistics, done.step, servers)?;
         let is_wanted =
-            self.wish.as_ref().is_some_and(|wish| wish.steps.is_none_or(|steps| self.seen <= steps));
+            self.options.as_ref().is_some_and(|options| options.steps.is_none_or(|steps| self.seen <= steps));
         if let Some(writer) = self.writer.as_mut().filter(|_| is_wanted) {
             let prints = prints.into_iter().map(Bits).collect();
             let loss_bits = Bits(done.loss.to_bits());

@@ -160,7 +160,7 @@ pub(crate) fn tunes() -> Result<bool, Error> {
 }
 
 /// Requests of the environment.
-pub(crate) struct Wish {
+pub(crate) struct TraceOptions {
     pub(crate) file: PathBuf,
     pub(crate) steps: Option<u64>,
     pub(crate) caps: Option<BucketCaps>,
@@ -168,7 +168,7 @@ pub(crate) struct Wish {
     pub(crate) end_round: Option<u64>,
 }
 
-impl Wish {
+impl TraceOptions {
     pub(crate) fn from_env() -> Result<Option<Self>, Error> {
         Self::from(|name| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty()))
     }
@@ -191,7 +191,7 @@ impl Wish {
             mib.map(BucketCaps::of_mib)
         });
         let (steps, resume, end_round) = (count(STEPS)?, count(RESUME)?, count(END_ROUND)?);
-        Ok(Some(Wish { file: file.into(), steps, caps: caps.transpose()?, resume, end_round }))
+        Ok(Some(TraceOptions { file: file.into(), steps, caps: caps.transpose()?, resume, end_round }))
     }
 }
 
@@ -279,7 +279,7 @@ mod tests {
         let path = folder.path().join("trace.jsonl");
         assert!(read(&path).unwrap_err().to_string().contains("trace.jsonl"));
         let start = serde_json::to_string(&example().start).unwrap();
-        for (text, words) in [
+        for (text, expected) in [
             (String::new(), "did not begin"),
             ("{}".into(), "line 1"),
             (format!("{start}\n{{\"step\": 0"), "line 2"),
@@ -292,20 +292,22 @@ mod tests {
         ] {
             std::fs::write(&path, &text).unwrap();
             let error = read(&path).unwrap_err().to_string();
-            assert!(error.contains(words), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 
     #[test]
     fn the_environment_is_read_or_refused() {
         let read = |pairs: &[(&str, &str)]| {
-            Wish::from(|name| pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string()))
+            TraceOptions::from(|name| {
+                pairs.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string())
+            })
         };
         assert!(read(&[(STEPS, "3")]).unwrap().is_none());
-        let wish = [(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5"), (RESUME, "2"), (END_ROUND, "1")];
-        let wish = read(&wish).unwrap().unwrap();
-        assert_eq!((wish.steps, wish.caps), (Some(3), Some(BucketCaps::of_mib(0.5))));
-        assert_eq!((wish.resume, wish.end_round), (Some(2), Some(1)));
+        let options = [(FILE, "a"), (STEPS, "3"), (BUCKET_CAP_MB, "0.5"), (RESUME, "2"), (END_ROUND, "1")];
+        let options = read(&options).unwrap().unwrap();
+        assert_eq!((options.steps, options.caps), (Some(3), Some(BucketCaps::of_mib(0.5))));
+        assert_eq!((options.resume, options.end_round), (Some(2), Some(1)));
         for (name, value) in
             [(STEPS, "0"), (RESUME, "-1"), (STEPS, "many"), (BUCKET_CAP_MB, "-1"), (BUCKET_CAP_MB, "inf")]
         {

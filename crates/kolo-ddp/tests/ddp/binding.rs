@@ -163,7 +163,7 @@ fn any_binding_ends_in_the_same_bits_on_any_number_of_ranks() {
 }
 
 #[test]
-fn what_a_binding_refuses_is_told() {
+fn refusals_of_a_binding_are_reported() {
     let line = Line(RefCell::new([f32::NAN, 0.0, 0.0]));
     let error = Ddp::<Line>::new(Group::alone(), line, &Config::default(), sgd()).err().unwrap();
     assert!(

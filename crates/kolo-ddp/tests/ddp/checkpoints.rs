@@ -108,14 +108,14 @@ fn a_checkpoint_of_another_model_is_refused() {
     let mut reshaped = specs();
     reshaped[1].shape = vec![WIDTH, 1];
     let fewer = specs()[..4].to_vec();
-    for (specs, words) in [
+    for (specs, texts) in [
         (renamed, &["tensor `head`", "another model"][..]),
         (reshaped, &["`shared`", "[300, 1]", "another model"]),
         (fewer, &["5 tensors", "has 4"]),
     ] {
         let error = load(specs);
         assert!(error.contains("weights.safetensors"), "{error}");
-        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}");
     }
     let mut sgd = replica(
         Arc::new(Group::alone()),
@@ -162,10 +162,10 @@ fn half_written_checkpoints_are_named_and_passed_over() {
         fs::remove_file(file(2)).unwrap();
         let found = checkpoint::newest(folder.path()).unwrap().unwrap();
         assert_eq!(found.step, 1);
-        let words: Vec<String> = found.passed_over.iter().map(|error| error.to_string()).collect();
-        assert!(words[0].contains("step-00000003") && words[0].contains(name), "{words:?}");
-        assert!(words[1].contains("step-00000002") && words[1].contains(name), "{words:?}");
-        assert!(words[1].contains("is missing"), "{words:?}");
+        let errors: Vec<String> = found.passed_over.iter().map(|error| error.to_string()).collect();
+        assert!(errors[0].contains("step-00000003") && errors[0].contains(name), "{errors:?}");
+        assert!(errors[1].contains("step-00000002") && errors[1].contains(name), "{errors:?}");
+        assert!(errors[1].contains("is missing"), "{errors:?}");
 
         fs::remove_file(file(1)).unwrap();
         let error = checkpoint::newest(folder.path()).unwrap_err().to_string();
@@ -318,13 +318,13 @@ fn state_in_parts_is_read_by_any_number_of_ranks() {
         .cloned()
         .chain([part(Set::Optimizer, "optimizer-9.safetensors", "m/", 0, values(1, 0..10))])
         .collect();
-    for (step, parts, words) in
+    for (step, parts, texts) in
         [(2, without, ["has no elements of `m/shared`", "manifest.json"]), (3, twice, ["twice", "`m/first`"])]
     {
         let error =
             Reader::open(&write(parts, step)).unwrap().read(Set::Optimizer, "m/", &layout, 0, &mut all);
         let error = error.unwrap_err().to_string();
-        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        assert!(texts.iter().all(|text| error.contains(text)), "{error}");
     }
     assert_eq!(NAMES[1], "shared");
 }
@@ -332,7 +332,7 @@ fn state_in_parts_is_read_by_any_number_of_ranks() {
 #[test]
 fn parts_that_lead_nowhere_are_refused() {
     let layout = adamw().layout().clone();
-    for (file, start, words) in [
+    for (file, start, text) in [
         ("weights.safetensors", 1, "elements 1..1501"),
         ("../weights.safetensors", 0, "`../weights.safetensors`"),
         ("weights-/x.safetensors", 0, "`weights-/x.safetensors`"),
@@ -341,7 +341,7 @@ fn parts_that_lead_nowhere_are_refused() {
         let values = vec![0.0; layout.len()];
         let part = Part { set: Set::Weights, file: file.into(), prefix: String::new(), start, values };
         let error = Snapshot::new(layout.clone(), vec![part], &at(1)).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
 }
 

@@ -55,7 +55,7 @@ fn sums(group: Group, shares: &[usize], has: impl Fn(usize) -> bool + Sync, numb
 }
 
 #[test]
-fn every_shard_gets_the_same_bits_whoever_has_it() {
+fn every_shard_gets_the_same_bits_on_any_rank() {
     for shards in [1, 4, 7, 8] {
         // Shard 1 and the last one may have no samples; with a rank each they follow.
         for empty in [vec![], vec![1], vec![1, shards - 1]] {
@@ -93,7 +93,7 @@ fn end_of(first: impl FnOnce(Runner) + Send, second: impl FnOnce(Runner) + Send)
 }
 
 #[test]
-fn a_shard_that_ends_early_or_asks_for_another_sum_ends_the_step() {
+fn a_shard_that_ends_early_or_requests_another_sum_ends_the_step() {
     let sum = |runner: &Runner, number| {
         runner.handle().sum(SumRequest { what: "test", number, len: LEN }, vec![1.0; LEN])
     };

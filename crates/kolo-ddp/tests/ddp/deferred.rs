@@ -20,8 +20,8 @@ const PROFILED: usize = 6;
 struct Calls {
     results: AtomicUsize,
     pieces: AtomicUsize,
-    told: AtomicUsize,
-    lent: AtomicUsize,
+    announced: AtomicUsize,
+    deferred: AtomicUsize,
 }
 
 /// The sum, whose calls are counted.
@@ -56,18 +56,18 @@ impl Reduction for CountedBucket {
         self.0.start(group, assignment, step);
     }
 
-    fn is_lent(&self) -> bool {
-        self.0.is_lent()
+    fn is_deferred(&self) -> bool {
+        self.0.is_deferred()
     }
 
-    fn lend(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
-        let parts = self.0.lend(assignment);
-        self.1.lent.fetch_add(usize::from(parts.is_some()), Ordering::Relaxed);
+    fn defer(&mut self, assignment: &Assignment) -> Option<SumParts<f32>> {
+        let parts = self.0.defer(assignment);
+        self.1.deferred.fetch_add(usize::from(parts.is_some()), Ordering::Relaxed);
         parts
     }
 
-    fn lent(&mut self, sum: Deferred<f32>, told: Timing) {
-        self.0.lent(sum, told);
+    fn deferred(&mut self, sum: Deferred<f32>, announced: Timing) {
+        self.0.deferred(sum, announced);
     }
 
     fn is_over(&mut self) -> bool {
@@ -89,7 +89,7 @@ impl Reduction for CountedBucket {
     }
 
     fn will_be_read_once(&mut self) {
-        self.1.told.fetch_add(1, Ordering::Relaxed);
+        self.1.announced.fetch_add(1, Ordering::Relaxed);
         // In the first step some parameters are used more often than expected; that is added to results.
         self.1.results.store(0, Ordering::Relaxed);
         self.0.will_be_read_once();
@@ -118,10 +118,13 @@ fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, A
         for shard in replica.shards() {
             run_shard(&mut replica, &[4 * step + shard]);
         }
-        let before = calls.lent.load(Ordering::Relaxed);
+        let before = calls.deferred.load(Ordering::Relaxed);
         let report = replica.step(0.05).unwrap();
-        let lent = calls.lent.load(Ordering::Relaxed) - before;
-        assert!(lent == 0 || (lent == report.buckets.len() && report.started_early == 0), "all at the end");
+        let deferred = calls.deferred.load(Ordering::Relaxed) - before;
+        assert!(
+            deferred == 0 || (deferred == report.buckets.len() && report.started_early == 0),
+            "all at the end"
+        );
     }
     let bits = replica.values().unwrap().iter().map(|value| value.to_bits()).collect();
     (bits, calls)
@@ -138,9 +141,9 @@ fn two_ranks_add_when_the_optimizer_reads_in_the_bits_of_one() {
             for (bits, calls) in threads::spawn(world, run).unwrap() {
                 let case = format!("{}, {world} ranks, clips: {clips}", entry.name);
                 assert!(bits == expected, "{case}");
-                assert_eq!(calls.told.load(Ordering::Relaxed) > 0, by_element && !clips, "{case}");
-                let lends = by_element && !clips && world == 2;
-                assert_eq!(calls.lent.load(Ordering::Relaxed) >= STEPS - PROFILED, lends, "{case}");
+                assert_eq!(calls.announced.load(Ordering::Relaxed) > 0, by_element && !clips, "{case}");
+                let defers = by_element && !clips && world == 2;
+                assert_eq!(calls.deferred.load(Ordering::Relaxed) >= STEPS - PROFILED, defers, "{case}");
                 assert_eq!(calls.pieces.load(Ordering::Relaxed) >= STEPS - PROFILED, by_element, "{case}");
                 assert!(clips || !by_element || calls.results.load(Ordering::Relaxed) == 0, "{case}");
             }

@@ -310,12 +310,12 @@ fn a_checkpoint_that_would_lose_a_gradient_is_refused() {
         replica.step(0.05).unwrap();
     };
     (0..2).for_each(|_| step(&mut replica));
-    let words = "while the gradient of step 1 is on its way; call `Replica::end_round` before that step";
+    let text = "while the gradient of step 1 is on its way; call `Replica::end_round` before that step";
     let save = |replica: &mut Replica| {
         checkpoint::save(folder.path(), replica, &common::checkpoints::at(replica.steps()))
     };
     let error = save(&mut replica).unwrap_err().to_string();
-    assert!(error.contains(words), "{error}");
+    assert!(error.contains(text), "{error}");
     replica.end_round();
     step(&mut replica);
     let path = save(&mut replica).unwrap();
@@ -332,14 +332,14 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         let adam = optimizer::named("adam", &adam).unwrap();
         Replica::new(Arc::new(Group::alone()), specs(), values, config, adam).map(drop)
     };
-    for (config, words) in [
+    for (config, text) in [
         (Config { elastic: true, backup_every: 0, ..config() }, "that a worker's death would lose"),
         (Config { straggler: Policy::Rebalance, ..config() }, "cannot move shards between workers"),
         (Config { loss_scaling: Some(LossScaling::default()), ..config() }, "compute in bf16 or f32"),
         (Config { islands: Some(2), ..config() }, "synchronisation `delayed:steps=1` has no islands"),
     ] {
         let error = made(&config).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
     let mut kept = 0;
     for reduction in common::reductions() {
@@ -356,7 +356,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn ranks_are_told_of_a_step_when_it_ends() {
+fn errors_of_a_step_are_reported_when_it_ends() {
     let errors = |disturb: fn(&mut Replica, u64) -> f64| {
         threads::spawn(2, |group| {
             let mut replica = replica(Arc::new(group), &config(), "sgd", Settings::default());
@@ -390,8 +390,8 @@ fn ranks_are_told_of_a_step_when_it_ends() {
         _ => 0.05,
     });
     for (step, error) in losses {
-        let words = error.to_string();
-        assert!(matches!(error, Error::LossNotFinite { step: 1, .. }) && step == 2, "{words}");
-        assert!(words.contains("shard 2") && words.contains("rank 1"), "{words}");
+        let text = error.to_string();
+        assert!(matches!(error, Error::LossNotFinite { step: 1, .. }) && step == 2, "{text}");
+        assert!(text.contains("shard 2") && text.contains("rank 1"), "{text}");
     }
 }

@@ -140,7 +140,7 @@ fn members_come_and_leave_at_the_end_of_a_round() {
 
 /// Two neighbors of four leave after the same step, and none joins.
 #[test]
-fn who_leaves_gives_what_it_has_to_one_who_stays() {
+fn a_rank_that_leaves_sends_its_state_to_one_that_stays() {
     let residuals = || {
         let reduction = reduction::parse("ef-sign:dense_below=0").unwrap();
         Config { reduction, ..config("every-step") }
@@ -176,7 +176,7 @@ fn who_leaves_gives_what_it_has_to_one_who_stays() {
 
 /// The worker that has an island and the next two hold its optimizer.
 #[test]
-fn what_three_neighbours_take_with_them_is_lost_and_told() {
+fn state_of_three_neighbors_that_leave_is_lost_with_a_warning() {
     for (sync, survivors, is_lost) in [
         ("diloco:H=4", &[0][..], true),
         ("diloco:H=4", &[0, 3], false),
@@ -197,21 +197,21 @@ fn what_three_neighbours_take_with_them_is_lost_and_told() {
             let next = groups[place].lock().unwrap().take()?;
             replica.regroup(Arc::new(next)).unwrap();
             assert_eq!(replica.steps(), 4);
-            let told = replica.take_warnings();
+            let warnings = replica.take_warnings();
             while replica.steps() < STEPS {
                 step(&mut replica);
             }
-            Some((told, bits(&mut replica)))
+            Some((warnings, bits(&mut replica)))
         });
         let ends: Vec<_> = ends.unwrap().into_iter().flatten().collect();
         let expected = alone(&config);
         assert_eq!(ends.len(), survivors.len());
-        for (place, (told, end)) in ends.into_iter().enumerate() {
+        for (place, (warnings, end)) in ends.into_iter().enumerate() {
             let islands = (0..SHARDS).collect();
             // The first rank warns.
             let lost =
                 if is_lost && place == 0 { vec![Warning::IslandStateLost { islands }] } else { vec![] };
-            assert_eq!(told, lost, "{sync}, {survivors:?}");
+            assert_eq!(warnings, lost, "{sync}, {survivors:?}");
             assert_eq!(end != expected, is_lost, "{sync}, {survivors:?}");
         }
     }

@@ -108,7 +108,7 @@ fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
 }
 
 #[test]
-fn values_asked_for_after_a_failed_step_do_not_change_the_bits() {
+fn values_read_after_a_failed_step_do_not_change_the_bits() {
     for optimizer in ["sgd", "adamw", "lamb"] {
         let expected = train(optimizer, None);
         for span in (0..NAMES.len()).map(SpanId) {

@@ -19,7 +19,7 @@ struct Own {
 impl Optimizer for Own {
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
         self.scales = groups.iter().map(|group| group.lr_scale).collect();
-        if self.takes_groups { Ok(()) } else { Untold.set_groups(groups) }
+        if self.takes_groups { Ok(()) } else { WithoutGroups.set_groups(groups) }
     }
 
     fn init(&mut self, _: &Layout) {}
@@ -40,9 +40,9 @@ impl Optimizer for Own {
 }
 
 /// An optimizer without support for groups.
-struct Untold;
+struct WithoutGroups;
 
-impl Optimizer for Untold {
+impl Optimizer for WithoutGroups {
     fn init(&mut self, _: &Layout) {}
 
     fn begin(&mut self, _: u64, _: f64) {}
@@ -78,19 +78,19 @@ fn an_optimizer_of_ones_own_takes_groups_or_refuses_them_at_the_start() {
         assert!((weights[span.offset] - expected).abs() < 1e-6, "{}", span.spec.name);
     }
 
-    let error = with_own(Untold, scaled()).err().unwrap().to_string();
+    let error = with_own(WithoutGroups, scaled()).err().unwrap().to_string();
     assert!(
-        error.contains("::Untold steps all parameters alike") && error.contains("Config::groups"),
+        error.contains("::WithoutGroups steps all parameters alike") && error.contains("Config::groups"),
         "{error}"
     );
     // Frozen tensors need no support.
-    assert!(with_own(Untold, vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
-    assert!(with_own(Untold, Vec::new()).is_ok());
+    assert!(with_own(WithoutGroups, vec![ParamGroup::of(["embed.*"]).frozen()]).is_ok());
+    assert!(with_own(WithoutGroups, Vec::new()).is_ok());
 }
 
 #[test]
 fn groups_that_cannot_be_are_refused_at_the_start() {
-    for (group, words) in [
+    for (group, text) in [
         (
             ParamGroup::without_decay(["heda.*"]),
             "heda.*: no trained parameter is selected by that; there are embed.weight",
@@ -117,7 +117,7 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
         })
         .unwrap()
         {
-            assert!(matches!(error, Error::Groups(_)) && error.to_string().starts_with(words), "{error}");
+            assert!(matches!(error, Error::Groups(_)) && error.to_string().starts_with(text), "{error}");
         }
     }
 }
@@ -136,14 +136,14 @@ fn a_reduction_looks_at_the_settings_of_every_group() {
     };
     let head = || ParamGroup::of(["head.*"]);
     let frozen = || Settings::default().with("freeze_after", 1000.0);
-    for (reduction, optimizer, settings, group, words) in [
+    for (reduction, optimizer, settings, group, text) in [
         ("dgc", "sgd", Settings::default(), head().with("momentum", 0.9), "momentum of its own"),
         ("onebit-adam", "adam", frozen(), head().with("beta1", 0.8), "beta1 0.9"),
     ] {
         let error = with(reduction, optimizer, settings, group).unwrap_err();
         assert!(matches!(error, Error::ReductionRefused { .. }), "{error}");
-        let told = error.to_string();
-        assert!(told.contains(words) && told.contains("head.*"), "{told}");
+        let message = error.to_string();
+        assert!(message.contains(text) && message.contains("head.*"), "{message}");
     }
     with("dgc", "sgd", Settings::default(), head().with("momentum", 0.9).frozen()).unwrap();
     with("onebit-adam", "adam", frozen(), head().with("weight_decay", 0.1)).unwrap();

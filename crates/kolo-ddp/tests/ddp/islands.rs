@@ -283,8 +283,8 @@ fn a_checkpoint_in_the_middle_of_a_round_is_refused() {
         replica.step(0.05).unwrap();
     }
     let error = checkpoint::save(folder.path(), &mut replica, &common::checkpoints::at(2)).unwrap_err();
-    let words = "cannot be taken or loaded after 2 steps, in the middle of a round that began after 0";
-    assert!(error.to_string().contains(words), "{error}");
+    let text = "cannot be taken or loaded after 2 steps, in the middle of a round that began after 0";
+    assert!(error.to_string().contains(text), "{error}");
     replica.end_round();
     (0..SHARDS).for_each(|shard| run_shard(&mut replica, &[8 + shard]));
     replica.step(0.05).unwrap();
@@ -316,7 +316,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     };
     let sgd = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let local = config("local:H=3", 4);
-    for (config, words) in [
+    for (config, text) in [
         (Config { islands: Some(3), ..local.clone() }, "cannot make 3 islands of 4 shards"),
         (Config { islands: Some(0), ..local.clone() }, "cannot make 0 islands of 4 shards"),
         (
@@ -329,7 +329,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         (Config { statistics: Statistics::Local, ..local.clone() }, "averages running statistics"),
     ] {
         let error = made(&config, sgd()).unwrap_err().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
     let error = made(&local, Box::new(Own)).unwrap_err().to_string();
     assert!(error.contains("Own` cannot make another one: implement `Optimizer::another`"), "{error}");
@@ -337,7 +337,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
 }
 
 #[test]
-fn ranks_that_were_given_different_things_are_told_which() {
+fn ranks_that_were_given_different_settings_name_them() {
     let errors = |configs: [Config; 2], rate: [f64; 2], optimizer: [&'static str; 2]| {
         threads::spawn(2, |group| {
             let rank = group.rank().0;
@@ -358,13 +358,13 @@ fn ranks_that_were_given_different_things_are_told_which() {
     };
     let local = || config("local:H=2", 4);
     let sgd = ["sgd", "sgd"];
-    for (told, words) in [
+    for (reported, text) in [
         (errors([local(), config("local:H=3", 4)], [0.05; 2], sgd), "synchronisation is local:H=2 on rank 0"),
         (errors([local(), config("local:H=2", 2)], [0.05; 2], sgd), "islands is 4 on rank 0 and 2 on rank 1"),
         (errors([local(), local()], [0.05, 0.06], sgd), "since the last outer step is 0.05, 0.05 on rank 0"),
         (errors([local(), local()], [0.05; 2], ["sgd", "adamw"]), "an island's optimizer is sgd on rank 0"),
     ] {
-        assert!(told.iter().all(|error| error.contains(words)), "{words}: {told:?}");
+        assert!(reported.iter().all(|error| error.contains(text)), "{text}: {reported:?}");
     }
 }
 

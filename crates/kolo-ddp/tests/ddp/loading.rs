@@ -30,14 +30,14 @@ fn on_each<R: Send>(disks: &[PathBuf; 3], work: impl Fn(&mut Replica, &Path) -> 
 }
 
 #[test]
-fn ranks_that_load_different_checkpoints_are_told_who_has_which() {
+fn ranks_that_load_different_checkpoints_report_which_rank_has_which() {
     let (_top, disks) = disks();
     // Of the same step, but of another run.
     let mut other = adamw();
     (5..8).for_each(|n| step(&mut other, n));
     fs::remove_dir_all(checkpoint::path(&disks[2], 3)).unwrap();
     checkpoint::save(&disks[2], &mut other, &at(3)).unwrap();
-    for (steps, words) in [
+    for (steps, texts) in [
         ([3, 3, 2], ["of step 3 with manifest ", "on ranks 0 and 1 and the one of step 2"]),
         ([3, 3, 3], ["of step 3 with manifest ", "on ranks 0 and 1 and the one of step 3"]),
     ] {
@@ -46,7 +46,7 @@ fn ranks_that_load_different_checkpoints_are_told_who_has_which() {
             checkpoint::load(&checkpoint::path(disk, step), replica).unwrap_err().to_string()
         });
         assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
-        assert!(words.iter().all(|word| errors[0].contains(word)), "{}", errors[0]);
+        assert!(texts.iter().all(|text| errors[0].contains(text)), "{}", errors[0]);
     }
     // The same content on different disks is the same checkpoint.
     let loaded =
@@ -78,8 +78,8 @@ fn the_newest_checkpoint_that_all_ranks_can_read_is_resumed() {
     flip(&checkpoint::path(&disks[1], 2).join("weights.safetensors"), 9000);
     let ends = on_each(&disks, |replica, disk| {
         let resumed = checkpoint::resume(disk, replica).unwrap().unwrap();
-        let told = replica.take_warnings();
-        assert_eq!(told.len(), if replica.group().rank() == Rank(0) { 2 } else { 0 });
+        let warnings = replica.take_warnings();
+        assert_eq!(warnings.len(), if replica.group().rank() == Rank(0) { 2 } else { 0 });
         step(replica, 2);
         (resumed.position, resumed.passed_over, replica.steps(), replica.values().unwrap().to_vec())
     });

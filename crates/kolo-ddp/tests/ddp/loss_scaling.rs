@@ -75,14 +75,14 @@ fn bits(replica: &mut Replica) -> Vec<u32> {
 
 /// Runs these steps; returns the scale of each, and true for the skipped ones.
 fn train(replica: &mut Replica, steps: Range<u64>) -> Vec<(f32, bool)> {
-    let told = |number| {
+    let reports = |number| {
         let before = bits(replica);
         let report = step(replica, number, 0.0).unwrap();
         assert_eq!(report.skipped, bits(replica) == before, "step {number}");
         assert!(report.loss.is_finite() && report.gradient_norm.is_none_or(f64::is_finite));
         (report.loss_scale.unwrap_or(1.0), report.skipped)
     };
-    steps.map(told).collect()
+    steps.map(reports).collect()
 }
 
 /// Trains without scaling and without the step that overflows.
@@ -102,15 +102,15 @@ fn a_step_that_overflows_is_skipped_on_all_ranks_as_if_it_had_never_been() {
             for world in [1, 2, 3, 5] {
                 let ranks = threads::spawn(world, |group| {
                     let mut replica = replica(group, &config(true, clip_norm), optimizer);
-                    let told = train(&mut replica, 0..STEPS);
-                    (told, replica.loss_scaling(), bits(&mut replica))
+                    let reports = train(&mut replica, 0..STEPS);
+                    (reports, replica.loss_scaling(), bits(&mut replica))
                 })
                 .unwrap();
-                for (told, end, bits) in ranks {
-                    let scales: Vec<f32> = told.iter().map(|(scale, _)| *scale).collect();
+                for (reports, end, bits) in ranks {
+                    let scales: Vec<f32> = reports.iter().map(|(scale, _)| *scale).collect();
                     let before = [512.0, 512.0, 512.0, 512.0, 1024.0, 1024.0];
                     assert_eq!(scales, [&before[..], &[512.0, 512.0, 512.0, 512.0, 1024.0, 1024.0]].concat());
-                    let skipped = (0..).zip(&told).filter(|(_, (_, skipped))| *skipped);
+                    let skipped = (0..).zip(&reports).filter(|(_, (_, skipped))| *skipped);
                     assert_eq!(skipped.map(|(number, _)| number).collect::<Vec<u64>>(), [LARGE.0]);
                     assert_eq!(end, LossScale { scale: 1024.0, clean_steps: 2, skipped_steps: 1 });
                     assert!(bits == expected, "{}, {clip_norm:?}, {world} ranks", optimizer.name);
@@ -127,9 +127,9 @@ fn the_noise_scale_is_that_of_gradients_without_their_scale() {
     let run = |group: Group, scaled: bool, numbers: &[u64]| {
         let mut replica = replica(group, &Config { noise_scale: true, ..config(scaled, None) }, sgd);
         let measured = numbers.iter().map(|number| {
-            let told = step(&mut replica, *number, 0.0).unwrap().noise_scale.unwrap();
-            assert_eq!(replica.noise_scale().unwrap(), Some(told));
-            (*number, [told.gradient_squared(), told.noise_trace()].map(f64::to_bits))
+            let reports = step(&mut replica, *number, 0.0).unwrap().noise_scale.unwrap();
+            assert_eq!(replica.noise_scale().unwrap(), Some(reports));
+            (*number, [reports.gradient_squared(), reports.noise_trace()].map(f64::to_bits))
         });
         measured.collect::<Vec<(u64, [u64; 2])>>()
     };

@@ -88,8 +88,8 @@ fn even(_: u64, _: usize) -> usize {
     2
 }
 
-fn bits(told: &[Option<NoiseScale>]) -> Vec<[u64; 2]> {
-    let known = told.iter().map(|told| told.unwrap());
+fn bits(scales: &[Option<NoiseScale>]) -> Vec<[u64; 2]> {
+    let known = scales.iter().map(|scales| scales.unwrap());
     known.map(|known| [known.gradient_squared(), known.noise_trace()].map(f64::to_bits)).collect()
 }
 
@@ -98,8 +98,8 @@ fn a_noise_scale_that_is_known_is_found() {
     let (mean, deviation) = (f64::from(MEAN), f64::from(DEVIATION));
     for samples in [even, uneven] {
         let mut replica = replica(Group::alone(), &config(25.0));
-        let told = steps(&mut replica, 0..100, samples, |_| 1);
-        let known = told.last().unwrap().unwrap();
+        let scales = steps(&mut replica, 0..100, samples, |_| 1);
+        let known = scales.last().unwrap().unwrap();
         let close = |found: f64, expected: f64| {
             assert!((found / expected - 1.0).abs() < 0.03, "{found} {expected}");
         };
@@ -113,16 +113,16 @@ fn a_noise_scale_that_is_known_is_found() {
 
 /// Also if a tensor is used several times, and if their number is unexpected.
 #[test]
-fn any_number_of_ranks_and_any_buckets_tell_the_same_bits() {
+fn any_number_of_ranks_and_any_buckets_report_the_same_bits() {
     for uses in [|_| 1, |step| 1 + usize::from(step > 1) + usize::from(step == 4)] {
         let run = |group, config: &Config| {
             let mut replica = replica(group, config);
-            let told = steps(&mut replica, 0..8, uneven, uses);
+            let scales = steps(&mut replica, 0..8, uneven, uses);
             assert!(
-                told.windows(2).filter(|pair| pair[0] == pair[1]).count() <= 1,
+                scales.windows(2).filter(|pair| pair[0] == pair[1]).count() <= 1,
                 "all but a surprise count"
             );
-            (bits(&told), bits(&[replica.noise_scale().unwrap()]))
+            (bits(&scales), bits(&[replica.noise_scale().unwrap()]))
         };
         let expected = run(Group::alone(), &config(25.0));
         for (world, mib, forward_overlap) in
@@ -141,9 +141,12 @@ fn what_is_measured_changes_no_weight() {
     let run = |noise_scale| {
         let config = Config { noise_scale, ..config(0.05) };
         let mut replica = replica(Group::alone(), &config);
-        let told = steps(&mut replica, 0..3, uneven, |_| 1);
-        assert_eq!(told.iter().all(Option::is_some), noise_scale);
-        assert_eq!(told.iter().any(Option::is_some) || replica.noise_scale().unwrap().is_some(), noise_scale);
+        let scales = steps(&mut replica, 0..3, uneven, |_| 1);
+        assert_eq!(scales.iter().all(Option::is_some), noise_scale);
+        assert_eq!(
+            scales.iter().any(Option::is_some) || replica.noise_scale().unwrap().is_some(),
+            noise_scale
+        );
         replica.values().unwrap().to_vec()
     };
     assert!(run(true) == run(false));
@@ -186,7 +189,7 @@ fn a_newcomer_knows_what_the_others_know() {
     let config = Config { elastic: true, ..config(0.05) };
     let mut whole = replica(Group::alone(), &config);
     let expected = bits(&steps(&mut whole, 0..6, uneven, |_| 1));
-    for told in threads::spawn(2, |group| {
+    for scales in threads::spawn(2, |group| {
         let mut replica = match group.rank().0 {
             1 => {
                 let mut alone = replica(Group::alone(), &config);
@@ -200,7 +203,7 @@ fn a_newcomer_knows_what_the_others_know() {
     })
     .unwrap()
     {
-        assert_eq!(told, expected[3..]);
+        assert_eq!(scales, expected[3..]);
     }
 }
 

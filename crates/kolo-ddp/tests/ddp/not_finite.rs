@@ -137,7 +137,7 @@ fn is_asynchronous(way: &Way) -> bool {
 }
 
 /// Returns the error of every rank; its values have not changed.
-fn all_say(way: &Way, wrong: Wrong) -> Vec<String> {
+fn all_errors(way: &Way, wrong: Wrong) -> Vec<String> {
     threads::spawn(way.workers + way.servers, |group| {
         let mut replica = replica(group, way);
         for number in 0..STEPS {
@@ -161,7 +161,7 @@ fn all_say(way: &Way, wrong: Wrong) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_finite_is_told_by_all_ranks_before_a_parameter_changes() {
+fn values_that_are_not_finite_are_reported_by_all_ranks_before_a_parameter_changes() {
     for way in ways() {
         let is_late = |wrong: &Wrong| wrong.time == 2;
         let wrongs = [
@@ -172,12 +172,12 @@ fn what_is_not_finite_is_told_by_all_ranks_before_a_parameter_changes() {
         ];
         // A late contribution makes the noise scale unknown, and has other tests.
         for wrong in wrongs.into_iter().filter(|wrong| way.name != "noise" || !is_late(wrong)) {
-            let told = all_say(&way, wrong);
+            let errors = all_errors(&way, wrong);
             let what = match wrong.span {
                 4 => "the statistic `mean` would be changed by inf in step 9".into(),
                 span => format!("the gradient of `{}` in step 9 is {}", NAMES[span], wrong.value),
             };
-            for (rank, error) in told.iter().enumerate() {
+            for (rank, error) in errors.iter().enumerate() {
                 let context = format!("{}, {wrong:?}, rank {rank}: {error}", way.name);
                 assert!(error.contains(&what) && error.contains("in shard 2 (rank "), "{context}");
                 assert!(error.contains("lower the learning rate"), "{context}");
@@ -188,7 +188,7 @@ fn what_is_not_finite_is_told_by_all_ranks_before_a_parameter_changes() {
 
 /// Finite contributions whose sum is infinite, or too large for the reduction's format.
 #[test]
-fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
+fn a_sum_that_overflows_is_reported_before_a_parameter_changes() {
     for (name, value) in [("sum", 3e38), ("bf16", 3e38), ("f16:dense_below=0", 40_000.0)] {
         for (workers, servers, overlap) in [(1, 0, true), (2, 0, true), (3, 1, false)] {
             let config = Config {
@@ -198,7 +198,7 @@ fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
                 ..Config::default()
             };
             let way = Way { servers, ..Way::new(name, workers, config) };
-            let told = threads::spawn(workers + servers, |group| {
+            let errors = threads::spawn(workers + servers, |group| {
                 let mut replica = replica(group, &way);
                 for _ in 0..BAD_STEP {
                     step(&mut replica, 0.01, None).unwrap();
@@ -213,7 +213,7 @@ fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
                 assert!(replica.values().unwrap() == before || replica.is_server(), "{name}, {workers}");
                 error.to_string()
             });
-            for error in told.unwrap() {
+            for error in errors.unwrap() {
                 assert!(
                     error.contains("the gradient of `first` in step 9 is inf over all shards"),
                     "{name}: {error}"
@@ -226,13 +226,13 @@ fn a_sum_that_overflows_is_told_before_a_parameter_changes() {
 /// A learning rate that is too large makes infinite values of a finite gradient. No caller gets them, and
 /// they are in no checkpoint.
 #[test]
-fn an_update_that_overflows_is_told_by_all_ranks_and_nothing_of_it_is_saved() {
+fn an_update_that_overflows_is_reported_by_all_ranks_and_not_saved() {
     for entry in OPTIMIZERS {
         for (workers, servers, overlap) in [(1, 0, true), (2, 0, true), (3, 0, false), (2, 1, true)] {
             let config = Config { forward_overlap: overlap, ..Config::default() };
             let optimizer = Choice { name: entry.name.into(), settings: lively(entry) };
             let way = Way { optimizer, servers, ..Way::new(entry.name, workers, config) };
-            let told = threads::spawn(workers + servers, |group| {
+            let errors = threads::spawn(workers + servers, |group| {
                 let mut replica = replica(group, &way);
                 let failed = (0..100).find_map(|_| {
                     steep_step(&mut replica, 2e38).and_then(|()| replica.values().map(drop)).err()
@@ -251,11 +251,11 @@ fn an_update_that_overflows_is_told_by_all_ranks_and_nothing_of_it_is_saved() {
                 again.iter().for_each(|again| assert_eq!(again.to_string(), error.to_string()));
                 Some(error.to_string())
             });
-            let told: Vec<String> = told.unwrap().into_iter().flatten().collect();
-            assert!(told.len() == workers && told.iter().all(|error| *error == told[0]), "{told:?}");
+            let errors: Vec<String> = errors.unwrap().into_iter().flatten().collect();
+            assert!(errors.len() == workers && errors.iter().all(|error| *error == errors[0]), "{errors:?}");
             assert!(
-                told[0].contains("is not finite after step ") && told[0].contains("learning rate"),
-                "{told:?}"
+                errors[0].contains("is not finite after step ") && errors[0].contains("learning rate"),
+                "{errors:?}"
             );
         }
     }
@@ -263,7 +263,7 @@ fn an_update_that_overflows_is_told_by_all_ranks_and_nothing_of_it_is_saved() {
 
 /// An overflowing update where no step has all shards.
 #[test]
-fn an_update_that_overflows_is_told_in_islands_and_on_servers() {
+fn an_update_that_overflows_is_reported_in_islands_and_on_servers() {
     for (sync, workers, servers) in [
         ("local:H=4", 1, 0),
         ("local:H=4", 2, 0),
@@ -274,12 +274,12 @@ fn an_update_that_overflows_is_told_in_islands_and_on_servers() {
         let way = Way::of_sync(sync, workers);
         let islands = (servers == 0).then_some(2);
         let way = Way { servers, config: Config { islands, ..way.config }, ..way };
-        let told = threads::spawn(workers + servers, |group| {
+        let errors = threads::spawn(workers + servers, |group| {
             let mut replica = replica(group, &way);
             let rate = |step| if step == 5 { 2e38 } else { 1e-9 };
             (0..STEPS).find_map(|number| steep_step(&mut replica, rate(number)).err()).unwrap().to_string()
         });
-        for error in told.unwrap() {
+        for error in errors.unwrap() {
             assert!(error.contains("is not finite after step 5"), "{sync}: {error}");
         }
     }
@@ -298,9 +298,9 @@ fn a_learning_rate_that_is_not_finite_is_refused() {
 
 /// A gradient whose square is infinite leaves a parameter finite, which Adam never moves again.
 #[test]
-fn a_moment_that_overflows_is_told() {
+fn a_moment_that_overflows_is_reported() {
     let adam = Choice::new("adam");
-    let told = threads::spawn(2, |group| {
+    let errors = threads::spawn(2, |group| {
         let mut replica = replica(group, &Way { optimizer: adam.clone(), ..Way::of_sync("every-step", 2) });
         for _ in replica.shards() {
             let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
@@ -310,7 +310,7 @@ fn a_moment_that_overflows_is_told() {
         let stepped = replica.step(0.01).map(drop);
         stepped.and_then(|()| replica.values().map(drop)).unwrap_err().to_string()
     });
-    for error in told.unwrap() {
+    for error in errors.unwrap() {
         assert!(error.contains("/first` is not finite after step 0"), "{error}");
     }
 }
@@ -319,7 +319,7 @@ fn a_moment_that_overflows_is_told() {
 #[test]
 fn a_workers_own_statistic_is_looked_at() {
     let config = Config { statistics: Statistics::Local, ..Config::default() };
-    let told = threads::spawn(2, |group| {
+    let errors = threads::spawn(2, |group| {
         let mut replica = replica(group, &Way::new("local statistics", 2, config.clone()));
         for shard in replica.shards() {
             let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
@@ -330,7 +330,7 @@ fn a_workers_own_statistic_is_looked_at() {
         }
         replica.step(0.01).unwrap_err().to_string()
     });
-    for error in told.unwrap() {
+    for error in errors.unwrap() {
         assert!(error.contains("`mean`") && error.contains("in shard 3 (rank 1)"), "{error}");
     }
 }
@@ -355,7 +355,7 @@ fn a_tensor_that_is_infinite_from_the_start_is_left_alone() {
 /// No rank can train it; rank 0's values apply.
 #[test]
 fn a_parameter_that_is_not_finite_from_the_start_is_refused_by_all_ranks() {
-    let told = threads::spawn(2, |group| {
+    let errors = threads::spawn(2, |group| {
         let mut values = vec![0.5; NAMES.len() * WIDTH];
         if group.rank().0 == 0 {
             values[WIDTH + 7] = f32::NAN;
@@ -364,7 +364,7 @@ fn a_parameter_that_is_not_finite_from_the_start_is_refused_by_all_ranks() {
         let made = Replica::new(Arc::new(group), specs(), values, &Config::default(), sgd);
         made.err().unwrap().to_string()
     });
-    for error in told.unwrap() {
+    for error in errors.unwrap() {
         assert!(error.contains("parameter `shared` is not finite before the first step"), "{error}");
     }
 }

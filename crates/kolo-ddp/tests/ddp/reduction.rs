@@ -50,7 +50,7 @@ fn the_example_trains() {
 }
 
 #[test]
-fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
+fn names_are_unique_and_unknown_ones_are_refused_with_the_known_ones() {
     for entry in REDUCTIONS {
         let made = reduction::named(entry.name, &Settings::default()).unwrap();
         assert_eq!(
@@ -66,7 +66,7 @@ fn names_are_unique_and_found_and_others_told_with_the_known_ones() {
 
 /// Each of two ranks holds the reduction's state of all shards; of four ranks none does.
 #[test]
-fn a_job_goes_back_to_what_somebody_holds_and_tells_what_nobody_does() {
+fn a_job_goes_back_to_the_last_copy_and_warns_without_one() {
     for (world, is_lost) in [(2, false), (4, true)] {
         let outcomes = threads::spawn(world, |group| {
             let reduction = reduction::parse("ef-sign:dense_below=0").unwrap();
@@ -80,8 +80,11 @@ fn a_job_goes_back_to_what_somebody_holds_and_tells_what_nobody_does() {
                 replica.step(0.05).unwrap();
             }
             replica.regroup(Arc::new(Group::alone())).unwrap();
-            let told = replica.take_warnings();
-            (replica.steps(), told.iter().any(|warning| matches!(warning, Warning::ShardStateLost { .. })))
+            let warnings = replica.take_warnings();
+            (
+                replica.steps(),
+                warnings.iter().any(|warning| matches!(warning, Warning::ShardStateLost { .. })),
+            )
         });
         assert_eq!(outcomes.unwrap(), vec![(if is_lost { 5 } else { 4 }, is_lost); world]);
     }

@@ -51,7 +51,7 @@ const NOTHING_WRONG: (usize, f64, f32) = (usize::MAX, 0.0, 0.0);
 
 /// Returns the error of all of three ranks in the third step, in which something is wrong and nothing
 /// changes.
-fn all_say(config: &Config, uses: [usize; 3], wrong: (usize, f64, f32)) -> Error {
+fn all_errors(config: &Config, uses: [usize; 3], wrong: (usize, f64, f32)) -> Error {
     let mut errors = threads::spawn(3, |group| {
         let mut replica = replica(group, config, "adamw", &Settings::default());
         for _ in 0..2 {
@@ -64,26 +64,26 @@ fn all_say(config: &Config, uses: [usize; 3], wrong: (usize, f64, f32)) -> Error
         error
     })
     .unwrap();
-    let words: Vec<String> = errors.iter().map(Error::to_string).collect();
-    assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
+    let messages: Vec<String> = errors.iter().map(Error::to_string).collect();
+    assert!(messages.iter().all(|message| *message == messages[0]), "{messages:?}");
     errors.remove(0)
 }
 
 #[test]
-fn a_loss_that_is_no_number_is_told_with_step_shard_and_rank() {
+fn a_loss_that_is_not_finite_is_reported_with_step_shard_and_rank() {
     for (shard, rank, loss) in [(0, 0, f64::NAN), (3, 2, f64::INFINITY), (1, 1, f64::NEG_INFINITY)] {
-        let error = all_say(&config(), [1; 3], (shard, loss, 0.0));
+        let error = all_errors(&config(), [1; 3], (shard, loss, 0.0));
         assert!(
             matches!(&error, Error::LossNotFinite { step: 2, shards, .. } if shards.len() == 1),
             "{error}"
         );
-        let words = format!("the loss of step 2 is {loss} in shard {shard} (rank {rank})");
-        assert!(error.to_string().contains(&words) && error.to_string().contains("learning rate"), "{error}");
+        let text = format!("the loss of step 2 is {loss} in shard {shard} (rank {rank})");
+        assert!(error.to_string().contains(&text) && error.to_string().contains("learning rate"), "{error}");
     }
 }
 
 #[test]
-fn losses_whose_sum_is_too_large_are_told() {
+fn losses_whose_sum_is_too_large_are_reported() {
     let errors = threads::spawn(2, |group| {
         let mut replica = replica(group, &config(), "sgd", &Settings::default());
         for _ in replica.shards() {
@@ -97,21 +97,21 @@ fn losses_whose_sum_is_too_large_are_told() {
 }
 
 #[test]
-fn a_gradient_that_is_no_number_is_told_also_where_its_norm_is_needed() {
+fn a_gradient_that_is_not_finite_is_reported_also_if_its_norm_is_needed() {
     for transforms in [Vec::new(), clip(1.0)] {
         for wrong in [f32::NAN, f32::INFINITY] {
             let error =
-                all_say(&Config { transforms: transforms.clone(), ..config() }, [1; 3], (1, 1.0, wrong));
+                all_errors(&Config { transforms: transforms.clone(), ..config() }, [1; 3], (1, 1.0, wrong));
             assert!(matches!(&error, Error::GradientNotFinite { step: 2, .. }), "{error}");
-            let words = format!("the gradient of `p1` in step 2 is {wrong} in shard 1 (rank 1)");
-            assert!(error.to_string().contains(&words), "{error}");
+            let text = format!("the gradient of `p1` in step 2 is {wrong} in shard 1 (rank 1)");
+            assert!(error.to_string().contains(&text), "{error}");
         }
     }
 }
 
 #[test]
-fn a_loss_that_comes_from_no_parameter_is_told() {
-    let error = all_say(&config(), [0; 3], NOTHING_WRONG);
+fn a_loss_that_comes_from_no_parameter_is_reported() {
+    let error = all_errors(&config(), [0; 3], NOTHING_WRONG);
     assert!(matches!(error, Error::NoGradient { step: 2 }), "{error}");
     assert!(error.to_string().contains("`ddp.model()`") && error.to_string().contains("clone"), "{error}");
 }
@@ -125,21 +125,24 @@ fn a_parameter_that_no_shard_uses_stays_as_it_is() {
         let train = |group: Group, caps: BucketCaps, forward_overlap: bool| {
             let config = Config { caps: Some(caps), forward_overlap, ..config() };
             let mut replica = replica(group, &config, optimizer.name, &lively(optimizer));
-            let (mut told, rank) = (Vec::new(), replica.group().rank().0);
+            let (mut warnings, rank) = (Vec::new(), replica.group().rank().0);
             for number in 0..18 {
                 let span = |replica: &mut Replica, n: usize| replica.latest(SpanId(n)).to_vec();
                 let before = [1, 2].map(|n| span(&mut replica, n));
                 let report = step(&mut replica, uses(number), NOTHING_WRONG).unwrap();
-                told.extend(report.warnings);
+                warnings.extend(report.warnings);
                 let changed = [1, 2].map(|n| span(&mut replica, n) != before[n - 1]);
                 assert_eq!(changed, [uses(number)[1] > 0, false], "step {number}, {}", optimizer.name);
             }
-            let told: Vec<String> = told.iter().map(Warning::to_string).collect();
+            let warnings: Vec<String> = warnings.iter().map(Warning::to_string).collect();
             let expected =
                 ["parameter `p2` had no gradient in step 0", "parameter `p1` had no gradient in step 1"];
             let expected = if rank == 0 { &expected[..] } else { &[] };
-            assert_eq!(told.len(), expected.len(), "{told:?}");
-            assert!(told.iter().zip(expected).all(|(told, words)| told.contains(words)), "{told:?}");
+            assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+            assert!(
+                warnings.iter().zip(expected).all(|(warnings, text)| warnings.contains(text)),
+                "{warnings:?}"
+            );
             replica.values().unwrap().iter().map(|value| value.to_bits()).collect::<Vec<_>>()
         };
         let expected = train(Group::alone(), BucketCaps::of_mib(25.0), true);

@@ -35,7 +35,7 @@ fn step(replica: &mut Replica, rate: f64) -> Result<kolo_ddp::StepReport, Error>
 }
 
 /// Returns the error of all of three ranks, of which rank 1 is given something else.
-fn all_say(work: impl Fn(Group, bool) -> Error + Sync) -> String {
+fn all_errors(work: impl Fn(Group, bool) -> Error + Sync) -> String {
     let errors = threads::spawn(3, |group| {
         let other = group.rank().0 == 1;
         let error = work(group, other);
@@ -54,7 +54,7 @@ fn settings_are_compared_where_ranks_meet() {
         || Config { shards: Some(4), transforms: clip(1.0), stated: epochs("4"), ..Config::default() };
     let caps = |mib| Some(BucketCaps::of_mib(mib));
     let reduce = |text: &str| reduction::parse(text).unwrap();
-    for (other, words) in [
+    for (other, text) in [
         (Config { transforms: clip(2.0), ..usual() }, "clip_norm is 1 on ranks 0 and 2 and 2 on rank 1;"),
         (
             Config { transforms: Vec::new(), ..usual() },
@@ -77,11 +77,11 @@ fn settings_are_compared_where_ranks_meet() {
         ),
         (Config { caps: caps(0.5), ..usual() }, "524288 and 524288 bytes on rank 1"),
     ] {
-        let error = all_say(|group, differs| {
+        let error = all_errors(|group, differs| {
             let config = if differs { other.clone() } else { usual() };
             join(group, &config, sgd(0.9)).err().unwrap()
         });
-        assert!(error.contains(words) && error.contains("start them with the same"), "{error}");
+        assert!(error.contains(text) && error.contains("start them with the same"), "{error}");
     }
     // A setting that may differ between ranks.
     for rank in threads::spawn(2, |group| {
@@ -116,7 +116,7 @@ impl Optimizer for Own {
 #[test]
 fn optimizers_are_compared_by_name_and_settings() {
     let config = Config::default();
-    for (usual, other, words) in [
+    for (usual, other, text) in [
         (
             sgd as fn(f64) -> Box<dyn Optimizer>,
             sgd(0.8),
@@ -134,11 +134,11 @@ fn optimizers_are_compared_by_name_and_settings() {
         ),
     ] {
         let other = Mutex::new(Some(other));
-        let error = all_say(|group, differs| {
+        let error = all_errors(|group, differs| {
             let optimizer = if differs { other.lock().unwrap().take().unwrap() } else { usual(0.9) };
             join(group, &config, optimizer).err().unwrap()
         });
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
 }
 
@@ -198,7 +198,7 @@ fn what_is_given_later_is_compared_in_each_step_before_a_parameter_changes() {
             "the sampler's number of samples is 1000 on ranks 0 and 2 and not given on rank 1;",
         ),
     ];
-    for (give, words) in cases {
+    for (give, text) in cases {
         let run = |group: Group, differs: bool| {
             let mut replica =
                 join(group, &Config { shards: Some(4), ..Config::default() }, sgd(0.9)).unwrap();
@@ -208,12 +208,12 @@ fn what_is_given_later_is_compared_in_each_step_before_a_parameter_changes() {
             let result = step(&mut replica, rate).map(drop);
             (result, before == replica.values().unwrap())
         };
-        let error = all_say(|group, differs| {
+        let error = all_errors(|group, differs| {
             let (result, unchanged) = run(group, differs);
             assert!(unchanged, "no parameter has changed");
             result.unwrap_err()
         });
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
 }
 
@@ -250,7 +250,7 @@ impl JobMembership for Script {
 /// Two ranks train; a third joins with another setting, or another model. It is refused, and they continue.
 #[test]
 fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
-    for (momentum, width, data, words) in [
+    for (momentum, width, data, text) in [
         (0.5, WIDTH, "a", "momentum is 0.9 on ranks 0 and 1 and 0.5 on rank 2;"),
         (0.9, WIDTH - 1, "a", "parameter `only` [299]"),
         // Named before a model that differs, of which it may be the cause.
@@ -292,7 +292,7 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
             let ends: Vec<_> = members.into_iter().map(|member| member.join().unwrap()).collect();
             (ends, newcomer.join().unwrap())
         });
-        assert!(refusal.contains(words), "{refusal}");
+        assert!(refusal.contains(text), "{refusal}");
         let mut alone = join(Group::alone(), &config, sgd(0.9)).unwrap();
         (0..2).for_each(|_| drop(step(&mut alone, 0.1).unwrap()));
         assert!(ends.iter().all(|values| values == alone.values().unwrap()));

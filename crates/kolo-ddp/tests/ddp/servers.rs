@@ -344,11 +344,11 @@ fn refused(servers: &[bool], config: &Config) -> Vec<String> {
 }
 
 #[test]
-fn ranks_that_cannot_train_together_are_told_in_a_sentence() {
+fn ranks_that_cannot_train_together_get_one_sentence() {
     let config = Config { shards: Some(4), straggler: Policy::Warn, ..Config::default() };
     let weights = |weights: &[f64]| Config { shares: Some(weights.to_vec()), ..config.clone() };
-    let all = |errors: Vec<String>, words: &str| {
-        assert!(errors.iter().all(|error| error.contains(words)), "{words}: {errors:?}");
+    let all = |errors: Vec<String>, text: &str| {
+        assert!(errors.iter().all(|error| error.contains(text)), "{text}: {errors:?}");
     };
     all(refused(&[true, true], &config), "all of 2 ranks are summation servers; start workers");
     all(refused(&[true, false], &config), "rank 0 is a summation server");

@@ -88,26 +88,26 @@ fn without_staleness_it_is_training_in_every_step_up_to_roundings() {
         let expected = train_on(1, 0, &every_step, optimizer.name, &settings).remove(0);
         for (workers, servers) in [(1, 1), (2, 1), (3, 2), (4, 3), (2, 7), (5, 1)] {
             let runs = train_on(workers, servers, &all, optimizer.name, &settings);
-            let words = format!("{}, {workers} workers, {servers} servers", optimizer.name);
+            let case = format!("{}, {workers} workers, {servers} servers", optimizer.name);
             for run in &runs {
-                assert_eq!(run.losses.len(), STEPS as usize, "{words}");
+                assert_eq!(run.losses.len(), STEPS as usize, "{case}");
                 for ((step, loss), (of, expected)) in run.losses.iter().zip(&expected.losses) {
                     assert_eq!(step, of);
                     assert!(
                         (loss / expected - 1.0).abs() < tolerance,
-                        "{words}, step {step}: {loss} {expected}"
+                        "{case}, step {step}: {loss} {expected}"
                     );
                 }
-                assert_eq!(run.staleness.pulls(), [STEPS * workers as u64], "{words}");
+                assert_eq!(run.staleness.pulls(), [STEPS * workers as u64], "{case}");
             }
             for run in &runs[..workers] {
                 let off = distance(&expected.values, &run.values);
-                assert!(off < tolerance, "{words}: {off}");
-                assert_eq!(run.values, runs[0].values, "{words}");
+                assert!(off < tolerance, "{case}: {off}");
+                assert_eq!(run.values, runs[0].values, "{case}");
             }
             assert!(
                 runs[workers..].iter().all(|run| run.values.iter().all(|value| value.is_nan())),
-                "{words}"
+                "{case}"
             );
         }
     }
@@ -139,13 +139,13 @@ fn no_pull_lacks_more_than_the_bound_allows() {
         });
         for (worker, seen) in runs.into_iter().take(workers) {
             for (step, counts) in seen.iter().enumerate() {
-                let words = format!("bound {bound}, worker {worker}, step {step}: {counts:?}");
-                assert_eq!(counts[worker], step + 1, "its own pushes are there: {words}");
+                let case = format!("bound {bound}, worker {worker}, step {step}: {counts:?}");
+                assert_eq!(counts[worker], step + 1, "its own pushes are there: {case}");
                 let last = step + 1 == Journal::STEPS;
                 let least = if last { step + 1 } else { (step + 1).saturating_sub(bound) };
-                assert!(counts.iter().all(|count| *count >= least), "{words}");
+                assert!(counts.iter().all(|count| *count >= least), "{case}");
                 // No worker is further ahead than the bound of one whose next push is in flight.
-                assert!(counts.iter().all(|count| *count <= step + 1 + bound + 1), "{words}");
+                assert!(counts.iter().all(|count| *count <= step + 1 + bound + 1), "{case}");
             }
         }
     }
@@ -286,19 +286,19 @@ fn a_checkpoint_says_how_many_steps_the_servers_have_made() {
             let position: serde_json::Value = serde_json::from_str(&text).unwrap();
             Some(position["updates_of_servers"].as_u64().unwrap())
         };
-        let told = spawn(2, 2, |group| {
+        let reported = spawn(2, 2, |group| {
             let mut replica = replica(Arc::new(group), &config(sync), "adam", Settings::default());
             train(&mut replica, 0..5, &[5]);
             saved(&mut replica, 5)
         });
-        assert_eq!(told[0], Some(made[0]), "{sync}");
-        let told = spawn(2, 1, |group| {
+        assert_eq!(reported[0], Some(made[0]), "{sync}");
+        let reported = spawn(2, 1, |group| {
             let mut replica = replica(Arc::new(group), &config(sync), "adam", Settings::default());
             checkpoint::load(&checkpoint::path(&place, 5), &mut replica).unwrap();
             train(&mut replica, 5..STEPS, &[STEPS]);
             saved(&mut replica, STEPS)
         });
         // In the two steps that end an epoch only one of the two workers has a sample.
-        assert_eq!(told[0], Some(made[1]), "{sync}");
+        assert_eq!(reported[0], Some(made[1]), "{sync}");
     }
 }

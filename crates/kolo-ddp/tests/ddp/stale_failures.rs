@@ -49,7 +49,7 @@ fn a_death_ends_the_job_with_an_error_that_names_the_rank() {
     // Two workers, then two servers.
     for dies in 0..4 {
         for step in [0, 3] {
-            let told = errors(2, 2, &Options::default(), |journal| {
+            let reported = errors(2, 2, &Options::default(), |journal| {
                 if journal.worker == dies {
                     (0..step).try_for_each(|step| journal.step(step).map(drop))?;
                     journal.replica.group().abandon("it was killed");
@@ -57,9 +57,9 @@ fn a_death_ends_the_job_with_an_error_that_names_the_rank() {
                 }
                 all_steps(journal)
             });
-            for (rank, error) in told.iter().enumerate().filter(|(rank, _)| *rank != dies) {
-                let words = format!("rank {dies} gave up: it was killed");
-                assert!(error.contains(&words), "{rank}, step {step}: {told:?}");
+            for (rank, error) in reported.iter().enumerate().filter(|(rank, _)| *rank != dies) {
+                let text = format!("rank {dies} gave up: it was killed");
+                assert!(error.contains(&text), "{rank}, step {step}: {reported:?}");
             }
         }
     }
@@ -69,7 +69,7 @@ fn a_death_ends_the_job_with_an_error_that_names_the_rank() {
 fn a_worker_that_hangs_or_leaves_is_named() {
     let options = Options { timeout: Some(Duration::from_secs(5)), ..Options::default() };
     let (over, changed) = (Mutex::new(0), Condvar::new());
-    let told = errors(3, 1, &options, |journal| {
+    let reported = errors(3, 1, &options, |journal| {
         let result = match journal.worker {
             1 => {
                 journal.step(0)?;
@@ -83,22 +83,22 @@ fn a_worker_that_hangs_or_leaves_is_named() {
         result
     });
     for rank in [0, 2, 3] {
-        assert!(told[rank].contains("rank 1 did not take part"), "{rank}: {told:?}");
+        assert!(reported[rank].contains("rank 1 did not take part"), "{rank}: {reported:?}");
     }
-    let told = errors(3, 1, &Options::default(), |journal| match journal.worker {
+    let reported = errors(3, 1, &Options::default(), |journal| match journal.worker {
         1 => journal.step(0).map(drop),
         _ => all_steps(journal),
     });
     for rank in [0, 2, 3] {
         assert!(
-            told[rank].contains("rank 1 has left") || told[rank].contains("rank 1 left"),
-            "{rank}: {told:?}"
+            reported[rank].contains("rank 1 has left") || reported[rank].contains("rank 1 left"),
+            "{rank}: {reported:?}"
         );
     }
 }
 
 #[test]
-fn ranks_that_do_not_do_the_same_are_told_in_a_sentence() {
+fn ranks_that_do_not_do_the_same_get_one_sentence() {
     let end_early = |journal: &mut Journal, rank: usize| {
         for step in 0..Journal::STEPS {
             let end = if journal.worker == rank { 5 } else { Journal::STEPS };
@@ -109,24 +109,24 @@ fn ranks_that_do_not_do_the_same_are_told_in_a_sentence() {
         }
         Ok(())
     };
-    let told = errors(2, 1, &Options::default(), |journal| end_early(journal, 1));
+    let reported = errors(2, 1, &Options::default(), |journal| end_early(journal, 1));
     // In step 4, or in the next, which the other worker may begin before it learns of it.
-    assert!(told.iter().all(|error| error.contains("unlike another worker")), "{told:?}");
-    let told = errors(2, 1, &Options::default(), |journal| {
+    assert!(reported.iter().all(|error| error.contains("unlike another worker")), "{reported:?}");
+    let reported = errors(2, 1, &Options::default(), |journal| {
         if journal.worker == 1 {
             journal.replica.note_setting("sampler", "its own".into());
         }
         all_steps(journal)
     });
-    assert!(told.iter().all(|error| error.contains("sampler is")), "{told:?}");
-    let told = errors(2, 1, &Options::default(), |journal| {
+    assert!(reported.iter().all(|error| error.contains("sampler is")), "{reported:?}");
+    let reported = errors(2, 1, &Options::default(), |journal| {
         if journal.worker != 1 {
             return all_steps(journal);
         }
         journal.replica.begin_shard(f64::NAN, 1.0)?.finish()?;
         journal.replica.step(1.0).map(drop)
     });
-    assert!(told.iter().all(|error| error.contains("the loss of step 0 is NaN")), "{told:?}");
+    assert!(reported.iter().all(|error| error.contains("the loss of step 0 is NaN")), "{reported:?}");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     };
     let base = config("stale:2");
     assert_eq!(refused(&base, 1), "");
-    for (config, words) in [
+    for (config, text) in [
         (
             Config { reduction: reduction::parse("bf16").unwrap(), ..base.clone() },
             "leave `Config::reduction` at `sum`",
@@ -164,7 +164,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
         (Config { islands: Some(2), ..base.clone() }, "has no islands; leave `Config::islands` at `None`"),
     ] {
         let error = refused(&config, 1);
-        assert!(error.contains("synchronisation `stale:K=2`") && error.contains(words), "{error}");
+        assert!(error.contains("synchronisation `stale:K=2`") && error.contains(text), "{error}");
     }
     let error = refused(&base, 0);
     assert!(error.contains("`stale:K=2` needs summation servers") && error.contains("--servers"), "{error}");
@@ -174,6 +174,6 @@ fn what_makes_no_sense_is_refused_at_the_start() {
         let position = Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null };
         checkpoint::snapshot(&mut journal.replica, &position).map(drop)
     });
-    let words = "cannot be taken or loaded after 1 steps, in the middle of a round that began after 0";
-    assert!(refused.iter().all(|error| error.contains(words)), "{refused:?}");
+    let text = "cannot be taken or loaded after 1 steps, in the middle of a round that began after 0";
+    assert!(refused.iter().all(|error| error.contains(text)), "{refused:?}");
 }

@@ -124,10 +124,10 @@ fn models_that_differ_are_named() {
     .unwrap()
     {
         assert!(matches!(error, Error::ModelsDiffer(_)));
-        let words = error.to_string();
+        let text = error.to_string();
         assert!(
-            words.contains("`shared` [150, 2]") && words.contains("rank 2") && words.contains("[15, 20]"),
-            "{words}"
+            text.contains("`shared` [150, 2]") && text.contains("rank 2") && text.contains("[15, 20]"),
+            "{text}"
         );
     }
 }

@@ -134,11 +134,11 @@ fn wrong_transforms_are_named() {
         let len = NAMES.len() * WIDTH;
         kolo_ddp::Replica::new(Arc::new(Group::alone()), common::specs(), vec![0.0; len], &config, sgd)
     };
-    for (transforms, words) in [
+    for (transforms, text) in [
         (clip(0.0), "clip_norm of clip is 0; it must be greater than 0"),
         (vec![kolo_ddp::table::Choice::new("shear")], "unknown gradient transform `shear`; known are clip"),
     ] {
         let error = build(transforms).err().unwrap().to_string();
-        assert!(error.contains(words), "{error}");
+        assert!(error.contains(text), "{error}");
     }
 }

@@ -3,8 +3,8 @@
 use kolo_optim::vectorised;
 
 /// Returns the `f32` of four little-endian bytes.
-pub(super) fn float(word: &[u8]) -> f32 {
-    f32::from_le_bytes([word[0], word[1], word[2], word[3]])
+pub(super) fn float(bytes: &[u8]) -> f32 {
+    f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }
 
 /// Bytes of `len` numbers of `bits` bits.

@@ -15,7 +15,7 @@ use super::feedback::keep_more;
 use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::selection::{count, largest};
-use super::top_k::{read, say, sparse_bytes};
+use super::top_k::{decode_sparse, encode_sparse, sparse_bytes};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::Settings;
@@ -114,7 +114,7 @@ impl Codec for Accumulated {
         sparse_bytes(count(len, self.density))
     }
 
-    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, encoded: &mut [u8]) {
         let (scale, samples, momentum) =
             (self.clipped(place, gradient), kept.samples, self.settings.momentum);
         let [velocity, accumulated] = &mut kept.of_mean[..] else { return };
@@ -124,7 +124,7 @@ impl Codec for Accumulated {
             *g = *v * samples;
         }
         largest(gradient, count(gradient.len(), self.density), &mut self.chosen);
-        say(&self.chosen, gradient, said);
+        encode_sparse(&self.chosen, gradient, encoded);
         for i in &self.chosen {
             (velocity[usize::from(*i)], accumulated[usize::from(*i)]) = (0.0, 0.0);
         }
@@ -138,8 +138,8 @@ impl Codec for Accumulated {
         kept.of_mean.iter_mut().for_each(|kept| keep_more(kept, gradient, samples));
     }
 
-    fn decode(&self, said: &[u8], values: &mut [f32]) {
-        read(said, values);
+    fn decode(&self, encoded: &[u8], values: &mut [f32]) {
+        decode_sparse(encoded, values);
     }
 }
 
@@ -166,18 +166,18 @@ mod tests {
         for step in 0..30 {
             codec.begin(step);
             let gradient: Vec<f32> = (0..200).map(|i| ((step * 31 + i) as f32 * 0.7).sin()).collect();
-            let mut said = vec![0; codec.bytes(200)];
+            let mut encoded = vec![0; codec.bytes(200)];
             let shard = FinishedShard { number: 0, step, count: 1.0 };
             let place = Place { shard, span: SpanId(0), first: 0 };
             let mut kept = Kept { of_mean: vec![&mut u, &mut v], samples: 1.0 };
-            codec.encode(place, &mut gradient.clone(), &mut kept, &mut said);
-            let mut heard = vec![0.0; 200];
-            codec.decode(&said, &mut heard);
+            codec.encode(place, &mut gradient.clone(), &mut kept, &mut encoded);
+            let mut decoded = vec![0.0; 200];
+            codec.decode(&encoded, &mut decoded);
             for i in 0..200 {
                 velocity[i] = 0.9 * velocity[i] + f64::from(gradient[i]);
                 all[i] += velocity[i];
-                applied[i] += f64::from(heard[i]);
-                if heard[i] != 0.0 {
+                applied[i] += f64::from(decoded[i]);
+                if decoded[i] != 0.0 {
                     velocity[i] = 0.0;
                 }
             }
@@ -200,14 +200,14 @@ mod tests {
         assert_eq!(SETTINGS.density_of(0), 0.05);
         // A mean over two samples of norm 20 over four elements, whose limit is 2·√4.
         let mut codec = codec(Dgc { density: 1.0, ..SETTINGS }, Some(2.0));
-        let (mut u, mut v, mut said) = (vec![0.0; 4], vec![0.0; 4], vec![0; sparse_bytes(4)]);
+        let (mut u, mut v, mut encoded) = (vec![0.0; 4], vec![0.0; 4], vec![0; sparse_bytes(4)]);
         codec.begin(0);
         let shard = FinishedShard { number: 0, step: 0, count: 2.0 };
         let place = Place { shard, span: SpanId(0), first: 0 };
         let mut kept = Kept { of_mean: vec![&mut u, &mut v], samples: 2.0 };
-        codec.encode(place, &mut [20.0; 4], &mut kept, &mut said);
-        let mut heard = vec![0.0; 4];
-        codec.decode(&said, &mut heard);
-        assert_eq!(heard, [4.0; 4]);
+        codec.encode(place, &mut [20.0; 4], &mut kept, &mut encoded);
+        let mut decoded = vec![0.0; 4];
+        codec.decode(&encoded, &mut decoded);
+        assert_eq!(decoded, [4.0; 4]);
     }
 }

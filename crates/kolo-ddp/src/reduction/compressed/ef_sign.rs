@@ -56,15 +56,15 @@ impl Codec for Signs {
         sign_bytes(len)
     }
 
-    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, encoded: &mut [u8]) {
         let (residual, samples) = (&mut *kept.of_mean[0], kept.samples);
         recall(gradient, residual, samples);
-        say(gradient, said);
+        encode_signs(gradient, encoded);
         keep(residual, gradient, samples);
     }
 
-    fn decode(&self, said: &[u8], values: &mut [f32]) {
-        read(said, values);
+    fn decode(&self, encoded: &[u8], values: &mut [f32]) {
+        decode_signs(encoded, values);
     }
 }
 
@@ -74,9 +74,9 @@ pub(super) fn sign_bytes(len: usize) -> usize {
 }
 
 /// Encodes `values` as one bit each and a scale; the error stays in `values`.
-pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
+pub(super) fn encode_signs(values: &mut [f32], encoded: &mut [u8]) {
     let scale = (sum_of_magnitudes(values) / values.len() as f64) as f32;
-    let (head, bits) = said.split_at_mut(4);
+    let (head, bits) = encoded.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
     vectorised(
         #[inline(always)]
@@ -90,8 +90,8 @@ pub(super) fn say(values: &mut [f32], said: &mut [u8]) {
 }
 
 /// Decodes a shard's block.
-pub(super) fn read(said: &[u8], values: &mut [f32]) {
-    let (scale, bits) = said.split_at(4);
+pub(super) fn decode_signs(encoded: &[u8], values: &mut [f32]) {
+    let (scale, bits) = encoded.split_at(4);
     let scale = float(scale);
     vectorised(
         #[inline(always)]
@@ -141,20 +141,20 @@ mod tests {
 
     /// The algorithm in double precision, straight from the paper.
     #[test]
-    fn says_the_sign_and_the_mean_magnitude_and_keeps_the_rest() {
+    fn sends_the_sign_and_the_mean_magnitude_and_keeps_the_rest() {
         for len in [1usize, 7, 8, 9, 300] {
-            let said_before: Vec<f32> = (0..len).map(|i| (i as f32 * 0.7 + 0.3).sin()).collect();
-            let scale = said_before.iter().map(|p| f64::from(p.abs())).sum::<f64>() / len as f64;
-            let (mut kept, mut wire) = (said_before.clone(), vec![0xff; 4 + len.div_ceil(8)]);
-            say(&mut kept, &mut wire);
-            let mut heard = vec![0.0; len];
-            read(&wire, &mut heard);
-            for ((p, kept), heard) in said_before.iter().zip(&kept).zip(&heard) {
+            let before: Vec<f32> = (0..len).map(|i| (i as f32 * 0.7 + 0.3).sin()).collect();
+            let scale = before.iter().map(|p| f64::from(p.abs())).sum::<f64>() / len as f64;
+            let (mut kept, mut wire) = (before.clone(), vec![0xff; 4 + len.div_ceil(8)]);
+            encode_signs(&mut kept, &mut wire);
+            let mut decoded = vec![0.0; len];
+            decode_signs(&wire, &mut decoded);
+            for ((p, kept), decoded) in before.iter().zip(&kept).zip(&decoded) {
                 assert!(
-                    (f64::from(*heard) - f64::from(p.signum()) * scale).abs() < 1e-7,
-                    "{len}: {p} as {heard}"
+                    (f64::from(*decoded) - f64::from(p.signum()) * scale).abs() < 1e-7,
+                    "{len}: {p} as {decoded}"
                 );
-                assert!((heard + kept - p).abs() < 1e-6, "{len}: {heard} + {kept} is not {p}");
+                assert!((decoded + kept - p).abs() < 1e-6, "{len}: {decoded} + {kept} is not {p}");
             }
         }
     }
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn what_is_not_a_number_is_not_hidden() {
         let (mut values, mut wire) = ([1.0, f32::NAN, -2.0], [0; 5]);
-        say(&mut values, &mut wire);
-        let mut heard = [0.0; 3];
-        read(&wire, &mut heard);
-        assert!(heard.iter().all(|value| value.is_nan()));
+        encode_signs(&mut values, &mut wire);
+        let mut decoded = [0.0; 3];
+        decode_signs(&wire, &mut decoded);
+        assert!(decoded.iter().all(|value| value.is_nan()));
     }
 }

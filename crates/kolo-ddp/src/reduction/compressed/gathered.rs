@@ -32,7 +32,7 @@ pub(super) trait Codec: Send + 'static {
 
     /// Encodes a block of a shard's gradient in that many bytes. Updates `kept`, which has the state of each
     /// of its elements. The gradient may be overwritten.
-    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]);
+    fn encode(&mut self, place: Place, gradient: &mut [f32], kept: &mut Kept<'_>, encoded: &mut [u8]);
 
     /// Keeps a late part of a block's gradient, after the block was encoded.
     fn keep_late(&self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>) {
@@ -41,7 +41,7 @@ pub(super) trait Codec: Send + 'static {
     }
 
     /// Decodes a block.
-    fn decode(&self, said: &[u8], values: &mut [f32]);
+    fn decode(&self, encoded: &[u8], values: &mut [f32]);
 }
 
 /// State of a shard for the elements of a block.
@@ -89,7 +89,7 @@ pub(super) struct Gathered<C> {
     /// Messages of all shards, one after another; `None` if this rank is alone.
     wire: Option<Buffer<u8>>,
     /// Number of shards with a message: all of the job's, or this rank's own if it is alone.
-    heard: usize,
+    senders: usize,
 }
 
 impl<C: Codec> Gathered<C> {
@@ -112,7 +112,7 @@ impl<C: Codec> Gathered<C> {
             finished: Vec::new(),
             samples: 0.0,
             wire: None,
-            heard: 0,
+            senders: 0,
             codec,
         };
         gathered.place_blocks();
@@ -138,19 +138,19 @@ impl<C: Codec> Gathered<C> {
         let own = &mut own[shard.own];
         own.resize(*bytes, 0);
         for block in blocks {
-            let said = &mut own[block.start..][..codec.bytes(block.elements.len())];
+            let encoded = &mut own[block.start..][..codec.bytes(block.elements.len())];
             let gradient = &mut gradient[block.elements.clone()];
             let place = block.place(shard.finished);
             if samples > 0.0 {
                 let mut kept = Kept { of_mean: block.of(kept, shard.own), samples };
-                codec.encode(place, gradient, &mut kept, said);
+                codec.encode(place, gradient, &mut kept, encoded);
                 continue;
             }
             // Nothing will be applied, so zeros are sent, and the state stays.
             gradient.fill(0.0);
             let mut nothing = vec![vec![0.0; gradient.len()]; C::KEEPS];
             let of_mean = nothing.iter_mut().map(Vec::as_mut_slice).collect();
-            codec.encode(place, gradient, &mut Kept { of_mean, samples: 1.0 }, said);
+            codec.encode(place, gradient, &mut Kept { of_mean, samples: 1.0 }, encoded);
         }
     }
 }
@@ -191,12 +191,12 @@ impl<C: Codec> Compressor for Gathered<C> {
             self.gradients[own] = gradient;
         }
         let Wire { stages, assignment: Assignment { shares, shards, .. }, .. } = wire;
-        self.heard = if stages.is_some() { shares.iter().sum() } else { shards.len() };
+        self.senders = if stages.is_some() { shares.iter().sum() } else { shards.len() };
         let (Some(stages), 1..) = (stages, self.bytes) else {
             self.wire = None;
             return Ok(());
         };
-        let len = self.heard * self.bytes;
+        let len = self.senders * self.bytes;
         let last = self.wire.take().filter(|buffer| buffer.len() == len);
         let mut buffer = last.map_or_else(|| stages.alloc(len), Ok)?;
         for (shard, own) in (shards.start..).zip(&self.own) {
@@ -209,16 +209,16 @@ impl<C: Codec> Compressor for Gathered<C> {
 
     /// Adds the messages of the shards, in the order of the tree.
     fn decompress(&mut self, gradient: &mut [f32]) {
-        let Gathered { codec, blocks, bytes, own, wire, heard, .. } = self;
-        let said = |shard: usize| match &wire {
+        let Gathered { codec, blocks, bytes, own, wire, senders, .. } = self;
+        let encoded = |shard: usize| match &wire {
             Some(wire) => &wire[shard * *bytes..][..*bytes],
             None => &own[shard],
         };
-        let mut sum = TreeSum::new(*heard);
+        let mut sum = TreeSum::new(*senders);
         for Block { elements, start, .. } in blocks {
             let len = elements.len();
             let read = |shard: usize, values: &mut [f32]| {
-                codec.decode(&said(shard)[*start..][..codec.bytes(len)], values);
+                codec.decode(&encoded(shard)[*start..][..codec.bytes(len)], values);
             };
             gradient[elements.clone()].copy_from_slice(sum.add(len, read));
         }

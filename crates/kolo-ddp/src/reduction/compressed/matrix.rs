@@ -75,7 +75,7 @@ pub(super) fn add_products(
 
 /// Makes vectors of `n` elements orthonormal by modified Gram-Schmidt, each twice (Giraud et al. 2005), in
 /// double precision. A vector of zeros, or one in the span of the others, becomes zero.
-pub(super) fn orthonormalise(vectors: &mut [f32], n: usize) {
+pub(super) fn orthonormalize(vectors: &mut [f32], n: usize) {
     for k in 0..vectors.len() / n {
         let (before, rest) = vectors.split_at_mut(k * n);
         let vector = &mut rest[..n];
@@ -141,7 +141,7 @@ mod tests {
         for i in 0..n {
             vectors[2 * n + i] = vectors[i] + vectors[n + i];
         }
-        orthonormalise(&mut vectors, n);
+        orthonormalize(&mut vectors, n);
         for a in 0..4 {
             for b in 0..4 {
                 let product = dot(&vectors[a * n..][..n], &vectors[b * n..][..n]);
@@ -150,7 +150,7 @@ mod tests {
             }
         }
         let mut zeros = vec![0.0; 8];
-        orthonormalise(&mut zeros, 4);
+        orthonormalize(&mut zeros, 4);
         assert_eq!(zeros, [0.0; 8]);
     }
 }

@@ -18,7 +18,7 @@ use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Error as CommError, Stages};
 
 use super::configured::configured;
-use super::ef_sign::{read, say, sign_bytes};
+use super::ef_sign::{decode_signs, encode_signs, sign_bytes};
 use super::feedback::keep_more;
 use super::parts::{Part, Parts};
 use super::tree_sum::TreeSum;
@@ -102,7 +102,7 @@ struct Momentum {
     bytes: Vec<usize>,
     starts: Vec<usize>,
     /// For each of this rank's shards: its message for each rank's blocks.
-    said: Vec<Vec<Vec<u8>>>,
+    encoded: Vec<Vec<Vec<u8>>>,
     worker_errors: Vec<Vec<f32>>,
     server_errors: Vec<Vec<f32>>,
     /// m of the mean over the samples, one value for each element of the bucket.
@@ -117,7 +117,7 @@ struct Momentum {
     samples: f32,
     values: Vec<f32>,
     /// The encoded new momentum: bytes of all ranks' blocks, one rank after another.
-    heard: Vec<u8>,
+    new_momentum: Vec<u8>,
     is_warm_up: bool,
 }
 
@@ -140,9 +140,9 @@ impl Momentum {
         let (own, len) = (assignment.shards.clone(), bucket.len);
         Ok(Momentum {
             settings,
-            said: vec![bytes.iter().map(|bytes| vec![0; *bytes]).collect(); own.len()],
+            encoded: vec![bytes.iter().map(|bytes| vec![0; *bytes]).collect(); own.len()],
             starts: bytes.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect(),
-            heard: vec![0; bytes.iter().sum()],
+            new_momentum: vec![0; bytes.iter().sum()],
             bytes,
             blocks,
             worker_errors: vec![vec![0.0; len]; own.len()],
@@ -164,16 +164,18 @@ impl Momentum {
     /// Gathers the messages of all shards for this rank's blocks, one shard after another.
     fn gather(&self, stages: Option<&Stages>, shares: &[usize], rank: usize) -> Result<Vec<u8>, CommError> {
         let Some(stages) = stages else {
-            return Ok(self.said.iter().map(|said| &said[rank][..]).collect::<Vec<_>>().concat());
+            return Ok(self.encoded.iter().map(|encoded| &encoded[rank][..]).collect::<Vec<_>>().concat());
         };
-        let send: Arc<[usize]> = self.bytes.iter().map(|bytes| bytes * self.said.len()).collect();
+        let send: Arc<[usize]> = self.bytes.iter().map(|bytes| bytes * self.encoded.len()).collect();
         let receive: Arc<[usize]> = shares.iter().map(|share| share * self.bytes[rank]).collect();
         let received: usize = receive.iter().sum();
         let mut buffer = stages.alloc::<u8>(received + send.iter().sum::<usize>())?;
         let mut rest = &mut buffer[received..];
-        for said in (0..self.bytes.len()).flat_map(|to| self.said.iter().map(move |said| &said[to])) {
-            let (place, others) = rest.split_at_mut(said.len());
-            place.copy_from_slice(said);
+        for encoded in
+            (0..self.bytes.len()).flat_map(|to| self.encoded.iter().map(move |encoded| &encoded[to]))
+        {
+            let (place, others) = rest.split_at_mut(encoded.len());
+            place.copy_from_slice(encoded);
             rest = others;
         }
         let buffer = stages.run(&Collective::AllToAll { send, receive }, buffer)?;
@@ -183,45 +185,45 @@ impl Momentum {
     /// Adds the messages of the shards for a rank's blocks in tree order, with the errors of their owner,
     /// and encodes the sum. Without other ranks a block may belong to a shard of another rank: then without
     /// errors.
-    fn add_up(&mut self, own: &Range<usize>, rank: usize, told: &[u8]) {
+    fn add_up(&mut self, own: &Range<usize>, rank: usize, messages: &[u8]) {
         let (bytes, first) = (self.bytes[rank], self.starts[rank]);
-        let shards = told.len().checked_div(bytes).unwrap_or(0);
+        let shards = messages.len().checked_div(bytes).unwrap_or(0);
         let mut tree = TreeSum::new(shards);
         let blocks = self.blocks.iter().filter(|block| block.owner == rank);
         for Block { elements, shard, start, .. } in blocks {
             let len = elements.len();
             let sum = tree.add(len, |shard, values| {
-                read(&told[shard * bytes + start..][..sign_bytes(len)], values);
+                decode_signs(&messages[shard * bytes + start..][..sign_bytes(len)], values);
             });
-            let said = &mut self.heard[first + start..][..sign_bytes(len)];
+            let encoded = &mut self.new_momentum[first + start..][..sign_bytes(len)];
             match shard.checked_sub(own.start).and_then(|n| self.server_errors.get_mut(n)) {
                 Some(error) => {
                     let error = &mut error[elements.clone()];
                     error.iter_mut().zip(sum).for_each(|(error, sum)| *error += *sum);
-                    say(error, said);
+                    encode_signs(error, encoded);
                 }
-                None => say(sum, said),
+                None => encode_signs(sum, encoded),
             }
         }
     }
 
     /// Sends the sums of all owners to all ranks.
-    fn tell(&mut self, stages: &Stages) -> Result<(), CommError> {
-        let mut buffer = stages.alloc::<u8>(self.heard.len())?;
-        buffer.copy_from_slice(&self.heard);
+    fn broadcast(&mut self, stages: &Stages) -> Result<(), CommError> {
+        let mut buffer = stages.alloc::<u8>(self.new_momentum.len())?;
+        buffer.copy_from_slice(&self.new_momentum);
         let chunks = Chunks::Varied(self.bytes.iter().copied().collect());
-        self.heard.copy_from_slice(&stages.run(&Collective::AllGather(chunks), buffer)?);
+        self.new_momentum.copy_from_slice(&stages.run(&Collective::AllGather(chunks), buffer)?);
         Ok(())
     }
 
     /// Encodes the momentum of this rank's shards, of a step of C samples. If there are none, it encodes
     /// zeros, and the state stays.
-    fn say(&mut self) {
+    fn encode(&mut self) {
         let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
         for (own, finished) in self.finished.iter().enumerate() {
             let part = finished.count as f32 / samples;
             for Block { elements, owner, start, .. } in &self.blocks {
-                let said = &mut self.said[own][*owner][*start..][..sign_bytes(elements.len())];
+                let encoded = &mut self.encoded[own][*owner][*start..][..sign_bytes(elements.len())];
                 let gradient = &mut self.gradients[own][elements.clone()];
                 if samples > 0.0 {
                     let error = &mut self.worker_errors[own][elements.clone()];
@@ -229,10 +231,10 @@ impl Momentum {
                     for ((e, m), g) in error.iter_mut().zip(momentum).zip(gradient) {
                         *e += part * beta1 * m + (1.0 - beta1) * (*g / samples);
                     }
-                    say(error, said);
+                    encode_signs(error, encoded);
                 } else {
                     gradient.fill(0.0);
-                    say(gradient, said);
+                    encode_signs(gradient, encoded);
                 }
             }
         }
@@ -268,7 +270,7 @@ impl Compressor for Momentum {
             let len = self.momentum.len();
             return wire.sum(&mut self.exact, len);
         }
-        self.say();
+        self.encode();
         let Assignment { shares, shards, .. } = wire.assignment;
         // Without other ranks it adds up all blocks, independent of their owners.
         let ranks = match wire.stages {
@@ -276,10 +278,10 @@ impl Compressor for Momentum {
             None => 0..self.bytes.len(),
         };
         for rank in ranks {
-            let told = self.gather(wire.stages, shares, rank)?;
-            self.add_up(shards, rank, &told);
+            let messages = self.gather(wire.stages, shares, rank)?;
+            self.add_up(shards, rank, &messages);
         }
-        wire.stages.map_or(Ok(()), |stages| self.tell(stages))
+        wire.stages.map_or(Ok(()), |stages| self.broadcast(stages))
     }
 
     fn decompress(&mut self, gradient: &mut [f32]) {
@@ -303,7 +305,10 @@ impl Compressor for Momentum {
                 continue;
             }
             self.values.resize(elements.len(), 0.0);
-            read(&self.heard[self.starts[*owner] + start..][..sign_bytes(elements.len())], &mut self.values);
+            decode_signs(
+                &self.new_momentum[self.starts[*owner] + start..][..sign_bytes(elements.len())],
+                &mut self.values,
+            );
             for ((m, g), new) in momentum.iter_mut().zip(gradient).zip(&self.values) {
                 *g = samples * (new - beta1 * *m) / (1.0 - beta1);
                 *m = *new;

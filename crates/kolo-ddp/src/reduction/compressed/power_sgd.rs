@@ -15,7 +15,7 @@ use kolo_comm::{Error as CommError, Group};
 
 use super::configured::configured;
 use super::feedback::{keep, keep_more, recall};
-use super::matrix::{add_products, orthonormalise, times, transposed_times};
+use super::matrix::{add_products, orthonormalize, times, transposed_times};
 use super::parts::{Part, Parts};
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
 use crate::error::Error;
@@ -211,7 +211,7 @@ impl Compressor for LowRank {
         wire.sum(left, matrices.left)?;
         let left = left.result();
         for matrix in &matrices.all {
-            orthonormalise(&mut left[matrix.left.clone()], matrix.shape.0);
+            orthonormalize(&mut left[matrix.left.clone()], matrix.shape.0);
         }
         vectors.resize(matrices.right, 0.0);
         for ((shard, gradient), residual) in wire.assignment.shards.clone().zip(gradients).zip(residuals) {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_of_that_rank_is_said_whole() {
+    fn a_matrix_of_that_rank_is_sent_whole() {
         let (mut low_rank, assignment) = low_rank(3, 2);
         let gradients = [of_rank(1, 1), of_rank(2, 5)];
         let sum: Vec<f32> = gradients[0].iter().zip(&gradients[1]).map(|(a, b)| a + b).collect();

@@ -72,9 +72,9 @@ impl Levels {
         let (block, bits, mut start) = (self.block, self.bits, 0);
         (0..len).step_by(block).map(move |first| {
             let run = first..len.min(first + block);
-            let said = start;
+            let first_byte = start;
             start += 4 + packed_bytes(run.len(), bits);
-            (run, said)
+            (run, first_byte)
         })
     }
 }
@@ -88,14 +88,14 @@ impl Codec for Levels {
         len / self.block * bytes(self.block) + if rest > 0 { bytes(rest) } else { 0 }
     }
 
-    fn encode(&mut self, place: Place, gradient: &mut [f32], _: &mut Kept<'_>, said: &mut [u8]) {
+    fn encode(&mut self, place: Place, gradient: &mut [f32], _: &mut Kept<'_>, encoded: &mut [u8]) {
         let key = key::of_block(self.seed, place.shard.step, place.span, place.first)
             .with(place.shard.number as u64);
         let levels = self.levels();
         for (run, start) in self.runs(gradient.len()) {
             let values = &gradient[run.clone()];
             let norm = sum_of_squares(values).sqrt();
-            let (head, codes) = said[start..][..4 + packed_bytes(run.len(), self.bits)].split_at_mut(4);
+            let (head, codes) = encoded[start..][..4 + packed_bytes(run.len(), self.bits)].split_at_mut(4);
             head.copy_from_slice(&(norm as f32).to_le_bytes());
             let scale = if norm > 0.0 { f64::from(levels) / norm } else { 0.0 };
             self.codes.resize(run.len(), 0);
@@ -108,10 +108,10 @@ impl Codec for Levels {
         }
     }
 
-    fn decode(&self, said: &[u8], values: &mut [f32]) {
+    fn decode(&self, encoded: &[u8], values: &mut [f32]) {
         let levels = self.levels();
         for (run, start) in self.runs(values.len()) {
-            let (head, codes) = said[start..][..4 + packed_bytes(run.len(), self.bits)].split_at(4);
+            let (head, codes) = encoded[start..][..4 + packed_bytes(run.len(), self.bits)].split_at(4);
             let scale = float(head) / f32::from(levels);
             let mut numbers = [0; PIECE];
             let bytes = packed_bytes(PIECE, self.bits);
@@ -158,7 +158,7 @@ mod tests {
         (0..len).map(|i| (i as f32 * 0.7 + 0.3).sin() * (1.0 + (i % 7) as f32)).collect()
     }
 
-    fn said(codec: &mut Levels, values: &[f32], step: u64) -> Vec<f32> {
+    fn round_trip(codec: &mut Levels, values: &[f32], step: u64) -> Vec<f32> {
         let mut bytes = vec![0; codec.bytes(values.len())];
         let shard = FinishedShard { number: 1, step, count: 1.0 };
         let place = Place { shard, span: SpanId(2), first: 0 };
@@ -177,7 +177,7 @@ mod tests {
             let v = values(300);
             let (mut mean, mut error, draws) = (vec![0.0f64; v.len()], 0.0, 4_000);
             for step in 0..draws {
-                for ((mean, read), v) in mean.iter_mut().zip(said(&mut codec, &v, step)).zip(&v) {
+                for ((mean, read), v) in mean.iter_mut().zip(round_trip(&mut codec, &v, step)).zip(&v) {
                     *mean += f64::from(read) / draws as f64;
                     error += f64::from(read - v).powi(2) / draws as f64;
                 }
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_nothing_and_levels_are_exact() {
+    fn zeros_stay_zeros_and_levels_are_exact() {
         let mut codec = Levels { bits: 4, block: 64, seed: 0, codes: Vec::new() };
-        assert!(said(&mut codec, &[0.0; 100], 3).iter().all(|value| *value == 0.0));
+        assert!(round_trip(&mut codec, &[0.0; 100], 3).iter().all(|value| *value == 0.0));
         // One element is its norm.
         assert_eq!(
-            said(&mut Levels { bits: 2, block: 1, seed: 0, codes: Vec::new() }, &[3.0, -2.5], 3),
+            round_trip(&mut Levels { bits: 2, block: 1, seed: 0, codes: Vec::new() }, &[3.0, -2.5], 3),
             [3.0, -2.5]
         );
         assert_eq!(codec.bytes(100), 4 + 32 + 4 + 18, "bits and norms");
-        assert!(said(&mut codec, &[f32::NAN, 1.0], 3).iter().all(|value| value.is_nan()));
+        assert!(round_trip(&mut codec, &[f32::NAN, 1.0], 3).iter().all(|value| value.is_nan()));
     }
 }

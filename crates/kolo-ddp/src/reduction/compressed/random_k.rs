@@ -86,7 +86,7 @@ struct Sampled {
     /// Samples of the current step.
     samples: f32,
     /// Message of a shard.
-    said: Vec<f32>,
+    sent: Vec<f32>,
 }
 
 impl Sampled {
@@ -106,22 +106,22 @@ impl Sampled {
             })
         });
         let (blocks, density): (Vec<Block>, f64) = (blocks.collect(), settings.density.min(1.0));
-        let said: usize = blocks.iter().map(|block| count(block.elements.len(), density)).sum();
+        let sent: usize = blocks.iter().map(|block| count(block.elements.len(), density)).sum();
         let residuals = (!settings.unbiased).then(|| vec![vec![0.0; len]; shards.len()]);
         let gradients = residuals.clone().unwrap_or_default();
-        let sum = ShardSum::new(group, said, shards)?;
+        let sum = ShardSum::new(group, sent, shards)?;
         let (seed, step) = (settings.seed as u64, None);
         Ok(Sampled {
             density,
             seed,
             blocks,
             step,
-            len: said,
+            len: sent,
             sum,
             residuals,
             gradients,
             samples: 0.0,
-            said: Vec::new(),
+            sent: Vec::new(),
         })
     }
 
@@ -138,12 +138,12 @@ impl Sampled {
 
 impl Sampled {
     /// Adds the messages of these shards of this rank, from their gradients and their kept state.
-    fn say(&mut self, shards: Range<usize>) {
-        let Sampled { blocks, residuals: Some(residuals), gradients, said, sum, samples, .. } = self else {
+    fn add_messages(&mut self, shards: Range<usize>) {
+        let Sampled { blocks, residuals: Some(residuals), gradients, sent, sum, samples, .. } = self else {
             return;
         };
         for ((number, residual), gradient) in shards.zip(residuals).zip(gradients) {
-            said.clear();
+            sent.clear();
             for Block { elements, chosen, .. } in &*blocks {
                 let (gradient, residual) = (&mut gradient[elements.clone()], &mut residual[elements.clone()]);
                 if *samples > 0.0 {
@@ -151,12 +151,12 @@ impl Sampled {
                 } else {
                     gradient.fill(0.0);
                 }
-                said.extend(chosen.iter().map(|i| std::mem::take(&mut gradient[usize::from(*i)])));
+                sent.extend(chosen.iter().map(|i| std::mem::take(&mut gradient[usize::from(*i)])));
                 if *samples > 0.0 {
                     keep(residual, gradient, *samples);
                 }
             }
-            sum.put(0, said, true);
+            sum.put(0, sent, true);
             sum.end_shard(number);
         }
     }
@@ -172,13 +172,13 @@ impl Compressor for Sampled {
             return std::mem::swap(&mut self.gradients[shard.own], gradient);
         }
         self.choose(shard.finished.step);
-        self.said.clear();
+        self.sent.clear();
         for Block { elements, chosen, .. } in &self.blocks {
             let (gradient, scale) =
                 (&gradient[elements.clone()], elements.len() as f32 / chosen.len() as f32);
-            self.said.extend(chosen.iter().map(|i| gradient[usize::from(*i)] * scale));
+            self.sent.extend(chosen.iter().map(|i| gradient[usize::from(*i)] * scale));
         }
-        self.sum.put(0, &self.said, true);
+        self.sum.put(0, &self.sent, true);
         self.sum.end_shard(shard.finished.number);
     }
 
@@ -187,17 +187,17 @@ impl Compressor for Sampled {
         self.choose(wire.step);
         self.samples = wire.samples;
         if self.residuals.is_some() {
-            self.say(wire.assignment.shards.clone());
+            self.add_messages(wire.assignment.shards.clone());
         }
         wire.sum(&mut self.sum, self.len)
     }
 
     fn decompress(&mut self, gradient: &mut [f32]) {
-        let mut said = self.sum.result().iter();
+        let mut sent = self.sum.result().iter();
         for Block { elements, chosen, .. } in &self.blocks {
             let gradient = &mut gradient[elements.clone()];
             gradient.fill(0.0);
-            for (i, value) in chosen.iter().zip(&mut said) {
+            for (i, value) in chosen.iter().zip(&mut sent) {
                 gradient[usize::from(*i)] = *value;
             }
         }

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn something_is_said_of_everything() {
+    fn at_least_one_element_is_sent() {
         assert_eq!([count(0, 0.1), count(1, 0.1), count(100, 0.011), count(5, 1.0)], [0, 1, 2, 5]);
     }
 }

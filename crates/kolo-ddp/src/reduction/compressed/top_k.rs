@@ -61,17 +61,17 @@ impl Codec for Largest {
         sparse_bytes(count(len, self.density))
     }
 
-    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, said: &mut [u8]) {
+    fn encode(&mut self, _: Place, gradient: &mut [f32], kept: &mut Kept<'_>, encoded: &mut [u8]) {
         let (residual, samples) = (&mut *kept.of_mean[0], kept.samples);
         recall(gradient, residual, samples);
         largest(gradient, count(gradient.len(), self.density), &mut self.chosen);
-        say(&self.chosen, gradient, said);
+        encode_sparse(&self.chosen, gradient, encoded);
         self.chosen.iter().for_each(|i| gradient[usize::from(*i)] = 0.0);
         keep(residual, gradient, samples);
     }
 
-    fn decode(&self, said: &[u8], values: &mut [f32]) {
-        read(said, values);
+    fn decode(&self, encoded: &[u8], values: &mut [f32]) {
+        decode_sparse(encoded, values);
     }
 }
 
@@ -81,8 +81,8 @@ pub(super) fn sparse_bytes(count: usize) -> usize {
 }
 
 /// Encodes these elements: all places, then all values.
-pub(super) fn say(chosen: &[u16], values: &[f32], said: &mut [u8]) {
-    let (places, numbers) = said.split_at_mut(2 * chosen.len());
+pub(super) fn encode_sparse(chosen: &[u16], values: &[f32], encoded: &mut [u8]) {
+    let (places, numbers) = encoded.split_at_mut(2 * chosen.len());
     for ((place, number), i) in places.chunks_exact_mut(2).zip(numbers.chunks_exact_mut(4)).zip(chosen) {
         place.copy_from_slice(&i.to_le_bytes());
         number.copy_from_slice(&values[usize::from(*i)].to_le_bytes());
@@ -90,9 +90,9 @@ pub(super) fn say(chosen: &[u16], values: &[f32], said: &mut [u8]) {
 }
 
 /// Decodes the elements of [`say`]; all other values are zero.
-pub(super) fn read(said: &[u8], values: &mut [f32]) {
+pub(super) fn decode_sparse(encoded: &[u8], values: &mut [f32]) {
     values.fill(0.0);
-    let (places, numbers) = said.split_at(said.len() / 3);
+    let (places, numbers) = encoded.split_at(encoded.len() / 3);
     for (place, number) in places.chunks_exact(2).zip(numbers.chunks_exact(4)) {
         // No rank of the same version sends a place beyond the block.
         if let Some(value) = values.get_mut(usize::from(u16::from_le_bytes([place[0], place[1]]))) {
@@ -109,19 +109,19 @@ mod tests {
     use kolo_optim::norm::sum_of_squares;
 
     #[test]
-    fn what_is_said_and_what_is_kept_is_all_and_the_rest_is_small() {
+    fn sent_and_kept_values_are_all_and_the_rest_is_small() {
         let gradient: Vec<f32> = (0..500).map(|i| (i as f32 * 0.37).sin()).collect();
         for density in [0.01, 0.3, 1.0] {
             let mut codec = Largest { density, chosen: Vec::new() };
-            let (mut said, mut heard) = (vec![0; codec.bytes(500)], vec![0.0; 500]);
+            let (mut encoded, mut decoded) = (vec![0; codec.bytes(500)], vec![0.0; 500]);
             let mut residual: Vec<f32> = (0..500).map(|i| (i as f32 * 0.11).cos() * 0.1).collect();
             let p: Vec<f32> = residual.iter().zip(&gradient).map(|(e, g)| e + g).collect();
             let shard = FinishedShard { number: 0, step: 0, count: 1.0 };
             let place = Place { shard, span: SpanId(0), first: 0 };
             let mut kept = Kept { of_mean: vec![&mut residual], samples: 1.0 };
-            codec.encode(place, &mut gradient.clone(), &mut kept, &mut said);
-            codec.decode(&said, &mut heard);
-            assert!(p.iter().zip(&residual).zip(&heard).all(|((p, e), said)| *p == e + said));
+            codec.encode(place, &mut gradient.clone(), &mut kept, &mut encoded);
+            codec.decode(&encoded, &mut decoded);
+            assert!(p.iter().zip(&residual).zip(&decoded).all(|((p, e), sent)| *p == e + sent));
             let bound = (1.0 - density) * sum_of_squares(&p);
             assert!(sum_of_squares(&residual) <= bound, "{density}");
         }

@@ -120,7 +120,7 @@ impl Shadow {
         };
         let len = seen.len();
         // The applied gradient, for methods with random choices.
-        let told: Vec<f64> = (0..len).map(|i| (self.seen[i] - seen[i]) / rate).collect();
+        let observed: Vec<f64> = (0..len).map(|i| (self.seen[i] - seen[i]) / rate).collect();
         self.seen = seen.to_vec();
         let is_exact = matches!(self.method, Method::Sum)
             || (matches!(self.method, Method::OnebitAdam) && self.step < WARM_UP);
@@ -150,16 +150,16 @@ impl Shadow {
                 }
                 sum(&means)
             }
-            Method::EfSign => self.say(&means, scaled_signs),
-            Method::TopK => self.say(&means, |p| only(p, &largest(p, DENSITY))),
+            Method::EfSign => self.with_feedback(&means, scaled_signs),
+            Method::TopK => self.with_feedback(&means, |p| only(p, &largest(p, DENSITY))),
             Method::RandomK => {
-                let said: Vec<usize> = (0..len).filter(|i| told[*i].abs() > 1e-12).collect();
-                assert_eq!(said.len(), (len as f64 * DENSITY).ceil() as usize);
-                self.say(&means, |p| only(p, &said))
+                let sent: Vec<usize> = (0..len).filter(|i| observed[*i].abs() > 1e-12).collect();
+                assert_eq!(sent.len(), (len as f64 * DENSITY).ceil() as usize);
+                self.with_feedback(&means, |p| only(p, &sent))
             }
-            Method::Dgc => self.say_with_momentum(&means),
-            Method::PowerSgd => self.project(&means, told),
-            Method::OnebitAdam => self.say_momentum(&means, counts, samples),
+            Method::Dgc => self.dgc(&means),
+            Method::PowerSgd => self.project(&means, observed),
+            Method::OnebitAdam => self.onebit_adam(&means, counts, samples),
         };
         if keeps_late {
             let scale = if self.method == Method::OnebitAdam { 1.0 - BETA.0 } else { 1.0 };
@@ -183,14 +183,14 @@ impl Shadow {
     }
 
     /// p = g + e; Δ = C(p); e = p − Δ, for each shard.
-    fn say(&mut self, means: &[Vec<f64>], compress: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
+    fn with_feedback(&mut self, means: &[Vec<f64>], compress: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
         let mut applied = vec![0.0; means[0].len()];
         for (kept, mean) in self.kept.iter_mut().zip(means) {
             let p: Vec<f64> = kept.iter().zip(mean).map(|(e, g)| e + g).collect();
-            let said = compress(&p);
+            let sent = compress(&p);
             for i in 0..p.len() {
-                applied[i] += said[i];
-                kept[i] = p[i] - said[i];
+                applied[i] += sent[i];
+                kept[i] = p[i] - sent[i];
             }
         }
         applied
@@ -198,7 +198,7 @@ impl Shadow {
 
     /// Lin et al. 2018, algorithm 4: u = m·u + g; v = v + u; the largest of v are sent, and both cleared
     /// there.
-    fn say_with_momentum(&mut self, means: &[Vec<f64>]) -> Vec<f64> {
+    fn dgc(&mut self, means: &[Vec<f64>]) -> Vec<f64> {
         // A quarter of the elements in the first stage of the warm-up, and so on.
         let stage = (4 * self.step / WARM_UP) as i32;
         let density = if stage < 4 { 0.25f64.powi(stage + 1).max(DENSITY) } else { DENSITY };
@@ -219,27 +219,27 @@ impl Shadow {
 
     /// Vogels et al. 2019, algorithm 1: M̂ = PPᵀM is a projection of M = Σ (g + e), so that M̂ and M − M̂
     /// are orthogonal; its subspace is random.
-    fn project(&mut self, means: &[Vec<f64>], told: Vec<f64>) -> Vec<f64> {
+    fn project(&mut self, means: &[Vec<f64>], observed: Vec<f64>) -> Vec<f64> {
         let (all, kept) = (sum(means), &mut self.kept[0]);
         let m: Vec<f64> = all.iter().zip(&*kept).map(|(g, e)| g + e).collect();
-        kept.iter_mut().zip(m.iter().zip(&told)).for_each(|(e, (m, said))| *e = m - said);
-        let product: f64 = kept.iter().zip(&told).map(|(rest, said)| rest * said).sum();
-        let bound = 1e-4 * norm(&m) * norm(&told);
+        kept.iter_mut().zip(m.iter().zip(&observed)).for_each(|(e, (m, sent))| *e = m - sent);
+        let product: f64 = kept.iter().zip(&observed).map(|(rest, sent)| rest * sent).sum();
+        let bound = 1e-4 * norm(&m) * norm(&observed);
         assert!(product.abs() <= bound, "step {}: no projection, {product} of {bound}", self.step);
-        assert!(norm(&told) > 0.05 * norm(&m), "step {}: hardly anything is said", self.step);
-        told
+        assert!(norm(&observed) > 0.05 * norm(&m), "step {}: hardly anything is said", self.step);
+        observed
     }
 
     /// Tang et al. 2021, algorithm 1, with means over samples in the place of means over workers; returns
     /// the gradient that moves m to the one that all ranks have received.
-    fn say_momentum(&mut self, means: &[Vec<f64>], counts: &[f64], samples: f64) -> Vec<f64> {
+    fn onebit_adam(&mut self, means: &[Vec<f64>], counts: &[f64], samples: f64) -> Vec<f64> {
         let (beta, len) = (BETA.0, means[0].len());
         if self.step < WARM_UP {
             let g = sum(means);
             self.momentum.iter_mut().zip(&g).for_each(|(m, g)| *m = beta * *m + (1.0 - beta) * g);
             return g;
         }
-        let mut heard = self.server.clone();
+        let mut received = self.server.clone();
         for (shard, mean) in means.iter().enumerate() {
             let own = |i: usize| {
                 counts[shard] / samples * beta * self.momentum[i]
@@ -247,17 +247,17 @@ impl Shadow {
                     + self.kept[shard][i]
             };
             let p: Vec<f64> = (0..len).map(own).collect();
-            let said = scaled_signs(&p);
+            let sent = scaled_signs(&p);
             for i in 0..len {
-                self.kept[shard][i] = p[i] - said[i];
-                heard[i] += said[i];
+                self.kept[shard][i] = p[i] - sent[i];
+                received[i] += sent[i];
             }
         }
-        let said = scaled_signs(&heard);
-        self.server = heard.iter().zip(&said).map(|(all, said)| all - said).collect();
-        let moved = |i: usize| (said[i] - beta * self.momentum[i]) / (1.0 - beta);
+        let sent = scaled_signs(&received);
+        self.server = received.iter().zip(&sent).map(|(all, sent)| all - sent).collect();
+        let moved = |i: usize| (sent[i] - beta * self.momentum[i]) / (1.0 - beta);
         let gradient = (0..len).map(moved).collect();
-        self.momentum = said;
+        self.momentum = sent;
         gradient
     }
 
@@ -304,8 +304,8 @@ fn sum(all: &[Vec<f64>]) -> Vec<f64> {
     (0..all[0].len()).map(|i| all.iter().map(|one| one[i]).sum()).collect()
 }
 
-fn only(p: &[f64], said: &[usize]) -> Vec<f64> {
+fn only(p: &[f64], sent: &[usize]) -> Vec<f64> {
     let mut all = vec![0.0; p.len()];
-    said.iter().for_each(|i| all[*i] = p[*i]);
+    sent.iter().for_each(|i| all[*i] = p[*i]);
     all
 }
