@@ -6,7 +6,7 @@ use kolo_comm::{Group, Timing};
 use kolo_trace::What;
 
 use super::finiteness;
-use super::state_before::StateBefore;
+use super::rollback::Rollback;
 use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
@@ -38,7 +38,7 @@ pub struct BucketTiming {
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
     reduction: Box<dyn Reduction>,
-    before: StateBefore,
+    rollback: Rollback,
     /// Contributions of the current shard that are still missing.
     pub(super) owed: u32,
     /// True if its reduction has been started in this step.
@@ -59,11 +59,11 @@ impl BucketState {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
         let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, needed: 0.0, exposed: 0.0 };
-        let before = StateBefore::default();
+        let rollback = Rollback::default();
         BucketState {
             bucket,
             reduction,
-            before,
+            rollback,
             owed: 0,
             is_launched: false,
             is_due: false,
@@ -169,13 +169,13 @@ impl BucketState {
     }
 
     /// Saves the reduction's state, before a step that may be skipped.
-    pub(super) fn remember(&mut self) {
-        self.before.remember(&mut *self.reduction);
+    pub(super) fn save_state(&mut self) {
+        self.rollback.save(&mut *self.reduction);
     }
 
     /// Restores the reduction's state from before the step; the reduction is over.
-    pub(super) fn restore(&mut self) {
-        self.before.restore(&mut *self.reduction);
+    pub(super) fn restore_state(&mut self) {
+        self.rollback.restore(&mut *self.reduction);
     }
 
     fn reset(&mut self) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use kolo_comm::backend::WaitMode;
 
 use super::launch_order::LaunchSlot;
-use super::scaled::StepNumber;
+use super::unscaling::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
 use crate::reduction::{FinishedShard, ReadyStep};

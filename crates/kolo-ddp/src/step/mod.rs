@@ -30,21 +30,21 @@
 //! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`Piggyback`],
 //! of which the step knows only the size.
 
+mod accessors;
 mod agreement;
 mod applying;
-mod between_steps;
 mod bucket_state;
 mod collecting;
 mod finiteness;
-mod late;
+mod late_gradients;
 mod launch_order;
-mod outside;
 mod piggyback;
 mod profile;
+mod reconfiguration;
 mod reducing;
-mod scaled;
+mod rollback;
 mod shard_squares;
-mod state_before;
+mod unscaling;
 mod use_counts;
 
 use std::sync::Arc;
@@ -61,9 +61,9 @@ use self::launch_order::LaunchOrder;
 pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
 use self::profile::Profile;
 pub(crate) use self::reducing::Totals;
-pub(crate) use self::scaled::StepNumber;
-use self::scaled::Unscaling;
 use self::shard_squares::ShardSquares;
+pub(crate) use self::unscaling::StepNumber;
+use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
 use crate::buckets::{BucketCaps, plan, reversed};
 use crate::error::Error;

@@ -7,7 +7,7 @@ use super::agreement::Seen;
 use super::finiteness::Magnitude;
 use super::launch_order::LaunchSlot;
 use super::piggyback::{Heard, Piggyback};
-use super::scaled::StepNumber;
+use super::unscaling::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
 use crate::shard_loss::ShardLoss;

@@ -5,16 +5,16 @@ use crate::reduction::Reduction;
 
 /// The copy for one bucket.
 #[derive(Default)]
-pub(super) struct StateBefore {
+pub(super) struct Rollback {
     /// For each name of the state by shard: values of each of this rank's shards.
     shards: Vec<Vec<Vec<f32>>>,
     /// For each name of the state that is the same on all ranks.
     common: Vec<Vec<f32>>,
 }
 
-impl StateBefore {
+impl Rollback {
     /// Copies the reduction's state at the beginning of a step.
-    pub(super) fn remember(&mut self, reduction: &mut dyn Reduction) {
+    pub(super) fn save(&mut self, reduction: &mut dyn Reduction) {
         let now = reduction.shard_state();
         self.shards.resize_with(now.len(), Vec::new);
         for (before, now) in self.shards.iter_mut().zip(now) {

@@ -1,4 +1,4 @@
-//! Queries of a step, for the replica and for the observers of steps.
+//! Accessors of a step, for the replica and for the observers of steps.
 
 use std::ops::Range;
 use std::time::Duration;

@@ -53,7 +53,7 @@ impl Step {
     pub(super) fn begin(&mut self, step: StepNumber) {
         self.unscaling.scale = step.unscale;
         if step.unscale.is_some() {
-            self.buckets.states.iter_mut().for_each(BucketState::remember);
+            self.buckets.states.iter_mut().for_each(BucketState::save_state);
         }
     }
 
@@ -67,7 +67,7 @@ impl Step {
         for bucket in self.order() {
             self.wait(bucket)?;
             if self.unscaling.scale.is_some() {
-                self.buckets.states[bucket].restore();
+                self.buckets.states[bucket].restore_state();
             }
         }
         Ok(())
