@@ -18,7 +18,8 @@ PATH = re.compile(r"\b((?:crate|super|self)(?:::\w+)+)")
 
 def without_comments(text: str) -> str:
     text = re.sub(r'b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"', '""', text, flags=re.S)
-    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+    return re.sub(r"\bpub\(in [^)]*\)", "pub", text)
 
 
 def without_tests(text: str) -> str:

@@ -4,10 +4,6 @@
 //! The result of such a reduction may hide an overflow, so the contributions are checked
 //! ([`finiteness`](super::finiteness)).
 
-use super::Step;
-use super::bucket_state::BucketState;
-use crate::error::Error;
-
 /// Number of a step, and scale of its losses; the same on all ranks.
 #[derive(Clone, Copy)]
 pub(crate) struct StepNumber {
@@ -26,7 +22,7 @@ pub(crate) struct StepNumber {
 #[derive(Default)]
 pub(super) struct Unscaling {
     /// `None` if they stay as they are.
-    scale: Option<f32>,
+    pub(super) scale: Option<f32>,
     /// Buffer for one contribution after another.
     unscaled: Vec<f32>,
 }
@@ -45,31 +41,5 @@ impl Unscaling {
     /// Returns the buffer of [`Unscaling::take`] for reuse.
     pub(super) fn give_back(&mut self, unscaled: Vec<f32>) {
         self.unscaled = unscaled;
-    }
-}
-
-impl Step {
-    /// Begins a step, before this rank's first pass or, on a rank without shards, in place of it.
-    pub(super) fn begin(&mut self, step: StepNumber) {
-        self.unscaling.scale = step.unscale;
-        if step.unscale.is_some() {
-            self.buckets.states.iter_mut().for_each(BucketState::save_state);
-        }
-    }
-
-    /// Skips the step: waits for all buckets, and restores the state of their reductions from before it.
-    /// Belongs to `Reducing`.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    pub(crate) fn take_back(&mut self) -> Result<(), Error> {
-        for bucket in self.order() {
-            self.wait(bucket)?;
-            if self.unscaling.scale.is_some() {
-                self.buckets.states[bucket].restore_state();
-            }
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::block_squares::BlockSquares;
-use super::{Decision, GradientTransform};
+use super::interface::{Decision, GradientTransform};
 use crate::buckets::Slice;
 use kolo_optim::Layout;
 use kolo_optim::table::{Entry, Setting, Settings};

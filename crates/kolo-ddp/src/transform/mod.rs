@@ -5,102 +5,14 @@
 
 mod block_squares;
 mod clip;
+mod interface;
 
 pub(crate) use self::block_squares::BlockSquares;
+pub use self::interface::{Decision, GradientTransform};
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
+use kolo_optim::Layout;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
-use kolo_optim::{Layout, Settings};
-
-/// Observes the summed gradient, and decides on the step.
-///
-/// All ranks see the same bits, so they decide the same without communication; a transform must depend on
-/// nothing else. It does not see running statistics. A step with any transform waits for all of its gradient
-/// before the first parameter changes.
-pub trait GradientTransform: Send + 'static {
-    /// Name in the comparison of the ranks' settings; the default is the type's name.
-    fn name(&self) -> &str {
-        std::any::type_name::<Self>()
-    }
-
-    /// Settings that must be the same on all ranks; others are not compared.
-    fn settings(&self) -> Settings {
-        Settings::default()
-    }
-
-    /// Allocates state for the tensors of `layout`. Called before all other methods, and again if a worker
-    /// must begin anew.
-    fn init(&mut self, layout: &Layout);
-
-    /// Observes the gradient of a slice, which is summed over the global batch. In each step every element
-    /// of every trained tensor is seen once, in any order. A slice begins at a multiple of 16,384 elements
-    /// of its tensor and, unless it ends there, is a multiple of that long. Sums must not depend on the
-    /// order of the slices.
-    fn see(&mut self, slice: &Slice, gradient: &[f32]);
-
-    /// Decides, when all of the gradient has been seen. `scale` makes it the mean over the batch, after the
-    /// transforms before this one.
-    fn decide(&mut self, scale: f64) -> Decision;
-
-    /// State from the steps so far that later ones need, such as an average of norms; empty by default. Like
-    /// its decisions it must be the same on all ranks. Kolo saves it in checkpoints, sends it to workers
-    /// that join, and restores it when a step is repeated.
-    fn state(&self) -> Vec<f64> {
-        Vec::new()
-    }
-
-    /// Continues from a state of [`GradientTransform::state`], of this or another rank. Also called when a
-    /// step has failed that it has seen a part of: it must discard its observations since its last decision.
-    ///
-    /// # Errors
-    ///
-    /// The fault of the state, for example if another version of the program has saved it.
-    fn restore(&mut self, state: &[f64]) -> Result<(), String> {
-        match state {
-            [] => Ok(()),
-            _ => Err("it keeps nothing from step to step".into()),
-        }
-    }
-}
-
-/// Decision of a [`GradientTransform`] on a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Decision {
-    /// Factor of the gradient.
-    pub factor: f64,
-    /// Global norm of the gradient before that, if it has been computed.
-    pub norm: Option<f64>,
-}
-
-impl<T: GradientTransform + ?Sized> GradientTransform for Box<T> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn settings(&self) -> Settings {
-        (**self).settings()
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        (**self).init(layout);
-    }
-
-    fn see(&mut self, slice: &Slice, gradient: &[f32]) {
-        (**self).see(slice, gradient);
-    }
-
-    fn decide(&mut self, scale: f64) -> Decision {
-        (**self).decide(scale)
-    }
-
-    fn state(&self) -> Vec<f64> {
-        (**self).state()
-    }
-
-    fn restore(&mut self, state: &[f64]) -> Result<(), String> {
-        (**self).restore(state)
-    }
-}
 
 /// All gradient transforms.
 pub static TRANSFORMS: &[Entry<dyn GradientTransform>] = &[clip::ENTRY];

@@ -7,11 +7,13 @@
 //! drifts. Then steps are watched ([`watch`]). If their duration changes, tuning begins anew with the kept
 //! setting.
 
+mod median;
 mod report;
 mod search;
 mod setting;
 mod watch;
 
+use self::median::lower_median;
 pub use self::report::Tuning;
 pub use self::search::Trial;
 pub(crate) use self::search::{Search, Space};
@@ -102,13 +104,6 @@ impl Samples {
         let count = self.seconds.len();
         (count >= enough || count >= few && is_hopeless).then_some(median)
     }
-}
-
-/// Returns the median; of an even number the lower one of the two in the middle: other work of the machine
-/// can only make a step longer. Sorts the slice.
-fn lower_median(seconds: &mut [f64]) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds.get(seconds.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
 impl Tuner {

@@ -1,6 +1,6 @@
 //! Watch for a change in the duration of steps since a setting was chosen.
 
-use super::lower_median;
+use super::median::lower_median;
 
 /// Number of steps of which the median is compared.
 const WINDOW: usize = 10;
