@@ -5,7 +5,6 @@
 //! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups and
 //! collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and back.
 
-mod agree;
 mod batch_growth;
 pub mod binding;
 mod buckets;
@@ -27,6 +26,7 @@ mod processor;
 pub mod reduction;
 mod replica;
 mod restart;
+mod same_model;
 mod same_settings;
 mod sampler;
 mod shard_loss;
@@ -38,10 +38,10 @@ mod statistics;
 mod step;
 pub mod straggler;
 pub mod sync;
-mod timed;
 pub mod transform;
 mod tune;
 pub mod verify;
+mod wait_time;
 mod warning;
 
 /// Faults of a checkpoint's file.

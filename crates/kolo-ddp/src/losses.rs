@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::reduction::SampleCount;
 use crate::shares::Assignment;
-use crate::timed::timed;
+use crate::wait_time::timed;
 
 /// The losses of this rank's shards, summed in the same tree as the gradients.
 #[derive(Default)]

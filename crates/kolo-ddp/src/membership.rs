@@ -3,7 +3,7 @@
 
 use kolo_comm::{Generation, JobMembership, Rank};
 
-use crate::step::{FLAGS, Heard};
+use crate::step::{FLAGS, Received};
 
 /// Value of the first flag, in place of a 1 for a change, with which the job ends for all.
 const ALL_END: u8 = 2;
@@ -71,8 +71,8 @@ impl MembershipObserver {
     }
 
     /// Decides on the change from all ranks' flags.
-    pub(crate) fn heard(heard: &Heard) -> Agreed {
-        match heard.flags {
+    pub(crate) fn decide(received: &Received) -> Agreed {
+        match received.flags {
             None | Some([0, _]) => Agreed::NoChange,
             Some([_, 0] | [ALL_END, _]) => Agreed::AllLeave,
             Some(_) => Agreed::Change,
@@ -128,7 +128,7 @@ mod tests {
         };
         let all: Vec<[u8; FLAGS]> = ranks.iter().enumerate().map(flags).collect();
         let largest = std::array::from_fn(|flag| all.iter().map(|flags| flags[flag]).max().unwrap());
-        MembershipObserver::heard(&Heard { flags: Some(largest), ..Heard::default() })
+        MembershipObserver::decide(&Received { flags: Some(largest), ..Received::default() })
     }
 
     #[test]
@@ -158,8 +158,8 @@ mod tests {
         ] {
             let all = leaving.map(flags);
             let largest = std::array::from_fn(|flag| all.iter().map(|flags| flags[flag]).max().unwrap());
-            let heard = Heard { flags: Some(largest), ..Heard::default() };
-            assert_eq!(MembershipObserver::heard(&heard), expected, "{leaving:?}");
+            let received = Received { flags: Some(largest), ..Received::default() };
+            assert_eq!(MembershipObserver::decide(&received), expected, "{leaving:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use kolo_comm::{Collective, Group, Rank};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
 use crate::shares::Assignment;
-use crate::timed::timed;
+use crate::wait_time::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///

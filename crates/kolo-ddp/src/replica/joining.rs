@@ -15,13 +15,13 @@ use super::assignment;
 use super::core::Core;
 use super::handle::Replica;
 use super::undo::Undo;
-use crate::agree;
 use crate::buckets::BucketCaps;
 use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::processor::{self, Processor};
+use crate::same_model;
 use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
@@ -131,7 +131,7 @@ impl Core {
     ///
     /// They differ in something (naming it), cannot train together, or a collective failed (naming the rank).
     pub(crate) fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
-        agree::check(group, &self.weights.layout, settings, self.progress.joined)?;
+        same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
             (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
         let (noise_scale, loss_scale, server) =

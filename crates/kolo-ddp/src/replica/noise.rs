@@ -36,7 +36,7 @@ impl NoiseProbe {
     /// may be done again.
     pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
-        let norms = Norms::of(&totals.heard.by_shard, squares, totals.count);
+        let norms = Norms::of(&totals.received.by_shard, squares, totals.count);
         Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))
     }
 

@@ -12,7 +12,7 @@ use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::membership::{Agreed, MembershipObserver};
 use crate::same_settings::Stated;
-use crate::step::{Heard, Piggyback, Spent, StepNumber, SumSeen, Totals};
+use crate::step::{ObserverMessage, Received, Spent, StepNumber, SumSeen, Totals};
 use crate::straggler::Compared;
 use crate::transform::Decision;
 use crate::warning::Warning;
@@ -66,7 +66,7 @@ impl Core {
         let (flags, settings_print) =
             (self.observers.members.flags(rank, self.ranks.server), settings.print());
         let seconds = self.observers.tuning.passes_over();
-        let told = Piggyback { flags, settings: settings_print, numbers, seconds };
+        let told = ObserverMessage { flags, settings: settings_print, numbers, seconds };
         let step = self.step_number();
         self.step.start_rest(step, &told)?;
         Ok(Started { step, learning_rate, settings })
@@ -81,7 +81,7 @@ impl Core {
         let Started { step, learning_rate, settings } = started;
         let number = step.number;
         let totals = self.step.agree(step)?;
-        if totals.heard.settings_differ {
+        if totals.received.settings_differ {
             return Err(settings.name_difference(&self.ranks.group)?);
         }
         // An island may be without samples, and then has no gradient either.
@@ -124,10 +124,10 @@ impl Core {
             self.apply_outstanding()?;
         }
         self.verify(&done, before)?;
-        let (compared, shards_changed) = self.mind_stragglers(&totals.heard)?;
-        let agreed = MembershipObserver::heard(&totals.heard);
+        let (compared, shards_changed) = self.mind_stragglers(&totals.received)?;
+        let agreed = MembershipObserver::decide(&totals.received);
         if agreed == Agreed::NoChange {
-            self.tune(&totals.heard, shards_changed)?;
+            self.tune(&totals.received, shards_changed)?;
         }
         let started_early = totals.started_early;
         Ok(Ended { done, loss_scale, started_early, compared, shards_changed, agreed })
@@ -217,9 +217,9 @@ impl Core {
 
     /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
     /// up, and whether shards have moved. All ranks conclude the same.
-    fn mind_stragglers(&mut self, heard: &Heard) -> Result<(Compared, bool), Error> {
+    fn mind_stragglers(&mut self, received: &Received) -> Result<(Compared, bool), Error> {
         let world = self.ranks.group.world_size();
-        let mut compared = self.observers.stragglers.heard(heard.numbers.as_deref(), world);
+        let mut compared = self.observers.stragglers.compare_times(received.numbers.as_deref(), world);
         if let Some(straggler) = &compared.straggler {
             self.warn(Warning::Straggler(straggler.clone()));
         }

@@ -9,7 +9,7 @@ use super::tuning_observer::TuningObserver;
 use crate::buckets::BucketCaps;
 use crate::config::Config;
 use crate::error::Error;
-use crate::step::Heard;
+use crate::step::Received;
 use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
 
 /// The algorithm that heeds how much each rank is to add.
@@ -68,20 +68,20 @@ impl Core {
 
     /// At the end of a step: goes on as is best by what all ranks have told of it. `shards_changed`: ranks
     /// have other shards from now on.
-    pub(crate) fn tune(&mut self, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
+    pub(crate) fn tune(&mut self, received: &Received, shards_changed: bool) -> Result<(), Error> {
         let Some(mut tuner) = self.observers.tuning.tuner.take() else { return Ok(()) };
-        let result = self.tune_by(&mut tuner, heard, shards_changed);
+        let result = self.tune_by(&mut tuner, received, shards_changed);
         self.observers.tuning.tuner = Some(tuner);
         result
     }
 
-    fn tune_by(&mut self, tuner: &mut Tuner, heard: &Heard, shards_changed: bool) -> Result<(), Error> {
+    fn tune_by(&mut self, tuner: &mut Tuner, received: &Received, shards_changed: bool) -> Result<(), Error> {
         if shards_changed {
             tuner.restart();
             // Who adds how much went with the shares that were.
             return self.run_by(tuner.current());
         }
-        let is_known = !heard.seconds.is_empty() && heard.seconds.iter().all(|seconds| *seconds > 0.0);
+        let is_known = !received.seconds.is_empty() && received.seconds.iter().all(|seconds| *seconds > 0.0);
         if !is_known {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl Core {
             }
             return Ok(());
         }
-        match tuner.step(heard.seconds.iter().copied().fold(0.0, f64::max)) {
+        match tuner.step(received.seconds.iter().copied().fold(0.0, f64::max)) {
             Verdict::Stay => {}
             Verdict::Try(setting) => self.run_by(&setting)?,
             Verdict::Keep(mut tuning) => {

@@ -8,10 +8,10 @@ use kolo_comm::schedule::Chunks;
 use kolo_comm::{Collective, Group, Op};
 
 use super::finiteness::Magnitude;
-use super::piggyback::{FLAGS, Heard, Piggyback};
+use super::observer_messages::{FLAGS, ObserverMessage, Received};
 use crate::error::Error;
 use crate::exchange::Exchange;
-use crate::timed::timed;
+use crate::wait_time::timed;
 
 /// Observations of a rank in its own passes, or after the agreement of all ranks.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ impl Agreement {
         group: &Group,
         mode: WaitMode,
         seen: Seen,
-        message: &Piggyback,
+        message: &ObserverMessage,
         places: &[f64],
     ) -> Result<(), Error> {
         if let Some(own) = &message.numbers {
@@ -95,8 +95,8 @@ impl Agreement {
         &mut self,
         group: &Group,
         exposed: &mut Duration,
-    ) -> Result<Option<(Seen, Heard)>, Error> {
-        let mut received = Heard::default();
+    ) -> Result<Option<(Seen, Received)>, Error> {
+        let mut received = Received::default();
         if let Some(pending) = self.numbers.take() {
             received.numbers = Some(timed(exposed, "stragglers' figures", || pending.wait(group))?.to_vec());
         }

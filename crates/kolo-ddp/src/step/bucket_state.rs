@@ -12,7 +12,7 @@ use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use crate::shares::Assignment;
-use crate::timed::timed_as;
+use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
 
 /// Durations of one bucket's reduction.

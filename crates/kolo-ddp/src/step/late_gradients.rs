@@ -8,7 +8,7 @@ use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::Reduction;
 use crate::shard_sum::ShardSum;
-use crate::timed::timed;
+use crate::wait_time::timed;
 use kolo_optim::SpanId;
 
 impl Step {

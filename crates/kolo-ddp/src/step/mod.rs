@@ -27,7 +27,7 @@
 //! Where updates are one step late (`sync/delayed.rs`) two of these take turns: one is in `Reducing` while
 //! the other collects the gradients of the next step.
 //!
-//! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`Piggyback`],
+//! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`ObserverMessage`],
 //! of which the step knows only the size.
 
 mod accessors;
@@ -39,7 +39,7 @@ mod finiteness;
 mod late_gradients;
 mod launch_order;
 mod not_finite;
-mod piggyback;
+mod observer_messages;
 mod profile;
 mod reconfiguration;
 mod reducing;
@@ -60,7 +60,7 @@ use self::bucket_state::Buckets;
 pub(crate) use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
 use self::launch_order::LaunchOrder;
-pub(crate) use self::piggyback::{FLAGS, Heard, Piggyback};
+pub(crate) use self::observer_messages::{FLAGS, ObserverMessage, Received};
 use self::profile::Profile;
 pub(crate) use self::reducing::Totals;
 use self::shard_squares::ShardSquares;

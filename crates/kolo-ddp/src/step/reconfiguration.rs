@@ -14,8 +14,8 @@ use super::launch_order::{self, LaunchOrder};
 use crate::buckets::{Bucket, plan_sliced, reversed};
 use crate::error::Error;
 use crate::shares::Assignment;
-use crate::timed::timed;
 use crate::tune::{Space, TunedSetting};
+use crate::wait_time::timed;
 use kolo_optim::SpanId;
 
 impl Step {

@@ -6,12 +6,12 @@ use kolo_comm::backend::WaitMode;
 use super::agreement::Seen;
 use super::finiteness::Magnitude;
 use super::launch_order::LaunchSlot;
-use super::piggyback::{Heard, Piggyback};
+use super::observer_messages::{ObserverMessage, Received};
 use super::unscaling::StepNumber;
 use super::{Phase, Step};
 use crate::error::Error;
 use crate::shard_loss::ShardLoss;
-use crate::timed::timed;
+use crate::wait_time::timed;
 use kolo_optim::Span;
 
 /// Result of the ranks' agreement.
@@ -29,7 +29,7 @@ pub(crate) struct Totals {
     /// True if a contribution is so large that the reduction's results may not be finite.
     pub(crate) is_large: bool,
     /// Messages of the observers.
-    pub(crate) heard: Heard,
+    pub(crate) received: Received,
 }
 
 impl Step {
@@ -42,7 +42,7 @@ impl Step {
     ///
     /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums of
     /// buckets are deferred, a collective failed (naming the rank).
-    pub(crate) fn start_rest(&mut self, step: StepNumber, message: &Piggyback) -> Result<(), Error> {
+    pub(crate) fn start_rest(&mut self, step: StepNumber, message: &ObserverMessage) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
@@ -99,10 +99,10 @@ impl Step {
             return Err(Error::NoSamples { step: number });
         }
         let agreed = self.agreement.finish(&self.group, &mut self.exposed)?;
-        let (seen, mut heard) = agreed.unwrap_or_else(|| (self.seen(), Heard::default()));
+        let (seen, mut received) = agreed.unwrap_or_else(|| (self.seen(), Received::default()));
         // The shards' numbers come first, if there are any.
         let shards = if self.squares.is_some() { self.shares().iter().sum() } else { 0 };
-        heard.seconds = heard.by_shard.split_off(shards.min(heard.by_shard.len()));
+        received.seconds = received.by_shard.split_off(shards.min(received.by_shard.len()));
         if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
         }
@@ -123,7 +123,7 @@ impl Step {
         }
         let started_early = self.started_early;
         let is_large = !overflowed && seen.gradient.max(seen.statistic) > Magnitude::Ordinary;
-        Ok(Totals { loss, count, started_early, unused, overflowed, is_large, heard })
+        Ok(Totals { loss, count, started_early, unused, overflowed, is_large, received })
     }
 
     /// Observations of this rank in its passes.

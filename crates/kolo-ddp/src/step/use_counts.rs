@@ -11,7 +11,7 @@ use std::time::Duration;
 use kolo_comm::{Group, Op};
 
 use crate::error::Error;
-use crate::timed::timed;
+use crate::wait_time::timed;
 use kolo_optim::SpanId;
 
 /// Counts of contributions by span.

@@ -63,14 +63,14 @@ impl StragglerObserver {
 
     /// Draws the conclusions from the times of all ranks, if they were sent in this step; the same on all
     /// ranks.
-    pub(crate) fn heard(&mut self, numbers: Option<&[f64]>, world: usize) -> Compared {
+    pub(crate) fn compare_times(&mut self, numbers: Option<&[f64]>, world: usize) -> Compared {
         let Some(numbers) = numbers else { return Compared::default() };
         let times = Times::decode(numbers, world);
         let Findings { straggler, rebalance } = self.detector.compare(&times);
         Compared { times, straggler, rebalance }
     }
 
-    /// Takes the result of the move to the shares that [`StragglerObserver::heard`] has found better, or the
+    /// Takes the result of the move to the shares that [`StragglerObserver::compare_times`] has found better, or the
     /// reason why they are not possible.
     pub(crate) fn rebalanced(&mut self, result: &Result<(), String>) {
         match result {

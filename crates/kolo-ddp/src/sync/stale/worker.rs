@@ -10,7 +10,7 @@ use crate::last_step::LastStep;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::replica::stepping::check_rate;
-use crate::step::{BucketTiming, Piggyback, Totals};
+use crate::step::{BucketTiming, ObserverMessage, Totals};
 
 /// This rank as a worker.
 pub(super) struct Worker {
@@ -52,7 +52,7 @@ impl Worker {
         let step = outer.progress.steps;
         check_rate(step, rate)?;
         let number = outer.step_number();
-        let started = outer.step.start_rest(number, &Piggyback::default());
+        let started = outer.step.start_rest(number, &ObserverMessage::default());
         let totals = started.and_then(|()| outer.step.agree(number));
         let totals = totals.map_err(|error| tell_others(outer, error))?;
         for bucket in outer.step.order() {

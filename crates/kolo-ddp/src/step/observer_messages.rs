@@ -6,7 +6,7 @@ pub(crate) const FLAGS: usize = 2;
 
 /// This rank's message in one step. All ranks send equally many numbers in the same step, or none.
 #[derive(Default)]
-pub(crate) struct Piggyback {
+pub(crate) struct ObserverMessage {
     /// All ranks receive the maximum of each flag.
     pub(crate) flags: [u8; FLAGS],
     /// A fingerprint of settings; all ranks learn if it is the same on all of them.
@@ -20,7 +20,7 @@ pub(crate) struct Piggyback {
 
 /// Messages of all ranks in one step, the same on all of them.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct Received {
     /// The maximum of each flag; `None` in a step that is not synchronized.
     pub(crate) flags: Option<[u8; FLAGS]>,
     /// True if the ranks have sent different fingerprints.
