@@ -11,6 +11,7 @@ mod sample;
 mod servers;
 mod slices;
 mod subcommand;
+mod values;
 
 use std::sync::Arc;
 

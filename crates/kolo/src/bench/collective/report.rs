@@ -37,7 +37,7 @@ impl Row {
         asked: Option<&str>,
         choice: Option<&Choice>,
     ) -> Row {
-        let bytes = case.len * element_bytes;
+        let bytes = case.values.len * element_bytes;
         let p50 = samples.percentile(50.0);
         let algbw_gbps = bytes as f64 / p50.max(1e-12) / 1e9;
         let picked = choice.map_or("the backend's own", |choice| choice.algorithm.name);
@@ -49,7 +49,7 @@ impl Row {
             p50_us: p50 * 1e6,
             p99_us: samples.percentile(99.0) * 1e6,
             algbw_gbps,
-            busbw_gbps: algbw_gbps * case.operation.properties().bus.factor(case.world()),
+            busbw_gbps: algbw_gbps * case.values.operation.properties().bus.factor(case.world()),
             predicted_us: predicted.map(|seconds| seconds * 1e6),
             samples: samples.0.len(),
             why: choice.map(Choice::reason).unwrap_or_default(),

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use kolo_comm::schedule::{Choice, OperationKind};
-use kolo_comm::{Collective, Collectives, Element, Group, Op, Rank, bf16, f16};
+use kolo_comm::{Collectives, Element, Group, Rank, bf16, f16};
 
 use super::operation::{Shape, fitting, served, shape};
 use super::options::Options;
+use super::values::Values;
 use crate::bench::samples::Samples;
 use kolo::Failure;
 
@@ -47,14 +48,8 @@ pub(super) struct Case<'a, C> {
     /// Native group of the engine's ranks.
     group: &'a Group,
     engine: &'a C,
-    pub(super) operation: OperationKind,
-    op: Op,
-    root: Rank,
-    /// Elements of the larger one of input and output.
-    pub(super) len: usize,
+    pub(super) values: Values,
     shape: Shape,
-    /// Ranks that contribute and are verified: all but servers, which are the last ranks of each launcher.
-    workers: Vec<usize>,
 }
 
 impl<'a, C: Collectives> Case<'a, C> {
@@ -73,12 +68,13 @@ impl<'a, C: Collectives> Case<'a, C> {
             false => shape(operation, len, op, root, rank, world),
         };
         let workers = (0..world).filter(|rank| !servers[*rank]).collect();
-        Case { group, engine, operation, op, root, len, shape, workers }
+        let values = Values { operation, op, root: root.0, world, workers, len };
+        Case { group, engine, values, shape }
     }
 
     /// Number of ranks that contribute.
     pub(super) fn world(&self) -> usize {
-        self.workers.len()
+        self.values.workers.len()
     }
 
     /// Returns the cost model's choice.
@@ -120,57 +116,19 @@ impl<'a, C: Collectives> Case<'a, C> {
 
     /// Runs the collective on numbers whose results are exact in every type, and verifies every element.
     fn verified<T: Exact>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
-        let (rank, world) = (self.group.rank().0, self.group.world_size());
-        let each = self.len / world;
-        let number = |rank: usize, index: usize| (index + 3 * rank) % 3;
-        // All-to-all and messages send from the half of the buffer behind the received elements.
-        let behind = match self.shape.collective {
-            Collective::AllToAll { .. } | Collective::Exchange { .. } => self.len,
-            _ => 0,
-        };
-        let fill = |(index, x): (usize, &mut T)| *x = T::of(number(rank, index.wrapping_sub(behind)));
+        let rank = self.group.rank().0;
         let mut data = vec![T::default(); self.shape.elements];
-        data.iter_mut().enumerate().skip(behind).for_each(fill);
+        for (index, x) in data.iter_mut().skip(self.values.first_sent()).enumerate() {
+            *x = T::of(self.values.sent(rank, index));
+        }
         self.engine.write(&data, &mut buffer)?;
         let mut buffer = self.engine.run(&self.shape.collective, buffer)?;
         self.engine.read(&buffer, &mut data)?;
 
-        let contributed = |index: usize| self.workers.iter().map(move |rank| number(*rank, index));
-        let combined = |index: usize| self.combined(contributed(index));
-        let (root, previous) = (self.root.0, (rank + world - 1) % world);
-        let from_each = |index: usize| number(index / each.max(1), index % each.max(1));
-        // Range of elements with a specified result, and their values.
-        let (checked, expected): (std::ops::Range<usize>, Box<dyn Fn(usize) -> usize + '_>) = match self
-            .operation
-        {
-            OperationKind::AllReduce if !self.workers.contains(&rank) => (0..0, Box::new(combined)),
-            OperationKind::AllReduce => (0..self.len, Box::new(combined)),
-            OperationKind::ReduceScatter => (rank * each..(rank + 1) * each, Box::new(combined)),
-            OperationKind::Reduce => (0..if rank == root { self.len } else { 0 }, Box::new(combined)),
-            OperationKind::Broadcast => (0..self.len, Box::new(|index| number(root, index))),
-            OperationKind::AllGather => {
-                let own = move |index: usize| number(index / each, index);
-                (0..self.len, Box::new(own))
-            }
-            OperationKind::Gather if rank == root => {
-                let index_there = move |index: usize| if index / each == root { index } else { index % each };
-                (0..self.len, Box::new(move |index| number(index / each, index_there(index))))
-            }
-            OperationKind::Scatter if rank != root => {
-                (0..each, Box::new(move |index| number(root, rank * each + index)))
-            }
-            OperationKind::Gather | OperationKind::Scatter => (0..0, Box::new(from_each)),
-            OperationKind::AllToAll => {
-                let sent = move |index: usize| number(index / each, rank * each + index % each);
-                (0..self.len, Box::new(sent))
-            }
-            OperationKind::Exchange if world == 1 => (0..0, Box::new(from_each)),
-            OperationKind::Exchange => (0..self.len, Box::new(move |index| number(previous, index))),
-        };
-        for index in checked {
-            let (got, right) = (data[index], T::of(expected(index)));
+        for index in self.values.specified(rank) {
+            let (got, right) = (data[index], T::of(self.values.expected(rank, index)));
             if got != right {
-                let (name, len) = (self.operation.name(), data.len());
+                let (name, len) = (self.values.operation.name(), data.len());
                 return Err(Failure::work(format!(
                     "{name} on rank {rank}: element {index} of {len} is {got:?}, not {right:?}"
                 )));
@@ -179,16 +137,5 @@ impl<'a, C: Collectives> Case<'a, C> {
         data.fill(T::default());
         self.engine.write(&data, &mut buffer)?;
         Ok(buffer)
-    }
-
-    fn combined(&self, numbers: impl Iterator<Item = usize>) -> usize {
-        match self.op {
-            Op::Sum => numbers.sum(),
-            // All ranks have the same number at an index, so an average is exact.
-            Op::Average => numbers.last().unwrap_or(0),
-            Op::Max => numbers.max().unwrap_or(0),
-            Op::Min => numbers.min().unwrap_or(0),
-            Op::Product => numbers.product(),
-        }
     }
 }
