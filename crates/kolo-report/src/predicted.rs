@@ -36,19 +36,19 @@ impl Outcome {
         Some(Outcome { predicted, seconds: pace.median, exposed: pace.exposed_a_step() })
     }
 
-    /// Relative error of the prediction: positive if a step takes longer than predicted.
+    /// Error of the prediction relative to the measurement: positive if a step takes less time than predicted.
     pub(crate) fn error(&self) -> f64 {
-        self.seconds / self.predicted.seconds - 1.0
+        self.predicted.seconds / self.seconds - 1.0
     }
 
     /// Returns the outcome as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let PredictedStep { workers, seconds: predicted, .. } = self.predicted;
         let by = percent(self.error().abs());
-        let than = if self.error() < 0.0 { "shorter" } else { "longer" };
+        let less = if self.error() < 0.0 { "less" } else { "more" };
         let measured = seconds(self.seconds);
         let workers = plural(workers, "worker");
-        format!("a step of {workers} takes {measured}, {by} {than} than the {} predicted", seconds(predicted))
+        format!("a step of {workers} takes {measured}; {}, {by} {less}, were predicted", seconds(predicted))
     }
 }
 
@@ -63,13 +63,12 @@ mod tests {
         let steps = [of(1, 0.02), of(2, 0.025), of(4, 0.05)];
         let outcome = Outcome::of(&example::run(100), &steps).unwrap();
         assert_eq!(outcome.predicted, steps[1]);
-        assert!((outcome.error() - 0.24).abs() < 1e-9, "{outcome:?}");
-        assert_eq!(
-            outcome.sentence(),
-            "a step of 2 workers takes 31 ms, 24 % longer than the 25 ms predicted"
-        );
+        assert!((outcome.error() + 6.0 / 31.0).abs() < 1e-9, "{outcome:?}");
+        assert_eq!(outcome.sentence(), "a step of 2 workers takes 31 ms; 25 ms, 19.4 % less, were predicted");
         let slow = [of(2, 0.062)];
-        assert!(Outcome::of(&example::run(100), &slow).unwrap().sentence().contains("50 % shorter"));
+        assert!(
+            Outcome::of(&example::run(100), &slow).unwrap().sentence().contains("62 ms, 100 % more, were")
+        );
         assert!(Outcome::of(&example::run(100), &steps[2..]).is_none(), "none for two");
         assert!(Outcome::of(&example::run(12), &steps).is_none(), "too young");
     }

@@ -42,7 +42,7 @@ fn find(run: &Run) -> Option<Finding> {
         severity: Severity::of_share(pace.wire_wait_share()),
         headline: format!(
             "The link between the workers is too slow: {} of the time is waited for it",
-            percent(pace.exposed_share())
+            percent(pace.wire_wait_share())
         ),
         why: why(run, &pace, &costs),
         remedy: remedy(run),
@@ -101,6 +101,11 @@ mod tests {
         let run = example::waiting(example::with_buckets(&sizes), 0.18);
         let finding = find(&run).unwrap();
         assert_eq!(finding.severity, Severity::Problem);
+        let mut late = run.clone();
+        late.steps.iter_mut().for_each(|step| step.comm_seconds -= 0.07);
+        let share = |run: &Run| percent(Pace::of(run).unwrap().wire_wait_share());
+        let headline = find(&late).unwrap().headline;
+        assert!(headline.contains(&share(&late)) && share(&late) != share(&run), "{headline}");
         assert!(finding.why.contains("100 Mbit/s through the link of each of 2 workers"), "{}", finding.why);
         assert!(finding.why.contains("2.6 MB") && finding.remedy.contains("powersgd"), "{finding:?}");
     }

@@ -165,6 +165,21 @@ mod tests {
         assert!(!is_about_straggler("rank 0 computes on x86, rank 1 on arm"));
     }
 
+    /// The reasons that the ranks give today, as [`kolo_ddp::straggler::diagnose`] writes them.
+    #[test]
+    fn warnings_are_recognized_as_they_are_written() {
+        use kolo_ddp::straggler::{Times, diagnose};
+        let rank = |compute| Times { shards: 1, compute, ..Times::default() };
+        let data = Times { data: 0.3, ..rank(0.2) };
+        let waiting = Times { exposed: 0.3, waited_for: Some((kolo_comm::Rank(2), 0.3)), ..rank(0.2) };
+        for times in
+            [vec![rank(0.2), rank(0.4)], vec![data, rank(0.2)], vec![waiting.clone(), waiting, rank(0.2)]]
+        {
+            let reason = diagnose(&times).unwrap().reason;
+            assert!(is_about_straggler(&reason), "{reason}");
+        }
+    }
+
     #[test]
     fn a_slow_rank_0_is_found_though_it_does_not_wait() {
         let mut run = example::run(200);

@@ -3,6 +3,7 @@
 use kolo_run_folder::Run;
 
 use super::section::{Section, paragraph, with_code};
+use crate::analysis::Pace;
 use crate::findings::{Finding, Severity};
 use crate::html::{Element, Html, element};
 
@@ -29,9 +30,9 @@ pub(super) fn section(found: &[(Run, Vec<Finding>)]) -> Section {
 
 /// Returns the text for no findings; a run with too few steps has none either.
 fn nothing(run: &Run) -> &'static str {
-    match run.steps.len() {
-        0..16 => "Nothing stands out, but there are too few steps to tell.",
-        _ => "Nothing stands out.",
+    match Pace::of(run) {
+        None => "Nothing stands out, but there are too few steps to tell.",
+        Some(_) => "Nothing stands out.",
     }
 }
 

@@ -32,8 +32,7 @@ pub(super) fn section(runs: &[&Run], predicted: &[PredictedStep]) -> Option<Sect
 
 fn row(run: &Run, outcome: &Outcome) -> [String; 7] {
     let Outcome { predicted, seconds: step, exposed } = *outcome;
-    // Here the error of a prediction is relative to the measurement.
-    let error = predicted.seconds / step - 1.0;
+    let error = outcome.error();
     let sign = if error < 0.0 { "−" } else { "+" };
     [
         run.name.clone(),

@@ -37,7 +37,7 @@ fn what_train_writes_is_what_report_reads() {
         let plan = succeed(folder.path(), &[&plan, advise].concat());
         fs::write(folder.path().join("plan.json"), plan).unwrap();
         let told = succeed(folder.path(), &["report", "a", "--plan", "plan.json"]);
-        assert!(told.contains("a step of 2 workers takes ") && told.contains(" predicted\n"), "{told}");
+        assert!(told.contains("a step of 2 workers takes ") && told.contains(", were predicted\n"), "{told}");
     }
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("<h2>Predicted and measured</h2>"));
