@@ -20,7 +20,7 @@ fn drawn(count: usize) -> Images {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let data = ImageSet::new(drawn(100), drawn(20), 2, Augment { crop_padding: 1, flip: true });
+    let data = ImageSet::new(drawn(100), drawn(20), 2, Augment { crop_padding: 1, flip: true })?;
     println!("{:?}, {} samples", data.shape(), data.samples(Part::Train));
 
     // Two shards of 16 images a step; this worker has the second one.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::dataset::Part;
+
 /// Reason why a data set could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -138,10 +140,54 @@ pub enum DataError {
         /// Number of labels.
         labels: usize,
     },
+    /// The images for training have another size than those for tests.
+    #[error("training images of {}, test images of {}; they must be equal", size(train), size(test))]
+    UnequalSizes {
+        /// Channels, rows and columns of a training image.
+        train: [usize; 3],
+        /// Channels, rows and columns of a test image.
+        test: [usize; 3],
+    },
+    /// There are not as many pixels as images of this size have.
+    #[error("{} images: {found} pixels, expected {expected} for as many labels", name(*part))]
+    Pixels {
+        /// Part of the data set.
+        part: Part,
+        /// Number of bytes found.
+        found: usize,
+        /// Number of bytes expected.
+        expected: usize,
+    },
+    /// A label of images in memory is not below the number of classes.
+    #[error(
+        "{} image {index} has the label {label}, but there are {classes} classes, from 0",
+        name(*part)
+    )]
+    LabelInMemory {
+        /// Part of the data set.
+        part: Part,
+        /// Index of the image, from 0.
+        index: usize,
+        /// Its label.
+        label: u8,
+        /// Number of classes.
+        classes: usize,
+    },
     /// A file holds no images.
     #[error("{}: holds no images; get the file again", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Train => "training",
+        Part::Test => "test",
+    }
+}
+
+fn size([channels, height, width]: &[usize; 3]) -> String {
+    format!("{channels}x{height}x{width}")
 }

@@ -3,6 +3,7 @@
 use crate::augment::{Augment, AugmentKey};
 use crate::batch::{Batch, Normalise};
 use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::images::Images;
 use crate::preprocessing::{Preprocessing, margins};
@@ -20,21 +21,47 @@ pub struct ImageSet {
 impl ImageSet {
     /// Creates a data set of `train` and `test`, which must have the same size and channels and only
     /// labels below `classes`. `augment` limits the alterations of training images.
-    pub fn new(train: Images, test: Images, classes: usize, augment: Augment) -> Self {
-        let size = [train.channels, train.height, train.width];
-        Self::of_size(size, train, test, classes, augment)
+    ///
+    /// # Errors
+    ///
+    /// The sizes differ, or a label or the number of pixels is wrong.
+    pub fn new(train: Images, test: Images, classes: usize, augment: Augment) -> Result<Self, DataError> {
+        Self::spread([train, test], [0, 0], classes, augment)
     }
 
     /// Creates a data set as [`ImageSet::new`] does, but first [spreads](Images::spread) the images to
     /// `channels` and `side` x `side` pixels.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`ImageSet::new`].
     pub fn spread(
         [train, test]: [Images; 2],
         [channels, side]: [usize; 2],
         classes: usize,
         augment: Augment,
-    ) -> Self {
-        let size = [train.channels, train.height, train.width];
-        Self::of_size(size, train.spread(channels, side), test.spread(channels, side), classes, augment)
+    ) -> Result<Self, DataError> {
+        check(Part::Train, &train, classes)?;
+        check(Part::Test, &test, classes)?;
+        let size = |images: &Images| [images.channels, images.height, images.width];
+        let (image_size, test_size) = (size(&train), size(&test));
+        if image_size != test_size {
+            return Err(DataError::UnequalSizes { train: image_size, test: test_size });
+        }
+        let [train, test] = [train, test].map(|images| images.spread(channels, side));
+        let (mean, std) = train.mean_and_std();
+        let input_size = size(&train);
+        let normalise = Normalise::new(&mean, &std);
+        let preprocessing = Preprocessing {
+            image_size,
+            input_size,
+            padding: margins([image_size[1], image_size[2]], [input_size[1], input_size[2]]),
+            mean,
+            std,
+            num_classes: classes,
+            label_names: Vec::new(),
+        };
+        Ok(ImageSet { train, test, normalise, augment, preprocessing })
     }
 
     /// Sets the names of the classes, by label.
@@ -43,29 +70,25 @@ impl ImageSet {
         self
     }
 
-    /// Creates the data set; `size` is channels, rows and columns of an image before it was spread.
-    fn of_size(size: [usize; 3], train: Images, test: Images, classes: usize, augment: Augment) -> Self {
-        let (mean, std) = train.mean_and_std();
-        let Images { channels, height, width, .. } = train;
-        let normalise = Normalise::new(&mean, &std);
-        let preprocessing = Preprocessing {
-            image_size: size,
-            input_size: [channels, height, width],
-            padding: margins([size[1], size[2]], [height, width]),
-            mean,
-            std,
-            num_classes: classes,
-            label_names: Vec::new(),
-        };
-        ImageSet { train, test, normalise, augment, preprocessing }
-    }
-
     /// Returns the images of a part, as bytes.
     pub fn images(&self, part: Part) -> &Images {
         match part {
             Part::Train => &self.train,
             Part::Test => &self.test,
         }
+    }
+}
+
+/// Checks the images of a part.
+fn check(part: Part, images: &Images, classes: usize) -> Result<(), DataError> {
+    let (found, expected) = (images.pixels.len(), images.len().saturating_mul(images.image_bytes()));
+    if found != expected {
+        return Err(DataError::Pixels { part, found, expected });
+    }
+    let wrong = images.labels.iter().position(|label| usize::from(*label) >= classes);
+    match wrong {
+        Some(index) => Err(DataError::LabelInMemory { part, index, label: images.labels[index], classes }),
+        None => Ok(()),
     }
 }
 
@@ -119,7 +142,8 @@ mod tests {
             labels: (0..count).map(|i| (i % 2) as u8).collect(),
         };
         let of = |train: Images, augment| {
-            let set = ImageSet::new(train, images(2), 2, augment);
+            let test = Images { height: train.height, width: train.width, ..images(2) };
+            let set = ImageSet::new(train, test, 2, augment).unwrap();
             [Part::Train, Part::Test].map(|part| set.fingerprint(part))
         };
         let usual = of(images(200), Augment::default());
@@ -140,6 +164,28 @@ mod tests {
     }
 
     #[test]
+    fn images_that_do_not_belong_together_are_refused() {
+        let images = |height: usize, labels: &[u8]| Images {
+            channels: 1,
+            height,
+            width: 4,
+            pixels: vec![0; labels.len() * height * 4],
+            labels: labels.into(),
+        };
+        let refused = |train: Images, test: Images| {
+            ImageSet::new(train, test, 2, Augment::default()).unwrap_err().to_string()
+        };
+        let sizes = refused(images(3, &[0, 1]), images(5, &[0]));
+        assert!(sizes.contains("1x3x4") && sizes.contains("1x5x4"), "{sizes}");
+        let label = refused(images(3, &[0, 1]), images(3, &[1, 0, 2]));
+        assert!(label.contains("test image 2 has the label 2, but there are 2 classes"), "{label}");
+        let mut short = images(3, &[0, 1]);
+        short.pixels.pop();
+        let pixels = refused(short, images(3, &[0]));
+        assert!(pixels.contains("training images: 23 pixels, expected 24"), "{pixels}");
+    }
+
+    #[test]
     fn preprocessing_done_by_hand_gives_the_batch() {
         let images = |count: usize| Images {
             channels: 1,
@@ -148,7 +194,7 @@ mod tests {
             pixels: (0..count * 12).map(|i| (i * 37) as u8).collect(),
             labels: vec![0; count],
         };
-        let set = ImageSet::spread([images(5), images(2)], [3, 7], 1, Augment::default());
+        let set = ImageSet::spread([images(5), images(2)], [3, 7], 1, Augment::default()).unwrap();
         let how = set.preprocessing().unwrap();
         assert_eq!((how.image_size, how.input_size, how.padding), ([1, 3, 4], [3, 7, 7], [1, 2, 2, 2]));
         let batch = set.batch(Part::Test, &[1], None);

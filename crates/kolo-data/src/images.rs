@@ -52,6 +52,9 @@ impl Images {
     /// Adds black margins up to `side` x `side` pixels and repeats the first channel up to `channels`, as
     /// networks made for color pictures need. Images that are already as large stay as they are.
     pub fn spread(self, channels: usize, side: usize) -> Images {
+        if self.channels >= channels && self.height.min(self.width) >= side {
+            return self;
+        }
         let Images { channels: old_channels, height: old_height, width: old_width, pixels, labels } = self;
         let (channels, height, width) =
             (channels.max(old_channels), side.max(old_height), side.max(old_width));

@@ -77,14 +77,15 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
     /// Returns the batches of `shards` in a step of an epoch, both from 0, one after another. The thread
     /// then continues with the steps and epochs that follow.
     ///
-    /// An item is an error if the thread could not be started, or panicked because of a bug in the data set.
+    /// The first item is an error if the epoch has no such step, or the thread could not be started; an item is
+    /// if the thread panicked because of a bug in the data set.
     pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
         let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
         if !self.running.as_ref().is_some_and(comes_next) {
             // The old thread ends first, because it may hold large batches.
             self.running = None;
         }
-        let (epoch_after, step_after) = match step + 1 < self.sampler.steps_of(epoch) {
+        let (epoch_after, step_after) = match step.saturating_add(1) < self.sampler.steps_of(epoch) {
             true => (epoch, step + 1),
             false => (epoch + 1, 0),
         };
@@ -122,6 +123,10 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         shards: Range<usize>,
     ) -> Result<Prefetch<ShardBatch<D::Batch>>, PrefetchError> {
         let sampler = self.sampler.clone();
+        let steps = sampler.steps_of(epoch);
+        if first >= steps {
+            return Err(PrefetchError::NoSuchStep { epoch, step: first, steps });
+        }
         let requests = (epoch..).flat_map(move |number| {
             let (order, steps) = (Arc::new(sampler.epoch(number)), sampler.steps_of(number));
             let shards = shards.clone();
@@ -268,6 +273,19 @@ mod tests {
         let mut loader = loader();
         drop(loader.step(0, 0, 0..2).next());
         assert_eq!(given(&mut loader, 0, 1, 0..2), expected(0, 1, 0..2));
+    }
+
+    #[test]
+    fn a_step_that_the_epoch_does_not_have_is_an_error() {
+        let mut loader = loader();
+        assert_eq!(given(&mut loader, 0, 2, 0..2), expected(0, 2, 0..2));
+        for step in [3, usize::MAX] {
+            let mut beyond = loader.step(0, step, 0..2);
+            let error = beyond.next().unwrap().unwrap_err().to_string();
+            assert!(error.contains(&format!("epoch 0 has no step {step}: its 3 steps")), "{error}");
+            assert!(beyond.next().is_none());
+        }
+        assert_eq!(given(&mut loader, 1, 0, 0..2), expected(1, 0, 0..2));
     }
 
     #[test]

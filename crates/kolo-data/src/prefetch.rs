@@ -13,6 +13,16 @@ pub enum PrefetchError {
     /// The thread could not be started.
     #[error("cannot start the thread that prepares batches: {0}")]
     Spawn(#[from] std::io::Error),
+    /// The epoch has no step of this number.
+    #[error("epoch {epoch} has no step {step}: its {steps} steps count from 0")]
+    NoSuchStep {
+        /// Epoch, from 0.
+        epoch: usize,
+        /// Step that was asked for, from 0.
+        step: usize,
+        /// Number of steps in the epoch.
+        steps: usize,
+    },
     /// The thread panicked, because of a bug in the requests or in the function that prepares them.
     #[error("the thread that prepares batches failed: {0}")]
     Panicked(String),

@@ -28,7 +28,7 @@ fn data() -> ImageSet {
         pixels: (0..count * 12 * 14).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect(),
         labels: (0..count).map(|i| (i % CLASSES) as u8).collect(),
     };
-    ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default())
+    ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default()).unwrap()
 }
 
 /// Runs a model of the table to its end.

@@ -33,6 +33,6 @@ pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
         cifar::in_folder(folder, &names, RECORD, CLASSES)
     };
     let augment = Augment { crop_padding: 4, flip: true };
-    let set = ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment);
+    let set = ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment)?;
     Ok(set.with_label_names(LABEL_NAMES))
 }

@@ -34,7 +34,7 @@ fn read(folder: &Folder) -> Result<ImageSet, DataError> {
         cifar::in_folder(folder, &[name.to_owned()], Record { label_bytes: 2, count }, CLASSES)
     };
     let (train, test) = (images("train.bin", 50_000)?, images("test.bin", 10_000)?);
-    let set = ImageSet::new(train, test, CLASSES, Augment { crop_padding: 4, flip: true });
+    let set = ImageSet::new(train, test, CLASSES, Augment { crop_padding: 4, flip: true })?;
     Ok(set.with_label_names(LABEL_NAMES.split(' ')))
 }
 

@@ -36,5 +36,5 @@ fn read(folder: &Folder) -> Result<ImageSet, DataError> {
     let images = |part| idx::in_folder(folder, part, CLASSES);
     let images = [images(Part::Train)?, images(Part::Test)?];
     let augment = Augment { crop_padding: 4, flip: true };
-    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment).with_label_names(LABEL_NAMES))
+    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment)?.with_label_names(LABEL_NAMES))
 }

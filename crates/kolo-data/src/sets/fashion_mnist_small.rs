@@ -42,7 +42,7 @@ pub(crate) fn read() -> Result<ImageSet, DataError> {
         |[images, labels]: [(&str, &'static [u8]); 2]| idx::read(source(images)?, source(labels)?, CLASSES);
     let (train, test) = (images([FILES[0], FILES[1]])?, images([FILES[2], FILES[3]])?);
     let augment = Augment { crop_padding: 0, flip: true };
-    Ok(ImageSet::new(train, test, CLASSES, augment).with_label_names(LABEL_NAMES))
+    Ok(ImageSet::new(train, test, CLASSES, augment)?.with_label_names(LABEL_NAMES))
 }
 
 #[cfg(test)]

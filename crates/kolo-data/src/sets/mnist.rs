@@ -24,5 +24,5 @@ pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
     let images = [images(Part::Train)?, images(Part::Test)?];
     let augment = Augment { crop_padding: 2, flip: false };
     let digits = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment).with_label_names(digits))
+    Ok(ImageSet::spread(images, [3, 32], CLASSES, augment)?.with_label_names(digits))
 }
