@@ -53,9 +53,9 @@ fn rank(rank: usize) -> RankFacts {
         settings: "model = \"small\"\nseed = 0\n".into(),
         program: Program { version: "0.1.0".into(), sha256: Some("0123".into()) },
         processor: Processor::of("AMD EPYC 9654 with AVX2"),
-        cpu: Cpu { allowed: (0..8).collect(), quota: None },
+        cpu: Cpu { allowed: (0..8).collect(), quotas: Vec::new() },
         clock: Clock { ahead: 1e-4, uncertainty: 1e-5 },
-        memory: Memory { available: 16_000_000_000, limit: None },
+        memory: Memory { available: 16_000_000_000, limits: Vec::new() },
         open_files: OpenFiles { limit: Some(20_000), used: 25, launcher: None },
         huge_pages: Some(HugePages::Asked),
         folder: FolderFacts {

@@ -35,11 +35,11 @@ fn pools(facts: &Facts) -> Vec<Pool> {
             let is_within = |other: &usize| cpu(*other).allowed.iter().all(|cpu| allowed.contains(cpu));
             let within = workers.iter().copied().filter(is_within).collect();
             pools.push(Pool { processors: allowed.len() as f64, is_quota: false, workers: within });
-            let Some(quota) = &cpu(*rank).quota else { continue };
-            let has_it =
-                |other: &usize| cpu(*other).quota.as_ref().is_some_and(|own| own.group == quota.group);
-            let workers = workers.iter().copied().filter(has_it).collect();
-            pools.push(Pool { processors: quota.processors, is_quota: true, workers });
+            for quota in &cpu(*rank).quotas {
+                let has_it = |other: &usize| cpu(*other).quotas.iter().any(|own| own.group == quota.group);
+                let workers = workers.iter().copied().filter(has_it).collect();
+                pools.push(Pool { processors: quota.processors, is_quota: true, workers });
+            }
         }
     }
     pools
@@ -111,11 +111,14 @@ mod tests {
     #[test]
     fn a_quota_counts_as_processors_of_those_that_have_it() {
         let mut facts = example::one_host(2);
-        let quota = |group: &str| Some(Quota { group: group.into(), processors: 1.0 });
-        facts.ranks[0].cpu.quota = quota("a");
-        facts.ranks[1].cpu.quota = quota("b");
+        let quota = |group: &str| Quota { group: group.into(), processors: 1.0 };
+        facts.ranks[0].cpu.quotas = vec![quota("a")];
+        facts.ranks[1].cpu.quotas = vec![quota("b")];
         assert_eq!(find(&facts), None, "two containers of one host");
-        facts.ranks[1].cpu.quota = quota("a");
+        let mut nested = facts.clone();
+        nested.ranks.iter_mut().for_each(|rank| rank.cpu.quotas.push(quota("parent")));
+        assert_eq!(find(&nested).unwrap().1, "2 workers (rank 0 to rank 1) have 1 processor");
+        facts.ranks[1].cpu.quotas = vec![quota("a")];
         let (_, what, why, _) = find(&facts).unwrap();
         assert_eq!(what, "2 workers (rank 0 to rank 1) have 1 processor");
         assert!(why.contains("CPU limit") && why.contains("50 %"), "{why}");

@@ -63,7 +63,7 @@ fn pools(facts: &Facts) -> Vec<Pool> {
         let of = |rank: usize| &facts.ranks[rank].memory;
         let available = host.iter().map(|rank| of(*rank).available).min().unwrap_or(0);
         let name = format!("the memory of {}", facts.ranks[host[0]].host.name);
-        let limits = host.iter().filter_map(|rank| of(*rank).limit.as_ref());
+        let limits = host.iter().flat_map(|rank| &of(*rank).limits);
         let mut groups: Vec<&Limit> = Vec::new();
         for limit in limits {
             if !groups.iter().any(|known| known.group == limit.group) {
@@ -71,7 +71,7 @@ fn pools(facts: &Facts) -> Vec<Pool> {
             }
         }
         for limit in groups {
-            let is_in = |rank: &&usize| of(**rank).limit.as_ref().is_some_and(|own| own.group == limit.group);
+            let is_in = |rank: &&usize| of(**rank).limits.iter().any(|own| own.group == limit.group);
             pools.push(Pool {
                 name: format!(
                     "the {} that their container or control group may have",
@@ -107,10 +107,23 @@ mod tests {
     #[test]
     fn a_control_group_is_a_limit_of_those_in_it() {
         let mut facts = example::one_host(2);
-        facts.ranks[1].memory.limit =
-            Some(Limit { group: "/a".into(), bytes: 120_000_000, left: 100_000_000 });
+        facts.ranks[1].memory.limits =
+            vec![Limit { group: "/a".into(), bytes: 120_000_000, left: 100_000_000 }];
         let (severity, what, ..) = find(&facts).unwrap();
         assert_eq!(severity, Severity::Error);
         assert!(what.starts_with("1 rank will need 150 MB, and 100 MB is left of the 120 MB that"), "{what}");
+    }
+
+    #[test]
+    fn ranks_in_groups_of_their_own_share_the_limit_of_the_parent() {
+        let mut facts = example::one_host(2);
+        let limit = |group: &str, left| Limit { group: group.into(), bytes: left, left };
+        for (rank, own) in ["/a/0", "/a/1"].into_iter().enumerate() {
+            facts.ranks[rank].memory.limits = vec![limit(own, 180_000_000), limit("/a", 250_000_000)];
+        }
+        let (severity, what, ..) = find(&facts).unwrap();
+        assert_eq!(severity, Severity::Error);
+        assert!(what.starts_with("2 ranks will need 301 MB, and 250 MB is left"), "{what}");
+        assert_eq!(facts.ranks[0].memory.free(), 180_000_000);
     }
 }

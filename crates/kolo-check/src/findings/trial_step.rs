@@ -16,8 +16,7 @@ fn find(facts: &Facts) -> Option<Found> {
     });
     let (rank, how, was_killed, words) = failed?;
     let output = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
-    let memory = &facts.ranks[rank].memory;
-    let free = memory.limit.as_ref().map_or(memory.available, |limit| limit.left.min(memory.available));
+    let free = facts.ranks[rank].memory.free();
     let (cause, remedy) = match was_killed {
         true => (" A process that is killed has mostly used more memory than it may.", REMEDY),
         false => ("", "Mend what its last words name."),

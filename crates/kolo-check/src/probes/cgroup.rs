@@ -8,12 +8,6 @@ pub(super) fn folders(controller: &str) -> Vec<PathBuf> {
     folders_of(controller, &read("/proc/self/cgroup"), &read("/proc/self/mounts"))
 }
 
-/// Returns the smallest number that `read` finds in the folders, with its folder.
-pub(super) fn smallest(folders: &[PathBuf], read: impl Fn(&Path) -> Option<f64>) -> Option<(PathBuf, f64)> {
-    let limits = folders.iter().filter_map(|folder| Some((folder.clone(), read(folder)?)));
-    limits.min_by(|a, b| a.1.total_cmp(&b.1))
-}
-
 /// Returns a unique name of a control group; inside containers, paths alone are the same.
 pub(super) fn name(folder: &Path) -> String {
     let container = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Share of its host's processors that a rank may use.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::thread::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,9 @@ use super::cgroup;
 pub struct Cpu {
     /// Numbers of the processors on which this rank may run.
     pub allowed: Vec<usize>,
-    /// CPU time of its control group, as limited for a container.
-    pub quota: Option<Quota>,
+    /// CPU time of its control groups, as limited for a container. Ranks in groups of their own may share the
+    /// quota of a parent.
+    pub quotas: Vec<Quota>,
 }
 
 /// CPU time that some processes of a host share.
@@ -30,11 +31,9 @@ impl Cpu {
     pub fn here() -> Cpu {
         let set = rustix::thread::sched_getaffinity(None);
         let allowed = set.map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect());
-        let quota = cgroup::smallest(&cgroup::folders("cpu"), quota);
-        Cpu {
-            allowed: allowed.unwrap_or_default(),
-            quota: quota.map(|(folder, processors)| Quota { group: cgroup::name(&folder), processors }),
-        }
+        let folders = cgroup::folders("cpu");
+        let of = |folder: &PathBuf| Some(Quota { group: cgroup::name(folder), processors: quota(folder)? });
+        Cpu { allowed: allowed.unwrap_or_default(), quotas: folders.iter().filter_map(of).collect() }
     }
 }
 

@@ -11,8 +11,8 @@ use super::cgroup;
 pub struct Memory {
     /// Bytes that the host can give without swapping.
     pub available: u64,
-    /// Limit of this rank's control groups that leaves the least.
-    pub limit: Option<Limit>,
+    /// Limits of this rank's control groups. Ranks in groups of their own may share the limit of a parent.
+    pub limits: Vec<Limit>,
 }
 
 /// A limit that some processes of a host share.
@@ -32,8 +32,12 @@ impl Memory {
         let about = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let available = field(&about, "MemAvailable:").map_or(u64::MAX, |kib| kib * 1024);
         let folders = cgroup::folders("memory");
-        let limits = folders.iter().filter_map(|folder| limit(folder));
-        Memory { available, limit: limits.min_by_key(|limit| limit.left) }
+        Memory { available, limits: folders.iter().filter_map(|folder| limit(folder)).collect() }
+    }
+
+    /// Bytes that this process can get.
+    pub(crate) fn free(&self) -> u64 {
+        self.limits.iter().map(|limit| limit.left).fold(self.available, u64::min)
     }
 }
 
