@@ -24,11 +24,6 @@ impl Failures {
         self.worker_mtbf / self.workers
     }
 
-    /// Returns the probability that the job runs for `seconds` without a failure, at a constant failure rate.
-    pub fn survival(&self, seconds: f64) -> f64 {
-        (-seconds / self.job_mtbf()).exp()
-    }
-
     /// Returns the share of time spent on training if a job restarts from a checkpoint that is taken every
     /// `interval` seconds: 1 − C/τ − τ/2M − R/M (Young 1974, equation 1; R is the restart).
     pub fn goodput_with_restarts(&self, checkpoints: &Checkpoints, interval: f64) -> f64 {
@@ -63,7 +58,6 @@ mod tests {
         assert!((failures.job_mtbf() / 3600.0 - 3.09).abs() < 0.01);
         let one = Failures { workers: 1.0, ..failures };
         assert!(one.job_mtbf() > 5.0 * 365.0 * 86_400.0, "a worker alone fails every five years");
-        assert!((failures.survival(failures.job_mtbf()) - (-1f64).exp()).abs() < 1e-12);
     }
 
     #[test]

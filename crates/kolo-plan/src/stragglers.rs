@@ -16,27 +16,6 @@ pub fn slowest_of_normals(workers: u64) -> f64 {
     width * (0..POINTS).map(term).sum::<f64>()
 }
 
-/// Returns the expected slowest of `workers` independent exponential times of mean 1: the harmonic number.
-pub fn slowest_of_exponentials(workers: u64) -> f64 {
-    (1..=workers).rev().map(|n| 1.0 / n as f64).sum()
-}
-
-/// Returns the average seconds per step lost to stalls, where each worker stalls for `seconds` with a
-/// `probability`: d·(1 − (1 − p)^N).
-pub fn waited_for_stalls(workers: u64, probability: f64, seconds: f64) -> f64 {
-    seconds * (1.0 - (1.0 - probability).powf(workers as f64))
-}
-
-/// Returns the expected slowest of `workers` draws from measured times: Σ x·(F(x)^n − F(x⁻)^n) over the
-/// sorted times.
-pub fn slowest_of_measured(times: &[f64], workers: u64) -> f64 {
-    let mut times = times.to_vec();
-    times.sort_by(f64::total_cmp);
-    let (len, n) = (times.len() as f64, workers as f64);
-    let below = |count: usize| (count as f64 / len).powf(n);
-    times.iter().enumerate().map(|(i, time)| time * (below(i + 1) - below(i))).sum()
-}
-
 fn density(x: f64) -> f64 {
     (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt()
 }
@@ -58,21 +37,5 @@ mod tests {
             let got = slowest_of_normals(workers);
             assert!((got - deviations).abs() < 6e-4, "{workers}: {got}");
         }
-        assert!((slowest_of_exponentials(4) - 25.0 / 12.0).abs() < 1e-12);
-    }
-
-    #[test]
-    fn some_of_many_workers_nearly_always_stall() {
-        assert!((waited_for_stalls(1, 0.01, 2.0) - 0.02).abs() < 1e-12);
-        assert!(waited_for_stalls(1000, 0.01, 2.0) > 1.9999);
-    }
-
-    #[test]
-    fn measured_times_are_drawn_as_they_are() {
-        let times = [3.0, 1.0, 2.0];
-        assert!((slowest_of_measured(&times, 1) - 2.0).abs() < 1e-12);
-        // The slower of two draws is 1 in 1 of 9 cases, 2 in 3, 3 in 5.
-        assert!((slowest_of_measured(&times, 2) - 22.0 / 9.0).abs() < 1e-12);
-        assert!((slowest_of_measured(&times, 10_000) - 3.0).abs() < 1e-9);
     }
 }

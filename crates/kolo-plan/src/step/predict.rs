@@ -50,7 +50,6 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     let (timeline, algorithm) = match choices.sync {
         Sync::Rounds(steps) => in_rounds(&profile, &loads, steps),
         Sync::EveryStep | Sync::Delayed => {
-            profile.optimizer += slowdown * choices.reduction.decoding_others(profile.bytes(), workers);
             if is_deferred {
                 profile.optimizer += slowdown * cluster.network.add.seconds(profile.bytes());
             }

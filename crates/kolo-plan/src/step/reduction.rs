@@ -1,4 +1,4 @@
-//! Costs of reductions: bytes on the wire, the collectives that carry them, and passes over the gradient.
+//! Costs of reductions: bytes on the wire and the collectives that carry them.
 
 use kolo_schedule::{Algorithm, Chunks, DType, Operation};
 
@@ -32,57 +32,41 @@ pub struct ReductionKind {
     pub travel: Travel,
     /// Bytes on the wire per element, from the settings by name; `None` if they depend on tensor shapes.
     pub wire: Option<BytesPerElement>,
-    /// Nanoseconds of a core to encode an element.
-    pub encode: f64,
-    /// Nanoseconds of a core to decode an element of one shard; with [`Travel::Summed`], of all together.
-    pub decode: f64,
     /// True if weights end with other bits than with exact sums, so that accuracy may differ.
     pub is_lossy: bool,
 }
 
-/// Known reductions. Their computing time is zero because a profile measured with a reduction includes it.
+/// Known reductions. Their computing time is not here, because a profile measured with a reduction includes it.
 pub static REDUCTIONS: &[ReductionKind] = &[
-    ReductionKind {
-        name: "sum",
-        travel: Travel::Summed { rounds: 1 },
-        wire: Some(|_| 4.0),
-        encode: 0.0,
-        decode: 0.0,
-        is_lossy: false,
-    },
-    ReductionKind { name: "bf16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..COSTLESS },
-    ReductionKind { name: "f16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..COSTLESS },
+    ReductionKind { name: "sum", travel: Travel::Summed { rounds: 1 }, wire: Some(|_| 4.0), is_lossy: false },
+    ReductionKind { name: "bf16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..LOSSY },
+    ReductionKind { name: "f16", travel: Travel::ToOwners, wire: Some(|_| 2.0), ..LOSSY },
     ReductionKind {
         name: "qsgd",
         travel: Travel::Gathered,
         wire: Some(|of| of("bits") / 8.0 + 4.0 / of("block")),
-        ..COSTLESS
+        ..LOSSY
     },
     ReductionKind {
         name: "ef-sign",
         travel: Travel::Gathered,
         wire: Some(|_| 1.0 / 8.0 + 4.0 / BLOCK),
-        ..COSTLESS
+        ..LOSSY
     },
-    ReductionKind {
-        name: "top-k",
-        travel: Travel::Gathered,
-        wire: Some(|of| 6.0 * of("density")),
-        ..COSTLESS
-    },
+    ReductionKind { name: "top-k", travel: Travel::Gathered, wire: Some(|of| 6.0 * of("density")), ..LOSSY },
     ReductionKind {
         name: "random-k",
         travel: Travel::Summed { rounds: 1 },
         wire: Some(|of| 4.0 * of("density")),
-        ..COSTLESS
+        ..LOSSY
     },
-    ReductionKind { name: "dgc", travel: Travel::Gathered, wire: Some(|of| 6.0 * of("density")), ..COSTLESS },
-    ReductionKind { name: "powersgd", travel: Travel::Summed { rounds: 2 }, wire: None, ..COSTLESS },
+    ReductionKind { name: "dgc", travel: Travel::Gathered, wire: Some(|of| 6.0 * of("density")), ..LOSSY },
+    ReductionKind { name: "powersgd", travel: Travel::Summed { rounds: 2 }, wire: None, ..LOSSY },
     ReductionKind {
         name: "onebit-adam",
         travel: Travel::ToOwners,
         wire: Some(|_| 1.0 / 8.0 + 4.0 / BLOCK),
-        ..COSTLESS
+        ..LOSSY
     },
 ];
 
@@ -90,14 +74,8 @@ pub static REDUCTIONS: &[ReductionKind] = &[
 const BLOCK: f64 = 16_384.0;
 
 /// Default entry, on which the table's entries build.
-const COSTLESS: ReductionKind = ReductionKind {
-    name: "",
-    travel: Travel::Summed { rounds: 1 },
-    wire: None,
-    encode: 0.0,
-    decode: 0.0,
-    is_lossy: true,
-};
+const LOSSY: ReductionKind =
+    ReductionKind { name: "", travel: Travel::Summed { rounds: 1 }, wire: None, is_lossy: true };
 
 /// Compares names, which are unique.
 impl PartialEq for ReductionKind {
@@ -118,29 +96,15 @@ impl ReductionKind {
         ReductionKind::named(text.split(':').next().unwrap_or(text)).unwrap_or(&REDUCTIONS[0])
     }
 
-    /// Returns a step whose gradients use this reduction, with the settings that `of` returns. The profile
-    /// includes decoding one shard. Returns `None` if the bytes depend on tensor shapes.
+    /// Returns a step whose gradients use this reduction, with the settings that `of` returns, computing as
+    /// long as before. Returns `None` if the bytes depend on tensor shapes.
     pub fn applied(&self, profile: &StepProfile, of: &dyn Fn(&str) -> f64) -> Option<StepProfile> {
         let per_element = self.wire?(of);
         let mut profile = profile.clone();
-        let (mut encoding, nanosecond) = (0.0, 1e-9);
         for bucket in &mut profile.buckets {
-            let elements = bucket.bytes / 4.0;
-            bucket.wire_bytes = per_element * elements;
-            encoding += self.encode * nanosecond * elements;
-            bucket.ready += encoding;
+            bucket.wire_bytes = per_element * bucket.bytes / 4.0;
         }
-        profile.backward += encoding;
-        profile.optimizer += self.decode * nanosecond * profile.bytes() / 4.0;
         Some(profile)
-    }
-
-    /// Returns the seconds in which a worker decodes the messages of the other workers.
-    pub(crate) fn decoding_others(&self, bytes: f64, workers: usize) -> f64 {
-        match self.travel {
-            Travel::Gathered => self.decode * 1e-9 * bytes / 4.0 * (workers - 1) as f64,
-            Travel::Summed { .. } | Travel::ToOwners => 0.0,
-        }
     }
 }
 
@@ -244,14 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reduction_sends_less_and_computes_more() {
+    fn a_reduction_sends_less() {
         let profile = StepProfile::even(1.0, 2.0, 0.5, 4e6, 1e6);
-        let kind = ReductionKind { encode: 100.0, decode: 50.0, ..*ReductionKind::named("qsgd").unwrap() };
+        let kind = ReductionKind::named("qsgd").unwrap();
         let of = |name: &str| if name == "bits" { 4.0 } else { 512.0 };
         let applied = kind.applied(&profile, &of).unwrap();
         assert!((applied.wire_bytes() - (0.5 + 4.0 / 512.0) * 1e6).abs() < 1e-6);
-        assert!((applied.backward - 2.1).abs() < 1e-12 && (applied.optimizer - 0.55).abs() < 1e-12);
-        assert!((applied.buckets[0].ready - 0.525).abs() < 1e-12);
         assert!(ReductionKind::named("powersgd").unwrap().applied(&profile, &of).is_none());
     }
 }

@@ -8,7 +8,7 @@ mod limit;
 mod scaling_law;
 
 pub use bill::{Bill, Prices};
-pub use compute::{Transformer, training_flops};
+pub use compute::training_flops;
 pub use duration::{Duration, durations};
 pub use efficiency::{Efficiency, EfficiencyError};
 pub use limit::{DataSource, Limit, Limits};

@@ -42,7 +42,7 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
     let synchronised = run.buckets.iter().any(|bucket| bucket.ready.is_some());
     if !synchronised {
         return Err(
-            "buckets.csv does not say when buckets were ready; train an epoch, with --sync every step".into(),
+            "buckets.csv does not say when buckets were ready; train an epoch, with --sync every-step".into(),
         );
     }
     let number = |name: &str| run.settings.number(name).unwrap_or(1.0);
