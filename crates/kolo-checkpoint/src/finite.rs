@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::manifest::FileEntry;
 use kolo_optim::Element;
+use kolo_optim::finite::are_finite;
 
 /// Size in bytes of the header's length field in a safetensors file.
 const LENGTH: usize = 8;
@@ -26,6 +27,8 @@ struct Place {
     name: String,
     start: usize,
     end: usize,
+    /// First bytes of a value that continues in the next block.
+    cut: Vec<u8>,
     is_finite: bool,
 }
 
@@ -59,7 +62,10 @@ impl<'a> Finite<'a> {
         let Some(places) = &mut self.tensors else { return };
         for place in places.iter_mut().filter(|place| place.start < end && place.end > start) {
             let own = place.start.max(start) - start..place.end.min(end) - start;
-            place.is_finite &= are_finite(&block[own]);
+            let mut bytes = std::mem::take(&mut place.cut);
+            bytes.extend_from_slice(&block[own]);
+            place.is_finite &= are_finite(&Element::F32.from_bytes(&bytes));
+            place.cut = bytes.split_off(bytes.len() - bytes.len() % Element::F32.bytes());
         }
     }
 
@@ -86,26 +92,21 @@ impl<'a> Finite<'a> {
             serde_json::from_slice(&self.head[LENGTH..]).unwrap_or_default();
         let place = |(name, described)| {
             let Described { dtype, data_offsets: (start, end) } = serde_json::from_value(described).ok()?;
-            (dtype == Element::F32.dtype()).then_some(Place { name, start, end, is_finite: true })
+            let place = Place { name, start, end, cut: Vec::new(), is_finite: true };
+            (dtype == Element::F32.dtype() && start <= end).then_some(place)
         };
         header.into_iter().filter_map(place).collect()
     }
-}
-
-/// Returns true if all `f32` words are finite. Every block is a whole number of words, and safetensors aligns
-/// values by putting longer element types first.
-fn are_finite(bytes: &[u8]) -> bool {
-    let (words, _) = bytes.as_chunks::<4>();
-    let magnitude = |word: &[u8; 4]| u32::from_le_bytes(*word) & 0x7fff_ffff;
-    words.iter().fold(0, |largest, word| magnitude(word).max(largest)) < f32::INFINITY.to_bits()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use kolo_optim::{Kind, Layout, ParamSpec};
+    use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec};
 
+    use super::*;
+    use crate::manifest::TensorEntry;
     use crate::{Error, Part, Position, Reader, Set, Snapshot, newest, path, verify};
 
     /// Longer than one block, so that the last value is in another block.
@@ -188,5 +189,33 @@ mod tests {
         assert_eq!(values[LONG + 3..], [f32::NEG_INFINITY, 1.0]);
         let wrong = parts(&[(0, f32::NAN)]);
         assert!(Snapshot::of_model(layout(), wrong, &at(3), given).is_err());
+    }
+
+    /// Other programs write headers of any length.
+    #[test]
+    fn values_are_tested_wherever_the_header_and_the_blocks_end() {
+        let entry = |name: &str| TensorEntry {
+            name: name.into(),
+            dtype: "F32".into(),
+            shape: vec![3],
+            elements: 0..3,
+            order: MemoryOrder::row_major(),
+            given: false,
+        };
+        let tensors = vec![entry("a"), entry("b")];
+        let file = FileEntry { name: String::new(), bytes: 0, sha256: String::new(), tensors };
+        let header = r#"{"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},
+            "b":{"dtype":"F32","shape":[3],"data_offsets":[12,24]}}"#;
+        for (spaces, wrong, block) in
+            (0..4).flat_map(|s| (0..6).flat_map(move |w| (1..20).map(move |b| (s, w, b))))
+        {
+            let header = header.to_owned() + &" ".repeat(spaces);
+            let values: Vec<f32> = (0..6).map(|at| if at == wrong { f32::NAN } else { 1.0 }).collect();
+            let length = (header.len() as u64).to_le_bytes();
+            let bytes = [&length, header.as_bytes(), &Element::F32.to_bytes(&values)].concat();
+            let mut finite = Finite::new(&file);
+            bytes.chunks(block).for_each(|block| finite.take(block));
+            assert_eq!(finite.not_finite(), [if wrong < 3 { "a" } else { "b" }]);
+        }
     }
 }

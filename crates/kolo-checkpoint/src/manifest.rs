@@ -116,7 +116,15 @@ impl Manifest {
     pub fn read(checkpoint: &Path) -> Result<Self, Error> {
         let path = checkpoint.join(MANIFEST);
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut text));
+        let read = File::open(&path).and_then(|file| {
+            let bytes = file.metadata()?.len();
+            match bytes > MOST {
+                true => Err(std::io::Error::other(format!(
+                    "has {bytes} bytes, and a manifest has at most {MOST}; use another checkpoint"
+                ))),
+                false => file.take(MOST).read_to_end(&mut text),
+            }
+        });
         read.map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::file(
                 &path,
@@ -205,6 +213,15 @@ mod tests {
             let error = Manifest::parse(&flipped).unwrap_err();
             assert!(error.contains("damaged"), "bit {bit}: {error}");
         }
+    }
+
+    #[test]
+    fn a_file_too_long_for_a_manifest_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = File::create(folder.path().join(MANIFEST)).unwrap();
+        file.set_len(MOST + 1).unwrap();
+        let error = Manifest::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("has 268435457 bytes") && !error.contains("damaged"), "{error}");
     }
 
     #[test]

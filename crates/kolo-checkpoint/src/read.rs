@@ -99,13 +99,21 @@ impl Reader {
     }
 
     /// Returns how often the next step is expected to use each tensor, if the checkpoint has it.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Reader::entry`].
     pub fn uses(&self) -> Result<Option<Vec<u32>>, Error> {
-        Ok(serde_json::from_value(self.position_json()?[USES].clone()).ok())
+        self.entry(USES)
     }
 
     /// Returns the averages behind the gradient's noise scale, if the checkpoint has them.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Reader::entry`].
     pub fn noise_scale(&self) -> Result<Option<Vec<String>>, Error> {
-        Ok(serde_json::from_value(self.position_json()?[NOISE_SCALE].clone()).ok())
+        self.entry(NOISE_SCALE)
     }
 
     /// Returns the entry that the replica saved under this name ([`Snapshot::with_entry`](crate::Snapshot)),
@@ -218,29 +226,37 @@ impl Reader {
         Ok(all)
     }
 
-    /// Checks that the weights have as many tensors as this model.
+    /// Checks that the weights have no tensors that this model lacks.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error with the first such tensor.
     pub fn expect_no_others(&self, layout: &Layout) -> Result<(), Error> {
+        let known: HashSet<&str> = layout.spans().iter().map(|span| span.spec.name.as_str()).collect();
         let files = self.manifest.files.iter().filter(|file| Set::Weights.is_in(&file.name));
-        let names: HashSet<&str> = files.flat_map(|file| &file.tensors).map(|t| t.name.as_str()).collect();
-        let (found, needed) = (names.len(), layout.spans().len());
-        if found != needed {
-            let problem = format!("holds {found} tensors where the model has {needed}; {ANOTHER}");
-            return Err(Error::file(self.folder.join(Set::Weights.file()), problem));
+        let mut tensors = files.flat_map(|file| file.tensors.iter().map(move |tensor| (file, tensor)));
+        match tensors.find(|(_, tensor)| !known.contains(tensor.name.as_str())) {
+            Some((file, TensorEntry { name, .. })) => {
+                let problem = format!("holds `{name}`, which the model does not have; {ANOTHER}");
+                Err(Error::file(self.folder.join(&file.name), problem))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Checks that the reduction's state covers exactly `shards` shards; 0 for a reduction without state.
     pub fn expect_residuals_of(&self, shards: usize) -> Result<(), Error> {
         let files = self.manifest.files.iter().filter(|file| Set::Residuals.is_in(&file.name));
-        let shard_of = |tensor: &'_ TensorEntry| {
-            let first = tensor.name.split('/').next();
-            first.filter(|first| first.starts_with("shard")).map(String::from)
+        let shard_of = |tensor: &TensorEntry| -> Option<usize> {
+            tensor.name.split('/').next()?.strip_prefix("shard")?.parse().ok()
         };
-        let found: HashSet<String> =
-            files.flat_map(|file| file.tensors.iter().filter_map(shard_of)).collect();
+        let found: HashSet<usize> = files.flat_map(|file| file.tensors.iter().filter_map(shard_of)).collect();
+        let missing = (0..shards).find(|shard| !found.contains(shard));
         let problem = match (found.len(), shards) {
-            (found, shards) if found == shards => return Ok(()),
+            (found, shards) if found == shards => match missing {
+                None => return Ok(()),
+                Some(shard) => format!("has no residuals of shard {shard}; use another checkpoint"),
+            },
             (0, _) => "is missing: the run that wrote this checkpoint had a reduction that keeps none; continue with that one".into(),
             (_, 0) => "holds what this run's reduction has no use for; continue with the one that wrote it".into(),
             (found, shards) => {
@@ -498,6 +514,52 @@ mod tests {
             reader.read(Set::Optimizer, "m/", &layout, 0, &mut read).unwrap();
             assert_eq!(read, moment);
             reader.expect_no_others(&layout).unwrap();
+        }
+    }
+
+    fn written(folder: &Path, parts: Vec<Part>) -> Reader {
+        let spec = |name: &str| ParamSpec::new(name, vec![2], Kind::Parameter { decay: true });
+        let layout = Arc::new(Layout::new(vec![spec("a"), spec("b")]));
+        let snapshot = Snapshot::new(layout, parts, &position()).unwrap();
+        Reader::open(&snapshot.write(folder).unwrap()).unwrap()
+    }
+
+    /// The number of uses decides the order of additions, so that none must stand in for a malformed one.
+    #[test]
+    fn malformed_entries_of_the_position_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let reader = written(folder.path(), vec![Part::weights(&[0.5; 4])]);
+        assert!(reader.position().is_ok() && reader.noise_scale().unwrap().is_none());
+        let with = |content: serde_json::Value| Reader { position: content.into(), ..reader.clone() };
+        let wrong = with(serde_json::json!({ "uses": [1, -1], "noise_scale": [0.5] }));
+        for (name, error) in [("uses", wrong.uses().err()), ("noise_scale", wrong.noise_scale().err())] {
+            let error = error.unwrap().to_string();
+            assert!(error.contains(&format!("`{name}`")) && error.contains("position.json"), "{error}");
+        }
+        assert!(with(serde_json::json!({})).uses().unwrap().is_none(), "an older checkpoint");
+    }
+
+    #[test]
+    fn tensors_of_another_model_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let reader = written(folder.path(), vec![Part::weights(&[0.5; 4])]);
+        let layout = |names: [&str; 2]| {
+            let spec = |name: &str| ParamSpec::new(name, vec![2], Kind::Parameter { decay: true });
+            Layout::new(names.map(spec).to_vec())
+        };
+        reader.expect_no_others(&layout(["a", "b"])).unwrap();
+        let error = reader.expect_no_others(&layout(["a", "c"])).unwrap_err().to_string();
+        assert!(error.contains("holds `b`, which the model does not have"), "{error}");
+    }
+
+    #[test]
+    fn residuals_are_those_of_the_first_shards() {
+        let folder = tempfile::tempdir().unwrap();
+        let shard = |shard| Part::of_shard(shard, "residual", &[0.5; 4]);
+        let reader = written(folder.path(), vec![Part::weights(&[0.5; 4]), shard(0), shard(2)]);
+        for (shards, part) in [(2, "has no residuals of shard 1"), (3, "of 2 shards"), (0, "no use for")] {
+            let error = reader.expect_residuals_of(shards).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
         }
     }
 }
