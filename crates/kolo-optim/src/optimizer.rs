@@ -63,8 +63,9 @@ pub trait Optimizer: Send + 'static {
     }
 
     /// Sets what differs for groups of tensors. The first group holds all tensors that no group selects, and
-    /// nothing differs there. If there are groups, this is called before [`Optimizer::init`]; a second call
-    /// replaces the first. A frozen group never gets an update.
+    /// nothing differs there. If there are groups, this is called before [`Optimizer::init`]. It may be called
+    /// again, also between steps: the new groups replace the old ones, and the state stays, except that state
+    /// which only the new groups need begins at 0. A frozen group never gets an update.
     ///
     /// The default implementation accepts only groups that are frozen or differ in nothing.
     ///

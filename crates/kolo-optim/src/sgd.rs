@@ -34,6 +34,9 @@ struct SgdSettings {
 struct Sgd {
     settings: Settings,
     groups: Vec<Group>,
+    /// Number of elements of flat memory.
+    len: usize,
+    /// Empty if no group has momentum.
     velocity: Vec<f32>,
 }
 
@@ -47,7 +50,12 @@ struct Group {
 impl Sgd {
     fn new(settings: Settings) -> Self {
         let groups = vec![Group::new((1.0, settings.read()))];
-        Sgd { settings, groups, velocity: Vec::new() }
+        Sgd { settings, groups, len: 0, velocity: Vec::new() }
+    }
+
+    fn size_velocity(&mut self) {
+        let momentum = self.groups.iter().any(|group| group.settings.momentum != 0.0);
+        self.velocity.resize(if momentum { self.len } else { 0 }, 0.0);
     }
 }
 
@@ -68,12 +76,14 @@ impl Optimizer for Sgd {
 
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
         self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
+        self.size_velocity();
         Ok(())
     }
 
     fn init(&mut self, layout: &Layout) {
-        let momentum = self.groups.iter().any(|group| group.settings.momentum != 0.0);
-        self.velocity = vec![0.0; if momentum { layout.len() } else { 0 }];
+        self.len = layout.len();
+        self.velocity.clear();
+        self.size_velocity();
     }
 
     fn begin(&mut self, _: u64, learning_rate: f64) {
@@ -143,5 +153,23 @@ mod tests {
             two_steps(momentum().with("nesterov", true)),
             1.0 - 0.1 * (0.5 + 0.45) - 0.1 * (0.5 + 0.9 * 0.95),
         );
+    }
+
+    #[test]
+    fn groups_that_come_late_may_add_momentum() {
+        let mut sgd = ENTRY.build(&Settings::default()).unwrap();
+        sgd.init(&Layout::new(vec![ParamSpec::new("theta", vec![2], Kind::Parameter { decay: true })]));
+        let group = |momentum| GroupSettings {
+            settings: Settings::default().with("momentum", momentum),
+            ..GroupSettings::default()
+        };
+        let mut theta = [1.0f32; 2];
+        for (momentum, expected) in [(0.5, 0.9), (0.5, 0.75), (0.0, 0.65), (0.5, 0.55)] {
+            sgd.set_groups(&[GroupSettings::default(), group(momentum)]).unwrap();
+            sgd.begin(1, 0.1);
+            let (parameters, gradient) = (&mut theta[..], &[1.0; 2][..]);
+            sgd.update(Update { range: 0..2, parameters, gradient, scale: 1.0, decay: true, group: 1 });
+            assert!((theta[1] - expected).abs() < 1e-6, "{} {expected}", theta[1]);
+        }
     }
 }

@@ -1,6 +1,5 @@
-//! Fifty steps of each optimizer, compared with a reference on the same weights and gradients. The reference
-//! is PyTorch, whose weights `pytorch/trajectories.py` wrote to `pytorch/trajectories.json`, or the paper's
-//! equations, written out here in double precision.
+//! Fifty steps of each optimizer, compared with PyTorch, whose weights `pytorch/trajectories.py` wrote to
+//! `pytorch/trajectories.json`, from the same weights and gradients. `oracle.rs` compares with the papers.
 
 use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, Update, named};
 use serde::Deserialize;
@@ -84,111 +83,6 @@ fn trajectories_match_pytorch() {
             assert_close(&found[*step as usize - 1], expected, &layout, &case);
         }
     }
-}
-
-/// State of one tensor in the equations: w, and the algorithm's moments.
-struct Tensor {
-    w: Vec<f64>,
-    m: Vec<f64>,
-    v: Vec<f64>,
-}
-
-/// Steps all tensors by `rule`, which takes tensor, gradient and step number from 1.
-fn by_the_paper(layout: &Layout, mut rule: impl FnMut(&mut Tensor, &[f64], i32)) -> Vec<Vec<f64>> {
-    let double = |start: usize, range: std::ops::Range<usize>| -> Vec<f64> {
-        range.map(|i| f64::from(noise(start + i))).collect()
-    };
-    let mut tensors: Vec<Tensor> = layout
-        .spans()
-        .iter()
-        .map(|span| Tensor { w: double(0, span.range()), m: vec![0.0; span.len], v: vec![0.0; span.len] })
-        .collect();
-    let step = |step: i32| {
-        for (tensor, span) in tensors.iter_mut().zip(layout.spans()) {
-            rule(tensor, &double(1000 * step as usize, span.range()), step);
-        }
-        tensors.iter().flat_map(|tensor| tensor.w.clone()).collect()
-    };
-    (1..=STEPS as i32).map(step).collect()
-}
-
-fn norm(vector: &[f64]) -> f64 {
-    vector.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
-
-fn compare(name: &str, settings: Settings, rate: f64, rule: impl FnMut(&mut Tensor, &[f64], i32)) {
-    let layout = layout(&pytorch().shapes);
-    let expected = by_the_paper(&layout, rule);
-    let found = trajectory(named(name, &settings).unwrap(), &layout, rate);
-    for (step, (found, expected)) in (1..).zip(found.iter().zip(&expected)) {
-        assert_close(found, expected, &layout, &format!("{name} with {settings}, step {step}"));
-    }
-}
-
-/// You, Gitman & Ginsburg 2017, algorithm 1, without the decay of γ, which belongs to the schedule.
-#[test]
-fn lars_matches_the_paper() {
-    let (gamma, m, beta, eta) = (0.5, 0.9, 0.01, 0.05);
-    for trust_ratio in [true, false] {
-        let gamma = if trust_ratio { gamma } else { gamma * eta };
-        let settings = Settings::default()
-            .with("momentum", m)
-            .with("weight_decay", beta)
-            .with("trust_coefficient", eta)
-            .with("trust_ratio", trust_ratio);
-        compare("lars", settings, gamma, |Tensor { w, v, .. }, g, _| {
-            let lambda = if trust_ratio { eta * norm(w) / (norm(g) + beta * norm(w)) } else { 1.0 };
-            for i in 0..w.len() {
-                v[i] = m * v[i] + gamma * lambda * (g[i] + beta * w[i]);
-                w[i] -= v[i];
-            }
-        });
-    }
-}
-
-/// You et al. 2020, algorithm 2.
-#[test]
-fn lamb_matches_the_paper() {
-    let (rate, beta1, beta2, epsilon, lambda) = (0.02, 0.9f64, 0.99f64, 1e-3, 0.05);
-    for trust_ratio in [true, false] {
-        let settings = Settings::default()
-            .with("beta2", beta2)
-            .with("epsilon", epsilon)
-            .with("weight_decay", lambda)
-            .with("trust_ratio", trust_ratio);
-        compare("lamb", settings, rate, |Tensor { w, m, v }, g, t| {
-            let mut update = vec![0.0; w.len()];
-            for i in 0..w.len() {
-                m[i] = beta1 * m[i] + (1.0 - beta1) * g[i];
-                v[i] = beta2 * v[i] + (1.0 - beta2) * g[i] * g[i];
-                let (m_hat, v_hat) = (m[i] / (1.0 - beta1.powi(t)), v[i] / (1.0 - beta2.powi(t)));
-                update[i] = m_hat / (v_hat.sqrt() + epsilon) + lambda * w[i];
-            }
-            let ratio = if trust_ratio { norm(w) / norm(&update) } else { 1.0 };
-            w.iter_mut().zip(&update).for_each(|(w, u)| *w -= rate * ratio * u);
-        });
-    }
-}
-
-/// Chen et al. 2023, algorithm 2.
-#[test]
-fn lion_matches_the_paper() {
-    let (rate, beta1, beta2, lambda) = (0.003, 0.9, 0.99, 0.5);
-    let settings = Settings::default().with("weight_decay", lambda);
-    compare("lion", settings, rate, |Tensor { w, m, .. }, g, _| {
-        for i in 0..w.len() {
-            let c = beta1 * m[i] + (1.0 - beta1) * g[i];
-            let sign = if c > 0.0 {
-                1.0
-            } else if c < 0.0 {
-                -1.0
-            } else {
-                0.0
-            };
-            w[i] -= rate * (sign + lambda * w[i]);
-            m[i] = beta2 * m[i] + (1.0 - beta2) * g[i];
-        }
-    });
 }
 
 /// A group with `adamw` takes AdamW's steps, matrices included.
