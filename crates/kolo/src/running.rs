@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kolo::Failure;
 
 /// Time between two polls of a run.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// A launcher, killed on drop; its workers end with it.
 pub(crate) struct Running(pub(crate) Child);

@@ -5,11 +5,15 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Nanoseconds between two looks at `closed`.
 const LOOK: i64 = 20_000_000;
+
+/// Time for which a pipe stays open after its launcher has ended.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The reader of a launcher's output.
 pub(super) struct LogPipe {
@@ -32,14 +36,19 @@ impl LogPipe {
     /// Stops reading: writers get an error.
     pub(super) fn close(&mut self) {
         self.closed.store(true, Ordering::Relaxed);
-        self.finish();
-    }
-
-    /// Waits until the log has all output, which needs all writers to end.
-    pub(super) fn finish(&mut self) {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+
+    /// Waits until the log has all output of a launcher that has ended. A worker that outlives it can still
+    /// write for [`PATIENCE`].
+    pub(super) fn finish(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && Instant::now() < until {
+            std::thread::sleep(crate::running::LOOK);
+        }
+        self.close();
     }
 }
 
@@ -85,5 +94,16 @@ mod tests {
         drop(output);
         log.finish();
         assert_eq!(std::fs::read(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn a_writer_that_does_not_end_is_not_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let (mut log, mut output) = LogPipe::start(File::create(&path).unwrap()).unwrap();
+        output.write_all(b"before").unwrap();
+        log.finish();
+        assert_eq!(std::fs::read(&path).unwrap(), b"before");
+        assert_eq!(output.write_all(b"after").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 }
