@@ -53,10 +53,6 @@ impl Values {
     pub(crate) fn tensor(&self) -> &FlexTensor {
         &self.0
     }
-
-    pub(crate) fn of_vector(tensor: &FlexTensor) -> Self {
-        Values(tensor.to_contiguous())
-    }
 }
 
 impl std::ops::Deref for Values {

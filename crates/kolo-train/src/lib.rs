@@ -90,7 +90,7 @@ pub use sinks::{
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use stepper::Stepper;
-pub use summary::{Speed, Summary};
+pub use summary::{Speed, Summary, peak_bytes};
 pub use tensors::image_tensors;
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -266,7 +266,6 @@ impl Progress {
         self.summed.retain(|(summed, _)| *summed < step);
         if step != self.position.step {
             self.steps.retain(|row| row.step < step);
-            self.waiting.retain(|(row, _)| row.step < step);
             self.position = self.calendar.position(step);
             self.sum_epoch();
         }

@@ -144,12 +144,17 @@ impl Summary {
 
 /// Returns the peak memory of any worker. A collective.
 pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<i64>().ok());
-    let mut peak = [kib.unwrap_or(0) * 1024];
+    let mut peak = [peak_bytes() as i64];
     group.all_reduce(&mut peak, Op::Max)?;
     Ok(peak[0] as u64)
+}
+
+/// Returns the largest amount of memory that this process has had, in bytes; 0 without `/proc`.
+pub fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
 }
 
 /// Returns the steps of the job, or of its islands, in which the scaled loss or its gradient overflowed.

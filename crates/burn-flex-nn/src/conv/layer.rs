@@ -106,7 +106,7 @@ impl Convolution for Flex {
         bias: FlexTensor,
         geometry: Geometry,
     ) -> FlexTensor {
-        let bias = Values::of_vector(&bias);
+        let bias = Values::row_major(&bias);
         output(&Values::of_activations(&x), &Values::of_weights(&weight), Some(&bias), geometry)
     }
 }
@@ -142,7 +142,7 @@ impl<C: CheckpointStrategy> Convolution for Autodiff<Flex, C> {
         let [(x, x_node), (weight, weight_node), (bias, bias_node)] =
             [x, weight, bias].map(FloatTensor::<Self>::into_parts);
         let saved = Saved { x: Values::of_activations(&x), weights: Values::of_weights(&weight), geometry };
-        let output = output(&saved.x, &saved.weights, Some(&Values::of_vector(&bias)), geometry);
+        let output = output(&saved.x, &saved.weights, Some(&Values::row_major(&bias)), geometry);
         let nodes = [x_node, weight_node, bias_node];
         match Backward::<Flex, 3>::prepare::<C>(Convolve, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(saved, output),

@@ -217,7 +217,7 @@ impl Normalised {
         kind: Kind,
     ) -> Self {
         let shape = dims(x);
-        let (x, gamma, beta) = (Values::of_activations(x), Values::of_vector(gamma), Values::of_vector(beta));
+        let (x, gamma, beta) = (Values::of_activations(x), Values::row_major(gamma), Values::row_major(beta));
         let inverse: Vec<f64> =
             moments.variance.iter().map(|variance| 1.0 / (variance + kind.epsilon).sqrt()).collect();
         let affine = Affine {

@@ -27,6 +27,11 @@ pub(super) struct AppendFile {
     tried: Instant,
 }
 
+/// Returns the step of a line that is a JSON object.
+pub(super) fn step_of(line: &str) -> Option<u64> {
+    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
+}
+
 impl AppendFile {
     /// Makes the lines of a file that may exist or not.
     pub(super) fn new(folder: &RunFolder, name: &str, header: impl Into<String>) -> Self {

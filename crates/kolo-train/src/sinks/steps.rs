@@ -1,6 +1,6 @@
 //! `steps.jsonl`: a line for each step.
 
-use super::append_file::AppendFile;
+use super::append_file::{AppendFile, step_of};
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
@@ -40,8 +40,4 @@ impl MetricSink for Steps {
     fn flush(&mut self) -> Result<(), Error> {
         self.file.flush()
     }
-}
-
-fn step_of(line: &str) -> Option<u64> {
-    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
 }

@@ -3,7 +3,7 @@
 use kolo_ddp::Tuning;
 use serde::Serialize;
 
-use super::append_file::AppendFile;
+use super::append_file::{AppendFile, step_of};
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
@@ -47,8 +47,4 @@ impl MetricSink for Tunings {
         // A run that is not tuned has no such file.
         if self.file.is_waiting() { self.file.flush() } else { Ok(()) }
     }
-}
-
-fn step_of(line: &str) -> Option<u64> {
-    serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64()
 }

@@ -10,7 +10,7 @@ use kolo_comm::{Group, env};
 use kolo_data::{self as data, AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_train::models::{self, Blueprint};
-use kolo_train::{Recipe, Stepper};
+use kolo_train::{Recipe, Stepper, peak_bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::output::print_json;
@@ -193,14 +193,6 @@ fn bytes(stepper: &dyn Stepper) -> Result<(u64, u64), Failure> {
         found = checkpoint::snapshot(replica, &position).map(|snapshot| (gradient, snapshot.bytes()));
     });
     Ok(found?)
-}
-
-/// Returns the largest amount of memory that this process has had.
-fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

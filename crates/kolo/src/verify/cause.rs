@@ -87,10 +87,8 @@ pub(crate) fn cause(outcomes: &[Outcome]) -> Option<Cause> {
         });
     }
     let difference = first.difference.as_ref()?;
-    if let Difference::Shards { .. } = difference {
-        return Some(Cause::Shards);
-    }
-    if let Some(who) = another_order(&differing) {
+    let is_shards = matches!(difference, Difference::Shards { .. });
+    if let Some(who) = another_order(&differing).filter(|_| !is_shards) {
         return Some(Cause::OrderOfSum(who));
     }
     let common = common(outcomes);
