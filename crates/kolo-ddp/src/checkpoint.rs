@@ -214,8 +214,12 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
 
 /// Formats the problems of all ranks; a problem of several ranks appears once.
 fn by_problem(problems: &[Option<String>]) -> Vec<String> {
-    let mut different: Vec<&String> = problems.iter().flatten().collect();
-    different.dedup();
+    let mut different: Vec<&String> = Vec::new();
+    for problem in problems.iter().flatten() {
+        if !different.contains(&problem) {
+            different.push(problem);
+        }
+    }
     let describe = |problem: &String| {
         let has = |rank: &usize| problems[*rank].as_ref() == Some(problem);
         let ranks: Vec<Rank> = (0..problems.len()).filter(has).map(Rank).collect();
@@ -225,9 +229,7 @@ fn by_problem(problems: &[Option<String>]) -> Vec<String> {
             format!("{problem} (on {})", ranks_of(&ranks))
         }
     };
-    let mut described: Vec<String> = different.into_iter().map(describe).collect();
-    described.dedup();
-    described
+    different.into_iter().map(describe).collect()
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their
@@ -248,4 +250,19 @@ pub fn weights_sha256(replica: &mut Replica) -> Result<String, Error> {
         hash.update(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
     }
     Ok(hex(&hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_of_several_ranks_is_described_once() {
+        let of = |problems: &[Option<&str>]| {
+            by_problem(&problems.iter().map(|p| p.map(Into::into)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[Some("a"), Some("b"), Some("a")]), ["a (on ranks 0 and 2)", "b (on rank 1)"]);
+        assert_eq!(of(&[Some("a"), Some("a")]), ["a"]);
+        assert_eq!(of(&[None, Some("a")]), ["a (on rank 1)"]);
+    }
 }

@@ -28,14 +28,16 @@ pub fn layout() -> Layout {
     Layout::new(TENSORS.map(|(name, shape)| ParamSpec::new(name, shape.to_vec(), kind)).to_vec())
 }
 
-/// Settings of each optimizer, and others for `block.*`, with which every part of its rule has an effect.
+/// Settings of each optimizer of the table, and others for `block.*`, with which every part of its rule has an
+/// effect.
 pub fn choices() -> Vec<(Choice, Settings)> {
     let adaptive = || Settings::default().with("weight_decay", 0.4).with("beta1", 0.5).with("epsilon", 1e-3);
     let plain = || Settings::default().with("weight_decay", 0.4).with("momentum", 0.5);
     let sgd = |momentum: f64| Choice::new("sgd").with("momentum", momentum).with("weight_decay", 0.05);
     let nesterov = plain().with("nesterov", true);
     let lars = || Choice::new("lars").with("trust_coefficient", 0.5).with("weight_decay", 0.05);
-    vec![
+    let lion = Settings::default().with("weight_decay", 0.4).with("beta1", 0.5);
+    let choices = vec![
         (sgd(0.9), nesterov.clone()),
         // Momentum in a group only.
         (sgd(0.0), nesterov),
@@ -47,7 +49,12 @@ pub fn choices() -> Vec<(Choice, Settings)> {
         (lars(), plain().with("trust_ratio", false)),
         (Choice::new("muon").with("weight_decay", 0.05), plain().with("nesterov", false)),
         (Choice::new("muon").with("match_rms_adamw", false), adaptive().with("adamw", true)),
-    ]
+        (Choice::new("lion").with("weight_decay", 0.05), lion),
+    ];
+    for entry in optimizer::OPTIMIZERS {
+        assert!(choices.iter().any(|(choice, _)| choice.name == entry.name), "{} is missing", entry.name);
+    }
+    choices
 }
 
 pub fn groups(of_block: &Settings) -> Vec<ParamGroup> {

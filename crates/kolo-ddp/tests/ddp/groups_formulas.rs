@@ -53,6 +53,15 @@ fn by_the_formulas(optimizer: &str, span: &Span, x: &mut [f64], rate: f64, setti
             }
             continue;
         }
+        if optimizer == "lion" {
+            let (beta1, beta2) = (setting("beta1"), setting("beta2"));
+            for i in 0..x.len() {
+                let c = beta1 * m[i] + (1.0 - beta1) * g[i];
+                x[i] -= rate * (if c == 0.0 { 0.0 } else { c.signum() } + decay * x[i]);
+                m[i] = beta2 * m[i] + (1.0 - beta2) * g[i];
+            }
+            continue;
+        }
         for i in 0..x.len() {
             if optimizer == "adam" {
                 g[i] += decay * x[i];
