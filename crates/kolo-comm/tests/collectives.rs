@@ -7,7 +7,7 @@ use std::time::Duration;
 use kolo_comm::hash::splitmix64;
 use kolo_comm::schedule::{ALGORITHMS, Message, Range};
 use kolo_comm::tree::{Contributions, Node};
-use kolo_comm::{Collective, Error, Group, Op, Options, Rank};
+use kolo_comm::{Collective, Error, Group, Op, Options, Rank, Token};
 use kolo_testing::{ALL, Over, spawn};
 
 /// Returns numbers whose sums depend on the order of additions.
@@ -293,6 +293,36 @@ fn several_streams_and_distance_give_the_same() {
         assert!(began.elapsed() >= 3 * delay);
     }) {
         result.unwrap();
+    }
+}
+
+/// Spare connections are open from the start and carry messages once they are used, encrypted or not.
+#[test]
+fn spare_streams_are_opened_and_used_when_asked_for() {
+    let encrypted = Options {
+        encrypt: true,
+        token: Some(Token::new("a token of a test").unwrap()),
+        ..Options::default()
+    };
+    for options in [Options::default(), encrypted] {
+        let options = Options { spare_streams: Some(4), ..options };
+        for result in spawn(Over::TCP, 3, &options, |group| {
+            assert_eq!(group.streams(), (1, 4));
+            for (count, used) in [(4, 4), (3, 3), (1, 1), (9, 4), (0, 1)] {
+                group.use_streams(count);
+                assert_eq!(group.streams(), (used, 4));
+                for len in [1usize, 100, 70_000] {
+                    let mut data = vec![group.rank().0 as f32; len];
+                    group.all_reduce(&mut data, Op::Sum).unwrap();
+                    assert_eq!(data, vec![3.0; len]);
+                }
+            }
+            // A sub-group opens as many and begins with as few.
+            let pair = group.split((group.rank().0 < 2).then_some(0), 0).unwrap();
+            assert!(pair.is_none_or(|pair| pair.streams() == (1, 4)));
+        }) {
+            result.unwrap();
+        }
     }
 }
 

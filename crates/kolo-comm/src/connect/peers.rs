@@ -209,11 +209,11 @@ fn agree_on_encryption(infos: &[PeerInfo]) -> Result<(), Error> {
 fn agree_on_streams(infos: &[PeerInfo]) -> Result<(), Error> {
     let of = |info: &PeerInfo| (info.streams, info.opened_streams);
     let Some(other) = infos.iter().position(|info| of(info) != of(&infos[0])) else { return Ok(()) };
-    let (first, second) = match infos[0].streams == infos[other].streams {
-        true => (infos[0].opened_streams, infos[other].opened_streams),
-        false => (infos[0].streams, infos[other].streams),
+    let (are, first, second) = match infos[0].streams == infos[other].streams {
+        true => ("and --tune open", infos[0].opened_streams, infos[other].opened_streams),
+        false => ("is", infos[0].streams, infos[other].streams),
     };
-    let problem = format!("is {first} on rank 0, but {second} on rank {other}; give all workers the same");
+    let problem = format!("{are} {first} on rank 0, but {second} on rank {other}; give all workers the same");
     Err(Error::environment(env::STREAMS, problem))
 }
 
@@ -244,6 +244,18 @@ pub(crate) fn seed_for_fuzzing() -> String {
 mod tests {
     use super::*;
     use crate::transport::{SHM, TCP};
+
+    #[test]
+    fn ranks_that_open_other_numbers_of_connections_are_named() {
+        let mut infos = peers(&[("a", &[&TCP]), ("b", &[&TCP])]).infos;
+        agree_on_streams(&infos).unwrap();
+        infos[1].opened_streams = 4;
+        let error = agree_on_streams(&infos).unwrap_err().to_string();
+        assert!(error.contains("KOLO_STREAMS and --tune open 1 on rank 0, but 4 on rank 1;"), "{error}");
+        infos[1].streams = 4;
+        let error = agree_on_streams(&infos).unwrap_err().to_string();
+        assert!(error.contains("KOLO_STREAMS is 1 on rank 0, but 4 on rank 1;"), "{error}");
+    }
 
     /// Ranks on nodes with these names, each with the transports that it can use.
     fn peers(ranks: &[(&str, &[&TransportKind])]) -> Peers {

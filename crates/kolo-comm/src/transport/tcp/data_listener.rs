@@ -56,7 +56,7 @@ impl<'a> DataListener<'a> {
         self.accepted.recv_timeout(wait).ok()
     }
 
-    /// Returns the connections to each rank, in rank order: `streams` to each of `peers`, none to others.
+    /// Returns the connections to each rank, in rank order: `opened_streams` to each of `peers`, none to others.
     /// This rank connects to the peers below it and accepts those above.
     pub(super) fn connect_all(
         &self,
@@ -66,7 +66,7 @@ impl<'a> DataListener<'a> {
     ) -> Result<Vec<Vec<Channel>>, Error> {
         let Connecting { rank, world, context, liveness } = *group;
         let mut channels: Vec<Vec<Option<Channel>>> = (0..world).map(|_| Vec::new()).collect();
-        peers.iter().for_each(|peer| channels[peer.0].resize_with(context.streams, || None));
+        peers.iter().for_each(|peer| channels[peer.0].resize_with(context.opened_streams, || None));
         let (until, mut notice) = (Instant::now() + context.timeout, WaitNotice::new());
         for &peer in peers.iter().filter(|peer| **peer < rank) {
             for (stream, channel) in channels[peer.0].iter_mut().enumerate() {
