@@ -77,7 +77,7 @@ impl WaitContext<'_> {
         if away > ABSENT
             && let Some(began) = self.began.get()
         {
-            log::info!("{} did not run for {away:.1?}; it goes on waiting", self.here);
+            log::info!("{} did not run for {away:.1?}; it goes on waiting", self.name(self.here));
             self.began.set(Some(began + away));
         }
     }
