@@ -25,10 +25,11 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         Ok(_) => kolo_durable::hard_link(&draft, path),
         Err(error) => Err(error),
     };
-    // The draft is a half-written file on a full disk, or a second name; nothing needs it.
-    let removed = fs::remove_file(&draft);
+    // The draft is a half-written file on a full disk, or a second name; nothing needs it, and a draft that
+    // stays does not change what has been created.
+    let _ = fs::remove_file(&draft);
     let created = match linked {
-        Ok(()) => removed.map(|()| true),
+        Ok(()) => Ok(true),
         // The first answer may have been lost, so the file may be this one.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             Ok(fs::read(path).is_ok_and(|there| there == bytes))

@@ -193,7 +193,9 @@ impl ClaimFiles {
     /// Marks a claim as ended: its owner does not write any more.
     pub(crate) fn end(&self, claim: &Claim) {
         // If a later claim has removed it, there is nothing to mark.
-        let _ = fs::rename(self.path(claim.term, false), self.path(claim.term, true));
+        if self.stands(claim).is_ok_and(|stands| stands) {
+            let _ = fs::rename(self.path(claim.term, false), self.path(claim.term, true));
+        }
     }
 
     /// Returns the time by the file system's clock, which on a shared file system is the same for all hosts.

@@ -23,18 +23,19 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// The system refuses a thread.
+    /// The system refuses a thread. The claim is ended then.
     pub(crate) fn new(files: ClaimFiles, claim: Claim, beat: Duration) -> Result<Held, Error> {
         let (end, ended) = channel();
         let (own_files, own_claim) = (files.clone(), claim.clone());
+        let mut held = Held { files, claim, gives_back: true, renewing: None };
         let renew = move || {
             while ended.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
                 own_files.renew(&own_claim);
             }
         };
         let thread = std::thread::Builder::new().name("kolo-claim".into()).spawn(renew);
-        let thread = thread.map_err(|e| Error::file(files.folder(), e))?;
-        Ok(Held { files, claim, gives_back: true, renewing: Some((end, thread)) })
+        held.renewing = Some((end, thread.map_err(|e| Error::file(held.files.folder(), e))?));
+        Ok(held)
     }
 
     /// The claim.

@@ -58,10 +58,12 @@ pub fn take_with(
     files.open()?;
     for _ in 0..TRIES {
         let claim: Claim = candidate.claim(next_term(&files, candidate, timing, &mut waits)?);
-        if files.create(&claim)? {
+        // The claim may be there although the disk has failed.
+        if files.create(&claim).inspect_err(|_| files.end(&claim))? {
+            let held = Held::new(files.clone(), claim, timing.beat)?;
             // From here on the previous owner knows. Nothing has been written before.
-            files.remove_before(claim.term)?;
-            return Held::new(files, claim, timing.beat);
+            files.remove_before(held.claim().term)?;
+            return Ok(held);
         }
     }
     Err(Error::TermsTaken { folder: folder.to_owned() })
@@ -229,6 +231,19 @@ mod tests {
         taken(folder.path(), &Candidate::alone()).unwrap().hand_on();
         let handed_on = newest(folder.path());
         assert_eq!((handed_on.term, handed_on.has_ended), (2, false));
+    }
+
+    /// A folder in place of an earlier claim cannot be removed as a file.
+    #[test]
+    fn a_claim_that_fails_half_way_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ClaimFiles::of(folder.path());
+        files.open().unwrap();
+        fs::create_dir(folder.path().join(".claims/00000001")).unwrap();
+        let forced = Candidate { take_over: true, ..Candidate::alone() };
+        assert!(taken(folder.path(), &forced).is_err());
+        let newest = files.newest().unwrap().unwrap();
+        assert_eq!((newest.term, newest.has_ended), (2, true));
     }
 
     #[test]
