@@ -5,7 +5,7 @@
 //! a peer with the token gets through a flood of strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,7 +72,7 @@ struct Shared {
 struct Pending {
     closing: bool,
     count: u64,
-    streams: BTreeMap<u64, TcpStream>,
+    streams: BTreeMap<u64, (TcpStream, SocketAddr)>,
 }
 
 impl SecureListener {
@@ -130,7 +130,7 @@ impl Drop for SecureListener {
             let mut pending = self.shared.pending.lock();
             pending.closing = true;
             // A stream that cannot be shut down is closed already.
-            pending.streams.values().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+            pending.streams.values().for_each(|(stream, _)| drop(stream.shutdown(Shutdown::Both)));
         }
         // On Linux this ends a blocked `accept`.
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
@@ -189,17 +189,18 @@ impl Shared {
         let copy = stream.try_clone()?;
         let number = {
             let mut pending = self.pending.lock();
-            if pending.streams.len() >= self.limit {
-                self.log_rejection(from, RejectReason::Crowded);
-                let oldest = pending.streams.pop_first();
-                oldest.into_iter().for_each(|(_, stream)| drop(stream.shutdown(Shutdown::Both)));
+            if pending.streams.len() >= self.limit
+                && let Some((_, (oldest, from))) = pending.streams.pop_first()
+            {
+                self.drop_crowded(&oldest, from);
             }
             if self.threads.load(Ordering::SeqCst) >= 2 * self.limit {
+                self.drop_crowded(&stream, from);
                 return Ok(None);
             }
             pending.count += 1;
             let number = pending.count;
-            pending.streams.insert(number, copy);
+            pending.streams.insert(number, (copy, from));
             number
         };
         self.threads.fetch_add(1, Ordering::SeqCst);
@@ -214,6 +215,14 @@ impl Shared {
         Ok(started.ok())
     }
 
+    /// Tells a peer that there are too many handshakes, and ends its own.
+    fn drop_crowded(&self, mut stream: &TcpStream, from: SocketAddr) {
+        self.log_rejection(from, RejectReason::Crowded);
+        // The peer has hardly been sent anything, so the kernel takes this at once; it may be gone, too.
+        let _ = stream.write_all(&[0, 0, RejectReason::Crowded as u8]);
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+
     /// Runs the thread of one connection: its handshake, then `serve`.
     fn handle(&self, stream: TcpStream, from: SocketAddr, number: u64) {
         // Without this, small answers wait for the peer's acknowledgment; a failure costs only time.
@@ -222,7 +231,10 @@ impl Shared {
         let peer =
             handshake::respond(&mut DeadlineStream { stream: &stream, until }, &self.access, self.protocol);
         if let Err(reason) = &peer {
-            self.log_rejection(from, *reason);
+            // A connection that was dropped has been logged.
+            if self.pending.lock().streams.contains_key(&number) {
+                self.log_rejection(from, *reason);
+            }
             drain(&stream);
         }
         let still_pending = self.pending.lock().streams.remove(&number).is_some();
@@ -275,5 +287,25 @@ fn drain(stream: &TcpStream) {
             Ok(0) | Err(_) => break,
             Ok(count) => read += count,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_handshakes_learns_why_it_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let access = Access::default();
+        let _listener = SecureListener::start(listener, &access, Protocol::Store, 0, |_| {}).unwrap();
+        let mut silent: Vec<TcpStream> =
+            (0..=HANDSHAKES).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut answer = Vec::new();
+        silent[0].read_to_end(&mut answer).unwrap();
+        assert_eq!(answer, [0, 0, RejectReason::Crowded as u8]);
+        silent[1].set_nonblocking(true).unwrap();
+        assert_eq!(silent[1].read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 }
