@@ -179,8 +179,7 @@ impl JobMembership for Member {
                     self.generation = Some(Generation { number: generation, reason: ended, formed });
                     return Ok(group);
                 }
-                // Another try with other members would not fix these errors.
-                Err(error) if error.is_misuse() => return Err(error),
+                Err(error) if error.is_final() => return Err(error),
                 Err(error) => {
                     log::info!("generation {generation} does not come about: {error}");
                     reason = Some(error.to_string());

@@ -321,8 +321,9 @@ impl Error {
         }
     }
 
-    /// Returns true if a setting or a call is wrong, so that neither a retry nor other workers would help.
-    pub fn is_misuse(&self) -> bool {
+    /// Returns true if neither another try of this process nor other workers would help: a setting or a call
+    /// is wrong, this process has reached a limit, or it has tried often enough.
+    pub fn is_final(&self) -> bool {
         matches!(
             self,
             Error::Environment { .. }
@@ -338,6 +339,7 @@ impl Error {
                 | Error::Backend(_)
                 | Error::CommThreadPanicked
                 | Error::TooManyFiles { .. }
+                | Error::FileTooLarge { .. }
                 | Error::JobNotFound { .. }
                 | Error::LauncherRefused { .. }
                 | Error::GenerationsFailed { .. }
@@ -374,7 +376,7 @@ impl Error {
     /// Returns true if the reporting process lacks a resource, such as memory, descriptors or threads. It
     /// cannot continue, but the other workers can without it.
     pub fn is_of_this_process(&self) -> bool {
-        matches!(self, Error::System { .. } | Error::TooManyFiles { .. })
+        matches!(self, Error::System { .. } | Error::TooManyFiles { .. } | Error::FileTooLarge { .. })
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) enum Setback {
 impl From<Error> for Setback {
     fn from(error: Error) -> Setback {
         // Another round would end in the same way.
-        if error.is_misuse() { Setback::Final(error) } else { Setback::Broken(error) }
+        if error.is_final() { Setback::Final(error) } else { Setback::Broken(error) }
     }
 }
 
