@@ -48,7 +48,7 @@ pub enum Reply {
     Absent { missing: Vec<usize> },
     /// A value is kept.
     Kept,
-    /// Reason why a value is not kept, or why a value that the client may wait for could not be.
+    /// Reason why a value is not kept, or why the value that the client waits for could not be.
     Refused { why: String },
     /// This connection now shows that its rank lives.
     Monitored,

@@ -71,13 +71,13 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Describes that the key is too long or the store full. Clients that wait for a missing value, now or
-    /// later, receive the error, too: they may be waiting for this value.
+    /// Describes that the key is too long or the store full. Clients that wait for this value receive the
+    /// error, too, until a later call sets it.
     pub fn set(&self, key: &str, value: String) -> Result<(), String> {
         let mut state = self.shared.state.lock();
         let kept = state.keep(key.into(), value);
         if let Err(why) = &kept {
-            state.refuse(why.clone());
+            state.refuse(key, why.clone());
         }
         self.shared.changed.notify_all();
         kept
@@ -276,11 +276,15 @@ mod tests {
         let (server, mut store) = served();
         store.will("will", "v".repeat(1000)).unwrap();
         let value = || "v".repeat(1 << 19);
-        let full = (0..).find_map(|n| server.set(&n.to_string(), value()).err()).unwrap();
+        assert!((0..).any(|n| server.set(&n.to_string(), value()).is_err()));
+        let full = server.set("reply", value()).unwrap_err();
         // A long wait, like a member's wait for the reply to its arrival.
         let error = store.get("reply", Duration::from_secs(3600)).unwrap_err();
         assert!(matches!(&error, crate::Error::StoreRefuses { cause, .. } if *cause == full), "{error}");
         assert!(store.set("another", "1".into()).is_ok(), "there may be room for less");
-        assert_eq!(store.get("0", Duration::ZERO).unwrap(), Some(value()));
+        assert_eq!(store.get("missing", Duration::ZERO).unwrap(), None, "it has not been refused");
+        assert_eq!(store.take("0", Duration::ZERO).unwrap(), Some(value()));
+        server.set("reply", value()).unwrap();
+        assert_eq!(store.get("reply", Duration::ZERO).unwrap(), Some(value()));
     }
 }

@@ -45,8 +45,8 @@ pub(super) struct State {
     pub waits: Waits,
     /// Bytes of all values and last wills, as [`MAX_BYTES`] counts them.
     pub kept: usize,
-    /// Reason why a value of this process could not be kept. Any client may be waiting for that value.
-    pub refused: Option<String>,
+    /// Keys of this process's values that could not be kept, and why. Clients may be waiting for them.
+    refused: HashMap<String, String>,
     /// The connection that shows that a rank lives.
     pub monitored: HashMap<Rank, SecureStream>,
     /// Ranks that have left in good order.
@@ -70,6 +70,7 @@ impl State {
         let older = self.values.get(&key).map_or(0, |older| size(&key, older));
         self.reserve(&key, &value)?;
         self.kept -= older;
+        self.refused.remove(&key);
         self.insert(key, value);
         Ok(())
     }
@@ -123,10 +124,21 @@ impl State {
         self.insert(will.key, will.value);
     }
 
-    /// Records that a value of this process could not be kept, and wakes all waits: each may be for it.
-    pub fn refuse(&mut self, why: String) {
-        self.refused = Some(why);
+    /// Records that a value of this process could not be kept, and wakes all waits, of which some are for it.
+    pub fn refuse(&mut self, key: &str, why: String) {
+        self.refused.insert(key.into(), why);
         self.waits.wake_all();
+    }
+
+    /// Returns the reason why a wanted value could not be kept, if this process had one.
+    fn refusal(&self, wanted: Wanted<'_>) -> Option<&String> {
+        match wanted {
+            _ if self.refused.is_empty() => None,
+            Wanted::Key(key) => self.refused.get(key),
+            Wanted::Topic(topic, count) => {
+                self.missing(topic, count).find_map(|number| self.refused.get(&format!("{topic}/{number}")))
+            }
+        }
     }
 
     /// Returns the numbers of a topic that have no value.
@@ -153,8 +165,8 @@ fn size(key: &str, value: &str) -> usize {
 }
 
 impl Shared {
-    /// Waits until `find` returns a value for a key; `None` after `wait`. An error means that some value
-    /// could not be kept, which may be this one.
+    /// Waits until `find` returns a value for a key; `None` after `wait`. An error means that this process
+    /// had the value and could not keep it.
     pub fn find(
         &self,
         key: &str,
@@ -198,7 +210,7 @@ impl Shared {
                 Err(missing) => missing,
                 found => return Ok(found),
             };
-            if let Some(why) = &state.refused {
+            if let Some(why) = state.refusal(wanted) {
                 return Err(why.clone());
             }
             if state.closing || Instant::now() >= until {
@@ -237,5 +249,22 @@ mod tests {
         assert_eq!((state.kept, state.values["will"].len()), (kept, LEN));
         assert!(state.take_will(&mut will, "another".into(), "v".repeat(LEN)).is_err());
         assert!(will.is_none());
+    }
+
+    #[test]
+    fn only_waits_for_a_lost_value_fail() {
+        let shared = Shared::default();
+        let get = |key: &str| {
+            let value = |state: &mut State| state.values.get(key).cloned();
+            shared.find(key, value, Duration::ZERO)
+        };
+        let gather = |topic: &str| shared.gather(topic, 0, 2, Duration::ZERO);
+        shared.state.lock().refuse("topic/1", "full".into());
+        assert_eq!((get("topic/1"), get("topic/2")), (Err("full".into()), Ok(None)));
+        assert!(matches!(gather("topic"), Reply::Refused { .. }));
+        assert!(matches!(gather("other"), Reply::Absent { .. }));
+        shared.state.lock().keep("topic/1".into(), "value".into()).unwrap();
+        assert_eq!(get("topic/1"), Ok(Some("value".into())));
+        assert!(matches!(gather("topic"), Reply::Absent { .. }));
     }
 }
