@@ -94,8 +94,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the value is missing, and the
-    /// store was too full to keep some value.
+    /// [`Error::StoreLost`]: the connection broke. [`Error::StoreRefuses`]: the process that serves the store
+    /// could not keep the value there.
     pub fn get(&mut self, key: &str, wait: Duration) -> Result<Option<String>, Error> {
         self.find(&Request::Get { key: key.into(), wait_ms: milliseconds(wait) })
     }
@@ -174,15 +174,15 @@ pub(super) fn open(
     // Otherwise this rank would wait for a rank 0 that refuses to start.
     access.may_listen(address.ip())?;
     let until = Instant::now() + timeout;
-    let (mut rejected, mut notice) = (None, WaitNotice::new());
+    let mut notice = WaitNotice::new();
     loop {
         let rest = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let refusal = match dial(address, rest.min(Duration::from_secs(5))) {
+        let (cause, rejection) = match dial(address, rest.min(Duration::from_secs(5))) {
             Ok(stream) => match connect(&stream, access, Protocol::Store, &[], until) {
                 Ok(session) => return Ok(SecureStream::new(stream, session)),
                 Err(error) => match error.token_rejection() {
                     Some(reason) => return Err(Error::TokenDiffers { address, reason }),
-                    None => rejected.insert(error).to_string(),
+                    None => (error.to_string(), Some(error)),
                 },
             },
             Err(cause) if is_out_of_files(&cause) => return Err(lost(address, cause)),
@@ -193,16 +193,16 @@ pub(super) fn open(
                 return Err(lost(address, cause));
             }
             // Rank 0 may not serve yet.
-            Err(cause) => cause.to_string(),
+            Err(cause) => (cause.to_string(), None),
         };
         if let Some(waited) = notice.due() {
             log::warn!(
-                "no store of the job answers at {address} since {waited:?} ({refusal}); waiting for {timeout:?}"
+                "no store of the job answers at {address} since {waited:?} ({cause}); waiting for {timeout:?}"
             );
         }
-        match rejected {
+        match rejection {
             Some(error) if !error.is_transient() || Instant::now() >= until => {
-                return Err(Error::JoinRejected { address, cause: error.to_string() });
+                return Err(Error::JoinRejected { address, cause });
             }
             None if Instant::now() >= until => {
                 let (missing, refused) = (vec![Rank(0)], Vec::new());
@@ -215,9 +215,11 @@ pub(super) fn open(
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+    use crate::secure::RejectReason;
 
     #[test]
     fn a_store_that_is_gone_is_not_waited_for() {
@@ -228,5 +230,23 @@ mod tests {
         assert!(matches!(connected, Err(Error::StoreLost { .. })), "{connected:?}");
         let waited = Store::connect(gone, &access, wait).map(drop);
         assert!(matches!(waited, Err(Error::Missing { .. })), "it may not serve yet: {waited:?}");
+    }
+
+    #[test]
+    fn an_earlier_rejection_is_not_the_reason_why_nothing_answers() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let rejecting = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            drop(listener);
+            stream.read_exact(&mut [0; 8]).unwrap();
+            stream.write_all(&[0, 0, RejectReason::Late as u8]).unwrap();
+            // A connection that is closed with unread bytes loses the answer.
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let access = Access::default();
+        let waited = Store::connect(address, &access, Duration::from_millis(300)).map(drop);
+        assert!(matches!(waited, Err(Error::Missing { .. })), "{waited:?}");
+        rejecting.join().unwrap();
     }
 }
