@@ -57,10 +57,13 @@ fn numbers(ranges: &str) -> Result<Vec<String>, String> {
     for range in ranges.split(',') {
         let wrong = || format!("in which `{range}` is no range of numbers");
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let parse = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+        // `parse` alone takes a sign, too.
+        let digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let parse =
+            |text| Some(text).filter(digits).and_then(|text| text.parse::<usize>().ok()).ok_or_else(wrong);
         let (low, high) = (parse(first)?, parse(last)?);
         let count = high.checked_sub(low).ok_or_else(wrong)?;
-        within_bounds(count.saturating_add(numbers.len()))?;
+        within_bounds(count.saturating_add(1 + numbers.len()))?;
         numbers.extend((low..=high).map(|number| format!("{number:0width$}", width = first.len())));
     }
     Ok(numbers)
@@ -103,6 +106,9 @@ mod tests {
             "a[3-1]",
             "a[1-]",
             "a[-1]",
+            "a[+1]",
+            "a[1-+2]",
+            "a[0-100000]",
             "a[1-99999999]",
             "a[0-999]b[0-999]",
             "a[1-99999999999999999999999]",
