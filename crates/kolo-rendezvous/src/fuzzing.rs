@@ -167,6 +167,7 @@ pub fn seeds() -> Vec<Seed> {
     let requests = [
         Request::Set { key: "card/0".into(), value: "{}".into() },
         Request::Get { key: "card/1".into(), wait_ms: 500 },
+        Request::Take { key: "in/1".into(), wait_ms: 0 },
         Request::Gather { topic: "peer".into(), from: 0, count: 4, wait_ms: 500 },
         Request::Will { key: "in/1".into(), value: "{}".into() },
         Request::Monitor { rank: Rank(1) },
