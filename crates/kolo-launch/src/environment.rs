@@ -51,6 +51,7 @@ pub(crate) fn variables(
         ("OMP_NUM_THREADS", "1"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
     ];
+    let stop_on = job.stop_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let set = [
         (env::RANK, rank.clone()),
         (env::WORLD_SIZE, world_size.clone()),
@@ -72,6 +73,7 @@ pub(crate) fn variables(
         ("TORCHELASTIC_MAX_RESTARTS", job.restarts.max(job.group_restarts).to_string()),
         // The launcher shows the errors of its own children.
         (LAUNCHER_PID, std::process::id().to_string()),
+        (STOP_ON, stop_on),
         // Rank 0 serves the store, not the launcher.
         ("TORCHELASTIC_USE_AGENT_STORE", "False".into()),
     ];
@@ -79,8 +81,6 @@ pub(crate) fn variables(
         defaults.into_iter().filter(|(name, _)| !is_chosen(name)).map(|(n, v)| (n.into(), v.into()));
     let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     let error_file = (env::ERROR_FILE.into(), error_file.into());
-    let stop_on = job.stop_on.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let stop_on = (!job.stop_on.is_empty()).then(|| (STOP_ON.into(), stop_on.into()));
     // The last value of a name counts.
     let token = rendezvous.token.variables().0;
     let elastic = rendezvous.coordinator.into_iter().flat_map(|address| {
@@ -92,7 +92,6 @@ pub(crate) fn variables(
         .chain(defaults)
         .chain(set)
         .chain([error_file])
-        .chain(stop_on)
         .chain(elastic)
         .chain(token)
         .collect()
@@ -156,6 +155,7 @@ mod tests {
             ("TORCHELASTIC_ERROR_FILE", "/errors/1"),
             ("TORCHELASTIC_USE_AGENT_STORE", "False"),
             ("OMP_NUM_THREADS", "1"),
+            ("KOLO_STOP_ON", ""),
         ] {
             assert_eq!(seen.get(name).map(String::as_str), Some(value), "{name}");
         }

@@ -167,8 +167,9 @@ impl Job {
             return invalid("the number of workers is 0".into(), "start at least one (--nproc 1)");
         }
         let processes = self.nproc.checked_add(self.servers);
-        // Other nodes may have more workers.
-        let most = processes.unwrap_or(usize::MAX).saturating_mul(self.nnodes);
+        // Other nodes may have workers in place of this one's servers.
+        let elsewhere = processes.unwrap_or(usize::MAX).saturating_mul(self.nnodes.saturating_sub(1));
+        let most = self.nproc.saturating_add(elsewhere);
         if self.min == 0 || self.min > most.max(1) {
             let what = format!("{} workers at least, of {most}", self.min);
             return invalid(what, "--min is at least 1 and at most the number of workers");
@@ -229,10 +230,15 @@ mod tests {
     #[test]
     fn jobs_that_cannot_start_are_refused() {
         let good = || Job::new(["true"], 2);
-        let cases: [(Job, &str); 13] = [
+        let cases: [(Job, &str); 15] = [
             (Job::new(Vec::<OsString>::new(), 2), "program"),
             (Job::new([""], 2), "program"),
             (Job { nproc: 0, ..good() }, "--nproc"),
+            (Job { min: 3, servers: 2, ..good() }, "3 workers at least, of 2"),
+            (
+                Job { min: 7, servers: 2, nnodes: 2, master_port: Some(1), ..good() },
+                "7 workers at least, of 6",
+            ),
             (Job { nproc: 0, servers: 2, ..good() }, "2 summation servers without any worker"),
             (Job { servers: usize::MAX, master_port: Some(1), ..good() }, "--servers"),
             (Job { nnodes: 0, ..good() }, "--nnodes"),
@@ -249,5 +255,6 @@ mod tests {
             assert!(error.contains(named), "{error}");
         }
         good().check().unwrap();
+        Job { min: 6, servers: 2, nnodes: 2, master_port: Some(1), ..good() }.check().unwrap();
     }
 }

@@ -1,5 +1,7 @@
 //! The program that workers run, held open from the start of the job. A replacement worker runs the same
-//! program, even if its file has been rebuilt or removed since.
+//! program, even if its file has been replaced (as compilers and package managers do) or removed since. A
+//! file that is written anew in place is the new program under both names; Linux refuses that while a worker
+//! runs it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
