@@ -6,6 +6,8 @@ mod launcher_store;
 mod leader_connection;
 mod questions;
 mod setback;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -235,6 +237,8 @@ impl Driver {
             }
             Answer::Found(Err(error)) => not_found(&error),
             Answer::Connected(Ok(connection)) => {
+                // A launcher that has left its job meanwhile closes the connection again.
+                let Role::Following(_) = self.state.role else { return None };
                 self.leader = Some(connection);
                 Event::Welcomed
             }
@@ -246,7 +250,11 @@ impl Driver {
                 }
             }
             Answer::Probed { launcher, connection, view } => Event::Probed { launcher, connection, view },
-            Answer::Claimed { claim, verdict } => self.claim_answered(&claim, verdict),
+            Answer::Claimed { claim, verdict } => {
+                // Nobody enters the generation of a launcher that has left its job meanwhile.
+                let Role::Leading(_) = self.state.role else { return None };
+                self.claim_answered(&claim, verdict)
+            }
         })
     }
 
