@@ -57,8 +57,9 @@ impl Discovery {
     /// Searches until there is a job, at most as long as a job may take to begin. Calls `warn` with
     /// problems, at once or every few seconds.
     pub(super) fn search(&self, warn: &dyn Fn(String)) -> Result<Discovered, Error> {
-        let mut setbacks =
-            Setbacks::new(self.nodes.masters_text(), !self.may_begin(), takeover(), self.nodes.start_timeout);
+        let rest = self.begins_by.saturating_duration_since(Instant::now());
+        let limit = Duration::from_secs(rest.as_secs_f64().round() as u64);
+        let mut setbacks = Setbacks::new(self.nodes.masters_text(), !self.may_begin(), takeover(), limit);
         while !self.closing.load(Ordering::Acquire) && Instant::now() < self.begins_by {
             let (message, pause) = match self.try_all_places(warn) {
                 Ok(Some(discovered)) => return Ok(discovered),
