@@ -42,11 +42,11 @@ impl BucketRow {
         let mut text = format!("{COLUMNS}\n");
         for row in rows {
             let [p50, p95, p99] = [row.p50, row.p95, row.p99].map(|seconds| seconds * 1e6);
-            let [ready, needed, exposed] =
-                [row.ready, row.needed, row.exposed].map(|seconds| seconds.unwrap_or(0.0) * 1e6);
+            let [ready, needed, exposed] = [row.ready, row.needed, row.exposed]
+                .map(|seconds| seconds.map_or_else(String::new, |seconds| format!("{:.1}", seconds * 1e6)));
             let BucketRow { bucket, bytes, wire_bytes, .. } = row;
             text += &format!(
-                "{bucket},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready:.1},{needed:.1},{exposed:.1}\n"
+                "{bucket},{bytes},{wire_bytes},{p50:.1},{p95:.1},{p99:.1},{ready},{needed},{exposed}\n"
             );
         }
         text
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn written_rows_are_read_back() {
-        let row = |bucket, ready| BucketRow {
+        let row = |bucket, ready, exposed| BucketRow {
             bucket,
             bytes: 4096.0,
             wire_bytes: 512.0,
@@ -126,12 +126,13 @@ mod tests {
             p99: 0.0030005,
             ready,
             needed: Some(0.125),
-            exposed: Some(0.5),
+            exposed,
         };
-        let (rows, _) = read_text(&BucketRow::csv(&[row(0, Some(0.25)), row(1, None)])).unwrap();
+        let (rows, _) =
+            read_text(&BucketRow::csv(&[row(0, Some(0.25), None), row(1, None, Some(0.5))])).unwrap();
         assert!((rows[0].p99 - 0.0030005).abs() < 1e-12 && (rows[0].ready.unwrap() - 0.25).abs() < 1e-12);
         assert_eq!((rows.len(), rows[1].bucket, rows[1].bytes, rows[1].ready), (2, 1, 4096.0, None));
-        assert!((rows[1].exposed.unwrap() - 0.5).abs() < 1e-12);
+        assert!(rows[0].exposed.is_none() && (rows[1].exposed.unwrap() - 0.5).abs() < 1e-12);
         assert!((rows[1].needed.unwrap() - 0.125).abs() < 1e-12);
     }
 

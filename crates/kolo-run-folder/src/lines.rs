@@ -45,8 +45,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>,
     Ok(Some(lines))
 }
 
-/// Returns the text of serde_json's error without its line number, which is always 1.
-fn problem(error: &serde_json::Error) -> String {
+/// Returns the text of serde_json's error without its line number, which [`Error::Line`] names.
+pub(crate) fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     match text.strip_suffix(&place) {

@@ -1,6 +1,6 @@
 //! `steps.jsonl`: the duration and results of each step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::ser::SerializeMap;
@@ -196,11 +196,11 @@ pub(crate) fn read(folder: &Path) -> Result<Steps, Error> {
     };
     let mut steps = Steps::default();
     let mut rows: BTreeMap<u64, StepRow> = BTreeMap::new();
-    let mut again = 0_usize;
+    let mut again = BTreeSet::new();
     for (number, fields) in lines.values {
         let (row, unit) = row(fields).map_err(|problem| Error::line(&path, number, problem))?;
         steps.unit = steps.unit.or(unit);
-        again += usize::from(rows.insert(row.step, row).is_some());
+        again.extend(rows.insert(row.step, row).map(|earlier| earlier.step));
     }
     steps.rows = rows.into_values().collect();
     if steps.rows.is_empty() {
@@ -212,8 +212,10 @@ pub(crate) fn read(folder: &Path) -> Result<Steps, Error> {
              wrote."
         ));
     }
-    if again > 0 {
-        steps.remarks.push(format!("{STEPS} tells {again} steps twice; the later lines count."));
+    if !again.is_empty() {
+        let steps_are = if again.len() == 1 { "step is" } else { "steps are" };
+        let remark = format!("{} {steps_are} in {STEPS} more than once; the last lines count.", again.len());
+        steps.remarks.push(remark);
     }
     Ok(steps)
 }
@@ -310,9 +312,11 @@ mod tests {
     fn odd_files_are_reported() {
         let half = read_text(&(line(0, "1") + &line(1, "1")[..40])).unwrap();
         assert!(half.rows.len() == 1 && half.remarks[0].contains("half written"));
-        let again = read_text(&(line(3, "1") + &line(2, "1") + &line(3, "7"))).unwrap();
+        let again = read_text(&(line(3, "1") + &line(2, "1") + &line(3, "5") + &line(3, "7"))).unwrap();
         assert_eq!((again.rows.len(), again.rows[1].loss), (2, Some(7.0)));
-        assert!(again.remarks[0].contains("1 steps twice"), "{:?}", again.remarks);
+        assert!(again.remarks[0].starts_with("1 step is in"), "{:?}", again.remarks);
+        let two = read_text(&(line(2, "1") + &line(3, "1")).repeat(3)).unwrap();
+        assert!(two.remarks[0].starts_with("2 steps are in"), "{:?}", two.remarks);
         assert!(read_text("").unwrap().remarks[0].contains("empty"));
         let error = read_text(&(line(0, "1") + "{\"step\":1}\n")).unwrap_err().to_string();
         assert!(error.contains("steps.jsonl line 2: missing field `epoch`"), "{error}");

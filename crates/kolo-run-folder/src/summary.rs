@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::lines;
 
 /// Name of the file.
 pub const SUMMARY: &str = "summary.json";
@@ -56,7 +57,7 @@ pub(crate) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
         read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
     };
     let summary = serde_json::from_str(&text);
-    summary.map(Some).map_err(|e| Error::line(&path, e.line().max(1), e))
+    summary.map(Some).map_err(|e| Error::line(&path, e.line().max(1), lines::problem(&e)))
 }
 
 #[cfg(test)]
@@ -73,6 +74,7 @@ mod tests {
         assert_eq!(summary.world_size, Some(2));
         assert_eq!(summary.scores().collect::<Vec<_>>(), [("accuracy", 0.9)]);
         write("{\"world_size\": 2,\n \"warnings\": 3}");
-        assert!(read(folder.path()).unwrap_err().to_string().contains("summary.json line 2: "));
+        let error = read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("summary.json line 2: ") && !error.contains(" at line 2"), "{error}");
     }
 }
