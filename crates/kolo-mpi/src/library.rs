@@ -126,17 +126,25 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        if !self.owned {
-            return;
-        }
-        // SAFETY: nothing holds the library any more, so nothing calls MPI after this.
+        // Nobody enters the library anew meanwhile.
+        let _slot = SLOT.lock();
+        // SAFETY: nothing holds the library any more, so nothing of Kolo calls MPI meanwhile. A program that
+        // has started MPI itself may have ended it, and with it what Kolo has created.
         let mut end = || unsafe {
-            self.await_others()?;
+            let mut finalized = 0;
+            call!(MPI_Finalized(&mut finalized))?;
+            if finalized != 0 {
+                return Ok(());
+            }
+            if self.owned {
+                self.await_others()?;
+            }
             call!(MPI_Comm_free(&mut self.leave))?;
             self.extremes.free()?;
-            call!(MPI_Finalize())
+            if self.owned { call!(MPI_Finalize()) } else { Ok(()) }
         };
-        if let Err(error) = end() {
+        // A program that has started MPI itself frees the rest when it ends MPI.
+        if let (Err(error), true) = (end(), self.owned) {
             abort(&error.to_string());
         }
     }
