@@ -27,6 +27,9 @@ pub enum Error {
         /// Folder without parts.
         folder: PathBuf,
     },
+    /// The writing thread has panicked; the panic message has been printed.
+    #[error("the thread that writes the timeline has panicked; a part of the timeline is missing")]
+    WriterPanicked,
     /// A line of a part is invalid.
     #[error("{}, line {line}: {problem}; remove the file to join the others", path.display())]
     Line {

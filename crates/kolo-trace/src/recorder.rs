@@ -93,7 +93,13 @@ pub fn finish() -> Result<(), Error> {
     // If the thread has ended, its error is returned below.
     let _ = queue.send(events);
     drop(queue);
-    writer.join().unwrap_or(Ok(()))
+    result_of(writer)
+}
+
+/// Waits until the writing thread has ended.
+fn result_of(writer: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
+    // The panic has been printed.
+    writer.join().unwrap_or(Err(Error::WriterPanicked))
 }
 
 /// Returns true while a recording runs.
@@ -200,6 +206,12 @@ mod tests {
             assert!(text.parse::<Steps>().unwrap_err().contains("FIRST-LAST"), "{text}");
         }
         assert!("9-2".parse::<Steps>().unwrap_err().contains("after the last"));
+    }
+
+    #[test]
+    fn a_writing_thread_that_panics_has_written_no_timeline() {
+        let writer = std::thread::spawn(|| panic!("on purpose"));
+        assert!(matches!(result_of(writer), Err(Error::WriterPanicked)));
     }
 
     /// One test, because a process has one recorder.

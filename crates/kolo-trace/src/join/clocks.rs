@@ -16,7 +16,9 @@ use crate::part::Part;
 pub struct Clock {
     /// Nanoseconds by which it is ahead.
     pub ahead: i64,
-    /// Uncertainty in nanoseconds; `None` without a common collective: first events count as simultaneous.
+    /// Uncertainty in nanoseconds; `None` if it is unknown. Without a common collective, first events count
+    /// as simultaneous. Collectives that contradict each other, because the clocks drift apart, are all met
+    /// as well as possible.
     pub uncertainty: Option<u64>,
 }
 
@@ -50,8 +52,8 @@ fn relative_to(reference: &str, other: &str, parts: &[Part], collectives: &Colle
         }
     }
     if least > i64::MIN {
-        let (ahead, width) = (least.midpoint(most), (most - least).unsigned_abs());
-        return Clock { ahead, uncertainty: Some(width / 2) };
+        let uncertainty = u64::try_from(most - least).ok().map(|width| width / 2);
+        return Clock { ahead: least.midpoint(most), uncertainty };
     }
     let first = |name: &str| {
         let of = parts.iter().filter(|part| part.header.clock == name);

@@ -46,6 +46,16 @@ fn hosts_without_a_collective_in_common_begin_together() {
 }
 
 #[test]
+fn clocks_that_drift_apart_have_no_known_uncertainty() {
+    let mut parts = two_hosts(0);
+    // The last step's collective says that the other clock is 10 µs ahead, the others that it is not.
+    let last = parts[1].events.last_mut().unwrap();
+    (last.start, last.end) = (last.start + 10_000, last.end + 10_000);
+    let clocks = clocks::find(&parts, &Collectives::of(&parts));
+    assert!(clocks["b"].uncertainty.is_none() && (0..=10_000).contains(&clocks["b"].ahead), "{clocks:?}");
+}
+
+#[test]
 fn the_last_to_start_is_waited_for() {
     let parts = two_hosts(0);
     let collectives = Collectives::of(&parts);
