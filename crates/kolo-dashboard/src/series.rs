@@ -41,10 +41,14 @@ impl Series {
         }
     }
 
-    /// Drops the values from `step` on.
+    /// Drops the values from `step` on, and with them the earlier values of the point that has the first.
     pub(crate) fn rewind(&mut self, step: u64) {
-        self.points.retain(|(first, _)| *first < step as f64);
-        self.open = (0.0, 0, 0.0);
+        let is_before = |first: f64, count: usize| first + count as f64 <= step as f64;
+        self.points.retain(|(first, _)| is_before(*first, self.stride));
+        let (_, count, first) = self.open;
+        if !is_before(first, count) {
+            self.open = (0.0, 0, 0.0);
+        }
     }
 
     /// Returns the means, each with the first of its steps.
@@ -76,5 +80,18 @@ mod tests {
         assert_eq!((first.0, first.1), (0.0, (series.stride - 1) as f64 / 2.0));
         assert!(last.0 > 99_000.0 && last.1 - last.0 == first.1, "means stay in their places: {last:?}");
         assert_eq!(series.range(), Some((first.1, last.1)));
+    }
+
+    #[test]
+    fn a_rewound_series_has_the_values_before_the_step_only() {
+        let mut series = Series { stride: 4, ..Series::default() };
+        (0..10).for_each(|step| series.push(step, step as f64));
+        series.rewind(10);
+        (10..12).for_each(|step| series.push(step, step as f64));
+        assert_eq!(series.points(), [(0.0, 1.5), (4.0, 5.5), (8.0, 9.5)], "nothing was dropped");
+        series.rewind(6);
+        assert_eq!(series.points(), [(0.0, 1.5)], "the second point has steps 6 and 7");
+        (6..10).for_each(|step| series.push(step, 1.0));
+        assert_eq!(series.points(), [(0.0, 1.5), (6.0, 1.0)]);
     }
 }
