@@ -5,7 +5,7 @@ mod windows;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::backend::{Backend, NewWindow, OpenedWindow};
 use crate::collective::{Collective, CollectiveKind};
@@ -15,7 +15,7 @@ use crate::fingerprint::{Call, Fingerprint};
 use crate::memory::Memory;
 use crate::pace::Pace;
 use crate::transport::{Distance, Routes};
-use crate::wait::{WaitContext, WaitMode};
+use crate::wait::{LINGER, WaitContext, WaitMode};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{
@@ -58,9 +58,6 @@ const KEPT: usize = 1024;
 /// Number of elements from which a sum is long for [`Backend::prefer`]. The time of shorter sums is all
 /// latency, which the model predicts well.
 const LONG: usize = 16 * 1024;
-
-/// Longest time that this rank stays for others that still have to read its messages.
-const LINGER: Duration = Duration::from_secs(10);
 
 /// Kolo's own backend.
 pub(crate) struct Engine {

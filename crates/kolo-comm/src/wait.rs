@@ -17,6 +17,10 @@ pub enum WaitMode {
     Background,
 }
 
+/// Longest time that a rank that is done stays for others: they may still have to read its messages, and
+/// without rank 0's store they would lose each other.
+pub(crate) const LINGER: Duration = Duration::from_secs(10);
+
 /// The limits of one collective's waits. Peers are ranks of the group; errors name the job's ranks.
 pub(crate) struct WaitContext<'a> {
     pub(crate) here: Rank,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::{Group, GroupOrigin, LINGER, Shared};
+use super::{Group, GroupOrigin, Shared};
 use crate::backend::{Backend, FormedBackend};
 use crate::connect::{self, Connected, StoreHost};
 use crate::deadline::Deadline;
@@ -11,6 +11,7 @@ use crate::engine::Engine;
 use crate::memory::{Backing, Lending, Pool};
 use crate::options::Options;
 use crate::transport::GroupContext;
+use crate::wait::LINGER;
 use kolo_rendezvous::env::{self, WorkerEnv};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{Rank, Topology};

@@ -28,7 +28,7 @@ use crate::options::Options;
 use crate::pace::Pace;
 use crate::pending::Pending;
 use crate::transport::{Distance, GroupContext};
-use crate::wait::WaitMode;
+use crate::wait::{LINGER, WaitMode};
 use kolo_rendezvous::{Error, InvalidCall, Liveness, culprit};
 use kolo_schedule::{Choice, DType, Network, Rank, Topology};
 use parking_lot::Mutex;
@@ -421,6 +421,3 @@ impl Drop for Group {
         }
     }
 }
-
-/// Longest time that rank 0 serves the store after it is done: without it, other ranks lose each other.
-const LINGER: Duration = Duration::from_secs(10);

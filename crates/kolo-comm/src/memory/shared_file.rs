@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::mapping::Mapping;
 use kolo_rendezvous::Error;
+use kolo_schedule::Rank;
 
 /// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,17 @@ impl Display for OpenError {
             OpenError::Gone => f.write_str("it is not there any more"),
             OpenError::Foreign(what) => f.write_str(what),
             OpenError::Refused(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl OpenError {
+    /// Returns the error for a rank's memory that cannot be mapped.
+    pub(crate) fn of_rank(self, rank: Rank) -> Error {
+        let what = format!("cannot map the shared memory of {rank}");
+        match self {
+            OpenError::Refused(cause) => Error::io(what, cause.into()),
+            cause => Error::system(what, cause),
         }
     }
 }

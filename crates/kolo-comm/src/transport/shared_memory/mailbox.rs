@@ -387,9 +387,7 @@ fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
         }
         OpenError::Gone => wait.liveness.failure_or(Error::Died { rank }),
         OpenError::Foreign(cause) => Error::Untrusted { rank, cause },
-        OpenError::Refused(cause) => {
-            Error::io(format!("cannot map the shared memory of {rank}"), cause.into())
-        }
+        cause @ OpenError::Refused(_) => cause.of_rank(rank),
     }
 }
 

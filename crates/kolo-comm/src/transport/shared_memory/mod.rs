@@ -18,7 +18,7 @@ use self::inbox::inbox_len;
 use self::mailbox::{Mailbox, Peers};
 use super::interface::Transport;
 use super::kind::{Connecting, Connector, Distance, TransportKind};
-use crate::memory::{Backing, Mapping, OpenError, Pool, Purpose, SharedFile};
+use crate::memory::{Backing, Mapping, Pool, Purpose, SharedFile};
 
 /// Memory of one process, between its threads.
 pub static THREADS: TransportKind = TransportKind {
@@ -94,7 +94,7 @@ impl Connector for MailboxConnector<'_> {
                 false => {
                     let len = inbox_len(self.group.world);
                     let pages = SharedFile::map_of(pid, file, Purpose::Inbox, 0, len);
-                    Arc::new(pages.map_err(|cause| unmapped(Rank(peer), cause))?)
+                    Arc::new(pages.map_err(|cause| cause.of_rank(Rank(peer)))?)
                 }
             };
             self.inboxes.push(Some(inbox));
@@ -122,15 +122,6 @@ impl Connector for MailboxConnector<'_> {
 fn create_inbox(world: usize) -> Result<(Mapping, SharedFile), Error> {
     let file = SharedFile::create(Purpose::Inbox)?;
     Ok((file.grow(0, inbox_len(world))?, file))
-}
-
-/// Returns the error for a peer's inbox that cannot be mapped.
-fn unmapped(peer: Rank, cause: OpenError) -> Error {
-    let what = format!("cannot map the shared memory of {peer}");
-    match cause {
-        OpenError::Refused(cause) => Error::io(what, cause.into()),
-        cause => Error::system(what, cause),
-    }
 }
 
 /// Creates the transports of `world` threads of this process, in rank order. All of them share `copies`.
