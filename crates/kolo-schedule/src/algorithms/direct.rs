@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 use super::ownership::Ownership;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{others, receive, send};
+use super::steps::{others, receive, send, sources};
 use crate::algorithm::Algorithm;
 use crate::operation::{Message, Operation};
 use crate::problem::Problem;
 use crate::rank::Rank;
-use crate::schedule::{Range, Schedule, Source, Step};
+use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "direct",
@@ -74,11 +74,7 @@ fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<St
         Readers::One(one) => *one == reader,
         Readers::None => false,
     };
-    let source = |&(from, part): &(Rank, usize)| match from == rank {
-        true => Source::Own(part * len),
-        false => Source::From(from),
-    };
-    let sources: Arc<[Source]> = contributions.sources().iter().map(source).collect();
+    let sources = sources(contributions.sources(), rank, len);
     let program: Arc<[_]> = contributions.program().into();
     let own_parts = contributions.of(rank).len();
 

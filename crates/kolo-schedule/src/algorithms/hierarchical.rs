@@ -8,12 +8,12 @@
 
 use super::among_workers::among_workers;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{longest, owned, receive, send};
+use super::steps::{longest, owned, receive, send, sources};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::rank::Rank;
-use crate::schedule::{Range, Schedule, Source, Step};
+use crate::schedule::{Range, Schedule, Step};
 use crate::tree::{Fold, Node, fold};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -76,7 +76,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         };
         neighbours().flat_map(parts).collect()
     });
-    let inside = reduction(
+    let inside = sources(
         (0..size).flat_map(|place| {
             let rank_there = local(place);
             (0..contributions.of(rank_there).len()).map(move |part| (rank_there, part))
@@ -96,7 +96,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         let spread = elsewhere().filter_map(|to| send(counterpart(to), part(to, index)));
         std::iter::once(add).chain(spread).collect()
     });
-    let between = reduction((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
+    let between = sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
     let between_program: std::sync::Arc<[Fold]> = fold(&subtrees).into();
     let add_between: Stage<'_> = Box::new(move |index| {
         let range = part(node, index);
@@ -118,15 +118,4 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     });
     let stages = [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
     Ok(Schedule { steps: pipeline(count, &stages) })
-}
-
-/// Returns the sources of an addition: this rank's own parts in place, other ranks' parts from messages.
-fn reduction(
-    contributions: impl Iterator<Item = (Rank, usize)>,
-    rank: Rank,
-    len: usize,
-) -> std::sync::Arc<[Source]> {
-    let source =
-        |(from, part): (Rank, usize)| if from == rank { Source::Own(part * len) } else { Source::From(from) };
-    contributions.map(source).collect()
 }

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use super::among_workers::among_workers;
-use super::steps::{others, segments};
+use super::steps::{others, segments, sources};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
 use crate::problem::Problem;
-use crate::rank::Rank;
-use crate::schedule::{Range, Schedule, Source, Step};
+use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "one-shot",
@@ -26,11 +25,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
     let Problem { rank, len, contributions, segment, .. } = *problem;
     let world = problem.world();
-    let source = |&(from, part): &(Rank, usize)| match from == rank {
-        true => Source::Own(part * len),
-        false => Source::From(from),
-    };
-    let sources: Arc<[Source]> = contributions.sources().iter().map(source).collect();
+    let sources = sources(contributions.sources(), rank, len);
     let program: Arc<[_]> = contributions.program().into();
     let parts = contributions.of(rank).len();
 

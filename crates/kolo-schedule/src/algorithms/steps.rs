@@ -45,6 +45,16 @@ pub(super) fn receive(from: Rank, range: Range) -> Option<Step> {
     (range.len > 0).then_some(Step::Receive { from, range })
 }
 
+/// Returns the sources of an addition: this rank's own parts in place, other ranks' parts from messages.
+pub(super) fn sources(
+    contributions: impl IntoIterator<Item = (Rank, usize)>,
+    rank: Rank,
+    len: usize,
+) -> Arc<[Source]> {
+    let source = |(from, part)| if from == rank { Source::Own(part * len) } else { Source::From(from) };
+    contributions.into_iter().map(source).collect()
+}
+
 /// Returns the program that adds two values.
 pub(super) fn pair() -> Arc<[Fold]> {
     [Fold::Push(0), Fold::Push(1), Fold::Add].into()
