@@ -8,5 +8,6 @@
 //! The first has few kinds of events, so it tries all orders of them. The second has everything that can
 //! fail in between. It checks in every state that the job goes on, or ends with a reason, once faults end.
 
+mod exploring;
 mod job;
 mod rules;

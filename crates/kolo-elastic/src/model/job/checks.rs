@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
+use stateright::Model;
 
 use super::actions::Action;
 use super::state::State;
 use super::{Actor, Job, Part, Rule};
 use crate::launcher_protocol::ToFollower;
+use crate::model::exploring;
 
 /// Two launchers with a worker each.
 const SMALL: Job = Job {
@@ -37,15 +38,7 @@ fn drawing() -> Duration {
 
 /// Tries orders of events until a property fails, and prints statistics. Returns the name of the property.
 fn explore(job: Job, all: bool) -> Option<&'static str> {
-    let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-    let (found, states, depth) = if all {
-        let checker = checker.spawn_bfs().join();
-        (checker.discoveries(), checker.unique_state_count(), checker.max_depth())
-    } else {
-        let checker = checker.timeout(drawing()).spawn_simulation(1, UniformChooser).join();
-        (checker.discoveries(), checker.state_count(), checker.max_depth())
-    };
-    println!("{job:?}: {states} states, {depth} events deep");
+    let found = exploring::explore(&job, (!all).then(drawing));
     let (name, path) = found.into_iter().next()?;
     println!("  not so: {name}: {:?}", path.last_state().settles(&job));
     path.clone().into_actions().iter().for_each(|action| println!("  {action:?}"));

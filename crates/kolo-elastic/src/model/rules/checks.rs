@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use stateright::{Checker, HasDiscoveries, Model, UniformChooser};
+use stateright::Model;
 
 use super::actions::Action;
 use super::state::State;
 use super::{Job, Rule};
 use crate::generation::GenerationId;
+use crate::model::exploring;
 
 /// Two launchers with a worker each: every order of events is tried.
 const SMALL: Job =
@@ -21,15 +22,7 @@ const DRAWING: Duration = Duration::from_secs(20);
 /// Tries orders of events until two generations train at once or a step is repeated, and prints statistics.
 /// The first result is true if that never happens, the second if the job has gone on to its end.
 fn explore(job: Job, all: bool) -> (bool, bool) {
-    let checker = job.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-    let (found, states, depth) = if all {
-        let checker = checker.spawn_bfs().join();
-        (checker.discoveries(), checker.unique_state_count(), checker.max_depth())
-    } else {
-        let checker = checker.timeout(DRAWING).spawn_simulation(1, UniformChooser).join();
-        (checker.discoveries(), checker.state_count(), checker.max_depth())
-    };
-    println!("{job:?}: {states} states, {depth} events deep");
+    let found = exploring::explore(&job, (!all).then_some(DRAWING));
     let goes_on = found.contains_key("the job goes on");
     let wrong = found.into_iter().find(|(name, _)| *name != "the job goes on");
     if let Some((name, path)) = &wrong {
