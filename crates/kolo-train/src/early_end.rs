@@ -84,6 +84,20 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         }
     }
 
+    /// Ends a worker that others have asked to end with them. Where nobody counts the workers, as in a group that
+    /// was started by hand, its own exit code says that the run is not finished.
+    pub(crate) fn end_with_others(&self, progress: &Progress) -> Result<Ended, Error> {
+        match self.ddp.generation() {
+            Some(_) => Ok(Ended::Left),
+            None => Err(Error::EndedEarly {
+                too_few: None,
+                step: progress.step(),
+                total: self.calendar.total,
+                kept: "rank 0 writes a checkpoint of all of it".into(),
+            }),
+        }
+    }
+
     /// Writes a checkpoint after all workers have left, so that no work is lost. Returns the error of the
     /// early end on rank 0.
     pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {

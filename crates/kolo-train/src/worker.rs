@@ -259,7 +259,10 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
                     log::info!("this worker has left the job after step {}", progress.step());
                     return Ok(Ended::Left);
                 }
-                Ok(Outcome::AllLeft) => return self.end_early(&progress, writer).map(|()| Ended::Left),
+                Ok(Outcome::AllLeft) => {
+                    self.end_early(&progress, writer)?;
+                    return self.end_with_others(&progress);
+                }
                 Ok(Outcome::Poisoned(why)) => return self.end_poisoned(why, &progress, writer),
                 Ok(Outcome::Regrouped) => {}
                 Err(error) => {

@@ -1,5 +1,9 @@
 //! Properties of a way to synchronize that the rest of a job has to know.
 
+use crate::error::Error;
+use crate::reduction::Reducer;
+use kolo_optim::{Optimizer, Settings, named};
+
 /// Properties of a way to synchronize. A field that a mode leaves at its default says that it is like
 /// `every-step` in that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -43,4 +47,34 @@ pub struct Rounds {
     pub outer_momentum: f64,
     /// True if the optimizer of an island begins each round without state.
     pub restart_inner: bool,
+}
+
+impl Rounds {
+    /// The optimizer of the outer step: SGD, with Nesterov's momentum if with any.
+    ///
+    /// # Errors
+    ///
+    /// μ is not allowed.
+    pub fn outer_optimizer(&self) -> Result<Box<dyn Optimizer>, Error> {
+        let momentum = self.outer_momentum;
+        let settings = Settings::default().with("momentum", momentum).with("nesterov", momentum > 0.0);
+        Ok(named("sgd", &settings)?)
+    }
+
+    /// The reason why a reduction cannot be that of the outer step, if it cannot.
+    ///
+    /// # Errors
+    ///
+    /// μ is not allowed.
+    pub fn obstacle(&self, reduction: &dyn Reducer) -> Result<Option<String>, Error> {
+        let problem = reduction.fits(&*self.outer_optimizer()?, &[]).err();
+        let outer = |problem| {
+            format!(
+                "it is for the outer step of the islands, whose optimizer is SGD with momentum {} (outer_momentum): {problem}; take \
+                 another reduction",
+                self.outer_momentum
+            )
+        };
+        Ok(problem.map(outer))
+    }
 }

@@ -295,11 +295,11 @@ impl Recipe {
     fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
         let reduction = reduction::parse(&self.reduction)?;
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
-        // The reduction of islands is for the outer step, which has an optimizer of its own.
-        if !self.sync.mode.is_rare() {
-            reduction.fits(&*self.optimizer.build()?, &[]).map_err(refused)?;
-        }
-        Ok(reduction)
+        let problem = match self.sync.mode.rounds() {
+            Some(rounds) => rounds.obstacle(&*reduction)?,
+            None => reduction.fits(&*self.optimizer.build()?, &[]).err(),
+        };
+        problem.map_or(Ok(reduction), |problem| Err(refused(problem)))
     }
 
     /// Checks the settings that depend on the number of training samples.

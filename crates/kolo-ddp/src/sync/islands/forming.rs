@@ -13,9 +13,8 @@ use crate::same_settings::Stated;
 use crate::straggler::Policy;
 use crate::sync::choice::SyncMode;
 use crate::sync::mode::{Made, another, refused};
-use crate::sync::traits::Rounds;
 use crate::verify::Verifier;
-use kolo_optim::{Optimizer, Settings, named};
+use kolo_optim::Optimizer;
 
 /// Makes the mode of a job in which `optimizer` is that of an island.
 ///
@@ -27,6 +26,10 @@ pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
     let shards = config.shards.unwrap_or(world);
     let count = config.islands.unwrap_or(shards);
     check(config, count, shards, &*optimizer)?;
+    if let Some(problem) = rounds.obstacle(&*config.reduction)? {
+        let problem = format!("reduction `{}`: {problem}", config.reduction.name());
+        return Err(Error::ReductionRefused { problem });
+    }
     let inner = Config {
         reduction: Config::default().reduction,
         straggler: Policy::Warn,
@@ -61,14 +64,7 @@ pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
         skipped: 0,
         gathered: None,
     };
-    Ok(Made { config: outer, optimizer: outer_optimizer(rounds)?, mode: Box::new(islands) })
-}
-
-/// SGD, with Nesterov's momentum if with any.
-fn outer_optimizer(rounds: Rounds) -> Result<Box<dyn Optimizer>, Error> {
-    let momentum = rounds.outer_momentum;
-    let settings = Settings::default().with("momentum", momentum).with("nesterov", momentum > 0.0);
-    Ok(named("sgd", &settings)?)
+    Ok(Made { config: outer, optimizer: rounds.outer_optimizer()?, mode: Box::new(islands) })
 }
 
 /// Refuses what islands cannot be combined with.
