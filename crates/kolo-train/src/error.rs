@@ -167,6 +167,15 @@ pub enum Error {
         /// The run folder around it.
         run: PathBuf,
     },
+    /// The run kept no best checkpoint.
+    #[error(
+        "{} holds no best checkpoint, because it was trained without --best-metric; leave out --best for its newest one",
+        folder.display()
+    )]
+    NoBestCheckpoint {
+        /// The run folder.
+        folder: PathBuf,
+    },
     /// The run to continue has no good checkpoint.
     #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
     NoCheckpoint {
@@ -298,6 +307,7 @@ impl Error {
                 | WithinRun { .. }
                 | NotARun { .. }
                 | OtherRecipe { .. }
+                | NoBestCheckpoint { .. }
                 | NoCheckpoint { .. }
                 | OtherSamples { .. }
                 | Weights(_)

@@ -348,7 +348,10 @@ impl RunFolder {
     }
 
     pub(crate) fn best_checkpoint(&self) -> Result<Found, Error> {
-        newest(self.best())
+        newest(self.best()).map_err(|error| match error {
+            Error::NoCheckpoint { .. } => Error::NoBestCheckpoint { folder: self.path.clone() },
+            error => error,
+        })
     }
 
     /// Returns an error if another process writes the folder, or if the folder is gone; does not wait for it.

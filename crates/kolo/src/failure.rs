@@ -53,6 +53,11 @@ impl Failure {
         self
     }
 
+    /// Returns true if the same command would fail again, because its input is wrong.
+    pub fn is_wrong_input(&self) -> bool {
+        Ending::of(self).code == WRONG_INPUT
+    }
+
     fn because(cause: Box<dyn Error + Send + Sync>) -> Self {
         Failure { cause, advice: Vec::new(), code: None }
     }

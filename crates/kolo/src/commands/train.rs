@@ -118,10 +118,11 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint and that command has not just
+/// been refused.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() => {
+        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
