@@ -175,7 +175,7 @@ fn what_would_change_bits_is_refused() {
     for sync in ["delayed:1", "local:H=2", "diloco:H=2", "stale:1"] {
         let config = Config { sync: sync.parse().unwrap(), ..config(true) };
         let text = refused(&config, None).unwrap_err();
-        assert!(text.contains("tuning") && text.contains(sync.split(':').next().unwrap()), "{text}");
+        assert!(text.contains("`Config::tune`") && text.contains(sync.split(':').next().unwrap()), "{text}");
     }
     let text = refused(&config(true), Some("ring")).unwrap_err();
     assert!(text.contains("tuning") && text.contains("ring"), "{text}");

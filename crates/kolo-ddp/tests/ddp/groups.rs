@@ -77,7 +77,7 @@ fn what_is_frozen_stays_as_it_is_to_the_bit() {
         let reader = checkpoint::Reader::open(&path).unwrap();
         let state = match choice.name.as_str() {
             "sgd" | "lars" => "velocity",
-            "muon" => "momentum",
+            "muon" | "lion" => "momentum",
             _ => "first_moment",
         };
         let mut values = vec![f32::NAN; layout().len()];
