@@ -1,5 +1,5 @@
-//! What every way to synchronize works on: one rank's layout, values, optimizer and step, and what observes
-//! them.
+//! The core, which every way to synchronize runs: one rank's layout, values, optimizer, step and
+//! observers.
 
 use std::sync::Arc;
 
@@ -35,46 +35,47 @@ pub(crate) struct Core {
     pub(crate) transforms: Transforms,
     pub(crate) scaler: LossScaler,
     pub(crate) progress: Progress,
-    /// Copies to which an elastic job goes back where a rank has something that dies with it.
+    /// Copies to which an elastic job goes back if a rank keeps state that dies with it.
     pub(crate) backups: Backups,
-    /// On rank 0 the state that the reduction kept for all shards when so many steps were done.
+    /// On rank 0, the number of steps done at the last gathering, and the reduction's state of all
+    /// shards then.
     pub(crate) gathered: Option<(u64, Vec<Vec<f32>>)>,
     pub(crate) observers: Observers,
     pub(crate) notices: Notices,
 }
 
-/// The ranks that train together.
+/// Ranks that train together.
 pub(crate) struct Ranks {
     pub(crate) group: Arc<Group>,
-    /// Number of shards of a step, which stays what it was when the job began.
+    /// Number of shards of a step; it never changes within a job.
     pub(crate) shards: usize,
-    /// True if this rank is a summation server, whose values nobody keeps up.
+    /// True if this rank is a summation server, whose values are not updated.
     pub(crate) server: bool,
-    /// For each rank of the group true if it is a summation server.
+    /// True for each rank of the group that is a summation server.
     pub(crate) servers: Arc<[bool]>,
-    /// The processor that this rank computes on.
+    /// Processor that this rank computes on.
     pub(crate) processor: Processor,
-    /// Those of all ranks when the user was last told that they differ.
+    /// Processors of all ranks at the last warning that they differ.
     pub(crate) told_processors: Option<Vec<Processor>>,
 }
 
-/// How far training has come.
+/// Progress of training.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// True if the values are the job's.
+    /// True if the values are the job's, not this rank's initial ones.
     pub(crate) joined: bool,
-    /// Number of steps begun: of the last one some updates may be due.
+    /// Number of steps begun; updates of the last one may be pending.
     pub(crate) steps: u64,
-    /// The last one that is complete.
+    /// Last complete step.
     pub(crate) last: Option<LastStep>,
-    /// The steps of the round of islands that ended last, or was to end; where updates are one step late
-    /// those that ended when all were made.
+    /// Steps of the round of islands that ended last, or was to end; where updates are one step late,
+    /// the steps that completed when all updates were applied.
     pub(crate) round: Vec<LastStep>,
-    /// The error that [`Core::latest`] could not return.
+    /// Error that [`Core::latest`] could not return.
     pub(crate) failure: Option<Error>,
 }
 
-/// What looks at steps from outside of them.
+/// Observers of steps.
 pub(crate) struct Observers {
     pub(crate) verifier: Verifier,
     pub(crate) stragglers: StragglerObserver,
@@ -83,22 +84,23 @@ pub(crate) struct Observers {
     pub(crate) tuning: TuningObserver,
 }
 
-/// What the program has told this rank, and what it is to be told.
+/// Settings that the program stated, and warnings for it.
 #[derive(Default)]
 pub(crate) struct Notices {
-    /// Settings besides the configuration that must be the same on all ranks.
+    /// Settings outside the configuration that must be the same on all ranks.
     pub(crate) stated: Stated,
-    /// For each tensor true if the user knows that some step did not use it.
+    /// True for each tensor that a warning has already named as unused in some step.
     pub(crate) known_unused: Vec<bool>,
     pub(crate) warnings: Warnings,
 }
 
 impl Core {
-    /// Before its ranks have come to one state.
+    /// Creates a core whose ranks do not share one state yet.
     ///
     /// # Errors
     ///
-    /// A setting is wrong, a group of parameters selects none (naming it), or memory cannot be had.
+    /// A setting is invalid, a parameter group selects no parameter (naming the group), or memory
+    /// allocation failed.
     pub(crate) fn new(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -117,7 +119,7 @@ impl Core {
         optimizer.init(&layout);
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
-        // A step of nothing, until the ranks have come to one state.
+        // A step without tensors, until the ranks share one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
         let (caps, reduction) = (BucketCaps::of_mib(25.0), config.reduction.clone());
         let step = Step::new(group.clone(), nothing, &shares, servers.clone(), reduction, caps)?;
@@ -154,10 +156,10 @@ impl Core {
         self.config.sync.traits()
     }
 
-    /// Makes the updates of the last step whose gradients are back; forgets the step if some are not.
+    /// Applies the last step's updates whose gradients are back; discards the step if some are missing.
     pub(crate) fn roll_back(&mut self) {
         self.progress.failure = None;
-        // What fails here has failed before.
+        // An error here has been returned before.
         let _ = self.apply_outstanding();
         if self.step.give_up() {
             self.progress.steps -= 1;
@@ -170,7 +172,7 @@ impl Core {
         }
     }
 
-    /// Begins the next pass of the core's own step, and returns its number.
+    /// Begins the next pass of the core's own step, and returns the pass's number.
     ///
     /// # Errors
     ///
@@ -187,12 +189,12 @@ impl Core {
         self.step.begin_shard(loss, count, self.step_number())
     }
 
-    /// The ranks that train: all but summation servers, among them rank 0.
+    /// Workers: all ranks but summation servers, among them rank 0.
     pub(crate) fn workers(&self) -> Vec<Rank> {
         (0..self.ranks.servers.len()).filter(|rank| !self.ranks.servers[*rank]).map(Rank).collect()
     }
 
-    /// The ranks that are summation servers.
+    /// Summation servers.
     pub(crate) fn server_ranks(&self) -> Vec<Rank> {
         (0..self.ranks.servers.len()).filter(|rank| self.ranks.servers[*rank]).map(Rank).collect()
     }
@@ -207,9 +209,9 @@ impl Core {
         Ok(&self.weights.values)
     }
 
-    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others.
-    /// Where its reduction has failed they are those before the step, and the next call that can fail says
-    /// why.
+    /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If
+    /// their reduction failed, the values are those before the step, and the next fallible call returns
+    /// the error.
     pub(crate) fn latest(&mut self, id: SpanId) -> &[f32] {
         if let Err(error) = self.apply_tensor(id) {
             self.progress.failure.get_or_insert(error);
@@ -217,14 +219,14 @@ impl Core {
         &self.weights.values[self.weights.layout.span(id).range()]
     }
 
-    /// Tells the user what concerns the job; rank 0 speaks.
+    /// Adds a warning about the job to the next report, on rank 0 only.
     pub(crate) fn warn(&mut self, warning: crate::warning::Warning) {
         if self.ranks.group.rank() == Rank(0) {
             self.notices.warnings.add(warning);
         }
     }
 
-    /// The ranks that compute a shard.
+    /// Ranks that compute a shard.
     pub(crate) fn holders(&self, shard: usize) -> Vec<Rank> {
         let shares = self.step.shares().iter();
         let ends = shares.scan(0, |end, share| {

@@ -1,4 +1,4 @@
-//! A replica in a job whose workers may change: it finds its next group by itself.
+//! A replica in a job whose workers may change: it joins the next group by itself.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::error::Error;
 use crate::membership::Agreed;
 use kolo_optim::{Optimizer, ParamSpec};
 
-/// Groups that may fail one after another before a replica gives up.
+/// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;
 
 impl Replica {
-    /// As [`Replica::new`], as a member of an elastic job: it takes the state of the others where they have
-    /// begun.
+    /// Creates a replica, as [`Replica::new`], as a member of an elastic job. If the job has begun, the
+    /// replica takes its state.
     ///
     /// # Errors
     ///
-    /// As [`Replica::new`]; or too few workers are there.
+    /// As [`Replica::new`]; or there are too few workers.
     pub fn elastic(
         membership: impl JobMembership + 'static,
         specs: &[ParamSpec],
@@ -43,7 +43,8 @@ impl Replica {
                     replica.core.observers.members.membership = Some(membership);
                     return Ok(replica);
                 }
-                // The group is kept until there is the next one: others may still read what it has sent.
+                // The group is kept until the next one exists: other ranks may still be reading its
+                // messages.
                 Err(error) if is_survivable(&error) => {
                     let given = replica.mode.into_optimizer(replica.core.weights.optimizer);
                     (last, optimizer) = (Some((group, error.to_string())), given);
@@ -54,16 +55,16 @@ impl Replica {
         Err(gave_up())
     }
 
-    /// After an error of [`Replica::step`] or any other call: goes on with those that are left, and whoever
-    /// has come, where the error is the death of another worker and the job is elastic; else returns the
-    /// error. Afterwards [`Replica::steps`] says which step is to be done next: the one that failed, or the
-    /// one after it; or an earlier one, where the reduction keeps something for each shard or islands
-    /// synchronise rarely ([`Config::backup_every`]).
+    /// Recovers from an error of [`Replica::step`] or any other call. If another worker died and the job
+    /// is elastic, continues with the survivors and any newcomers; otherwise returns the error.
+    /// Afterwards [`Replica::steps`] is the step to run next: the one that failed, or the one after it.
+    /// It is an earlier one where the reduction keeps state for each shard or islands synchronize rarely
+    /// ([`Config::backup_every`]).
     ///
     /// # Errors
     ///
-    /// `error` itself, or what stands in the way of going on. If too few workers are left
-    /// ([`TooFew`](kolo_comm::Error::TooFew)) this one can save what it has come to, or go on alone
+    /// `error` itself, or the reason why the job cannot continue. If too few workers are left
+    /// ([`TooFew`](kolo_comm::Error::TooFew)), this one can save its state, or continue alone
     /// ([`Replica::regroup`] with [`Group::alone`]).
     pub fn recover(&mut self, error: Error) -> Result<(), Error> {
         if !is_survivable(&error) {
@@ -76,43 +77,44 @@ impl Replica {
         result
     }
 
-    /// At the end of its next step this worker leaves the job, which goes on without it; a job whose workers do
-    /// not change ends for all of them after the same step ([`Change::AllLeft`]). Where servers hold the
-    /// weights, and where islands synchronise rarely, that is at the end of a round.
+    /// Makes this worker leave the job at the end of its next step; the job continues without it. A job
+    /// that is not elastic ends for all workers after the same step ([`Change::AllLeft`]). Where servers
+    /// hold the weights or islands synchronize rarely, it leaves at the end of a round.
     pub fn leave(&mut self) {
         self.core.observers.members.leave();
     }
 
-    /// The generation of the job that this replica trains in, in an elastic job.
+    /// Generation of the job that this replica trains in; `None` if the job is not elastic.
     pub fn generation(&self) -> Option<Generation> {
         self.core.observers.members.generation()
     }
 
-    /// At the end of the next step `rank` leaves the job, as by [`Replica::leave`], which goes on without it;
-    /// `reason` is what the launcher says then. To be called by all ranks after the same step, as when a
-    /// report names a straggler. A change of the group before that takes it back.
+    /// Makes `rank` leave the job at the end of the next step, as by [`Replica::leave`]; the job
+    /// continues without it. The launcher prints `reason`. All ranks must call it after the same step,
+    /// for example when a report names a straggler. If the group changes earlier, the request is
+    /// dropped.
     pub fn leave_out(&mut self, rank: Rank, reason: &str) {
         self.core.observers.members.leave_out(rank, reason);
     }
 
-    /// Whether a step has been taken back after some of its updates had been made. Nothing can be saved
-    /// before it has been done again.
+    /// Returns true if a step has been rolled back after some of its updates were applied. Nothing can
+    /// be saved until the step has been repeated.
     pub fn is_halfway(&self) -> bool {
         self.core.is_halfway()
     }
 
-    /// After a step that all ranks have agreed on as the last one of the group, if they have.
+    /// Changes the group after a step that all ranks agreed on as its last one, if they did.
     pub(crate) fn change_members(&mut self, agreed: Agreed) -> Result<Change, Error> {
         if agreed == Agreed::NoChange {
             return Ok(Change::None);
         }
         self.core.apply_outstanding()?;
         if agreed == Agreed::AllLeave {
-            // For the checkpoint of whoever saves it.
+            // Rank 0 may save a checkpoint, which needs the state of all shards.
             self.gather_residuals()?;
             return Ok(Change::AllLeft);
         }
-        // Nobody has died yet: what is kept for each shard goes along.
+        // All ranks are still alive, so the state of every shard can be handed on.
         self.back_up_with_those_who_stay()?;
         let Some(mut membership) = self.core.observers.members.membership.take() else {
             return Ok(Change::None);
@@ -145,10 +147,10 @@ impl Replica {
     }
 }
 
-/// Whether others can go on after an error: another worker's death, as this one sees it.
+/// Returns true if other ranks can continue after an error: this rank sees it as another worker's death.
 fn is_survivable(error: &Error) -> bool {
     match error {
-        // Those that did not fit end; the next group is one without them.
+        // Newcomers that did not fit exit; the next group forms without them.
         Error::Lost | Error::NewcomersRefused { .. } => true,
         Error::Comm(error) => error.is_lost_peer(),
         _ => false,

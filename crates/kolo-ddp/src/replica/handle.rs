@@ -1,4 +1,4 @@
-//! A copy of the model that is trained together with those of other ranks: what a binding talks to.
+//! The replica: one rank's copy of the model, trained together with the other ranks. A binding calls it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,27 +21,27 @@ use crate::transform::GradientTransform;
 use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
 
-/// A copy of the model that is trained together with those of other ranks.
+/// One rank's copy of the model, trained together with those of the other ranks.
 ///
-/// A step's updates are made when somebody asks for the values: [`Replica::latest`] waits for one bucket
-/// only, so that the next forward pass can begin while the gradients of later layers are still on the wire.
-/// Everything else here waits for all.
+/// A step's updates are applied when the values are read. [`Replica::latest`] waits for the buckets of
+/// one tensor, so the next forward pass can begin while gradients of later layers are still on the wire.
+/// All other methods wait for every bucket.
 pub struct Replica {
-    /// The way to synchronize, which ends before the core's group does.
+    /// Way to synchronize. Declared before `core`, so that it is dropped before the core's group.
     pub(crate) mode: Box<dyn Mode>,
     pub(crate) core: Core,
 }
 
 impl Replica {
-    /// A replica of the model with these tensors, whose `values` follow one another in the same order,
-    /// stepped by an optimizer of the table ([`named`](kolo_optim::named)) or by the caller's own.
-    /// Afterwards all ranks have the values of rank 0; or, where some of them have trained before
-    /// ([`Replica::regroup`]), theirs.
+    /// Creates a replica of the model with these tensors; `values` holds their values in the same order.
+    /// The optimizer comes from the table ([`named`](kolo_optim::named)) or is the caller's own.
+    /// Afterwards all ranks have the values of rank 0; if some ranks have trained before
+    /// ([`Replica::regroup`]), all ranks have theirs.
     ///
     /// # Errors
     ///
-    /// The ranks hold different models (naming the parameter), a setting is wrong, a group of parameters
-    /// selects none (naming it), or a collective failed.
+    /// The ranks hold different models (naming the parameter), a setting is invalid, a parameter group
+    /// selects no parameter (naming the group), or a collective failed.
     pub fn new(
         group: Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -54,7 +54,7 @@ impl Replica {
         Ok(replica)
     }
 
-    /// A replica before it has come to one state with the other ranks.
+    /// Creates a replica that does not share its state with the other ranks yet.
     pub(super) fn apart(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -67,66 +67,68 @@ impl Replica {
         Ok(Replica { mode, core: Core::new(group, specs, values, config, optimizer)? })
     }
 
-    /// Goes on with other ranks: those of the last group that are left, and new ones, which call
-    /// [`Replica::new`]. A step that has not come to its end on any of them is forgotten, so that it can be
-    /// done again; where one has, all get what it has. Where a rank has something that dies with it, all go
-    /// back to the newest copy of that ([`Config::backup_every`]). The values go on in the same bits as if
-    /// nothing had happened.
+    /// Continues with other ranks: the survivors of the last group, and newcomers, which call
+    /// [`Replica::new`]. A step that no rank has completed is discarded and can be repeated; if a rank
+    /// has completed it, all ranks take its state. If a rank keeps state that dies with it, all ranks go
+    /// back to the newest copy of that state ([`Config::backup_every`]). The values continue in the same
+    /// bits as if nothing had happened.
     ///
-    /// To be called after an error, or between two steps. Shards are divided anew.
+    /// Call it after an error, or between two steps. Shards are divided anew.
     ///
     /// # Errors
     ///
-    /// As [`Replica::new`]; then it can be called again, with another group. The replica is not elastic.
+    /// As [`Replica::new`]; the call can then be repeated with another group. Also if the replica is not
+    /// elastic.
     pub fn regroup(&mut self, group: Arc<Group>) -> Result<(), Error> {
         if !self.core.config.elastic {
             return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
         }
         self.roll_back();
-        // Nobody is to take over such values.
+        // No rank may take over values that are not finite.
         self.core.weights.overflow.refuse()?;
-        // Ranks may be others now, and fewer.
+        // A rank number may mean another rank now, and there may be fewer ranks.
         self.core.observers.members.take_reason();
         self.join(group)
     }
 
-    /// Makes the updates of the last step whose gradients are back; forgets the step if some are not. Of a round
-    /// that has failed no step counts.
+    /// Applies the last step's updates whose gradients are back; discards the step if some are missing.
+    /// No step of a failed round counts.
     pub(super) fn roll_back(&mut self) {
         self.core.roll_back();
         if let Standing::InRound { began } = self.mode.standing() {
-            // A step of all ranks may have come to its end, and something have failed after it.
+            // A step of all ranks may have completed before something failed.
             let ended = self.core.progress.last.map_or(0, |last| last.step + 1);
             self.core.progress.steps = began.max(ended);
             self.mode.go_on_at(self.core.progress.steps);
         }
     }
 
-    /// The ranks that train together.
+    /// Ranks that train together.
     pub fn group(&self) -> &Arc<Group> {
         &self.core.ranks.group
     }
 
-    /// Returns true if this rank is a summation server ([`Group::is_server`]): it has no shards and adds for
-    /// the others, so that they send less. It gets no sums, so its values are not kept up: after its first step
-    /// they are NaN, which shows where somebody takes them for the model's.
+    /// Returns true if this rank is a summation server ([`Group::is_server`]). A server has no shards
+    /// and adds gradients for the workers, so that they send less. It receives no sums, so its values
+    /// are not updated: after its first step they are NaN, which reveals any use of them as the model's.
     pub fn is_server(&self) -> bool {
         self.core.ranks.server
     }
 
-    /// The ranks that train: all but summation servers, among them rank 0.
+    /// Workers: all ranks but summation servers, among them rank 0.
     pub fn workers(&self) -> Vec<Rank> {
         self.core.workers()
     }
 
-    /// Where each tensor lives.
+    /// Layout: the place of each tensor in flat memory.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.core.weights.layout
     }
 
-    /// All values of the model, in the order of the layout, after all steps so far; between two outer steps
-    /// of islands, after the last of them; within a round of `stale`, what this rank last got; where updates
-    /// are one step late, without the gradient that is on its way.
+    /// All values of the model in the order of the layout, after all steps so far. Between two outer
+    /// steps of islands they are those after the last outer step; within a round of `stale`, those that
+    /// this rank last received; where updates are one step late, they lack the gradient that is in
+    /// flight.
     ///
     /// # Errors
     ///
@@ -135,21 +137,20 @@ impl Replica {
         self.core.values()
     }
 
-    /// The values of one tensor after all steps so far: waits for the buckets it is in, not for the others.
-    /// Where its reduction has failed they are those before the step, and the next call that can fail says
-    /// why. Where islands synchronise rarely they are those of [`Replica::island`].
+    /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If
+    /// their reduction failed, the values are those before the step, and the next fallible call returns
+    /// the error. Where islands synchronize rarely, the values are those of [`Replica::island`].
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         self.next_mut().latest(id)
     }
 
-    /// Number of buckets of the last step for which nobody has waited yet; where updates are one step late, of
-    /// the step before.
+    /// Number of buckets of the last step that nobody has waited for yet; where updates are one step
+    /// late, of the step before.
     pub fn outstanding(&self) -> usize {
         self.mode.outstanding(&self.core)
     }
 
-    /// The shards of each step that are this rank's: each of them has a pass ([`Replica::begin_shard`]), in
-    /// order.
+    /// Shards of this rank in each step. Each needs one pass ([`Replica::begin_shard`]), in order.
     pub fn shards(&self) -> Range<usize> {
         let (shares, rank) = (self.shares(), self.core.ranks.group.rank().0);
         let first: usize = shares[..rank].iter().sum();
@@ -161,40 +162,40 @@ impl Replica {
         self.mode.shares(&self.core)
     }
 
-    /// What is reduced together, in the order in which it becomes ready; of islands, in their outer step.
+    /// Buckets, in the order in which they become ready; with islands, those of the outer step.
     pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
         self.core.step.buckets()
     }
 
-    /// Returns true if a bucket's reduction is over, and its update is still to be made.
+    /// Returns true if a bucket's reduction has completed and its update is still to be applied.
     pub fn is_back(&mut self, bucket: usize) -> bool {
         self.core.step.is_back(bucket)
     }
 
-    /// With `false`, steps use this rank's own gradients only and ranks drift apart: for measuring what
-    /// synchronisation costs. Where updates are one step late, to be called when all are made
-    /// ([`Replica::end_round`]).
+    /// With `false`, steps use only this rank's own gradients and the ranks drift apart: for measuring
+    /// the cost of synchronization. Where updates are one step late, call it when all updates are
+    /// applied ([`Replica::end_round`]).
     pub fn synchronise(&mut self, synchronise: bool) {
         self.mode.synchronize(&mut self.core, synchronise);
     }
 
-    /// Makes the next step the last one of its round: where islands synchronise rarely, an outer step ends it;
-    /// where updates are one step late, that step's are made at its end, too; where servers hold the weights
-    /// (`stale`), all workers have all updates after it. Does nothing where each step ends with all of its
-    /// updates. All ranks call it before the same step, such as the last one before a checkpoint or an
-    /// evaluation.
+    /// Makes the next step the last one of its round. Where islands synchronize rarely, an outer step
+    /// ends it; where updates are one step late, its own update is applied at its end too; where servers
+    /// hold the weights (`stale`), all workers have all updates after it. Has no effect where each step
+    /// ends with all of its updates. All ranks must call it before the same step, such as the last one
+    /// before a checkpoint or an evaluation.
     pub fn end_round(&mut self) {
         self.mode.end_round();
     }
 
-    /// Returns true if all ranks hold the values of one model, which lack nothing: always, except between two
-    /// outer steps of islands, within a round where servers hold the weights, and while a gradient is on its
-    /// way where updates are one step late.
+    /// Returns true if all ranks hold the same, complete values. That is always so, except between two
+    /// outer steps of islands, within a round where servers hold the weights, and, where updates are one
+    /// step late, while a gradient is in flight.
     pub fn is_synchronised(&self) -> bool {
         self.mode.standing() == Standing::Whole
     }
 
-    /// Refuses what would lose a gradient that is on its way.
+    /// Returns an error if a gradient is in flight, which the caller would lose.
     pub(crate) fn expect_nothing_on_its_way(&self) -> Result<(), Error> {
         match self.mode.standing() {
             Standing::OnItsWay => self.expect_whole(),
@@ -202,7 +203,7 @@ impl Replica {
         }
     }
 
-    /// Refuses to take a checkpoint where the ranks hold different values, or lack some.
+    /// Returns an error if the ranks hold different or incomplete values, which rules out a checkpoint.
     pub(crate) fn expect_whole(&self) -> Result<(), Error> {
         let step = self.core.progress.steps;
         match self.mode.standing() {
@@ -217,7 +218,7 @@ impl Replica {
         self.core.traits()
     }
 
-    /// Refuses sums over the global batch where the way to synchronize has none.
+    /// Returns an error if the way to synchronize has no global batch to sum over.
     pub(crate) fn expect_global_batch(&self) -> Result<(), Error> {
         let sync = &self.core.config.sync;
         match sync.exclusion(&[sync::JobSetting::GlobalBatch]) {
@@ -226,14 +227,14 @@ impl Replica {
         }
     }
 
-    /// The island whose values [`Replica::latest`] gives: the one whose pass is under way or comes next. A
-    /// binding fills the model anew when it is another one. `None` where there are no islands, or this rank
-    /// has no shards.
+    /// Island whose values [`Replica::latest`] returns: the one whose pass is under way or comes next. A
+    /// binding fills the model anew when it changes. `None` without islands, or if this rank has no
+    /// shards.
     pub fn island(&self) -> Option<usize> {
         self.mode.island()
     }
 
-    /// The core whose pass is under way or comes next.
+    /// Core whose pass is under way or comes next.
     pub(crate) fn next_mut(&mut self) -> &mut Core {
         self.mode.next_mut(&mut self.core)
     }
@@ -257,16 +258,16 @@ impl Replica {
         self.mode.end(&mut self.core, number)
     }
 
-    /// Ends a step: whoever asks for values from now on gets them with its updates made.
+    /// Ends a step. Values read from now on include its updates.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a backward pass is missing or not finished, no rank had a
-    /// sample, the loss is not finite (naming shards and ranks) or the gradient (naming parameter, shard and
-    /// rank) and a smaller loss scale would not help, no parameter has got a gradient, or the ranks were given
-    /// different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all of them). No
-    /// parameter has changed then. Or the updates of the step before have overflowed
-    /// ([`Error::ValuesNotFinite`]).
+    /// A collective failed (naming the rank), a backward pass is missing or unfinished, or no rank had a
+    /// sample. The loss is not finite (naming shards and ranks), or the gradient is not (naming
+    /// parameter, shard and rank) and a smaller loss scale would not help. No parameter received a
+    /// gradient. The ranks have different learning rates, samplers or transforms
+    /// ([`Error::SettingsDiffer`], on all ranks). In these cases no parameter has changed. Also if the
+    /// updates of the step before overflowed ([`Error::ValuesNotFinite`]).
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (mut report, agreed) = self.mode.step(&mut self.core, learning_rate)?;
         if self.is_backup_due() {
@@ -282,56 +283,56 @@ impl Replica {
         Ok(report)
     }
 
-    /// The first half of a step that dies in the middle: the ranks agree, and nothing is applied. Of islands
-    /// it is their own step, and the beginning of the outer one if that is due.
+    /// Runs the first half of a step that dies in the middle: the ranks agree, and nothing is applied.
+    /// With islands it is their own step, and the beginning of the outer step if that is due.
     #[doc(hidden)]
     pub fn reduce_for_tests(&mut self, learning_rate: f64) -> Result<(), Error> {
         self.mode.half_step_for_tests(&mut self.core, learning_rate)
     }
 
-    /// Number of steps so far, also the last one if its updates are still to be made.
+    /// Number of steps so far, including the last one if its updates are still to be applied.
     pub fn steps(&self) -> u64 {
         self.core.progress.steps
     }
 
-    /// The last step all of whose updates this rank has, also if [`Replica::step`] failed after it was
-    /// complete, or if this rank has it from another one ([`Replica::regroup`]). While updates of a step are
-    /// still to be made it is the one before. `None` before the first step and right after a checkpoint has
-    /// been loaded.
+    /// Last step whose updates this rank has in full. It counts even if [`Replica::step`] failed after
+    /// completing it, or if this rank received it from another one ([`Replica::regroup`]). While updates
+    /// of a step are pending, it is the step before. `None` before the first step and right after
+    /// loading a checkpoint.
     pub fn last_step(&self) -> Option<LastStep> {
         self.core.progress.last
     }
 
-    /// The steps that became known with [`Replica::last_step`], in order: that one alone; where islands
-    /// synchronise rarely all of the round that it ended; where updates are one step late and all have been
-    /// made, the one before it, too.
+    /// Steps that became known with [`Replica::last_step`], in order: usually that one alone. Where
+    /// islands synchronize rarely, all steps of the round that it ended. Where updates are one step late
+    /// and all are applied, also the step before.
     pub fn last_steps(&self) -> Vec<LastStep> {
         self.core.last_steps()
     }
 
-    /// The factor that the loss of each shard is to be multiplied by before the backward pass of the step that
-    /// runs or comes next ([`Config::loss_scaling`]): its gradients are given to [`ShardPass::ready`] so
-    /// scaled. The loss itself and changes of statistics are not. 1 where losses are not scaled.
-    /// [`Ddp`](crate::Ddp) does it by itself.
+    /// Factor for the loss of each shard before its backward pass, in the current or next step
+    /// ([`Config::loss_scaling`]). Pass the gradients so scaled to [`ShardPass::ready`], but the loss
+    /// itself and changes of statistics unscaled. 1 where losses are not scaled. [`Ddp`](crate::Ddp)
+    /// applies the factor by itself.
     ///
     /// [`ShardPass::ready`]: crate::ShardPass::ready
     pub fn loss_scale(&self) -> f32 {
         self.loss_scaling().scale
     }
 
-    /// The scale of losses, and how many steps have been skipped. Where islands synchronise rarely each has a
-    /// scale of its own, and this is that of [`Replica::island`].
+    /// Loss scale and number of skipped steps. Where islands synchronize rarely, each has its own scale,
+    /// and this is that of [`Replica::island`].
     pub fn loss_scaling(&self) -> LossScale {
         self.mode.next(&self.core).scaler.now()
     }
 
-    /// Number of steps of the job that have been skipped because they overflowed; where islands synchronise
-    /// rarely, the steps of each of them that were until the last outer step. The same on all ranks.
+    /// Number of the job's steps skipped because of an overflow, the same on all ranks. Where islands
+    /// synchronize rarely, it counts each island's skipped steps until the last outer step.
     pub fn skipped_steps(&self) -> u64 {
         self.mode.skipped_steps(&self.core)
     }
 
-    /// The noise scale of the gradient after all steps so far; `None` where it is not measured
+    /// Noise scale of the gradient after all steps so far; `None` if it is not measured
     /// ([`Config::noise_scale`]).
     ///
     /// # Errors
@@ -341,17 +342,18 @@ impl Replica {
         self.core.noise_scale()
     }
 
-    /// Notes what the program has given besides the configuration and must be the same on all ranks, such as
-    /// the precision of its model: the next step ends with [`Error::SettingsDiffer`] where it is not. It
-    /// replaces what was noted of that name.
+    /// Records a setting outside the configuration that must be the same on all ranks, such as the
+    /// model's precision. If it differs, the next step returns [`Error::SettingsDiffer`]. Replaces an
+    /// earlier value of that name.
     pub fn note_setting(&mut self, name: &str, value: String) {
         self.core.notices.stated.set(name, value);
     }
 
-    /// Adds a gradient transform of the caller's own behind those of [`Config::transforms`]; all ranks must.
-    /// To be called between two steps; where the job has begun it goes on from what the others' knows, or a
-    /// checkpoint ([`GradientTransform::state`]). Islands that synchronise rarely cannot have one each, and
-    /// servers that hold the weights see no gradient of all shards: then the next call says so.
+    /// Adds a custom gradient transform behind those of [`Config::transforms`]; all ranks must add it.
+    /// Call it between two steps. If the job has begun, the transform continues from the state of the
+    /// other ranks or of a checkpoint ([`GradientTransform::state`]). Islands that synchronize rarely
+    /// cannot have one each, and servers that hold the weights see no gradient of all shards; in both
+    /// cases the next call fails.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
         let traits = self.traits();
         let obstacle = if traits.rounds.is_some() {
@@ -376,8 +378,8 @@ impl Replica {
         }
     }
 
-    /// Sets a statistic to what this rank alone has made of it in the pass that is under way
-    /// ([`Statistics::Local`](crate::Statistics::Local)). Where that is not finite the step fails.
+    /// Sets a statistic to the value that this rank alone computed in the current pass
+    /// ([`Statistics::Local`](crate::Statistics::Local)). If it is not finite, the step fails.
     ///
     /// # Panics
     ///
@@ -388,31 +390,31 @@ impl Replica {
         core.weights.values[core.weights.layout.span(id).range()].copy_from_slice(values);
     }
 
-    /// Tells the user what concerns the job; rank 0 speaks.
+    /// Adds a warning about the job to the next report, on rank 0 only.
     pub(crate) fn warn(&mut self, warning: Warning) {
         self.core.warn(warning);
     }
 
-    /// What the user must know and no report has told yet: what has come up since the last step, or in one
-    /// that has failed.
+    /// Takes the warnings that no report contains yet: those since the last step, or from one that
+    /// failed.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         self.core.notices.warnings.take()
     }
 
-    /// The training thread has waited so long for data since the last step: for [`StepReport::straggler`],
-    /// which else takes that time for computing.
+    /// Adds time that the training thread waited for data since the last step. Without it,
+    /// [`StepReport::straggler`] counts that time as computation.
     pub fn data_waited(&mut self, time: Duration) {
         self.core.observers.stragglers.data_waited(time);
     }
 
-    /// The training thread has waited so long for other ranks in the middle of its passes
+    /// Adds time that the training thread waited for other ranks within its passes
     /// ([`cross_shard`](crate::cross_shard)).
     pub fn exchange_waited(&mut self, time: Duration) {
         self.core.step.add_exposed(time);
     }
 
-    /// From now on every step of a job that is tuned is run by another setting, so that few steps go through
-    /// many; before the first step of a group, on all of its ranks.
+    /// Makes every later step of a tuned job use another setting, so that few steps go through many.
+    /// Call it before the first step of a group, on all of its ranks.
     #[doc(hidden)]
     pub fn tune_hastily_for_tests(&mut self) {
         self.core.tune_hastily();

@@ -1,56 +1,56 @@
-//! Updates that overflow: a finite gradient and a learning rate that is too large make values that are
-//! infinite.
+//! Updates that overflow: a finite gradient and a too large learning rate make values infinite.
 //!
-//! Values are looked at in the pass that updates them, while they are in the cache. The updates are the same
-//! bits on all ranks, so all find the same. What is found ends the replica: from then on it gives no values,
-//! so that nothing of it gets into a checkpoint, a copy or another replica.
+//! Values are checked in the pass that updates them, while they are in the cache. The updates are the
+//! same bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it
+//! returns no values, so that none of them reach a checkpoint, a copy or another replica.
 
 use crate::error::Error;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Layout, Optimizer, SpanId};
 
-/// What is known of a replica's values.
+/// Findings about a replica's values.
 #[derive(Default)]
 pub(crate) struct Overflow {
     /// The tensors that were not finite from the start, such as a mask of −∞ that is added: nothing is said
     /// of them.
     given: Vec<bool>,
-    /// Whether the step whose updates are made has left something that is not finite.
+    /// True if the step whose updates are being applied has left a value that is not finite.
     found: bool,
-    /// Whether its gradient was so large that a square of it may have overflowed in the optimizer's state.
+    /// True if that step's gradient was so large that its square may have overflowed in the optimizer's
+    /// state.
     is_large: bool,
-    /// The step after which values were not finite, and the first tensor of which.
+    /// Step after which values were not finite, and the first such tensor.
     named: Option<(u64, String)>,
 }
 
 impl Overflow {
-    /// Of values as they are before the first step.
+    /// Creates the record for values before the first step.
     pub(crate) fn new(layout: &Layout, values: &[f32]) -> Self {
         let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
         Overflow { given, ..Overflow::default() }
     }
 
-    /// The tensors that were not finite from the start.
+    /// True for each tensor that was not finite from the start.
     pub(crate) fn given(&self) -> &[bool] {
         &self.given
     }
 
-    /// The updates of a step begin, whose gradient is large or not.
+    /// Begins the updates of a step; `is_large` says that its gradient is large.
     pub(crate) fn begin(&mut self, is_large: bool) {
         (self.found, self.is_large) = (false, is_large);
     }
 
-    /// Looks at values of a tensor that have been updated.
+    /// Checks values of a tensor that have been updated.
     pub(crate) fn look(&mut self, id: SpanId, values: &[f32]) {
         self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
     }
 
-    /// Whether [`Overflow::name`] is to be called, when all updates of a step are made.
+    /// Returns true if [`Overflow::name`] must be called when all updates of a step are applied.
     pub(crate) fn is_to_be_named(&self) -> bool {
         self.found || self.is_large
     }
 
-    /// Names what is not finite after a step, if something is.
+    /// Finds the first tensor that is not finite after a step, if there is one.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl Overflow {
         self.refuse()
     }
 
-    /// Looks at the state of an optimizer before it is saved.
+    /// Checks the state of an optimizer before it is saved.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Overflow {
         }
     }
 
-    /// Refuses to go on with values that are not finite.
+    /// Returns an error if values that are not finite have been found.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! The end of a step as a replica sees it: what the ranks tell each other, what the transforms decide, what
-//! observers conclude.
+//! The end of a step: the messages between ranks, the decisions of transforms and the conclusions of
+//! observers.
 
 use kolo_comm::Rank;
 use serde::Serialize;
@@ -17,15 +17,15 @@ use crate::straggler::Compared;
 use crate::transform::Decision;
 use crate::warning::Warning;
 
-/// A step whose passes are over on this rank, and whose collectives are on their way.
+/// A step whose passes are over on this rank and whose collectives are in flight.
 pub(crate) struct Started {
     step: StepNumber,
     learning_rate: f64,
-    /// What must be the same on all ranks.
+    /// Settings that must be the same on all ranks.
     settings: Stated,
 }
 
-/// What a step of the job has come to, whose updates are made from now on.
+/// Outcome of a step of the job, whose updates can now be applied.
 pub(crate) struct Ended {
     done: LastStep,
     loss_scale: f32,
@@ -36,9 +36,9 @@ pub(crate) struct Ended {
 }
 
 impl Core {
-    /// A step of all ranks: that of a job that synchronises every step, or an outer step of islands. Of that
-    /// it is `known` what it ends as, and how many steps were done at the last one. What the ranks have
-    /// agreed on besides is the caller's to do.
+    /// Runs a step of all ranks: a step of a job that synchronizes every step, or an outer step of
+    /// islands. For an outer step, `known` holds its outcome and the number of steps at the last outer
+    /// step. The caller must carry out the returned [`Agreed`] decision.
     pub(crate) fn step_of_all(
         &mut self,
         learning_rate: f64,
@@ -49,13 +49,13 @@ impl Core {
         Ok(self.report(vec![ended]))
     }
 
-    /// All passes of this rank are over: starts what is left of the step's collectives.
+    /// Starts the rest of the step's collectives, when all passes of this rank are over.
     pub(crate) fn start_step(&mut self, learning_rate: f64) -> Result<Started, Error> {
         check_rate(self.progress.steps, learning_rate)?;
         let (rank, world) = (self.ranks.group.rank(), self.ranks.group.world_size());
         let numbers = self.observers.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
-        // Once more for a rank without shards.
+        // Called again for a rank without shards, which has no pass to begin.
         self.observers.verifier.begin(
             &self.ranks.group,
             &self.weights.layout,
@@ -72,7 +72,7 @@ impl Core {
         Ok(Started { step, learning_rate, settings })
     }
 
-    /// Waits until the ranks agree on a step, from whose gradient the updates follow that are then due.
+    /// Waits until the ranks agree on a step. The updates that its gradient causes are due afterwards.
     pub(crate) fn end_step(
         &mut self,
         started: Started,
@@ -84,11 +84,11 @@ impl Core {
         if totals.received.settings_differ {
             return Err(settings.name_difference(&self.ranks.group)?);
         }
-        // An island may be without samples, and then has no gradient either.
+        // An island may have no samples, and then it has no gradient either.
         let scale = if totals.count > 0.0 { 1.0 / totals.count } else { 0.0 };
         let LossScale { scale: loss_scale, skipped_steps, .. } = self.scaler.now();
         let unscale = if self.sees_scaled() { 1.0 / f64::from(loss_scale) } else { 1.0 };
-        // A step that fails here has updated nothing, and is not one yet.
+        // A step that fails here has updated nothing, and does not count.
         let decision = self.transform(number, scale * unscale, &totals)?;
         if decision.is_none() {
             self.step.take_back()?;
@@ -117,7 +117,7 @@ impl Core {
             None => self.step.skip_updates(),
         }
         if self.step.outstanding() == 0 {
-            // A step that was skipped, or a model without tensors.
+            // A skipped step, or a model without tensors.
             self.complete(done)?;
         }
         if !self.overlaps() || self.step.is_profiling() {
@@ -133,8 +133,8 @@ impl Core {
         Ok(Ended { done, loss_scale, started_early, compared, shards_changed, agreed })
     }
 
-    /// What a step of the program reports, with which those of the job have `ended`; and what the ranks have
-    /// agreed on besides.
+    /// Report of a step of the program, with which the `ended` steps of the job completed; and the
+    /// ranks' agreed decision.
     pub(crate) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         let Spent { backward, optimizer } = self.step.take_spent();
@@ -175,8 +175,8 @@ impl Core {
         (report, agreed)
     }
 
-    /// What workers conclude from the whole gradient, which servers do not have: rank 0's for all, where
-    /// there are some.
+    /// Returns the conclusion that workers draw from the whole gradient. If there are servers, which
+    /// lack that gradient, all ranks take rank 0's conclusion.
     fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
         match self.ranks.servers.contains(&true) && self.step.is_synchronised() {
             true => Ok(self.ranks.group.broadcast_value(own, Rank(0))?),
@@ -184,8 +184,8 @@ impl Core {
         }
     }
 
-    /// Looks at the values of all ranks, if that is due after a step before which they were last the same
-    /// when `before` steps were done.
+    /// Compares the values of all ranks if a comparison is due. They were last the same when `before`
+    /// steps were done.
     pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
@@ -200,7 +200,7 @@ impl Core {
         Ok(())
     }
 
-    /// In step `step`, which ends, these parameters stay as they are.
+    /// Notes parameters that no shard used in step `step`: they keep their values.
     pub(crate) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
         self.notices.known_unused.resize(unused.len(), false);
         let spans = self.weights.layout.spans().iter().zip(&unused).zip(&mut self.notices.known_unused);
@@ -215,8 +215,8 @@ impl Core {
         self.weights.unused = unused;
     }
 
-    /// What follows from the times of all ranks, if they were told in this step: a rank that holds the others
-    /// up, and whether shards have moved. All ranks conclude the same.
+    /// Draws conclusions from the times of all ranks, if this step carried them: a rank that holds up
+    /// the others, and whether shards move. All ranks conclude the same.
     fn mind_stragglers(&mut self, received: &Received) -> Result<(Compared, bool), Error> {
         let world = self.ranks.group.world_size();
         let mut compared = self.observers.stragglers.compare_times(received.numbers.as_deref(), world);
@@ -235,12 +235,12 @@ impl Core {
         Ok((compared, is_ok))
     }
 
-    /// The ranks agree on a step that dies then: nothing is applied.
+    /// Agrees on a step that dies afterwards: nothing is applied.
     pub(crate) fn agree_for_tests(&mut self, started: Started) -> Result<(), Error> {
         self.step.agree(started.step).map(drop)
     }
 
-    /// The step that runs or comes next.
+    /// Number of the current or next step.
     pub(crate) fn step_number(&self) -> StepNumber {
         let LossScale { scale, skipped_steps, .. } = self.scaler.now();
         StepNumber {
@@ -251,14 +251,14 @@ impl Core {
         }
     }
 
-    /// Whether the reduction sees gradients with the scale of their loss: only where what it gives is their
-    /// sum, and it keeps nothing that would change its unit with the scale.
+    /// Returns true if the reduction works on scaled gradients: only if it returns their sum and keeps
+    /// no state, whose unit would change with the scale.
     fn sees_scaled(&self) -> bool {
         let reducer = &self.config.reduction;
         reducer.is_sum() && !reducer.keeps_state()
     }
 
-    /// What must be the same on all ranks in the step that ends.
+    /// Settings that must be the same on all ranks in the step that ends.
     fn settings_of_step(&self, learning_rate: f64) -> Stated {
         let mut settings = self.notices.stated.clone();
         settings
@@ -266,9 +266,10 @@ impl Core {
         settings
     }
 
-    /// What the gradient's transforms decide, for which, and for the noise scale, all of it has to be there;
-    /// `None` where it has overflowed, or something else of the step has, and step `number` is to be skipped.
-    /// `scale` makes the gradient the mean's. A server, which has no gradient, hears it of the workers.
+    /// Returns the decision of the gradient transforms. The transforms and the noise scale need the
+    /// whole gradient. `None` if the gradient or another value of the step overflowed and step `number`
+    /// is to be skipped. `scale` turns the summed gradient into the mean. A server, which has no
+    /// gradient, receives the decision from rank 0.
     fn transform(&mut self, number: u64, scale: f64, totals: &Totals) -> Result<Option<Decision>, Error> {
         if totals.overflowed {
             return Ok(None);
@@ -305,7 +306,8 @@ impl Core {
     }
 }
 
-/// Refuses a learning rate that is no number as the values are, before the others wait for this rank.
+/// Returns an error if a learning rate is not finite in the precision of the values, before other ranks
+/// wait for this one.
 pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     match (rate as f32).is_finite() {
         true => Ok(()),
@@ -315,7 +317,7 @@ pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     }
 }
 
-/// The loss, in the same bits whatever operation has made it if it is no number.
+/// Returns the loss with one bit pattern for every NaN, whatever operation produced it.
 fn number_of(loss: f64) -> f64 {
     if loss.is_nan() { f64::NAN } else { loss }
 }

@@ -1,5 +1,6 @@
-//! Tuning as a replica does it: tells how long steps take, hears what they took on all ranks, and runs the
-//! next ones by the setting that the [`Tuner`] decides on. All ranks hear the same, so all change alike.
+//! Tuning of a replica: sends the times of its steps, receives those of all ranks, and runs the next
+//! steps by the setting that the [`Tuner`] chooses. All ranks receive the same times, so all make the
+//! same choice.
 
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, ownership_by_rate, slowest_share};
 use kolo_comm::{Collective, DType, Group};
@@ -12,14 +13,15 @@ use crate::error::Error;
 use crate::step::Received;
 use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
 
-/// The algorithm that heeds how much each rank is to add.
+/// Name of the algorithm whose ranks may add unequal parts of a sum.
 const BY_LINKS: &str = "direct";
-/// Links differ if the time of the slowest one can be made less than this part of what it is.
+/// Links count as different if dividing the work by their rates makes the slowest one's time less than
+/// this fraction of its present time.
 const LINKS_DIFFER: f64 = 0.95;
-/// An algorithm is tried unless it is predicted to take this many times as long as the best one.
+/// An algorithm is tried only if its predicted time is less than this many times the best one's.
 const HOPELESS: f64 = 2.0;
 
-/// Refuses to tune on a group whose sums depend on how they are cut.
+/// Returns an error if a job is tuned on a group whose sums depend on how they are cut.
 pub(crate) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
     match adds_in_another_order(group).filter(|_| config.tune) {
         Some(who) => Err(Error::Setting(format!(
@@ -30,7 +32,8 @@ pub(crate) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
     }
 }
 
-/// What of a group does not add in the order of the tree, however long a sum is, if something does not.
+/// Returns the transport or algorithm that does not add in tree order for sums of every length, if there
+/// is one.
 fn adds_in_another_order(group: &Group) -> Option<String> {
     let choice = group.explain(&Collective::AllReduce(kolo_comm::Op::Sum), 1, DType::F32);
     match choice {
@@ -47,8 +50,7 @@ fn named(name: Option<&str>) -> Option<&'static Algorithm> {
 }
 
 impl Core {
-    /// Before the first step of `group`, whose buckets have these caps: steps are tuned from it on, if they
-    /// are to be.
+    /// Begins tuning, if it is enabled, before the first step of `group`, whose buckets have these caps.
     pub(crate) fn begin_tuning(&mut self, group: &Group, caps: BucketCaps) {
         let wished =
             self.config.tune || self.observers.verifier.tunes() && adds_in_another_order(group).is_none();
@@ -66,8 +68,8 @@ impl Core {
         self.observers.tuning.tuner = tuner.map(|tuner| Tuner::new(Effort::Hasty, tuner.current().clone()));
     }
 
-    /// At the end of a step: goes on as is best by what all ranks have told of it. `shards_changed`: ranks
-    /// have other shards from now on.
+    /// Chooses the setting of the next steps from the times of all ranks, at the end of a step.
+    /// `shards_changed`: shards move between ranks from now on.
     pub(crate) fn tune(&mut self, received: &Received, shards_changed: bool) -> Result<(), Error> {
         let Some(mut tuner) = self.observers.tuning.tuner.take() else { return Ok(()) };
         let result = self.tune_by(&mut tuner, received, shards_changed);
@@ -78,7 +80,7 @@ impl Core {
     fn tune_by(&mut self, tuner: &mut Tuner, received: &Received, shards_changed: bool) -> Result<(), Error> {
         if shards_changed {
             tuner.restart();
-            // Who adds how much went with the shares that were.
+            // The division of additions went with the old shares.
             return self.run_by(tuner.current());
         }
         let is_known = !received.seconds.is_empty() && received.seconds.iter().all(|seconds| *seconds > 0.0);
@@ -109,7 +111,7 @@ impl Core {
         Ok(())
     }
 
-    /// The next steps are run by `setting`.
+    /// Runs the next steps with `setting`.
     fn run_by(&mut self, setting: &TunedSetting) -> Result<(), Error> {
         log::debug!("the next steps have {setting}");
         self.apply_outstanding()?;
@@ -119,7 +121,7 @@ impl Core {
         Ok(())
     }
 
-    /// What there is to try. A collective, which measures links.
+    /// Returns the settings to try. A collective, which measures links.
     fn space(&mut self, current: &TunedSetting) -> Result<Space, Error> {
         self.observers.tuning.link_rates = self.ranks.group.link_rates()?;
         let (mut algorithms, adds_by_links) = self.algorithms();
@@ -131,8 +133,8 @@ impl Core {
         Ok(self.step.space(algorithms, ownership, self.ranks.group.streams().1))
     }
 
-    /// The algorithms that sums of a job's longest bucket may be made by besides the model's own choice, and
-    /// whether ranks may add unequally much of them.
+    /// Returns the algorithms that can sum the job's longest bucket, besides the cost model's choice;
+    /// and true if ranks may add unequal parts of it.
     fn algorithms(&self) -> (Vec<&'static str>, bool) {
         let len = self.step.buckets().map(|bucket| bucket.len).max().unwrap_or(0);
         let sum = Collective::TreeSum { contributions: self.step.contributions(), len };
@@ -143,7 +145,7 @@ impl Core {
         let Some(own) = explain(None).filter(|_| self.config.reduction.is_sum()) else {
             return (Vec::new(), false);
         };
-        // One that the user has asked for is used whatever is preferred.
+        // An algorithm that the user chose overrides the preferred one.
         let can = |name: &str| explain(Some(name)).is_some_and(|choice| choice.algorithm.name == name);
         let best = own.predicted.first().map_or(0.0, |(_, seconds)| *seconds);
         let others = own

@@ -1,37 +1,38 @@
-//! Undo keeps what a step has overwritten until all of it is in, so that a step in which a worker died can be
-//! done again.
+//! Undo keeps the values that a step overwrites until the step is complete, so that it can be repeated
+//! if a worker dies.
 //!
-//! Updates are made bucket by bucket, some of them in the next forward pass. A step that fails meanwhile has
-//! updated some blocks and not others. Their old values are needed to compute the other blocks' gradients
-//! again; their new ones, and the optimizer's state that goes with them, are final, because a sum over all
-//! shards is the same whoever computes it. So both are kept: the step goes back to the old values, and where
-//! it has been before it takes the new ones from here.
+//! Updates are applied bucket by bucket, some of them in the next forward pass. A step that fails
+//! meanwhile has updated some blocks and not others. The old values of the updated blocks are needed to
+//! compute the other blocks' gradients again. Their new values, and the optimizer's state that belongs
+//! to them, are final, because a sum over all shards is the same whichever ranks compute it. So Undo
+//! keeps both: the step goes back to the old values, and when it reaches an updated block again it takes
+//! the new values from here.
 //!
-//! It works in blocks, not buckets, because the next group may cut its buckets otherwise. An optimizer that
-//! steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor together.
-//! The cost is a copy of the values.
+//! It works in blocks, not buckets, because the next group may cut its buckets differently. An optimizer
+//! that steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor
+//! together. The cost is a copy of the values.
 
 use std::ops::Range;
 
 use crate::buckets::{BLOCK, Slice};
 use kolo_optim::{Layout, SpanId};
 
-/// Where a block stands in the step that runs.
+/// State of a block in the current step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Not updated yet.
     Old,
-    /// Updated; its old values are here.
+    /// Updated; `other` holds its old values.
     Updated,
-    /// Updated and taken back; its new values are here.
+    /// Updated and rolled back; `other` holds its new values.
     Reverted,
 }
 
-/// The other values of the blocks that the running step has updated: the old ones, or the new ones where the
-/// step has been taken back.
+/// Second version of the blocks that the current step has updated: the old values, or the new ones if
+/// the step has been rolled back.
 #[derive(Clone)]
 pub(crate) struct Undo {
-    /// For each element of flat memory the value that is not in the model.
+    /// For each element of flat memory, the version that is not in the model.
     other: Vec<f32>,
     /// Number of each span's first block.
     first: Vec<usize>,
@@ -51,7 +52,7 @@ impl Undo {
         Undo { other: vec![0.0; layout.len()], states: vec![State::Old; blocks.len()], first, blocks }
     }
 
-    /// Runs `update` on those elements of a slice for which it is still to be done.
+    /// Runs `update` on the elements of a slice that are not updated yet.
     pub(crate) fn update(
         &mut self,
         slice: &Slice,
@@ -83,7 +84,7 @@ impl Undo {
         }
     }
 
-    /// Goes back to the values from before the step.
+    /// Restores the values from before the step.
     pub(crate) fn revert(&mut self, values: &mut [f32]) {
         for (range, state) in self.blocks.iter().zip(&mut self.states) {
             if *state == State::Updated {
@@ -93,23 +94,24 @@ impl Undo {
         }
     }
 
-    /// All of the step is in.
+    /// Ends the step: all of its updates are applied.
     pub(crate) fn commit(&mut self) {
         self.states.fill(State::Old);
     }
 
-    /// Whether some blocks have been taken back: then the optimizer's state is not that of the values.
+    /// Returns true if some blocks have been rolled back: then the optimizer's state is newer than the
+    /// values.
     pub(crate) fn is_halfway(&self) -> bool {
         self.states.contains(&State::Reverted)
     }
 
-    /// What another rank needs besides the values to do the step again: which blocks have been taken back,
-    /// and what they were.
+    /// Returns what another rank needs besides the values to repeat the step: a 1 for each block that
+    /// has been rolled back, and the blocks' new values.
     pub(crate) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
 
-    /// Takes over another rank's.
+    /// Takes over another rank's block states.
     pub(crate) fn take_over(&mut self, reverted: &[u8]) {
         let state = |reverted: &u8| if *reverted == 1 { State::Reverted } else { State::Old };
         self.states = reverted.iter().map(state).collect();
@@ -141,7 +143,7 @@ mod tests {
         let layout = Layout::new(vec![spec("a", 10), spec("b", 2 * BLOCK + 3), spec("none", 0)]);
         let start: Vec<f32> = (0..layout.len()).map(|i| i as f32).collect();
         let slice = |span, elements| Slice { span: SpanId(span), elements, offset: 0 };
-        // The optimizer's state: each element may be updated once.
+        // Stands for the optimizer's state: each element may be updated once.
         let mut updates = vec![0; layout.len()];
         let mut update = |range: Range<usize>, values: &mut [f32]| {
             updates[range].iter_mut().for_each(|count| *count += 1);
@@ -152,7 +154,7 @@ mod tests {
         undo.update(&slice(2, 0..0), &mut values, &mut update);
         undo.revert(&mut values);
         assert_eq!(values, start);
-        // A second failure, after some of it has been done again with other slices.
+        // A second failure, after part of the step has been repeated with other slices.
         undo.update(&slice(1, 0..2 * BLOCK), &mut values, &mut update);
         undo.revert(&mut values);
         assert_eq!(values, start);
@@ -164,8 +166,8 @@ mod tests {
         assert!(updates.iter().all(|count| *count == 1));
     }
 
-    /// A step of two shards whose gradients are multiples of the values. Every other one, such as the eighth,
-    /// uses the tensor that is asked for last twice, which the step before has not shown.
+    /// Runs a step of two shards whose gradients are multiples of the values. Every second step, such as
+    /// the eighth, uses the last tensor twice, which the step before has not shown.
     fn step(replica: &mut Replica) {
         let number = replica.steps() + 1;
         let values = replica.values().unwrap().to_vec();
@@ -184,9 +186,9 @@ mod tests {
         replica.step(0.05).unwrap();
     }
 
-    /// The bits of the values after ten steps of a model with a tensor that travels in three buckets. With
-    /// `fails` a reduction of the eighth step fails when the next forward pass has asked for so many of the
-    /// four tensors.
+    /// Returns the bits of the values after ten steps of a model with a tensor that travels in three
+    /// buckets. With `fails`, a reduction of the eighth step fails after the next forward pass has read
+    /// that many of the four tensors.
     fn train(optimizer: &Entry<dyn Optimizer>, fails: Option<usize>) -> Vec<u32> {
         const LENS: [usize; 4] = [10, 2 * BLOCK + 3, 300, 20];
         let spec = |(n, len): (usize, &usize)| {
@@ -206,7 +208,7 @@ mod tests {
         (0..8).for_each(|_| step(&mut replica));
         if let Some(asked) = fails {
             (0..asked).for_each(|n| drop(replica.latest(SpanId(n)).to_vec()));
-            // What a replica does where updates are missing that cannot be made any more.
+            // What a replica does if missing updates can no longer be applied.
             let core = &mut replica.core;
             if core.step.give_up() {
                 core.progress.steps -= 1;
