@@ -1,4 +1,4 @@
-//! Who has how many shards when a group begins, and what becomes of stragglers in it.
+//! The number of shards of each rank when a group begins, and the policy for its stragglers.
 
 use kolo_comm::{Collective, DType, Group, Rank};
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::shares::{apportion, equal, of_workers};
 use crate::straggler::Policy;
 
-/// Refuses settings that can be seen to be wrong before the ranks meet.
+/// Returns an error for settings that are invalid whatever the group is.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
     if config.straggler == Policy::Drop && !config.elastic {
         let problem =
@@ -26,8 +26,8 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses ranks that cannot train together: servers alone, a server in the place of the rank that speaks for
-/// all, too few shards, or weights of shares for another number of workers.
+/// Returns an error for ranks that cannot train together: servers only, a server as rank 0, too few
+/// shards, or weights of shares for another number of workers.
 pub(crate) fn check_ranks(
     config: &Config,
     shards: usize,
@@ -68,7 +68,8 @@ pub(crate) fn check_ranks(
         return Err(Error::Setting(problem.into()));
     }
     match &config.shares {
-        // A job that has lost workers, or got more, has weights for another number.
+        // An elastic job that has lost or gained workers has weights for another number, and ignores
+        // them.
         Some(weights) if !config.elastic || weights.len() == workers => {
             let wrong = |problem| Error::Setting(format!("`Config::shares`: {problem}"));
             apportion(shards, weights, workers).map(drop).map_err(wrong)
@@ -77,13 +78,13 @@ pub(crate) fn check_ranks(
     }
 }
 
-/// Number of ranks that are no servers.
+/// Number of ranks that are not servers.
 pub(crate) fn count_workers(servers: &[bool]) -> usize {
     servers.iter().filter(|server| !**server).count()
 }
 
-/// The shares with which the ranks of a group begin, and what becomes of stragglers; rank 0's for all, so
-/// that no rank can differ.
+/// Agrees on the initial shares of a group's ranks and on the policy for stragglers. All ranks take rank
+/// 0's, so none can differ.
 pub(crate) fn agree(
     group: &Group,
     config: &Config,

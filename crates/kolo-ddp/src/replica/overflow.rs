@@ -11,8 +11,8 @@ use kolo_optim::{Layout, Optimizer, SpanId};
 /// Findings about a replica's values.
 #[derive(Default)]
 pub(crate) struct Overflow {
-    /// The tensors that were not finite from the start, such as a mask of −∞ that is added: nothing is said
-    /// of them.
+    /// True for each tensor that was not finite from the start, such as an additive mask of −∞. These
+    /// are not reported.
     given: Vec<bool>,
     /// True if the step whose updates are being applied has left a value that is not finite.
     found: bool,

@@ -1,4 +1,4 @@
-//! What a replica tells of a step.
+//! The report of a step.
 
 use std::time::Duration;
 
@@ -11,98 +11,104 @@ use crate::straggler::{Straggler, Times};
 use crate::tune::Tuning;
 use crate::warning::Warning;
 
-/// What became of a worker after a step that changed the members of the job.
+/// Effect on a worker of a step that changed the members of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Change {
-    /// All is as before.
+    /// Nothing has changed.
     #[default]
     None,
-    /// It goes on with other ranks: its rank, and its shards, may be others.
+    /// The worker continues with other ranks: its rank and its shards may have changed.
     Regrouped,
-    /// It has left, as it was asked to ([`Replica::leave`](crate::Replica::leave)). Its values are those of
-    /// the whole step.
+    /// The worker has left, as requested ([`Replica::leave`](crate::Replica::leave)). Its values are
+    /// those after the whole step.
     Left,
-    /// It has left, and all others with it: the job is over, and one of them, say rank 0, should save what it
-    /// has come to. The group can still be used for that.
+    /// All workers have left: the job is over, and one of them, say rank 0, should save its state. The
+    /// group can still be used for that.
     AllLeft,
 }
 
-/// What a step gave.
+/// Results of a step.
 #[derive(Clone, Debug, Default)]
 pub struct StepReport {
-    /// Mean loss over the global batch, without its scale. Finite, unless the step was skipped. Between two
-    /// outer steps of islands only over this rank's islands, and where servers hold the weights over its
-    /// shards; no number without one. Where updates are one step late this and what follows up to
-    /// `summed_bytes` are the last `known` step's; without one the loss is no number.
+    /// Mean loss over the global batch, without its loss scale. Finite, unless the step was skipped.
+    /// Between two outer steps of islands, only over this rank's islands; where servers hold the
+    /// weights, over this worker's shards; NaN if there are none. Where updates are one step late, this
+    /// field and those up to `summed_bytes` belong to the last step of `known`, and the loss is NaN if
+    /// `known` is empty.
     pub loss: f64,
-    /// What the mean is over: samples of the global batch.
+    /// Samples that the mean is over: those of the global batch.
     pub count: f64,
-    /// The steps whose loss over the global batch has become known with this one, in order: this one; where
-    /// islands synchronise rarely, all since the last outer step, or none between two of them; where servers
-    /// hold the weights, those that the slowest worker has come to, and with the last step of a round all;
-    /// where updates are one step late, the one before this, and this one where its update is made, too.
+    /// Steps whose loss over the global batch has become known with this one, in order. Usually this
+    /// one. Where islands synchronize rarely, all steps since the last outer step, or none between two
+    /// of them. Where servers hold the weights, the steps that the slowest worker has reached, and with
+    /// the last step of a round all. Where updates are one step late, the step before this one, and also
+    /// this one if its update is applied.
     pub known: Vec<LastStep>,
-    /// Bytes of what has been summed over all shards, or in an outer step over all islands: four for each
-    /// element, however they travel; 0 between two outer steps. Where servers hold the weights, of what this
-    /// worker has pushed.
+    /// Bytes that have been summed over all shards, or in an outer step over all islands: four for each
+    /// element, however it travels; 0 between two outer steps. Where servers hold the weights, the bytes
+    /// that this worker has pushed.
     pub summed_bytes: u64,
-    /// Global norm of the gradient before its transforms; measured only where one of them, such as clipping,
-    /// needs it, and all shards synchronise. Of the same step as the loss, as are the next three.
+    /// Global norm of the gradient before its transforms. Measured only if one of them, such as
+    /// clipping, needs it and all shards synchronize. It belongs to the same step as the loss, as do the
+    /// next three fields.
     pub gradient_norm: Option<f64>,
-    /// The noise scale of the gradient as the steps so far have it; only with
+    /// Noise scale of the gradient after the steps so far; only with
     /// [`Config::noise_scale`](crate::Config::noise_scale).
     pub noise_scale: Option<NoiseScale>,
-    /// Whether the step changed nothing, because its loss or its gradient overflowed
-    /// ([`Config::loss_scaling`](crate::Config)); on all ranks alike. Values, statistics and the optimizer's
-    /// state stay as they were, and the optimizer does not count the step; it counts for everything else,
-    /// such as the learning rate and the samples. Of islands that synchronise rarely all have to have skipped
-    /// it, between two outer steps all of this rank's.
+    /// True if the step changed nothing because its loss or its gradient overflowed
+    /// ([`Config::loss_scaling`](crate::Config)); the same on all ranks. Values, statistics and the
+    /// optimizer's state stay as they were, and the optimizer does not count the step. Everything else
+    /// counts it, such as the learning rate and the samples. With islands that synchronize rarely, true
+    /// if all of them skipped the step; between two outer steps, if all of this rank's did.
     pub skipped: bool,
-    /// What the losses of the step were multiplied by, where they are scaled, and all shards synchronise.
+    /// Factor that the losses of the step were multiplied by, if losses are scaled and all shards
+    /// synchronize.
     pub loss_scale: Option<f32>,
-    /// Each bucket's last reduction that is over: of this step, or of the one before where it is still on the
-    /// wire.
+    /// Last complete reduction of each bucket: of this step, or of the one before if this one's is still
+    /// on the wire.
     pub buckets: Vec<BucketTiming>,
-    /// Time in which this rank's thread waited for communication since the last report.
+    /// Time that this rank's thread waited for communication since the last report.
     pub exposed: Duration,
-    /// Time in which this rank's thread ran backward passes since the last report.
+    /// Time that this rank's thread spent in backward passes since the last report.
     pub backward: Duration,
-    /// The same, in which it updated values. Where updates are made in the next forward pass
-    /// ([`Config::forward_overlap`](crate::Config)) they are in the next report.
+    /// Time that it spent updating values. Updates that are applied in the next forward pass
+    /// ([`Config::forward_overlap`](crate::Config)) are in the next report.
     pub optimizer: Duration,
-    /// Buckets whose reduction had been started before the last backward pass was over; of the step whose
+    /// Number of buckets whose reduction started before the last backward pass ended; of the step whose
     /// loss this is.
     pub started_early: usize,
-    /// What has become of this worker, in an elastic job.
+    /// Change of this worker's membership, in an elastic job.
     pub change: Change,
-    /// A rank that has turned out to hold the others up; on all ranks alike, once a finding.
+    /// A rank that was found to hold up the others; the same on all ranks, and once per finding.
     pub straggler: Option<Straggler>,
-    /// What each rank does with its time, on its own clock, as the ranks have told one another in this step;
-    /// on all ranks alike. Empty in steps without such a comparison.
+    /// Use of time by each rank, on its own clock, as the ranks exchanged it in this step; the same on
+    /// all ranks. Empty in steps without such a comparison.
     pub times: Vec<Times>,
-    /// Whether ranks have other shards from the next step on
-    /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): ask
+    /// True if shards move between ranks from the next step on
+    /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): call
     /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
-    /// How stale the weights were that all workers have pulled, in the report of the last step of a round;
+    /// Staleness of the weights that all workers have pulled, in the report of the last step of a round;
     /// only where servers hold the weights.
     pub staleness: Option<Staleness>,
-    /// What tuning has come to with this step ([`Config::tune`](crate::Config::tune)); on all ranks alike.
+    /// Result that tuning reached with this step ([`Config::tune`](crate::Config::tune)); the same on
+    /// all ranks.
     pub tuning: Option<Tuning>,
-    /// What the user must know, on the rank that should speak of it; each once, also those from between the
-    /// last step and this one.
+    /// Warnings for the user, on the rank that should print them. Each appears once, including those
+    /// from between the last step and this one.
     pub warnings: Vec<Warning>,
 }
 
 impl StepReport {
-    /// Seconds in which at least one bucket was being reduced.
+    /// Returns the sum of the buckets' reduction times, in seconds.
     pub fn comm_seconds(&self) -> f64 {
         self.buckets.iter().fold(0.0, |sum, bucket| sum + bucket.seconds)
     }
 }
 
 impl Core {
-    /// The steps that became known with the last whole one ([`Replica::last_steps`](crate::Replica::last_steps)).
+    /// Steps that became known with the last whole one
+    /// ([`Replica::last_steps`](crate::Replica::last_steps)).
     pub(crate) fn last_steps(&self) -> Vec<LastStep> {
         let number = |last: &LastStep| last.step;
         match self.progress.round.last().map(number) == self.progress.last.as_ref().map(number) {
@@ -111,7 +117,7 @@ impl Core {
         }
     }
 
-    /// As another rank, or a copy, has them.
+    /// Takes over the last steps of another rank or of a copy.
     pub(crate) fn set_last_steps(&mut self, steps: Vec<LastStep>) {
         (self.progress.last, self.progress.round) = (steps.last().copied(), steps);
     }

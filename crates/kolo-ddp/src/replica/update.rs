@@ -1,6 +1,6 @@
-//! The way back of a gradient: how a bucket that has been reduced changes the values.
+//! Updates: a reduced bucket changes the values.
 //!
-//! It runs on the thread that asks for values, in [`Replica::step`](super::Replica::step) or in the next
+//! They run on the thread that reads values, in [`Replica::step`](super::Replica::step) or in the next
 //! forward pass.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::last_step::LastStep;
 use kolo_optim::{Scope, SpanId};
 
 impl Core {
-    /// Makes all updates that are still to be made.
+    /// Applies all updates that are pending.
     pub(crate) fn apply_outstanding(&mut self) -> Result<(), Error> {
         if let Some(error) = self.progress.failure.take() {
             return Err(error);
@@ -24,13 +24,13 @@ impl Core {
         Ok(())
     }
 
-    /// Makes the updates of a tensor that are still to be made.
+    /// Applies the pending updates of a tensor.
     pub(crate) fn apply_tensor(&mut self, id: SpanId) -> Result<(), Error> {
         if self.step.outstanding() > 0 && !self.traits().is_delayed {
             self.collect_what_cannot_be_undone()?;
         }
         for bucket in self.step.buckets_of(id) {
-            // The last bucket of a step may end it with other buckets.
+            // The last bucket of a step may end the step and apply other buckets.
             if self.step.outstanding() > 0 {
                 self.apply(bucket)?;
             }
@@ -38,8 +38,9 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for all buckets where a step that fails halfway would be done again with updates in it: in an
-    /// elastic job without a copy of the values. Once all is back nothing can fail halfway.
+    /// Waits for all buckets in an elastic job without a copy of the values, where a step that fails
+    /// halfway would be repeated with some of its updates already applied. Once all buckets are back,
+    /// nothing can fail halfway.
     fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
         if self.config.elastic && self.weights.undo.is_none() {
             let order = self.step.order();
@@ -48,15 +49,16 @@ impl Core {
         Ok(())
     }
 
-    /// Whether reductions reach into the next forward pass. To take a step back there costs a copy of the
-    /// values, which pays where the wire is slow.
+    /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a
+    /// copy of the values, whose cost pays off where the network is slow.
     pub(crate) fn overlaps(&self) -> bool {
         let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
-        // Where updates are one step late no step is taken back, but all since the last copy.
+        // Where updates are one step late, the job never rolls back one step, but goes back to the last
+        // copy.
         self.config.forward_overlap && (slow || !self.config.elastic || self.traits().is_delayed)
     }
 
-    /// Updates the values of a bucket, if that is still to be done.
+    /// Applies a bucket, if that is pending.
     pub(crate) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
         if !self.step.is_due(bucket) {
             return Ok(());
@@ -72,8 +74,8 @@ impl Core {
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
-    /// Whether nothing but the optimizer looks at a reduced gradient, and at each element once. Where updates
-    /// are one step late a sum that is added when it is read would keep the gradients of two steps.
+    /// Returns true if only the optimizer reads a reduced gradient, and each element once. Where updates
+    /// are one step late, adding a sum when it is read would keep the gradients of two steps.
     fn reads_once(&self) -> bool {
         self.weights.optimizer.scope() == Scope::Element
             && self.transforms.is_empty()
@@ -82,7 +84,7 @@ impl Core {
             && !self.traits().is_delayed
     }
 
-    /// All updates of a step are in.
+    /// Completes a step, all of whose updates are applied.
     pub(crate) fn complete(&mut self, done: LastStep) -> Result<(), Error> {
         if let Some(undo) = &mut self.weights.undo {
             undo.commit();
@@ -90,7 +92,7 @@ impl Core {
         if let Some(noise_scale) = done.noise_scale {
             self.observers.noise.known = noise_scale;
         }
-        // Nobody must take for the model's what no step has changed.
+        // A server's values are not updated: NaN keeps anybody from using them as the model's.
         if self.ranks.server && !self.weights.values.first().is_some_and(|value| value.is_nan()) {
             self.weights.values.fill(f32::NAN);
         }

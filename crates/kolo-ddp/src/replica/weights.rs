@@ -1,4 +1,4 @@
-//! The values of a model and what changes them: the optimizer, and what it needs to apply a bucket.
+//! The values of a model, its optimizer, and the code that applies a bucket to them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::step::Step;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 
-/// Elements that are stepped at a time, and added just before where a sum is added when it is read: so few
-/// that adding some overlaps with stepping others. With 16,384 (64 KiB) a step of ResNet-18 takes an eighth
-/// longer (docs/benchmarks.md).
+/// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time,
+/// just before the call: pieces are so short that adding one overlaps with stepping another. With 16,384
+/// (64 KiB) a step of ResNet-18 takes an eighth longer (docs/benchmarks.md).
 const PIECE: usize = 128;
 
-/// Elements that are looked at together when they have been stepped, piece by piece: 8 KiB of values, which
-/// are still in the first cache.
+/// Elements that are checked together after they have been stepped piece by piece: 8 KiB of values,
+/// which are still in the first-level cache.
 const RUN: usize = 16 * PIECE;
 
 /// Values of a model in flat memory, and their optimizer.
@@ -25,23 +25,23 @@ pub(crate) struct Weights {
     pub(crate) values: Vec<f32>,
     pub(crate) optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,
-    /// Takes the gradient of one tensor that came in several buckets, or a piece of a gradient; grows to the
-    /// longest of them in the first step.
+    /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient.
+    /// It grows to the longest of them in the first step.
     room: Vec<f32>,
     pub(crate) undo: Option<Undo>,
-    /// Notes whether updates have left values that are not finite.
+    /// Findings about values that are not finite.
     pub(crate) overflow: Overflow,
-    /// For each tensor true if no shard of the last step has used it: it, and the optimizer's state of it, stay
-    /// as they are then.
+    /// True for each tensor that no shard of the last step used. Such a tensor, and its optimizer state,
+    /// stay as they are.
     pub(crate) unused: Vec<bool>,
-    /// Factor of the summed gradient in the updates of the last step.
+    /// Factor for the summed gradient in the updates of the last step.
     pub(crate) scale: f64,
-    /// Another one where the gradient is a parameter's, as the step's transforms have decided.
+    /// Additional factor for gradients of parameters, from the step's transforms.
     pub(crate) factor: f64,
 }
 
 impl Weights {
-    /// Values that an optimizer steps, which has its state for the whole layout.
+    /// Creates the weights; the optimizer already has its state for the whole layout.
     pub(crate) fn new(
         layout: Arc<Layout>,
         values: Vec<f32>,
@@ -62,12 +62,12 @@ impl Weights {
         }
     }
 
-    /// Values that are not finite now were so from the start.
+    /// Declares that values that are not finite now were so from the start.
     pub(crate) fn look_anew(&mut self) {
         self.overflow = Overflow::new(&self.layout, &self.values);
     }
 
-    /// Names what is not finite after a step, if something is.
+    /// Finds the first tensor that is not finite after a step, if there is one.
     ///
     /// # Errors
     ///
@@ -79,12 +79,12 @@ impl Weights {
         }
     }
 
-    /// Applies a bucket that is back. Of a tensor that the optimizer needs whole, and of which other buckets
-    /// are still due, nothing changes; the last of them changes all of it.
+    /// Applies a bucket that is back. If the optimizer needs whole tensors, a tensor cut across buckets
+    /// changes only when its last bucket is applied.
     ///
     /// # Errors
     ///
-    /// A collective has failed (naming the rank).
+    /// A collective failed (naming the rank).
     pub(crate) fn apply_bucket(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         if self.optimizer.scope() == Scope::Element {
             return self.pieces(bucket, step);
@@ -100,14 +100,15 @@ impl Weights {
         cut.into_iter().try_for_each(|id| self.tensor(id, step))
     }
 
-    /// Applies a bucket that is back where each element is stepped by itself: piece by piece, so that a sum
-    /// that is added when it is read is still in the cache when the optimizer takes it.
+    /// Applies a bucket that is back, for an optimizer that steps each element by itself. It works piece
+    /// by piece, so that a sum that is added when it is read is still in the cache when the optimizer
+    /// takes it.
     fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         let (bucket, reduced) = step.collect_once(bucket)?;
         let mut room = std::mem::take(&mut self.room);
         room.resize(room.len().max(BLOCK), 0.0);
         for slice in &bucket.slices {
-            // What is undone, and what is told of a tensor that no shard has used, are blocks.
+            // Undo, and the check for a nonzero gradient of an unused tensor, work in blocks.
             let in_blocks = self.undo.is_some() || self.unused[slice.span.0];
             let (run, piece) = if in_blocks { (BLOCK, BLOCK) } else { (RUN, PIECE) };
             for run in slice.runs(run) {
@@ -122,7 +123,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Whether a slice is a part of a tensor that the optimizer can only step as a whole.
+    /// Returns true if a slice is a part of a tensor that the optimizer can only step as a whole.
     fn needs_more(&self, slice: &Slice) -> bool {
         let span = self.layout.span(slice.span);
         slice.elements.len() < span.len
@@ -150,7 +151,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Steps a slice, and looks at what has become of it.
+    /// Steps a slice, and checks its new values.
     pub(crate) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
         self.step_slice(slice, gradient);
         self.look(slice);
@@ -160,8 +161,9 @@ impl Weights {
         self.overflow.look(slice.span, &self.values[slice.place(&self.layout)]);
     }
 
-    /// Steps a slice. One of a tensor that no shard has used stays as it is, but for what a reduction still
-    /// owes it from earlier steps; that is told by blocks, so that it does not matter how the tensor was cut.
+    /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still
+    /// owes it from earlier steps. That is decided block by block, so that it does not depend on how the
+    /// tensor was cut.
     fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);

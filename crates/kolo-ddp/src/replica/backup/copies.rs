@@ -1,4 +1,4 @@
-//! A rank keeps its newest copies, and they tell when another one is due.
+//! The newest copies of a rank.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,40 +10,41 @@ use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::transform::States;
 
-/// How many copies are kept: while a new one is made the one before it is the last that is good.
+/// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid
+/// one.
 const KEPT: usize = 2;
 
-/// All that a rank has after a step.
+/// Everything that a rank holds after a step.
 pub(super) struct Backup {
     pub(super) steps: u64,
     pub(super) common: Common,
-    /// What is the same on all ranks, each in the order of flat memory: the values, the optimizer's state,
-    /// what the reduction keeps on all ranks, and while all shards synchronise every step before the first
-    /// round the islands' optimizer.
+    /// Arrays that are the same on all ranks, each in the order of flat memory: the values, the
+    /// optimizer's state and the reduction's common state; before the first round of islands, while all
+    /// shards synchronize every step, also the state of the islands' optimizer.
     pub(super) arrays: Vec<Vec<f32>>,
-    /// By shard, where there are islands by island: this rank's, and those of the ranks before it. Where
-    /// nothing is kept for any of them all are here, each without values.
+    /// State by shard, or by island where there are islands: of this rank and of the ranks before it. If
+    /// no state is kept for shards, the map has all of them, each without values.
     pub(super) shards: BTreeMap<usize, Vec<f32>>,
 }
 
-/// What is the same on all ranks of a copy besides its arrays.
+/// Part of a copy that is the same on all ranks, besides its arrays.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Common {
-    /// What the steps have come to that became known with the last one.
+    /// Results of the steps that became known with the last one.
     pub(super) known: Vec<LastStep>,
     pub(super) uses: Vec<u32>,
-    /// What else is kept for each shard, and how many steps of the job have been skipped.
+    /// Notes for each shard, and the number of the job's skipped steps.
     pub(super) shards: Vec<ShardNotes>,
     pub(super) skipped_steps: u64,
     pub(super) noise_scale: NoiseScale,
     pub(super) loss_scale: LossScale,
     pub(super) transforms: States,
-    /// How many arrays there are, and how many values are kept for each shard.
+    /// Number of arrays, and number of values kept for each shard.
     pub(super) arrays: usize,
     pub(super) shard_len: usize,
 }
 
-/// What a mode keeps for a shard that is small enough for all ranks to have it.
+/// State that a mode keeps for a shard and that is small enough for all ranks to hold.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct ShardNotes {
     /// Number of times that the shard's model expects to use each tensor.
@@ -51,12 +52,12 @@ pub(crate) struct ShardNotes {
     pub(crate) loss_scale: LossScale,
 }
 
-/// The newest copies, oldest first.
+/// Newest copies, oldest first.
 #[derive(Default)]
 pub(crate) struct Backups(VecDeque<Backup>);
 
 impl Backups {
-    /// What this rank holds of each copy.
+    /// Returns this rank's holdings of each copy.
     pub(super) fn held(&self) -> Vec<Held> {
         let held = |backup: &Backup| {
             let shards = backup.shards.keys().copied().collect();
@@ -65,12 +66,12 @@ impl Backups {
         self.0.iter().map(held).collect()
     }
 
-    /// The copy made after so many steps.
+    /// Returns the copy made after that number of steps.
     pub(super) fn at(&self, steps: u64) -> Option<&Backup> {
         self.0.iter().find(|backup| backup.steps == steps)
     }
 
-    /// Keeps a copy, in place of an older one of the same step.
+    /// Keeps a copy; it replaces an older one of the same step.
     pub(super) fn add(&mut self, backup: Backup) {
         self.0.retain(|other| other.steps != backup.steps);
         self.0.push_back(backup);
@@ -79,7 +80,7 @@ impl Backups {
         }
     }
 
-    /// Whether a multiple of `every` steps has been done since the newest copy.
+    /// Returns true if a multiple of `every` steps has been passed since the newest copy.
     pub(super) fn is_due(&self, every: u64, steps: u64) -> bool {
         let copied = self.0.back().map_or(0, |backup| backup.steps);
         every > 0 && steps / every > copied / every

@@ -1,4 +1,4 @@
-//! Each worker gives a copy of what only it has to the next workers in the circle.
+//! Copies of each worker's private state, which it sends to the next workers in the ring.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use kolo_comm::Rank;
 use crate::error::Error;
 use crate::replica::core::Core;
 
-/// Ranks that hold what only another one has: two, because the death of a rank is seldom noticed before that
-/// of its neighbour where both have one cause, and a copy is there again only when the next group has begun.
+/// Number of further ranks that hold a worker's private state. It is two, because a rank's death is
+/// seldom noticed before its neighbor's where both have one cause, and a lost copy is replaced only when
+/// the next group has begun.
 const HOLDERS: usize = 2;
 
-/// Who gives what it has to whom: each of `workers` to another one that is a keeper, past so many of them in
-/// the circle, if there is one.
+/// Returns the pairs of sender and receiver: each of `workers` with the keeper that follows it in the
+/// ring after skipping `past` keepers, if there is one.
 fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
     let pair = |(place, worker): (usize, &Rank)| {
         let others = workers[place + 1..].iter().chain(&workers[..place]);
@@ -23,8 +24,9 @@ fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
 }
 
 impl Core {
-    /// What is kept for this rank's shards, so many values each, and if it is one of `keepers` for those of
-    /// the workers before it, each of which gives its own to the next keepers. A collective.
+    /// Returns the state of this rank's shards, `shard_len` values each, and if this rank is one of
+    /// `keepers`, that of the workers before it. Each worker sends its own to the next keepers. A
+    /// collective.
     pub(super) fn with_those_before(
         &self,
         own: Vec<Vec<f32>>,
@@ -49,13 +51,13 @@ impl Core {
             if keepers == workers
                 && let (Some(to), Some(from)) = (to, from)
             {
-                // All at once.
+                // All pairs exchange at once.
                 let mut received = space(from);
                 group.send_receive(&own, to, &mut received, from)?;
                 keep(from, &received);
                 continue;
             }
-            // One after another, in an order that is the same on all ranks.
+            // The pairs send one after another, in the same order on all ranks.
             for (from, to) in pairs {
                 if from == rank {
                     group.send(&own, to)?;

@@ -1,13 +1,14 @@
-//! Copies to which an elastic job goes back where a rank has something that dies with it.
+//! Copies to which an elastic job goes back if a rank dies with state that only it has.
 //!
-//! Values and optimizer state are on every rank. What a reduction keeps for a shard is only on the rank that
-//! computes it, such as a residual; and so are the weights and the optimizer of an island that synchronises
-//! rarely. Another holder after every step would cost more than the compressed gradient, or the rare outer
-//! step, saves. So every [`Config::backup_every`](crate::Config::backup_every) steps, of islands at the end
-//! of a round, when their weights are the same, each rank copies all it has, and gives a copy of what only it
-//! has to the next two that train ([`keepers`]). After a death all ranks go back to the newest copy of which
-//! every shard is left somewhere ([`newest`], [`restoring`]), and do the steps since then again, in the same
-//! bits. Here a copy is made.
+//! Values and optimizer state are on every rank. The state that a reduction keeps for a shard, such as a
+//! residual, is only on the rank that computes the shard. So are the weights and the optimizer of an
+//! island that synchronizes rarely. Copying this state after every step would cost more than the
+//! compressed gradient, or the rare outer step, saves. Instead each rank copies everything it holds
+//! every [`Config::backup_every`](crate::Config::backup_every) steps, and sends its private state to the
+//! next two workers ([`keepers`]). With islands it does so at the end of a round, when their weights are
+//! the same. After a death all ranks go back to the newest copy of which every shard survives somewhere
+//! ([`newest`], [`restoring`]), and repeat the steps since then, in the same bits. This file makes the
+//! copies.
 
 pub(crate) mod copies;
 mod keepers;
@@ -23,7 +24,7 @@ use crate::error::Error;
 use crate::sync::mode::Copied;
 
 impl Core {
-    /// Returns true if a rank has something that could die with it.
+    /// Returns true if ranks hold state that could die with them.
     fn keeps_state(&self) -> bool {
         self.config.elastic && (self.config.reduction.keeps_state() || self.traits().has_private_state())
     }
@@ -35,7 +36,7 @@ impl Core {
 }
 
 impl Replica {
-    /// Whether a copy is to be made after the steps so far.
+    /// Returns true if a copy is due after the steps so far.
     pub(super) fn is_backup_due(&self) -> bool {
         let core = &self.core;
         core.keeps_state()
@@ -43,8 +44,8 @@ impl Replica {
             && core.backups.is_due(core.config.backup_every, core.progress.steps)
     }
 
-    /// Copies what this rank has, and gives what is kept for its shards to the next workers. A collective;
-    /// does nothing where there is nothing that could be lost, and on a server, which has nothing.
+    /// Copies this rank's state, and sends the state of its shards to the next workers. A collective.
+    /// Does nothing if no state could be lost, and on a server, which has none.
     ///
     /// # Errors
     ///
@@ -53,7 +54,7 @@ impl Replica {
         self.back_up_with(&self.core.workers())
     }
 
-    /// The same before ranks leave, maybe this one: to the next workers that stay.
+    /// Makes a copy before ranks leave, maybe this one: shard state goes to the next workers that stay.
     ///
     /// # Errors
     ///
@@ -106,7 +107,8 @@ impl Replica {
         Ok(())
     }
 
-    /// The copies are of another run than the one that goes on from here: makes one of this.
+    /// Replaces the copies, which belong to another run than the one that continues from here, by a new
+    /// one.
     ///
     /// # Errors
     ///
@@ -116,8 +118,8 @@ impl Replica {
         self.back_up_at_start()
     }
 
-    /// A copy before the first step of a group, so that there is one from then on, and what is kept for each
-    /// shard has all its holders again.
+    /// Makes a copy before the first step of a group, so that there is one from then on and the state of
+    /// each shard has all its holders again.
     ///
     /// # Errors
     ///

@@ -1,16 +1,17 @@
-//! A new group goes back to the newest copy of which every shard is left somewhere.
+//! The newest copy of which every shard survives; a new group goes back to it.
 
 use kolo_comm::Rank;
 use serde::{Deserialize, Serialize};
 
-/// What a rank tells of a copy: its step, and the shards that it holds.
+/// A rank's holdings of a copy: the copy's step, and the shards that the rank holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Held {
     pub(super) steps: u64,
     pub(super) shards: Vec<usize>,
 }
 
-/// The newest step after which every one of `shards` shards is held by somebody; for each of them who.
+/// Returns the newest step after which a rank holds each of `shards` shards, and one such rank for each
+/// shard.
 pub(super) fn newest(held: &[Vec<Held>], shards: usize) -> Option<(u64, Vec<Rank>)> {
     let mut steps: Vec<u64> = held.iter().flatten().map(|held| held.steps).collect();
     steps.sort_unstable();

@@ -1,5 +1,5 @@
-//! All ranks go back to a copy: first to what is the same on all of them, and when they have shards again,
-//! each to what was kept for its own.
+//! Restoring a copy on all ranks: first the part that is the same on all of them, and when they have
+//! shards again, the state of each rank's own shards.
 
 use kolo_comm::{Group, Rank};
 
@@ -11,27 +11,27 @@ use crate::replica::handle::Replica;
 use crate::replica::undo::Undo;
 use crate::warning::Warning;
 
-/// A copy to which all ranks have gone back, and what of it they get when they have shards again.
+/// A copy to which all ranks have gone back; the state of shards is still to be restored.
 pub(crate) struct Restored {
     steps: u64,
-    /// For each shard who holds what is kept for it.
+    /// For each shard, the rank that holds its state.
     holders: Vec<Rank>,
     common: Common,
-    /// Of its arrays those that a step, or an island, holds.
+    /// Arrays that belong to the step or the mode, not to the core.
     rest: Vec<Vec<f32>>,
 }
 
 impl Restored {
-    /// How often the next step is expected to use each tensor.
+    /// Number of times that the next step is expected to use each tensor.
     pub(crate) fn uses(&self) -> &[u32] {
         &self.common.uses
     }
 }
 
 impl Replica {
-    /// Before the first step of a group: all ranks go back to the newest copy that is whole. Returns what is
-    /// to be put back when they have shards again ([`Replica::put_back`]); nothing where no rank has trained,
-    /// or nothing is kept.
+    /// Takes all ranks back to the newest complete copy, before the first step of a group. Returns what
+    /// [`Replica::put_back`] restores when they have shards again. `None` if no rank has trained, or if
+    /// no state is kept.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Replica {
             Ok::<_, Error>(array)
         };
         let arrays = (0..common.arrays).map(receive).collect::<Result<Vec<_>, _>>()?;
-        // Nothing of this rank's own has been given up before all of it was here.
+        // This rank has kept its own state until all of the copy has arrived.
         if core.progress.joined && core.progress.steps != steps {
             log::info!("going back from step {} to step {steps}, of which all is left", core.progress.steps);
         }
@@ -76,7 +76,7 @@ impl Replica {
         Ok(Some(Restored { steps, holders, common, rest: arrays.collect() }))
     }
 
-    /// Each rank gets what was kept for the shards that it has now, from whoever has it. A collective.
+    /// Restores the state of each rank's present shards, which their holders send. A collective.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Replica {
         Ok(())
     }
 
-    /// What only dead workers had is nowhere: it begins with nothing, and the user hears of it.
+    /// Warns the user that state which only dead workers held is lost, and starts from nothing.
     pub(crate) fn warn_of_lost_state(&mut self) {
         let core = &mut self.core;
         if let Some(warning) = self.mode.loss(core.ranks.shards) {
@@ -115,14 +115,15 @@ impl Replica {
         }
     }
 
-    /// Returns true if a new group begins without what its ranks had kept.
+    /// Returns true if a new group begins without the state that its ranks had kept.
     pub(crate) fn has_lost_state(&self, restored: Option<&Restored>) -> bool {
         self.core.keeps_state() && restored.is_none() && self.core.progress.steps > 0
     }
 }
 
 impl Core {
-    /// What was kept for a shard goes from its holder to the ranks that have it now; returns it on those.
+    /// Sends the state of a shard from its holder to the ranks that compute it now; returns the state on
+    /// those.
     fn hand_over(
         &self,
         restored: &Restored,
