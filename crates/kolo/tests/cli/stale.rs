@@ -109,7 +109,7 @@ fn what_makes_no_sense_is_told_before_workers_start() {
             "--sync stale:K=2: the weights are on servers, of which there are none",
         ),
         (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
-        (&[&stale[..], &["--clip-norm", "1"]].concat(), "nobody has the gradient of all shards"),
+        (&[&stale[..], &["--clip-norm", "1"]].concat(), "it has no gradient of all shards"),
         (&["train", "--sync", "stale:half"], "stale has no setting `half`; it has K"),
         (&["chaos", "--servers", "1", "--", "--sync", "stale:2"], "it promises no bits"),
         (&["verify", "--steps", "2", "--sync", "stale:2"], "it promises no bits"),
