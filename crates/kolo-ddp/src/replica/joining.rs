@@ -1,9 +1,9 @@
-//! How the ranks of a new group come to one state: that of whoever is furthest.
+//! Agreement of a new group's ranks on one state: that of the rank that is furthest.
 //!
-//! No two ranks of one group are more than a step apart, because a step needs all of them; of islands that
-//! synchronise rarely it is the outer step. Whoever has all of a step's updates gives its state to everybody;
-//! where all are equally far nothing travels. A step that nobody has completed is done again by all. What a
-//! rank alone has comes from copies (`backup`).
+//! No two ranks of one group are more than a step apart, because a step needs all of them; with islands
+//! that synchronize rarely, an outer step apart. A rank that has all of a step's updates sends its state
+//! to all; if all are equally far, no state is sent. A step that no rank has completed is repeated by
+//! all. State that only one rank holds comes from copies (`backup`).
 
 use std::sync::Arc;
 
@@ -27,9 +27,10 @@ use crate::step::Step;
 use crate::straggler::StragglerObserver;
 use crate::transform::States;
 
-/// What a rank tells the others before the first step of a group: whether its values are the job's, its
-/// steps, its shards, whether it holds blocks that a step has updated and that have been taken back, the
-/// noise scale after its steps, where loss scaling stands, and whether it is a server.
+/// A rank's message to the others before the first step of a group. It says whether the rank's values
+/// are the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back.
+/// It also has the noise scale after its steps, the state of loss scaling, and whether the rank is a
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
@@ -41,8 +42,9 @@ struct Standing {
     server: bool,
 }
 
-/// Who gives its state to all, if that is needed: the first of the workers that are furthest. A server counts
-/// a step when its own part of it is done, and may be further than they are, or go back with them.
+/// Returns the rank that sends its state to all, if that is needed: the first of the workers that are
+/// furthest. A server is never the donor: it counts a step when its own part is done, so it may be
+/// further than the workers, or go back with them.
 fn donor(standings: &[Standing]) -> Option<Rank> {
     let furthest = |standing: &Standing| (standing.joined, standing.steps);
     let most = standings.iter().filter(|standing| !standing.server).map(furthest).max()?;
@@ -52,8 +54,8 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 }
 
 impl Replica {
-    /// Comes to one state with the ranks of `group`, and trains with them from now on. Tells the user where
-    /// they compute on processors of several kinds.
+    /// Brings this rank to one state with the ranks of `group`, and trains with them from now on. Warns
+    /// the user if they compute on processors of several kinds.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let processors: Vec<Processor> = group.all_gather_value(&self.core.ranks.processor)?;
         let speaks = group.rank() == Rank(0);
@@ -72,7 +74,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Comes to one state with the ranks of `group`, and trains with them from now on.
+    /// Brings this rank to one state with the ranks of `group`, and trains with them from now on.
     fn come_to_one_state(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let caps = self.core.caps();
         let mut settings = Stated::of_job(&self.core.config, caps, &*self.core.weights.optimizer)?;
@@ -102,7 +104,8 @@ impl Replica {
 }
 
 impl Core {
-    /// Refuses to train a parameter that is not finite from the start; constants of the model may be so.
+    /// Returns an error if a trained parameter is not finite from the start; constants of the model may
+    /// be.
     fn look_at_first_values(&mut self) -> Result<(), Error> {
         self.weights.look_anew();
         let spans = self.weights.layout.spans().iter().enumerate().zip(self.weights.overflow.given());
@@ -119,17 +122,19 @@ impl Core {
         }
     }
 
-    /// Size of buckets, where the program or `kolo verify` gives it.
+    /// Bucket sizes, if the program or `kolo verify` sets them.
     pub(crate) fn caps(&self) -> Option<BucketCaps> {
         self.observers.verifier.caps().or(self.config.caps)
     }
 
-    /// The ranks of `group` compare models and settings, and all take the state of one that is furthest. Returns
-    /// how often the next step is expected to use each tensor. A collective.
+    /// Compares models and settings with the ranks of `group`, and takes the state of the rank that is
+    /// furthest. Returns the number of times that the next step is expected to use each tensor. A
+    /// collective.
     ///
     /// # Errors
     ///
-    /// They differ in something (naming it), cannot train together, or a collective failed (naming the rank).
+    /// The ranks differ in something (naming it), cannot train together, or a collective failed (naming
+    /// the rank).
     pub(crate) fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
@@ -153,7 +158,7 @@ impl Core {
         Ok(expected)
     }
 
-    /// The values are the job's from now on.
+    /// Declares the values to be the job's from now on.
     pub(crate) fn set_joined(&mut self) {
         self.progress.joined = true;
         if self.ranks.server {
@@ -167,13 +172,13 @@ impl Core {
         }
     }
 
-    /// Returns true if a step has been taken back after some of its updates had been made.
+    /// Returns true if a step has been rolled back after some of its updates were applied.
     pub(crate) fn is_halfway(&self) -> bool {
         self.weights.undo.as_ref().is_some_and(Undo::is_halfway)
     }
 
-    /// Makes the steps of a group, whose ranks hold one state; the first of them is expected to use the
-    /// tensors so often.
+    /// Creates the step of a group whose ranks hold one state; `expected` is the number of times that
+    /// its first run is expected to use each tensor.
     pub(crate) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.caps().unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) =
@@ -185,7 +190,7 @@ impl Core {
         Ok(())
     }
 
-    /// A [`Step`] over the ranks of `group`, which goes on where the last one has ended.
+    /// Creates a [`Step`] over the ranks of `group` that continues where the last one ended.
     fn make_step(
         &self,
         group: &Arc<Group>,
@@ -201,21 +206,21 @@ impl Core {
         }
         step.follow(&self.step, expected);
         if self.traits().staleness_bound.is_some() {
-            // A worker's own gradient goes to the servers, also if it is of no samples.
+            // A worker's own gradient goes to the servers even if it is of no samples.
             step.synchronise(false);
             step.allow_no_samples();
         }
         Ok(step)
     }
 
-    /// Another [`Step`] that is like the core's own.
+    /// Creates another [`Step`] like the core's own.
     pub(crate) fn another_step(&self) -> Result<Step, Error> {
         let expected = self.step.expected_uses().to_vec();
         self.make_step(&self.ranks.group, self.step.shares(), self.step.caps(), expected)
     }
 
-    /// All get the state of `donor`. Nobody gives up its own before it has all of it: the donor may die
-    /// meanwhile.
+    /// Takes the state of `donor`. Each rank keeps its own state until it has received everything,
+    /// because the donor may die meanwhile.
     fn take_over(
         &mut self,
         group: &Group,
@@ -227,7 +232,7 @@ impl Core {
         group.broadcast(&mut values, donor)?;
         let mut states = Vec::new();
         let mut uses: Vec<i32> = expected.iter().map(|uses| *uses as i32).collect();
-        // Before the first step there is nothing else to tell.
+        // Before the first step there is no other state to send.
         if standing.joined {
             for (_, state) in self.weights.optimizer.state() {
                 let mut state = state.to_vec();
@@ -272,7 +277,7 @@ mod tests {
     use kolo_comm::threads;
     use kolo_optim::{Kind, ParamSpec, Settings, named};
 
-    /// Two ranks meet twice, with these processors the second time; what each tells of them.
+    /// Lets two ranks meet twice, with these processors the second time; returns the warnings of each.
     fn told_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {
         let told = threads::spawn(2, |group| {
             let rank = group.rank().0;

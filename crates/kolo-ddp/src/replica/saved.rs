@@ -1,4 +1,4 @@
-//! What of a replica a checkpoint holds, and how it goes on from one.
+//! The state of a replica that a checkpoint holds, and resuming from it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::reduction::Reducer;
 use crate::sync::mode::Saved;
 
 impl Replica {
-    /// Before rank 0 takes a checkpoint of a job whose reduction keeps something for each shard, such as
-    /// residuals, or whose islands or servers have optimizers of their own: brings all of that there.
-    /// All ranks call it after the same step. Does nothing where there is nothing to bring.
+    /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such
+    /// as residuals, and the optimizers of islands or servers. All ranks must call it after the same
+    /// step, before rank 0 takes the checkpoint. Does nothing if there is no such state.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), or the optimizer's state is not finite, on all ranks alike
-    /// (naming the parameter).
+    /// A collective failed (naming the rank), or the optimizer's state is not finite (naming the
+    /// parameter, on all ranks).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
         let core = &mut self.core;
         core.check_state()?;
@@ -34,19 +34,19 @@ impl Replica {
         if self.is_synchronised() { self.mode.gather(&mut self.core) } else { Ok(()) }
     }
 
-    /// Forgets all that a checkpoint has to bring back: what is left is what a process has that has just
-    /// joined these ranks. All ranks call it after the same step.
+    /// Resets all state that a checkpoint restores: the replica is then like that of a process that has
+    /// just joined these ranks. All ranks must call it after the same step.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), or memory cannot be had.
+    /// A collective failed (naming the rank), or memory allocation failed.
     pub(crate) fn begin_anew(&mut self) -> Result<(), Error> {
         self.core.begin_anew()?;
         self.mode.form(&mut self.core, 0)?;
         self.resume(0)
     }
 
-    /// All ranks go on from a checkpoint that was made after so many steps. A collective.
+    /// Resumes all ranks from a checkpoint that was made after that number of steps. A collective.
     ///
     /// # Errors
     ///
@@ -58,11 +58,12 @@ impl Replica {
 }
 
 impl Core {
-    /// What a checkpoint holds where the core is all that there is.
+    /// Returns the content of a checkpoint in a job whose mode has no state besides the core.
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank), or a step has failed when half of it was made.
+    /// The last step's reduction failed (naming the rank), or a step failed when half of its updates
+    /// were applied.
     pub(crate) fn save(&mut self) -> Result<Saved, Error> {
         self.expect_whole_step()?;
         let states =
@@ -71,11 +72,11 @@ impl Core {
         Ok(Saved { parts, uses: self.step.expected_uses().to_vec(), entries: Vec::new() })
     }
 
-    /// Reads what [`Core::save`] holds.
+    /// Reads the content that [`Core::save`] returned.
     ///
     /// # Errors
     ///
-    /// Names the file that is damaged or missing, or the first tensor that does not fit.
+    /// A file is damaged or missing (naming it), or a tensor does not fit (naming the first).
     pub(crate) fn load(&mut self, reader: &Reader) -> Result<(), Error> {
         self.expect_whole_step()?;
         reader.read(Set::Weights, "", &self.weights.layout, 0, &mut self.weights.values)?;
@@ -85,7 +86,8 @@ impl Core {
         Ok(reader.read_all(Set::Optimizer, &self.weights.layout, 0, states)?)
     }
 
-    /// Makes all updates of the last step, and refuses one that has failed when half of it was made.
+    /// Applies all updates of the last step, and returns an error if a step failed when half of them
+    /// were applied.
     fn expect_whole_step(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         match self.is_halfway() {
@@ -98,7 +100,8 @@ impl Core {
         }
     }
 
-    /// Looks at what all ranks have alike and a checkpoint holds, so that all of them hear of what is wrong.
+    /// Checks the state that all ranks have alike and a checkpoint holds, so that all of them return the
+    /// same error.
     fn check_state(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         let Some(step) = self.progress.steps.checked_sub(1).filter(|_| !self.ranks.server) else {
@@ -108,14 +111,14 @@ impl Core {
         overflow.check_state(step, layout, values, &mut **optimizer)
     }
 
-    /// For each tensor whether it was not finite when training began.
+    /// True for each tensor that was not finite when training began.
     pub(crate) fn given_not_finite(&self) -> &[bool] {
         self.weights.overflow.given()
     }
 
-    /// What the reduction keeps for each shard of the job, for a checkpoint; nothing if it keeps nothing. For
-    /// each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) the values in the order
-    /// of flat memory, one after another.
+    /// Returns the reduction's state of each shard of the job, for a checkpoint; empty if it keeps none.
+    /// For each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) it has the
+    /// values in the order of flat memory, one after another.
     pub(crate) fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         match &self.gathered {
@@ -131,40 +134,38 @@ impl Core {
         }
     }
 
-    /// What the reduction keeps that is the same on all ranks: for each name of
-    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of flat
-    /// memory.
+    /// Returns the reduction's state that is the same on all ranks: for each name of
+    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of
+    /// flat memory.
     pub(crate) fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         Ok(self.step.common_state())
     }
 
-    /// How the gradients of all shards become what the optimizer sees.
+    /// Reduction that turns the gradients of all shards into the optimizer's input.
     pub(crate) fn reducer(&self) -> &Arc<dyn Reducer> {
         &self.config.reduction
     }
 
-    /// The shards for which this rank's reduction keeps something: where there are islands, those that this
-    /// rank speaks for.
+    /// Shards for which this rank's reduction keeps state; with islands, the islands that this rank
+    /// represents.
     pub(crate) fn reduced_shards(&self) -> Range<usize> {
         self.step.shards()
     }
 
-    /// How many shards a step has, if the reduction keeps something for each of them.
+    /// Number of shards of a step, if the reduction keeps state for each of them; else 0.
     pub(crate) fn shards_with_state(&self) -> usize {
         if self.config.reduction.shard_state().is_empty() { 0 } else { self.ranks.shards }
     }
 
-    /// What the gradient's transforms know from the steps so far, each number in words, if a checkpoint has to
-    /// say so.
+    /// Returns the state of the gradient transforms, each number as text, if there is any to save.
     pub(crate) fn saved_transforms(&self) -> Option<Vec<Vec<String>>> {
         let words = |state: &Vec<f64>| state.iter().map(f64::to_string).collect();
         let states = self.transforms.states();
         states.iter().any(|state| !state.is_empty()).then(|| states.iter().map(words).collect())
     }
 
-    /// The gradient's transforms go on from what a checkpoint says of them; from the beginning where it says
-    /// nothing.
+    /// Restores the gradient transforms from a checkpoint's entry; without one they begin anew.
     pub(crate) fn set_transforms(&mut self, saved: Option<Vec<Vec<String>>>) -> Result<(), Error> {
         let number = |word: &String| word.parse::<f64>().map_err(|_| word.clone());
         let state = |words: &Vec<String>| words.iter().map(number).collect::<Result<Vec<_>, _>>();
@@ -177,13 +178,13 @@ impl Core {
         self.transforms.take_over(&self.weights.layout, states)
     }
 
-    /// Where loss scaling stands, if a checkpoint has to say so.
+    /// Returns the state of loss scaling, if a checkpoint must hold it.
     pub(crate) fn saved_loss_scale(&self) -> Option<LossScale> {
         let now = self.scaler.now();
         (self.scaler.is_on() || now.skipped_steps > 0).then_some(now)
     }
 
-    /// Goes on where loss scaling stood; from the beginning where a checkpoint does not say.
+    /// Restores the state of loss scaling; resets it if the checkpoint has none.
     pub(crate) fn set_loss_scale(&mut self, saved: Option<LossScale>) {
         match saved {
             Some(saved) => self.scaler.take_over(saved),
@@ -191,11 +192,11 @@ impl Core {
         }
     }
 
-    /// Forgets all that a checkpoint has to bring back.
+    /// Resets all state that a checkpoint restores.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), or memory cannot be had.
+    /// A collective failed (naming the rank), or memory allocation failed.
     fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         self.weights.values.fill(0.0);
@@ -208,7 +209,7 @@ impl Core {
         self.begin_steps(self.ranks.group.clone(), vec![1; self.weights.layout.spans().len()])
     }
 
-    /// The job goes on after so many steps, of which nothing else is known.
+    /// Sets the number of steps done; their results are unknown.
     pub(crate) fn set_steps(&mut self, steps: u64) {
         self.progress.steps = steps;
         self.set_last_steps(Vec::new());
@@ -220,7 +221,7 @@ impl Core {
         Ok(self.observers.noise.is_on().then_some(self.observers.noise.known))
     }
 
-    /// As a checkpoint says it.
+    /// Restores the noise scale; resets it if the checkpoint has none.
     pub(crate) fn set_noise_scale(&mut self, known: Option<NoiseScale>) {
         self.observers.noise.known = known.unwrap_or_default();
     }

@@ -14,7 +14,7 @@ use kolo_optim::table::Choice;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyncMode {
     pub(super) name: &'static str,
-    /// Those that were given.
+    /// Settings that were given; others have their defaults.
     pub(super) settings: Settings,
     pub(super) traits: SyncTraits,
 }

@@ -1,21 +1,24 @@
 //! Updates that are one step late (`delayed:1`): a gradient has the whole next step to come back.
 //!
-//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}: w_{t+1} = w_t − update(g_{t−1})
-//! (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed Deep Net Training",
-//! with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich 2009, "Slow Learners are Fast",
-//! with τ = 1). The first step applies nothing. The learning rate of an update is that of the step which has
-//! computed its gradient.
+//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}: w_{t+1} = w_t −
+//! update(g_{t−1}) (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed
+//! Deep Net Training", with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich 2009,
+//! "Slow Learners are Fast", with τ = 1). The first step applies no update. An update uses the learning
+//! rate of the step that computed its gradient.
 //!
-//! A core has a second [`Step`] then, with which its own, takes turns. While one collects gradients those of the other are on
-//! the wire. At the end of step t all ranks start what is left of its collectives, and only then end the step
-//! before it: agree on it, look at its gradient, say which updates are due. So collectives start in the same
-//! order on all ranks, and nobody waits for what this step has started.
+//! The mode adds a second [`Step`] to the core's own. While one collects gradients, those of the other
+//! are on the wire. At the end of step t all ranks start the rest of its collectives, and only then end
+//! the step before it: agree on it, look at its gradient, decide which updates are due. This way
+//! collectives start in the same order on all ranks, and no rank waits for those that this step has
+//! started.
 //!
-//! What is on its way is waited for and applied, too, after the last step of an epoch or of the run, before a
-//! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every [`Config::backup_every`](crate::Config::backup_every) steps, in a job of any kind, so
-//! that the bits do not depend on that; the next step is a first one again. There values and the optimizer's
-//! state are all that there is, so a checkpoint holds no gradient, and after a death all ranks go back to a
-//! copy that was made there (`backup`). Members who come or leave wait for it.
+//! A gradient in flight is awaited and applied after the last step of an epoch or of the run, before a
+//! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every
+//! [`Config::backup_every`](crate::Config::backup_every) steps. The last holds for jobs of any kind, so
+//! that the bits do not depend on whether a job is elastic. The next step is then a first one again. At
+//! these points values and the optimizer's state are the complete state, so a checkpoint holds no
+//! gradient. After a death all ranks go back to a copy that was made there (`backup`). Members that join
+//! or leave wait for such a point.
 
 use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
 use super::mode::{Made, Mode, ModeState, Passes, Standing};
@@ -63,20 +66,20 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
     NO_PLAIN_STEP,
 ];
 
-/// What a core has besides the [`Step`] that collects the next gradients.
+/// The mode's state besides the [`Step`] that collects the next gradients.
 #[derive(Default)]
 struct Delayed {
-    /// The other one, once the ranks have met. Its gradient may be on its way.
+    /// The other step, once the ranks have met. Its gradient may be in flight.
     other: Option<Step>,
-    /// The step whose gradient that is.
+    /// Step whose gradient is in flight.
     on_its_way: Option<Started>,
-    /// True if the next step is the last one before all is applied.
+    /// True if the next step is the last one before all updates are applied.
     ends: bool,
 }
 
 impl Mode for Delayed {
-    /// The last gradients of the step that runs are sent off, and the updates of the one before it are due; of
-    /// both, where all is to be applied.
+    /// Sends the last gradients of the current step, and ends the step before it, whose updates are then
+    /// due. Ends both if all updates must be applied.
     fn step(&mut self, core: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let started = core.start_step(rate)?;
         core.progress.steps += 1;
@@ -85,13 +88,13 @@ impl Mode for Delayed {
         if let Some(before) = self.put_on_its_way(core, started) {
             ended.push(core.end_step(before, None)?);
         }
-        // Where all leave somebody saves what they have come to.
+        // If all ranks leave, one of them saves the final state.
         if all || ended.iter().any(|ended: &Ended| ended.agreed == Agreed::AllLeave) {
             ended.extend(self.end_last(core)?);
         }
         let (report, agreed) = core.report(ended);
         if self.on_its_way.is_some() {
-            // Members change when nothing is on its way, for which they wait.
+            // Members change only when no gradient is in flight.
             return Ok((report, Agreed::NoChange));
         }
         core.progress.round.clone_from(&report.known);
@@ -129,8 +132,8 @@ impl Passes for Delayed {
 impl ModeState for Delayed {}
 
 impl Delayed {
-    /// Returns true if the gradient of the step that ends, the last of the steps so far, is waited for; on all
-    /// ranks alike.
+    /// Returns true if the gradient of the step that ends, the last one so far, must be awaited; the
+    /// same on all ranks.
     fn applies_all(&mut self, core: &Core) -> bool {
         let ends = std::mem::take(&mut self.ends);
         let every = core.config.backup_every;
@@ -139,19 +142,19 @@ impl Delayed {
             || core.observers.verifier.ends_round(on_their_way)
     }
 
-    /// The step that has `started` is on its way from now on; gives the one before it, if there is one, which
-    /// is to end.
+    /// Records that the `started` step is in flight; returns the one before it, which must end, if there
+    /// is one.
     fn put_on_its_way(&mut self, core: &mut Core, started: Started) -> Option<Started> {
         let is_first = self.on_its_way.is_none();
         self.turn(core);
         if let Some(other) = self.other.as_ref().filter(|_| is_first) {
-            // What the step before has shown, on whichever of the two that was.
+            // Uses that the step before has counted, on whichever of the two it ran.
             core.step.expect_uses(other.expected_uses().to_vec());
         }
         self.on_its_way.replace(started)
     }
 
-    /// Ends the step whose gradient is on its way, if there is one.
+    /// Ends the step whose gradient is in flight, if there is one.
     fn end_last(&mut self, core: &mut Core) -> Result<Option<Ended>, Error> {
         core.apply_outstanding()?;
         let Some(started) = self.on_its_way.take() else { return Ok(None) };
@@ -159,7 +162,7 @@ impl Delayed {
         core.end_step(started, None).map(Some)
     }
 
-    /// The other [`Step`] takes its turn.
+    /// Swaps the two steps.
     fn turn(&mut self, core: &mut Core) {
         if let Some(other) = &mut self.other {
             std::mem::swap(&mut core.step, other);

@@ -12,7 +12,7 @@ pub enum JobSetting {
     Islands,
     /// A reduction other than the sum.
     Reduction,
-    /// A reduction that keeps something from step to step.
+    /// A reduction that keeps state from step to step.
     KeepingReduction,
     /// Transforms of the gradient.
     Transforms,
@@ -20,11 +20,11 @@ pub enum JobSetting {
     LossScaling,
     /// Measuring the noise scale.
     NoiseScale,
-    /// Running statistics of each worker's own.
+    /// Separate running statistics on each worker.
     LocalStatistics,
     /// Batch normalization over the global batch, or another layer that sums over it.
     GlobalBatch,
-    /// A policy for stragglers other than to warn.
+    /// A policy for stragglers other than warning.
     Straggler,
     /// Moving shards from slow workers to others.
     Rebalance,
@@ -42,7 +42,8 @@ use JobSetting::{
 };
 
 impl JobSetting {
-    /// The settings that a configuration has. [`GlobalBatch`] is a layer's, of which it knows nothing.
+    /// Returns the settings that a configuration uses, except [`GlobalBatch`], which is a property of a
+    /// layer.
     pub fn of(config: &Config) -> Vec<JobSetting> {
         let is_set = |setting: &JobSetting| match setting {
             Islands => config.islands.is_some_and(|islands| islands != 1),
@@ -62,7 +63,7 @@ impl JobSetting {
         ALL.iter().copied().filter(is_set).collect()
     }
 
-    /// The way out for a program that configures a job by [`Config`].
+    /// Advice for a program that configures a job by [`Config`].
     fn remedy(self) -> &'static str {
         match self {
             Islands => "leave `Config::islands` at `None`, or take `local` or `diloco`",
@@ -102,26 +103,26 @@ const ALL: [JobSetting; 13] = [
 pub struct Exclusion {
     /// The setting.
     pub setting: JobSetting,
-    /// The reason, as the rest of a sentence about the mode.
+    /// Reason, as the rest of a sentence about the mode.
     pub why: &'static str,
 }
 
 impl Exclusion {
-    /// The reason, and the way out for a program that configures a job by [`Config`].
+    /// Reason, and advice for a program that configures a job by [`Config`].
     pub(crate) fn problem(&self) -> String {
         format!("{}; {}", self.why, self.setting.remedy())
     }
 }
 
-/// No mode but those of islands has some.
+/// Exclusion of islands, in all other modes.
 pub(super) const NO_ISLANDS: (JobSetting, &str) = (Islands, "has no islands");
 
-/// Modes but `every-step` cannot be tuned.
+/// Exclusion of tuning, in all modes but `every-step`.
 pub(super) const NO_PLAIN_STEP: (JobSetting, &str) = (
     Tune,
     "has no two steps of all shards, with no gradient on its way between them, where the way that gradients travel could change",
 );
 
-/// Islands, and workers that go at their own pace, have no global batch.
+/// Exclusion of the global batch, which islands and workers at their own pace do not have.
 pub(super) const NO_GLOBAL_BATCH: (JobSetting, &str) =
     (GlobalBatch, "has no batch of all shards over which a layer could sum, such as batch normalization");

@@ -11,8 +11,8 @@
 //! | `islands` | parts of the job that synchronize every step among themselves, and rarely with each other |
 //! | `stale` | servers hold the weights, and each worker goes at its own pace |
 //!
-//! `choice` is what a configuration holds, `traits` what the rest of a job has to know of a mode, and
-//! `exclusion` the settings that a mode cannot be together with.
+//! `choice` is the mode in a configuration, `traits` the properties of a mode that the rest of a job
+//! needs, and `exclusion` the settings that a mode excludes.
 
 mod choice;
 mod delayed;

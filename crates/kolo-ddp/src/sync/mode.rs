@@ -1,4 +1,4 @@
-//! What a way to synchronize does over a core.
+//! Traits of a way to synchronize, which runs the steps of a core.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::same_settings::Stated;
 use crate::warning::Warning;
 use kolo_optim::{Optimizer, named};
 
-/// A mode before its ranks have met, and what its core is made with.
+/// A mode before its ranks have met, with the configuration and the optimizer for its core.
 pub(crate) struct Made {
     pub(crate) config: Config,
     pub(crate) optimizer: Box<dyn Optimizer>,
     pub(crate) mode: Box<dyn Mode>,
 }
 
-/// A job between two steps of its program, as its mode sees it.
+/// State of a job between two steps of its program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Standing {
-    /// All ranks hold the values of one model, which lack nothing.
+    /// All ranks hold the same, complete values.
     Whole,
-    /// The ranks hold different values, in a round that has begun after so many steps.
+    /// The ranks hold different values, in a round that began after `began` steps.
     InRound { began: u64 },
-    /// All ranks hold the values of one model, which lack the gradient of the last step.
+    /// All ranks hold the same values, which lack the gradient of the last step.
     OnItsWay,
 }
 
@@ -52,12 +52,12 @@ pub(crate) trait Mode: Passes + ModeState + Send {
     /// Makes the next step the last one of its round.
     fn end_round(&mut self) {}
 
-    /// Where the job stands between two steps.
+    /// Returns the state of the job between two steps.
     fn standing(&self) -> Standing {
         Standing::Whole
     }
 
-    /// Adds the settings that the ranks must have alike, besides those of the core.
+    /// Adds the settings that must be the same on all ranks, besides those of the core.
     ///
     /// # Errors
     ///
@@ -66,8 +66,8 @@ pub(crate) trait Mode: Passes + ModeState + Send {
         Ok(())
     }
 
-    /// Before the core's first step in `group`: agrees with the other ranks on what the core's division of
-    /// shards depends on. A collective.
+    /// Agrees with the other ranks on everything that the core's division of shards depends on, before
+    /// the core's first step in `group`. A collective.
     ///
     /// # Errors
     ///
@@ -76,28 +76,29 @@ pub(crate) trait Mode: Passes + ModeState + Send {
         Ok(())
     }
 
-    /// Makes what the mode has besides the core, as it is after so many steps. All ranks hold the same values
-    /// then. A collective.
+    /// Creates the mode's state besides the core, as it is after that number of steps. All ranks hold
+    /// the same values at that point. A collective.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a round is not over, or memory or a thread cannot be had.
+    /// A collective failed (naming the rank), a round is not over, or memory or a thread is not
+    /// available.
     fn form(&mut self, _: &mut Core, _: u64) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The job goes on after so many steps, where a round begins.
+    /// Makes the job continue after that number of steps, where a round begins.
     fn go_on_at(&mut self, _: u64) {}
 }
 
 /// The backward passes of a step.
 pub(crate) trait Passes {
-    /// The core whose pass is under way or comes next: it takes the gradients, and the model has its values.
+    /// Core whose pass is under way or comes next: it takes the gradients, and the model has its values.
     fn next<'a>(&'a self, core: &'a Core) -> &'a Core {
         core
     }
 
-    /// The same core, to be changed.
+    /// Mutable reference to the same core.
     fn next_mut<'a>(&'a mut self, core: &'a mut Core) -> &'a mut Core {
         core
     }
@@ -111,7 +112,7 @@ pub(crate) trait Passes {
         core.step.begin_shard(loss, count, core.step_number())
     }
 
-    /// Ends the pass of that number.
+    /// Ends the pass with that number.
     ///
     /// # Errors
     ///
@@ -125,7 +126,7 @@ pub(crate) trait Passes {
         core.step.shares()
     }
 
-    /// Number of the island of [`Passes::next`], where there are islands and this rank has shards.
+    /// Number of the island of [`Passes::next`]; `None` without islands, or if this rank has no shards.
     fn island(&self) -> Option<usize> {
         None
     }
@@ -143,31 +144,31 @@ pub(crate) trait Passes {
 
 /// The state of a job that a checkpoint holds, besides that of its reduction.
 pub(crate) struct Saved {
-    /// The weights, and the optimizers' state.
+    /// Weights, and the optimizers' state.
     pub(crate) parts: Vec<Part>,
-    /// Number of times that each tensor is expected to be used in the next step; in a job with islands by each
-    /// of them.
+    /// Number of times that the next step is expected to use each tensor; with islands, for each of them
+    /// in turn.
     pub(crate) uses: Vec<u32>,
-    /// The mode's own entries, by name.
+    /// Entries of the mode, by name.
     pub(crate) entries: Vec<(&'static str, serde_json::Value)>,
 }
 
 /// The mode's part of a copy to which an elastic job can go back.
 #[derive(Default)]
 pub(crate) struct Copied {
-    /// For each shard of the core that this rank holds, values that are kept for it.
+    /// Values kept for each shard of the core that this rank holds.
     pub(crate) own: Vec<Vec<f32>>,
     /// Number of these values for each shard.
     pub(crate) len: usize,
-    /// What else is kept for each shard of the job, on all ranks.
+    /// Notes on each shard of the job, the same on all ranks.
     pub(crate) notes: Vec<ShardNotes>,
     /// Arrays that are the same on all ranks.
     pub(crate) common: Vec<Vec<f32>>,
 }
 
-/// The state that a mode has besides its core's, as checkpoints and copies hold it.
+/// The mode's state besides its core's, as checkpoints and copies hold it.
 pub(crate) trait ModeState {
-    /// Before rank 0 takes a checkpoint: brings there what other ranks hold. A collective.
+    /// Brings the state of other ranks to rank 0, before it takes a checkpoint. A collective.
     ///
     /// # Errors
     ///
@@ -176,25 +177,25 @@ pub(crate) trait ModeState {
         Ok(())
     }
 
-    /// What a checkpoint holds.
+    /// Returns the content of a checkpoint.
     ///
     /// # Errors
     ///
-    /// A round has not ended, or the state of other ranks is not here.
+    /// A round has not ended, or this rank lacks the state of other ranks.
     fn save(&mut self, core: &mut Core) -> Result<Saved, Error> {
         core.save()
     }
 
-    /// Reads what a checkpoint holds, after [`Mode::form`].
+    /// Reads the content of a checkpoint, after [`Mode::form`].
     ///
     /// # Errors
     ///
-    /// Names the file that is damaged or missing, or the first tensor that does not fit.
+    /// A file is damaged or missing (naming it), or a tensor does not fit (naming the first).
     fn load(&mut self, core: &mut Core, reader: &Reader) -> Result<(), Error> {
         core.load(reader)
     }
 
-    /// Copies what this rank has. A collective.
+    /// Copies this rank's state. A collective.
     ///
     /// # Errors
     ///
@@ -203,18 +204,18 @@ pub(crate) trait ModeState {
         Ok(Copied::default())
     }
 
-    /// Goes on with what a copy holds for all ranks, after [`Mode::form`].
+    /// Restores the part of a copy that is the same on all ranks, after [`Mode::form`].
     fn put_back(&mut self, _: &[ShardNotes], _: &[Vec<f32>], _skipped_steps: u64) {}
 
-    /// Goes on with the values that a copy holds for a shard.
+    /// Restores the values that a copy holds for a shard.
     fn put_back_shard(&mut self, _: usize, _: &[f32]) {}
 
-    /// The ranks that need what is kept for a shard of the core.
+    /// Returns the ranks that need the state of a shard of the core.
     fn holders(&self, core: &Core, shard: usize) -> Vec<Rank> {
         core.holders(shard)
     }
 
-    /// What the user is told where no living worker has a copy of what was kept for so many shards.
+    /// Returns the warning that no living worker has a copy of the state of so many shards.
     fn loss(&self, _shards: usize) -> Option<Warning> {
         None
     }
@@ -224,18 +225,19 @@ pub(crate) trait ModeState {
         core.scaler.now().skipped_steps
     }
 
-    /// The optimizer that the program has given, where the ranks could not meet. `of_core` is the core's.
+    /// Returns the optimizer that the program passed, when the ranks could not meet. `of_core` is the
+    /// core's.
     fn into_optimizer(self: Box<Self>, of_core: Box<dyn Optimizer>) -> Box<dyn Optimizer> {
         of_core
     }
 }
 
-/// An error that says why a mode is excluded.
+/// Returns an error that says why a mode is excluded.
 pub(crate) fn refused(config: &Config, problem: &str) -> Error {
     Error::Setting(format!("synchronisation `{}` {problem}", config.sync))
 }
 
-/// An optimizer with the same settings and no state.
+/// Returns an optimizer with the same settings and no state.
 pub(super) fn another(optimizer: &dyn Optimizer) -> Option<Box<dyn Optimizer>> {
     optimizer.another().or_else(|| named(optimizer.name(), &optimizer.settings()).ok())
 }

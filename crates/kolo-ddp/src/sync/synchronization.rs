@@ -1,4 +1,4 @@
-//! A way to synchronize, as its line of the table makes it.
+//! A way to synchronize, as its table entry builds it.
 
 use super::exclusion::JobSetting;
 use super::mode::Made;
@@ -7,15 +7,15 @@ use crate::config::Config;
 use crate::error::Error;
 use kolo_optim::Optimizer;
 
-/// Makes a mode for a job of so many ranks, whose program has given an optimizer.
+/// Function that creates a mode for a job of that number of ranks, from the program's optimizer.
 pub(super) type Make = fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>;
 
 /// A way to synchronize with its settings.
 pub struct Synchronization {
-    /// Its properties.
+    /// Properties of the mode.
     pub traits: SyncTraits,
-    /// The settings that it excludes, and why.
+    /// Settings that it excludes, with reasons.
     pub(super) excludes: &'static [(JobSetting, &'static str)],
-    /// Makes it for a job of so many ranks, whose program has given an optimizer.
+    /// Function that creates the mode.
     pub(super) make: Make,
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use kolo_optim::Optimizer;
 use kolo_optim::table::{self as tables, Choice, Entry};
 
-/// Every mode there is; the first one is the default.
+/// All modes; the first one is the default.
 pub static SYNCS: &[Entry<Synchronization>] = &[
     every_step::EVERY_STEP,
     islands::LOCAL,
@@ -25,7 +25,7 @@ pub static SYNCS: &[Entry<Synchronization>] = &[
     stale::STALE,
 ];
 
-/// Makes the mode that a configuration asks for, in a job of `world` ranks.
+/// Creates the mode that a configuration chooses, in a job of `world` ranks.
 ///
 /// # Errors
 ///
@@ -37,21 +37,21 @@ pub(crate) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
     (find(config.sync.name)?.build(&config.sync.settings)?.make)(config, world, optimizer)
 }
 
-/// The entry of that name in [`SYNCS`].
+/// Returns the entry of that name in [`SYNCS`].
 ///
 /// # Errors
 ///
-/// There is none of that name; lists the known ones.
+/// No entry has that name; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static Entry<Synchronization>, Error> {
     Ok(tables::find("mode of synchronisation", SYNCS, name)?)
 }
 
 impl SyncMode {
-    /// The mode that a choice describes.
+    /// Returns the mode that a choice describes.
     ///
     /// # Errors
     ///
-    /// There is none of that name, it has no such setting, a value is not allowed, or a number of steps is
+    /// No mode has that name, it has no such setting, a value is not allowed, or a number of steps is
     /// not whole.
     pub fn new(choice: &Choice) -> Result<Self, Error> {
         let entry = find(&choice.name)?;
@@ -61,7 +61,7 @@ impl SyncMode {
 }
 
 impl SyncMode {
-    /// The first of a job's settings that the mode excludes, if there is one.
+    /// Returns the first of a job's settings that the mode excludes, if there is one.
     pub fn exclusion(&self, settings: &[JobSetting]) -> Option<Exclusion> {
         let excludes = find(self.name).ok()?.build(&self.settings).ok()?.excludes;
         let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));

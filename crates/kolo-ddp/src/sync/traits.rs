@@ -1,4 +1,4 @@
-//! Properties of a way to synchronize that the rest of a job has to know.
+//! Properties of a way to synchronize that the rest of a job needs.
 
 use crate::error::Error;
 use crate::reduction::Reducer;
@@ -8,11 +8,12 @@ use kolo_optim::{Optimizer, Settings, named};
 /// `every-step` in that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SyncTraits {
-    /// The rounds, where islands synchronize rarely.
+    /// Rounds, where islands synchronize rarely; else `None`.
     pub rounds: Option<Rounds>,
-    /// Updates are one step late, so the last gradient may still be on its way between two steps.
+    /// True if updates are one step late: the last gradient may still be in flight between two steps.
     pub is_delayed: bool,
-    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights.
+    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights;
+    /// else `None`.
     pub staleness_bound: Option<u64>,
 }
 
@@ -22,8 +23,8 @@ impl SyncTraits {
         *self == SyncTraits::default()
     }
 
-    /// True if a worker holds something besides the state of its reduction that no other worker has, so that an
-    /// elastic job has to keep copies of it.
+    /// True if a worker holds state, besides that of its reduction, that no other worker has: an elastic
+    /// job must keep copies of it.
     pub(crate) fn has_private_state(&self) -> bool {
         self.is_delayed || self.rounds.is_some()
     }
@@ -31,19 +32,19 @@ impl SyncTraits {
 
 /// Times at which islands synchronize, and their outer step.
 ///
-/// θ is the weights that all islands begin a round with, θᵢ those that island i ends it with, of I islands.
-/// Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
-/// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 that is the mean of the θᵢ
-/// (Stich 2019, algorithm 1).
+/// θ are the weights with which all islands begin a round, and θᵢ those with which island i of I ends
+/// it. Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
+/// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 the result is the mean of
+/// the θᵢ (Stich 2019, algorithm 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounds {
     /// H: steps between two outer steps.
     pub steps: u64,
     /// T: steps before the first round, in which all shards synchronize every step.
     pub together: u64,
-    /// η
+    /// η: learning rate of the outer step.
     pub outer_lr: f64,
-    /// μ
+    /// μ: Nesterov momentum of the outer step.
     pub outer_momentum: f64,
     /// True if the optimizer of an island begins each round without state.
     pub restart_inner: bool,
