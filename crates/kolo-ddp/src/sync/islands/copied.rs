@@ -1,5 +1,5 @@
-//! What the copies of an elastic job hold of islands (`replica/backup`). They are made between two rounds,
-//! when the weights of all islands are the job's; their optimizers' states are not the same.
+//! Copies of islands in an elastic job (`replica/backup`). They are made between two rounds, when the
+//! weights of all islands are the job's; the states of their optimizers differ.
 
 use kolo_comm::{Group, Rank};
 use serde::{Deserialize, Serialize};
@@ -11,16 +11,16 @@ use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
 use crate::sync::mode::Copied;
 
-/// What the rank that speaks for an island tells all.
+/// Message to all ranks from the rank that represents an island.
 #[derive(Serialize, Deserialize)]
 struct Announced {
     notes: ShardNotes,
-    /// Values of its optimizer's state.
+    /// Number of values in its optimizer's state.
     len: usize,
 }
 
 impl Islands {
-    /// Copies what this rank has of the islands. A collective.
+    /// Copies this rank's state of the islands. A collective.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl Islands {
             announced.push(Announced { notes: ShardNotes { uses, loss_scale }, len: own.len() });
             copied.own.push(own);
         }
-        // In the order of islands, which is that of the ranks that speak for them.
+        // In the order of islands, which is that of the ranks that represent them.
         let told: Vec<Vec<Announced>> = group.all_gather_value(&announced)?;
         for Announced { notes, len } in told.into_iter().flatten() {
             copied.len = len;
@@ -56,14 +56,13 @@ impl Islands {
         Ok(copied)
     }
 
-    /// The ranks that have shards of an island of the job, on all of which it has an optimizer.
+    /// Returns the ranks that hold shards of an island of the job; each of them has an optimizer for it.
     pub(super) fn ranks_of(&self, island: usize) -> Vec<Rank> {
         let islands = divide(&self.shares, self.count);
         islands.get(island).map_or(Vec::new(), |island| island.ranks.clone().map(Rank).collect())
     }
 
-    /// The islands, which have just been formed, go on with what a copy says of all of them, so many of whose
-    /// steps have been skipped.
+    /// Restores the part of a copy that concerns all islands, which have just been formed.
     pub(super) fn put_back_islands(
         &mut self,
         notes: &[ShardNotes],
@@ -81,7 +80,7 @@ impl Islands {
         }
     }
 
-    /// An island of this rank goes on with the state of its optimizer that a copy has.
+    /// Restores the optimizer state of an island of this rank from a copy.
     pub(super) fn put_back_state(&mut self, island: usize, state: &[f32]) {
         let own = self.own.iter_mut().find(|own| own.number == island && !state.is_empty());
         let Some(own) = own else { return };

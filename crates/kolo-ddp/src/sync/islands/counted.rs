@@ -1,8 +1,8 @@
-//! Steps that an island counts from another one on than the job.
+//! Step numbers of an island that begins to count at a later step than the job.
 
 use crate::error::Error;
 
-/// An error of an island that counts steps from `first` on, in the job's numbers.
+/// Returns an error of an island with the job's step number; the island counts steps from `first` on.
 pub(super) fn counted_from(first: u64, error: Error) -> Error {
     match error {
         Error::ValuesNotFinite { step, tensor } => Error::ValuesNotFinite { step: first + step, tensor },

@@ -1,28 +1,28 @@
-//! Which shards are an island, and which ranks hold them.
+//! Division of shards into islands, and the ranks that hold them.
 
 use std::ops::Range;
 
-/// An island of a job, on some number of ranks.
+/// An island of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Island {
-    /// Its shards, among those of the job.
+    /// Shards of the island, among those of the job.
     pub(crate) shards: Range<usize>,
-    /// The ranks that hold them; the first of them has at least one.
+    /// Ranks that hold its shards; the first of them has at least one.
     pub(crate) ranks: Range<usize>,
-    /// How many of them each of those ranks holds.
+    /// Number of its shards that each of these ranks holds.
     pub(crate) counts: Vec<usize>,
 }
 
 impl Island {
-    /// The rank that speaks for the island: the first one that holds a shard of it.
+    /// Returns the rank that represents the island: the first one that holds a shard of it.
     pub(crate) fn first_holder(&self) -> usize {
         let offset = self.counts.iter().position(|count| *count > 0).unwrap_or(0);
         self.ranks.start + offset
     }
 }
 
-/// Divides shards, of which ranks hold so many each, into islands of equal size. One that is all of the job
-/// has all of its ranks.
+/// Divides shards into islands of equal size. `shares` is the number of shards of each rank. A single
+/// island, which is the whole job, has all ranks.
 pub(crate) fn divide(shares: &[usize], islands: usize) -> Vec<Island> {
     let shards: usize = shares.iter().sum();
     let size = shards / islands;
@@ -48,8 +48,8 @@ pub(crate) fn divide(shares: &[usize], islands: usize) -> Vec<Island> {
     (0..islands).map(island).collect()
 }
 
-/// The islands that lie on several ranks and not on all of them, in two sets: a rank has at most one island
-/// of each.
+/// Returns the islands that span several ranks but not all of them, in two sets: within a set, a rank has
+/// at most one island.
 pub(crate) fn spanning(islands: &[Island], world: usize) -> [Vec<usize>; 2] {
     let spans = |number: &usize| (2..world).contains(&islands[*number].ranks.len());
     let spanning: Vec<usize> = (0..islands.len()).filter(spans).collect();

@@ -1,4 +1,4 @@
-//! How a job gets its islands: what is refused, which groups they are, where their weights come from.
+//! Formation of islands: excluded settings, their groups, and the source of their weights.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::sync::mode::{Made, another, refused};
 use crate::verify::Verifier;
 use kolo_optim::Optimizer;
 
-/// Makes the mode of a job in which `optimizer` is that of an island.
+/// Creates the mode of a job; `optimizer` is that of an island.
 ///
 /// # Errors
 ///
-/// A combination that cannot be.
+/// Settings that exclude each other.
 pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
     let rounds = config.sync.rounds().unwrap_or_else(|| unreachable!("only modes with rounds are made here"));
     let shards = config.shards.unwrap_or(world);
@@ -40,7 +40,7 @@ pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
     };
     let outer = Config {
         shards: Some(count),
-        // Those that speak for islands, when it is known who has which shards.
+        // Set when the ranks that represent islands are known.
         shares: None,
         transforms: Vec::new(),
         groups: Vec::new(),
@@ -67,7 +67,7 @@ pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
     Ok(Made { config: outer, optimizer: rounds.outer_optimizer()?, mode: Box::new(islands) })
 }
 
-/// Refuses what islands cannot be combined with.
+/// Returns an error for settings that islands exclude.
 fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer) -> Result<(), Error> {
     let wrong = |problem: &str| Err(refused(config, problem));
     if count == 0 || !shards.is_multiple_of(count) {
@@ -91,8 +91,8 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
 }
 
 impl Islands {
-    /// Makes the islands that the step after so many has, with the outer values and without optimizer state.
-    /// A collective.
+    /// Forms the islands of the step after `steps` steps, with the outer values and without optimizer
+    /// state. A collective.
     pub(super) fn form_all(&mut self, outer: &mut Core, steps: u64) -> Result<(), Error> {
         self.together = steps < self.rounds.together;
         let islands = divide(&self.shares, self.formed());
@@ -122,7 +122,7 @@ impl Islands {
                 shards: Some(island.shards.len()),
                 shares: Some(island.counts.iter().map(|count| *count as f64).collect()),
                 caps,
-                // After a death islands are formed anew.
+                // After a death the islands are formed anew.
                 elastic: false,
                 ..self.config.clone()
             };
@@ -131,15 +131,15 @@ impl Islands {
             let settings = Stated::of_job(&config, caps, &*optimizer)?;
             let mut core = Core::new(&group, specs, outer.weights.values.clone(), config, optimizer)?;
             core.observers.verifier = Verifier::silent();
-            // Others may have some: a short last batch need not reach every island.
+            // A short last batch need not reach every island.
             core.step.allow_no_samples();
             let expected = core.meet(&group, &settings)?;
             core.begin_steps(group, expected)?;
             core.set_joined();
             core.set_steps(self.steps_of_optimizers(steps));
-            // So that a pass that is still held from before is known to be none of this island's.
+            // A pass that the program still holds from before is then recognized as not of this island.
             self.own.iter().for_each(|old| core.step.count_passes_after(&old.core.step));
-            // What the user has been told is not told again.
+            // Warnings are not repeated.
             if let Some(old) = self.own.first() {
                 core.notices.known_unused.clone_from(&old.core.notices.known_unused);
             }
@@ -153,22 +153,24 @@ impl Islands {
         Ok(())
     }
 
-    /// Whether the islands' optimizers begin without state when a round begins.
+    /// Returns true if the islands' optimizers begin each round without state.
     pub(super) fn restarts(&self) -> bool {
         self.rounds.restart_inner && !self.together
     }
 
-    /// The job's step that the islands count as their step 0.
+    /// Returns the job's step that the islands count as their step 0.
     pub(super) fn first_step_of_optimizers(&self) -> u64 {
         self.began - self.steps_of_optimizers(self.began)
     }
 
-    /// Steps that the islands' optimizers count when a round begins after so many of the job's.
+    /// Returns the number of steps that the islands' optimizers count at the beginning of a round, after
+    /// `steps` steps of the job.
     pub(super) fn steps_of_optimizers(&self, steps: u64) -> u64 {
         if self.restarts() { 0 } else { steps }
     }
 
-    /// After the last step in which all shards synchronised: every island begins with what all have come to.
+    /// Begins the first round, after the last step in which all shards synchronized: every island starts
+    /// from the common state.
     pub(super) fn part(&mut self, outer: &mut Core) -> Result<(), Error> {
         let Some(mut last) = self.own.pop() else { return Ok(()) };
         self.form_all(outer, outer.progress.steps)?;

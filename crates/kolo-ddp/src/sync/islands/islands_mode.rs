@@ -21,47 +21,48 @@ use kolo_optim::Optimizer;
 /// The islands of a rank.
 pub(super) struct Islands {
     pub(super) rounds: Rounds,
-    /// Islands of the job, apart from the steps before the first round.
+    /// Number of islands of the job, except in the steps before the first round.
     pub(super) count: usize,
-    /// Shards of the job, and how many of them each rank holds.
+    /// Number of shards of the job, and of each rank.
     pub(super) shards: usize,
     pub(super) shares: Vec<usize>,
-    /// What an island is configured as, but for its shards.
+    /// Configuration of an island, except its shards.
     pub(super) config: Config,
-    /// What the islands' optimizers are made after. It has no state.
+    /// Template of the islands' optimizers, without state.
     pub(super) optimizer: Box<dyn Optimizer>,
-    /// Whether all shards still synchronise every step, as one island.
+    /// True while all shards synchronize every step, as one island.
     pub(super) together: bool,
     pub(super) own: Vec<OwnIsland>,
-    /// Which of this rank's islands has the pass that is under way or comes next.
+    /// Index of this rank's island whose pass is under way or comes next.
     pub(super) here: usize,
-    /// Steps done when the round began.
+    /// Number of steps done when the round began.
     pub(super) began: u64,
-    /// The learning rates of the round's steps.
+    /// Learning rates of the round's steps.
     pub(super) rates: Vec<f64>,
-    /// Whether the next step is to be the last one of its round.
+    /// True if the next step is the last one of its round.
     pub(super) ends: bool,
-    /// Steps that were skipped until the last outer step, those of each island counted.
+    /// Number of steps skipped until the last outer step, counted for each island.
     pub(super) skipped: u64,
-    /// On rank 0 the state of all islands when so many steps were done.
+    /// On rank 0, the number of steps done at the last gathering, and the state of all islands then.
     pub(super) gathered: Option<(u64, Vec<IslandState>)>,
 }
 
-/// An island of which this rank holds shards, or all ranks do.
+/// An island of which this rank holds shards, or which spans all ranks.
 pub(super) struct OwnIsland {
     pub(super) number: usize,
-    /// Its first shard, and the first rank that holds it.
+    /// First shard of the island, and first rank that holds it.
     pub(super) first_shard: usize,
     pub(super) first_rank: usize,
-    /// Whether this rank is that one, which speaks for it in the outer step.
+    /// True if this rank represents the island in the outer step: it is the first one that holds a shard of
+    /// it.
     pub(super) speaks: bool,
     pub(super) core: Core,
-    /// For each step of the round.
+    /// Losses of each step of the round.
     pub(super) losses: Vec<IslandLoss>,
 }
 
 impl Islands {
-    /// Number of islands that the whole job has now.
+    /// Returns the number of islands that the whole job has now.
     pub(super) fn formed(&self) -> usize {
         if self.together { 1 } else { self.count }
     }
@@ -96,7 +97,8 @@ impl Mode for Islands {
         Ok(())
     }
 
-    /// The ranks agree on who has which shards of the islands, and on who speaks for each of them.
+    /// Agrees with the other ranks on the holders of the islands' shards and on the rank that represents
+    /// each island.
     fn divide(&mut self, core: &mut Core, group: &Group) -> Result<(), Error> {
         let (shares, _) = assignment::agree(group, &self.config, self.shards, &core.ranks.servers)?;
         let mut speakers = vec![0.0; group.world_size()];
@@ -138,7 +140,7 @@ impl Passes for Islands {
         island.core.begin_pass(loss, count).map_err(|error| counted_from(first_step, error))
     }
 
-    /// Goes on to this rank's next island if all passes of this one are over.
+    /// Moves on to this rank's next island if all passes of this one are over.
     fn end(&mut self, core: &mut Core, number: u64) -> Result<(), Error> {
         self.next_mut(core).step.end_shard(number)?;
         let is_last = self.here + 1 >= self.own.len();

@@ -1,23 +1,23 @@
-//! What islands' steps come to together. Each island scales its losses by itself, because nothing is known of
-//! the others within a round: one that overflows skips its step alone.
+//! Losses of islands' steps. Each island scales its losses by itself, because it knows nothing of the
+//! others within a round: an island that overflows skips its step alone.
 
 use serde::{Deserialize, Serialize};
 
 use crate::last_step::LastStep;
 
-/// What a step of one island came to.
+/// Loss of a step of one island.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct IslandLoss {
-    /// Sum over the island's samples.
+    /// Sum of the loss over the island's samples.
     pub(super) loss: f64,
-    /// What it is over.
+    /// Number of these samples.
     pub(super) count: f64,
-    /// Whether the island has skipped it. Only then the loss may be no number.
+    /// True if the island skipped the step. Only then may the loss be NaN or infinite.
     pub(super) skipped: bool,
 }
 
-/// What step `step` of some islands came to: the mean over those whose loss is a number, and skipped where
-/// all of them have skipped it that had samples.
+/// Returns the result of step `step` of some islands: the mean over those whose loss is finite. It counts
+/// as skipped if all islands that had samples skipped it.
 pub(super) fn mean(step: u64, islands: impl Iterator<Item = IslandLoss> + Clone) -> LastStep {
     let sum = |islands: &mut dyn Iterator<Item = IslandLoss>| {
         islands.fold([0.0; 2], |sum, own| [sum[0] + own.loss, sum[1] + own.count])

@@ -11,8 +11,8 @@ use crate::replica::report::StepReport;
 use kolo_optim::{Kind, SpanId};
 
 impl Islands {
-    /// A step of all islands of this rank; and the outer step, if it is due, in which alone the ranks agree
-    /// on who takes part.
+    /// Runs a step of all islands of this rank, and the outer step if it is due. Only in the outer step do
+    /// the ranks agree on changes of members.
     pub(super) fn step_of_all_islands(
         &mut self,
         outer: &mut Core,
@@ -30,15 +30,16 @@ impl Islands {
         Ok((report, agreed))
     }
 
-    /// Whether the step after so many is the last one of its round.
+    /// Returns true if the step after `steps` steps is the last one of its round.
     fn is_outer_step_due(&self, steps: u64) -> bool {
         self.ends || steps + 1 - self.began >= self.rounds.steps
     }
 
-    /// A step of all islands of this rank, and what is seen of it here. What all ranks have agreed on is
-    /// known where all shards still synchronise every step.
+    /// Runs a step of all islands of this rank, and returns what this rank sees of it. The ranks agree on
+    /// changes of members here only while all shards synchronize every step.
     fn step_of_each(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
-        // A death elsewhere would be noticed in the outer step only, and the steps until then be in vain.
+        // A death on another island would be noticed only in the outer step, and the steps until then would
+        // be wasted.
         if outer.config.elastic
             && let Some(error) = outer.ranks.group.liveness().failure()
         {
@@ -62,7 +63,7 @@ impl Islands {
             }
             let (step, heard) = result.map_err(|error| {
                 let error = counted_from(first_step, island.located(error, outer.progress.steps));
-                // The ranks of other islands would go on until the outer step.
+                // Otherwise the ranks of other islands would continue until the outer step.
                 if error.is_divergence()
                     && island.core.ranks.group.world_size() < outer.ranks.group.world_size()
                 {
@@ -85,12 +86,12 @@ impl Islands {
                 report.buckets.extend(step.buckets);
             }
             report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
-            // Every island may have the same to say.
+            // Several islands may produce the same warnings, so only the first one's are reported.
             if island.number == 0 && island.speaks {
                 step.warnings.into_iter().for_each(|warning| outer.warn(warning));
             }
         }
-        // A rank without islands has seen none.
+        // A rank without islands has no losses.
         let own = self.own.iter().filter_map(|island| island.losses.last().copied());
         let LastStep { loss, count, skipped, .. } = mean(outer.progress.steps, own);
         (report.loss, report.count, report.skipped) = (loss, count, skipped);
@@ -99,7 +100,7 @@ impl Islands {
         Ok((report, agreed))
     }
 
-    /// A step of which a rank dies when the outer one has begun.
+    /// Runs a step in which a rank dies after the outer step has begun.
     pub(super) fn begin_outer_step_for_tests(&mut self, outer: &mut Core, rate: f64) -> Result<(), Error> {
         self.step_of_each(outer, rate)?;
         match !self.together && self.is_outer_step_due(outer.progress.steps) {
@@ -108,7 +109,7 @@ impl Islands {
         }
     }
 
-    /// Before the first round: what the one island has come to is the job's.
+    /// Takes the state of the only island as the job's, before the first round.
     fn step_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<(), Error> {
         let island = &mut self.own[0];
         let done = LastStep {
@@ -135,9 +136,9 @@ impl Islands {
         Ok(())
     }
 
-    /// Brings all islands to the same weights. What each has changed is the gradient of one shard, whose
-    /// count is 1, so each weighs the same; what it has made of running statistics is a change of them as in
-    /// any step.
+    /// Brings all islands to the same weights. The change of each island is the gradient of one shard with
+    /// count 1, so all islands weigh the same. Its change of running statistics is applied like that of any
+    /// step.
     fn outer_step(&mut self, outer: &mut Core, islands: StepReport) -> Result<(StepReport, Agreed), Error> {
         let known = self.losses_of_all(outer)?;
         let Some(done) = known.last().copied() else { return Err(Error::Lost) };
@@ -145,7 +146,7 @@ impl Islands {
         outer.notices.stated.set("the learning rates since the last outer step", rates);
         let layout = outer.weights.layout.clone();
         let start = outer.weights.values.clone();
-        // Also on ranks that do not speak for an island: its values are about to be others.
+        // Also on ranks that do not represent an island: its values are replaced below.
         let first_step = self.first_step_of_optimizers();
         let applied = self.own.iter_mut().try_for_each(|island| island.core.apply_outstanding());
         applied.map_err(|error| counted_from(first_step, error))?;
@@ -188,7 +189,8 @@ impl Islands {
         self.own.iter_mut().for_each(|island| island.losses.clear());
     }
 
-    /// The mean loss over all islands of every step of the round, the same bits on all ranks. A collective.
+    /// Returns the mean loss over all islands for every step of the round, in the same bits on all ranks. A
+    /// collective.
     fn losses_of_all(&mut self, outer: &Core) -> Result<Vec<LastStep>, Error> {
         let speaking = self.own.iter().filter(|island| island.speaks);
         let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();

@@ -1,5 +1,5 @@
-//! What checkpoints hold of islands. Their weights are all the same after an outer step, and those of the
-//! job; their optimizers' states are not.
+//! Checkpoints of islands. After an outer step the islands' weights are all the job's; the states of their
+//! optimizers differ.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use crate::sync::mode::{Copied, ModeState, Saved};
 use crate::warning::Warning;
 use kolo_optim::Optimizer;
 
-/// The entry of a checkpoint that says where the islands' loss scaling stands.
+/// Entry of a checkpoint: state of the islands' loss scaling.
 const ISLAND_LOSS_SCALES: &str = "island_loss_scales";
 
-/// Where loss scaling stands in a job with islands.
+/// State of loss scaling in a job with islands.
 #[derive(Default, Serialize, Deserialize)]
 struct IslandScales {
-    /// Steps that were skipped, those of each island counted.
+    /// Number of skipped steps, counted for each island.
     skipped_steps: u64,
     islands: Vec<LossScale>,
 }
 
-/// What the first rank of an island says of it, before it sends the states.
+/// Message of an island's first rank, before it sends the states.
 #[derive(Serialize, Deserialize)]
 struct Announced {
     states: Vec<String>,
@@ -36,18 +36,18 @@ struct Announced {
     loss_scale: LossScale,
 }
 
-/// The name of an optimizer's state of an island.
+/// Returns the name of an optimizer state of an island.
 fn of_island(island: usize, state: &str) -> String {
     format!("island{island}/{state}")
 }
 
-/// The name of the outer optimizer's state.
+/// Returns the name of a state of the outer optimizer.
 fn of_outer(state: &str) -> String {
     format!("outer/{state}")
 }
 
 impl Islands {
-    /// What this rank's islands hold for which it speaks.
+    /// Returns the state of the islands that this rank represents.
     fn own_states(&mut self) -> Result<Vec<IslandState>, Error> {
         let restarts = self.restarts();
         let state = |core: &mut Core| {
@@ -182,12 +182,12 @@ impl ModeState for Islands {
         Some(Warning::IslandStateLost { islands: (0..shards).collect() })
     }
 
-    /// Steps that were skipped until the last outer step, those of each island counted.
+    /// Number of steps skipped until the last outer step, counted for each island.
     fn skipped_steps(&self, _: &Core) -> u64 {
         self.skipped
     }
 
-    /// The one that the islands' are made after.
+    /// Returns the template of the islands' optimizers.
     fn into_optimizer(self: Box<Self>, _: Box<dyn Optimizer>) -> Box<dyn Optimizer> {
         self.optimizer
     }

@@ -1,4 +1,4 @@
-//! Errors of an island in the job's numbers of steps, shards and ranks.
+//! Translation of an island's errors to the job's numbers of steps, shards and ranks.
 
 use kolo_comm::Rank;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::origin::Origin;
 
 impl OwnIsland {
-    /// An error of the island in the job's numbers of steps, shards and ranks.
+    /// Returns an error of the island with the job's numbers of steps, shards and ranks.
     pub(super) fn located(&self, error: Error, step: u64) -> Error {
         match error {
             Error::LossNotFinite { loss, mut shards, .. } => {

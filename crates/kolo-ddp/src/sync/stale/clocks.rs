@@ -1,7 +1,6 @@
-//! Who waits for whom: how far each worker has come in a round, and what follows for its pulls. Apart from
-//! threads and messages.
+//! Progress of each worker in a round, and the pulls that it allows. Without threads and messages.
 
-/// The steps of a round that each worker has pushed.
+/// Steps of a round that each worker has pushed.
 pub(super) struct Clocks {
     pushed: Vec<u64>,
     /// K
@@ -9,45 +8,45 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// At the beginning of a round of so many workers, of which none may be further ahead of the slowest one
-    /// than `bound` steps.
+    /// Creates the clocks at the beginning of a round. No worker may be more than `bound` steps ahead of
+    /// the slowest one.
     pub(super) fn new(workers: usize, bound: u64) -> Self {
         Clocks { pushed: vec![0; workers], bound }
     }
 
-    /// A worker has pushed its next step.
+    /// Counts the next push of a worker.
     pub(super) fn push(&mut self, worker: usize) {
         self.pushed[worker] += 1;
     }
 
-    /// Steps that a worker has pushed.
+    /// Returns the number of steps that a worker has pushed.
     pub(super) fn of(&self, worker: usize) -> u64 {
         self.pushed[worker]
     }
 
-    /// Steps that all workers have pushed.
+    /// Returns the number of steps that all workers have pushed.
     pub(super) fn of_slowest(&self) -> u64 {
         self.pushed.iter().copied().min().unwrap_or(0)
     }
 
-    /// The worker that has pushed the fewest steps, the first of equals.
+    /// Returns the worker that has pushed the fewest steps, the first of equals.
     pub(super) fn slowest(&self) -> usize {
         (0..self.pushed.len()).min_by_key(|worker| self.pushed[*worker]).unwrap_or(0)
     }
 
-    /// Steps that the furthest worker has pushed.
+    /// Returns the number of steps that the furthest worker has pushed.
     pub(super) fn of_fastest(&self) -> u64 {
         self.pushed.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether a worker may go on from where it is: what it pulls then lacks no update of a step that is more
-    /// than K before its last one; and none at all where its round `ends`.
+    /// Returns true if a worker may pull now. The pulled values then include all updates of steps up to K
+    /// before its last one; all updates at all where its round `ends`.
     pub(super) fn may_pull(&self, worker: usize, ends: bool) -> bool {
         let bound = if ends { 0 } else { self.bound };
         self.behind(worker) <= bound
     }
 
-    /// Steps that a pull of a worker is behind now.
+    /// Returns the number of steps that a worker's pull would be behind now.
     pub(super) fn behind(&self, worker: usize) -> u64 {
         self.of(worker) - self.of_slowest()
     }
@@ -61,7 +60,7 @@ mod tests {
     fn a_worker_runs_ahead_of_a_blocked_one_by_the_bound_and_no_further() {
         for bound in 0..5 {
             let mut clocks = Clocks::new(3, bound);
-            // The third one is blocked.
+            // The third worker is blocked.
             for step in 0..=bound {
                 assert!(clocks.behind(0) <= bound);
                 [0, 1].into_iter().for_each(|worker| clocks.push(worker));
@@ -75,7 +74,8 @@ mod tests {
         }
     }
 
-    /// Workers that go on at random whenever they may are never further apart than the bound and one step.
+    /// Workers that continue at random whenever they may are never further apart than the bound and one
+    /// step.
     #[test]
     fn no_order_of_events_breaks_the_bound() {
         let mut random = 1_u64;

@@ -1,4 +1,5 @@
-//! How a job gets servers that hold its weights: what is refused, and the group of each worker and server.
+//! Setup of servers that hold the weights: excluded settings, and a group for each pair of worker and
+//! server.
 
 use kolo_comm::Group;
 use serde::Deserialize;
@@ -63,11 +64,11 @@ struct BoundSetting {
     bound: f64,
 }
 
-/// Makes the mode, before this rank is a worker or a server.
+/// Creates the mode, before this rank is a worker or a server.
 ///
 /// # Errors
 ///
-/// A setting excludes it.
+/// A setting excludes the mode.
 fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
     if is_watched()? {
         let problem = "promises no bits, so there is nothing that `kolo verify` or `kolo chaos` could compare; take another one";

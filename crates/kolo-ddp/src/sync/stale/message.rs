@@ -1,4 +1,4 @@
-//! What a worker and a server tell each other in a step: two messages to the server, two or three back.
+//! Messages between a worker and a server in a step: two to the server, two or three back.
 
 use std::time::Duration;
 
@@ -7,53 +7,53 @@ use kolo_comm::{Buffer, Collective, Element, Error, Group, Pending, Rank};
 
 use crate::wait_time::timed;
 
-/// Words of a push's header.
+/// Number of values in a push's header.
 const PUSH: usize = 5;
-/// Words of a pull's header.
+/// Number of values in a pull's header.
 const PULL: usize = 2;
 
-/// What a worker's push says besides its gradient.
+/// Content of a worker's push besides its gradient.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PushHeader {
     /// Number of the step, from 0.
     pub(super) step: u64,
     /// Samples of the worker's shards in that step.
     pub(super) count: f64,
-    /// The sum of the loss over them.
+    /// Sum of the loss over these samples.
     pub(super) loss: f64,
-    /// The learning rate of that step.
+    /// Learning rate of that step.
     pub(super) rate: f64,
-    /// Whether it is the last step of its round.
+    /// True if it is the last step of its round.
     pub(super) ends: bool,
 }
 
-/// A push: its header, and the gradient of the server's part, behind which each slice of it has a mark: 1
-/// where the worker has used that tensor, else 0.
+/// A push: its header, and its content. The content is the gradient of the server's part, followed by a
+/// mark for each slice of the part: 1 if the worker used that tensor, else 0.
 pub(super) struct Push {
     pub(super) header: PushHeader,
     pub(super) content: Buffer<f32>,
 }
 
-/// What a server answers.
+/// A server's answer.
 pub(super) struct Answer {
-    /// Steps that the values are behind.
+    /// Number of steps that the values are behind.
     pub(super) behind: u64,
-    /// Loss and count, each summed over all workers, of steps that have become known since the last answer.
+    /// Loss and count, each summed over all workers, of the steps that became known since the last answer.
     pub(super) losses: Vec<[f64; 2]>,
-    /// The values of the server's part.
+    /// Values of the server's part.
     pub(super) values: Buffer<f32>,
 }
 
-/// One worker and one server, on either side.
+/// Connection of one worker and one server, on either side.
 pub(super) struct Pair(Group);
 
 impl Pair {
-    /// Over a group of these two.
+    /// Creates the connection over a group of these two.
     pub(super) fn new(group: Group) -> Self {
         Pair(group)
     }
 
-    /// The group, for its buffers.
+    /// Returns the group, whose buffers messages use.
     pub(super) fn group(&self) -> &Group {
         &self.0
     }
@@ -84,8 +84,8 @@ impl Pair {
         Ok(buffer)
     }
 
-    /// Worker: starts a push, and the pull of so many values that answers it. A part without values has no
-    /// content.
+    /// Worker: starts a push, and the pull of `values` values that answers it. For a part without values no
+    /// content is sent.
     pub(super) fn start(&self, push: Push, values: usize) -> Result<Exchange, Error> {
         let PushHeader { step, count, loss, rate, ends } = push.header;
         let header = [step as f64, count, loss, rate, f64::from(u8::from(ends))];
@@ -97,7 +97,7 @@ impl Pair {
         Ok(Exchange { header, content, answer, values })
     }
 
-    /// Server: waits for the worker's next push, whose content has so many elements.
+    /// Server: waits for the worker's next push, whose content has `len` elements.
     pub(super) fn receive_push(&self, len: usize) -> Result<Push, Error> {
         let header = self.receive::<f64>(PUSH)?;
         let [step, count, loss, rate, ends] = std::array::from_fn(|word| header[word]);
@@ -120,7 +120,7 @@ impl Pair {
     }
 }
 
-/// A push and its pull on their way, on the worker's side.
+/// A push and its pull in flight, on the worker's side.
 pub(super) struct Exchange {
     header: Pending<Buffer<f64>>,
     content: Option<Pending<Buffer<f32>>>,
@@ -129,7 +129,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Waits for the server's answer, whose values go to `values`; adds the time of that to `exposed`.
+    /// Waits for the server's answer, writes its values to `values`, and adds the time waited to `exposed`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
-//! What a server holds: the values of its part, its optimizer's state for them, and how far each worker has
-//! come.
+//! State of a server: the values of its part, its optimizer's state for them, and the progress of each
+//! worker.
 //!
-//! With K = 0 the pushes of a step wait for each other, and their sum is one step of the optimizer, added in
-//! the order of the workers. With K > 0 each push is a step of its own as soon as it is here: on the worker's
-//! mean gradient, with the learning rate times the worker's share of the shards.
+//! With K = 0 the pushes of a step wait for each other, and their sum, added in the order of the workers,
+//! is one step of the optimizer. With K > 0 each push is a step of its own as soon as it arrives: on the
+//! worker's mean gradient, with the learning rate times the worker's share of the shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use kolo_optim::{Layout, Optimizer, SpanGroups};
 
 /// A server's part of the model.
 pub(super) struct PartState {
-    /// As long as flat memory; outside of the part nobody looks. No slice is a part of a tensor that the optimizer
-    /// needs whole.
+    /// As long as flat memory; elements outside the part are never read. If the optimizer needs whole
+    /// tensors, no slice is only a part of one.
     weights: Weights,
-    /// Its elements of flat memory, and the slices of tensors that they are.
+    /// The part's elements of flat memory, and the slices of tensors in it.
     place: Range<usize>,
     slices: Vec<Slice>,
     /// K
@@ -32,25 +32,24 @@ pub(super) struct PartState {
     shares: Vec<f64>,
     /// Steps that the optimizer has made.
     updates: u64,
-    /// Steps done when the round began.
+    /// Number of steps done when the round began.
     began: u64,
     clocks: Clocks,
-    /// The step with which the round ends, as soon as a worker has said so.
+    /// Step that ends the round, once a worker has announced it.
     ends: Option<u64>,
-    /// With K = 0, the pushes that wait for those of other workers.
+    /// With K = 0, pushes that wait for those of other workers.
     waiting: Vec<Option<Push>>,
     losses: Losses,
-    /// Whether workers hear of losses from this server.
+    /// True if this server sends losses to the workers; only one does.
     tells_losses: bool,
 }
 
-/// The losses of the round's steps: of each step that of every worker, and of those that all have done the
-/// sum.
+/// Losses of the round's steps: those of each worker, and the sums of the steps that all workers have done.
 #[derive(Default)]
 struct Losses {
     of_workers: Vec<Vec<[f64; 2]>>,
     known: Vec<[f64; 2]>,
-    /// How many each worker has been told.
+    /// Number of known losses that each worker has received.
     told: Vec<usize>,
 }
 
@@ -59,7 +58,7 @@ impl Losses {
         Losses { of_workers: vec![Vec::new(); workers], known: Vec::new(), told: vec![0; workers] }
     }
 
-    /// What one worker has had in its next step.
+    /// Adds the loss and count of a worker's next step.
     fn add(&mut self, worker: usize, own: [f64; 2]) {
         self.of_workers[worker].push(own);
         let next = self.known.len();
@@ -69,14 +68,14 @@ impl Losses {
         }
     }
 
-    /// Those that a worker has not been told yet.
+    /// Takes the losses that a worker has not received yet.
     fn news(&mut self, worker: usize) -> Vec<[f64; 2]> {
         let told = std::mem::replace(&mut self.told[worker], self.known.len());
         self.known[told..].to_vec()
     }
 }
 
-/// What a part is made with.
+/// Settings of a part.
 pub(super) struct Plan {
     pub(super) layout: Arc<Layout>,
     pub(super) groups: SpanGroups,
@@ -84,12 +83,12 @@ pub(super) struct Plan {
     pub(super) bound: u64,
     /// Each worker's share of the shards.
     pub(super) shares: Vec<f64>,
-    /// Whether workers hear of losses from this server.
+    /// True if this server sends losses to the workers; only one does.
     pub(super) tells_losses: bool,
 }
 
 impl PartState {
-    /// A part with such an optimizer, which has its state for the whole layout. It has no values yet.
+    /// Creates a part without values; the optimizer already has its state for the whole layout.
     pub(super) fn new(plan: Plan, optimizer: Box<dyn Optimizer>) -> Self {
         let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
         PartState {
@@ -108,12 +107,12 @@ impl PartState {
         }
     }
 
-    /// Elements of a push's content.
+    /// Returns the number of elements of a push's content.
     pub(super) fn content(&self) -> usize {
         self.place.len() + self.slices.len()
     }
 
-    /// Where the part is in flat memory.
+    /// Returns the part's range of flat memory.
     pub(super) fn place(&self) -> Range<usize> {
         self.place.clone()
     }
@@ -123,13 +122,13 @@ impl PartState {
         self.updates
     }
 
-    /// The state of its optimizer, as long as flat memory.
+    /// Returns the state of its optimizer, as long as flat memory.
     pub(super) fn optimizer_state(&mut self) -> Vec<(&'static str, &mut [f32])> {
         self.weights.optimizer.state()
     }
 
-    /// Goes on from these values and this state of an optimizer, all as long as flat memory, which has made
-    /// so many steps.
+    /// Loads these values and this optimizer state, all as long as flat memory. The optimizer has made
+    /// `updates` steps.
     pub(super) fn load(&mut self, values: &[f32], state: &[(&'static str, &mut [f32])], updates: u64) {
         let place = self.place.clone();
         self.weights.values[place.clone()].copy_from_slice(&values[place.clone()]);
@@ -140,7 +139,7 @@ impl PartState {
         self.weights.look_anew();
     }
 
-    /// A round begins after so many steps.
+    /// Begins a round after that number of steps.
     pub(super) fn begin_round(&mut self, steps: u64) {
         let workers = self.shares.len();
         (self.began, self.ends) = (steps, None);
@@ -149,13 +148,13 @@ impl PartState {
         self.losses = Losses::new(workers);
     }
 
-    /// Takes a push of a worker, of which `ranks` has the ranks of all, and applies it; with K = 0 as soon as
-    /// it is the last one of its step.
+    /// Takes a push of a worker and applies it; with K = 0 when it is the last one of its step. `ranks` has
+    /// the ranks of all workers.
     ///
     /// # Errors
     ///
-    /// It is none of the step that is due, or ends the round after another step than other workers; or its
-    /// update has overflowed.
+    /// The push is not of the step that is due, it ends the round after another step than other workers, or
+    /// its update has overflowed.
     pub(super) fn take(&mut self, worker: usize, ranks: &[Rank], push: Push) -> Result<(), Error> {
         let PushHeader { step, count, loss, ends, .. } = push.header;
         let (rank, due) = (ranks[worker], self.began + self.clocks.of(worker));
@@ -192,32 +191,32 @@ impl PartState {
         }
     }
 
-    /// Whether a worker's last push can be answered.
+    /// Returns true if a worker's last push can be answered.
     pub(super) fn may_pull(&self, worker: usize, ends: bool) -> bool {
         self.clocks.may_pull(worker, ends)
     }
 
-    /// The worker that has pushed the fewest steps.
+    /// Returns the worker that has pushed the fewest steps.
     pub(super) fn slowest(&self) -> usize {
         self.clocks.slowest()
     }
 
-    /// The answer to a worker's last push, in a buffer of `group`.
+    /// Returns the answer to a worker's last push, in a buffer of `group`.
     ///
     /// # Errors
     ///
-    /// Memory cannot be had.
+    /// Memory allocation failed.
     pub(super) fn answer(&mut self, worker: usize, group: &Group) -> Result<Answer, Error> {
         let losses = if self.tells_losses { self.losses.news(worker) } else { Vec::new() };
         let values = group.copied(&self.weights.values[self.place.clone()])?;
         Ok(Answer { behind: self.clocks.behind(worker), losses, values })
     }
 
-    /// After a round of all workers: says whether the server ends it after as many steps as they do.
+    /// Checks, after a round of all workers, that the server ends it after as many steps as they do.
     ///
     /// # Errors
     ///
-    /// It does not.
+    /// The numbers differ.
     pub(super) fn expect_end(&self, steps: u64) -> Result<(), Error> {
         let workers = self.began + self.clocks.of_slowest();
         if workers == steps {
@@ -230,7 +229,7 @@ impl PartState {
         Err(Error::Setting(problem))
     }
 
-    /// A push as a step of its own.
+    /// Applies a push as a step of its own.
     fn apply_alone(&mut self, worker: usize, push: &Push) -> Result<(), Error> {
         let (share, PushHeader { step, count, rate, .. }) = (self.shares[worker], push.header);
         match count > 0.0 {
@@ -239,7 +238,7 @@ impl PartState {
         }
     }
 
-    /// The pushes of a step as one step, once all are here.
+    /// Applies the pushes of a step as one step, once all are here.
     fn take_with_others(&mut self, worker: usize, push: Push) -> Result<(), Error> {
         self.waiting[worker] = Some(push);
         if self.waiting.iter().any(Option::is_none) {
@@ -256,8 +255,9 @@ impl PartState {
         self.apply(&sum, header.step, header.rate, 1.0 / count, 1.0)
     }
 
-    /// A step of the optimizer on the content of a push of step `step`. `scale` and `factor` together make the gradient a mean;
-    /// `scale` alone makes the changes of statistics a mean, or this worker's part of it.
+    /// Runs a step of the optimizer on the content of a push of step `step`. `scale` and `factor` together
+    /// make the gradient a mean; `scale` alone makes the changes of statistics a mean, or this worker's
+    /// part of it.
     fn apply(&mut self, content: &[f32], step: u64, rate: f64, scale: f64, factor: f64) -> Result<(), Error> {
         let (gradient, marks) = content.split_at(self.place.len());
         for (slice, mark) in self.slices.iter().zip(marks) {

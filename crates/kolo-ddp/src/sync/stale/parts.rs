@@ -1,12 +1,12 @@
-//! Which server has which part of flat memory.
+//! Division of flat memory among servers.
 
 use std::ops::Range;
 
 use crate::buckets::Slice;
 use kolo_optim::{Layout, SpanId};
 
-/// Cuts flat memory into one part for each server, as equal as can be. Where the optimizer has to see tensors
-/// as a whole a cut is at the end of the tensor that is nearest; then a part may be empty.
+/// Cuts flat memory into one part for each server, as equal as possible. With `whole_tensors`, each cut is
+/// at the nearest boundary between tensors, and a part may be empty.
 pub(super) fn cut(layout: &Layout, servers: usize, whole_tensors: bool) -> Vec<Range<usize>> {
     let ends = || [0].into_iter().chain(layout.spans().iter().map(|span| span.range().end));
     let end = |server: usize| {
@@ -19,7 +19,8 @@ pub(super) fn cut(layout: &Layout, servers: usize, whole_tensors: bool) -> Vec<R
     (0..servers).map(|server| end(server)..end(server + 1)).collect()
 }
 
-/// The elements of tensors that a part is made of, one slice for each tensor; offsets are those in the part.
+/// Returns the slices of tensors that form a part, one for each tensor; their offsets are relative to the
+/// part.
 pub(super) fn slices(layout: &Layout, part: &Range<usize>) -> Vec<Slice> {
     let slice = |(number, span): (usize, &kolo_optim::Span)| {
         let own = span.range();
@@ -30,8 +31,8 @@ pub(super) fn slices(layout: &Layout, part: &Range<usize>) -> Vec<Slice> {
     layout.spans().iter().enumerate().filter_map(slice).collect()
 }
 
-/// The pairs of workers and servers, as indices, in turns of which each worker and each server has at most
-/// one pair.
+/// Returns the pairs of workers and servers, as indices, in turns. In a turn each worker and each server
+/// has at most one pair.
 pub(super) fn pairs(workers: usize, servers: usize) -> Vec<Vec<(usize, usize)>> {
     let turns = workers.max(servers);
     let turn = |turn: usize| {

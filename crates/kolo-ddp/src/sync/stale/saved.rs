@@ -1,6 +1,6 @@
-//! What checkpoints hold of a job whose servers hold the weights: what those of any other job do, so that it
-//! can go on with another number of servers, or none. Rank 0 has the weights at the end of a round; the
-//! servers bring it their optimizers' state.
+//! Checkpoints of a job whose servers hold the weights. They are like those of any other job, so that
+//! training can continue with another number of servers, or none. Rank 0 has the weights at the end of a
+//! round; the servers send it their optimizers' state.
 
 use kolo_checkpoint::Reader;
 use kolo_comm::Rank;
@@ -12,7 +12,7 @@ use crate::replica::core::Core;
 use crate::sync::mode::{ModeState, Saved};
 use kolo_optim::Scope;
 
-/// The entry of a checkpoint that says how many steps the servers' optimizers have made.
+/// Entry of a checkpoint: number of steps that the servers' optimizers have made.
 const UPDATES: &str = "updates_of_servers";
 
 impl ModeState for Stale {
@@ -50,7 +50,7 @@ impl ModeState for Stale {
         Ok(Saved { entries: vec![(UPDATES, self.updates.into())], ..saved })
     }
 
-    /// The servers' optimizers have made as many steps as the job where a checkpoint does not say.
+    /// Without the entry, the servers' optimizers have made as many steps as the job.
     fn load(&mut self, core: &mut Core, reader: &Reader) -> Result<(), Error> {
         core.load(reader)?;
         self.updates = reader.entry(UPDATES)?.unwrap_or(self.updates);

@@ -1,4 +1,5 @@
-//! A server: a thread for each worker, which takes its pushes and answers them, and what these threads share.
+//! A server: one thread per worker, which takes the worker's pushes and answers them; and the state that
+//! the threads share.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +12,7 @@ use super::message::{Answer, Pair, Push};
 use super::part_state::PartState;
 use crate::error::Error;
 
-/// How often a thread that waits for another worker's push looks whether the group has failed.
+/// Interval at which a thread that waits for another worker's push checks for a failure of the group.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// This rank as a server.
@@ -20,41 +21,41 @@ pub(super) struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of a server share with the one that runs the program.
+/// State that the threads of a server share with the program's thread.
 struct Shared {
     group: Arc<Group>,
-    /// The ranks of the workers.
+    /// Ranks of the workers.
     workers: Vec<Rank>,
     state: Mutex<State>,
-    /// Something in the state has changed.
+    /// Signals a change of the state.
     changed: Condvar,
 }
 
 struct State {
     part: PartState,
-    /// Rounds begun, and whether the last one is still open.
+    /// Number of rounds begun; `is_open` is true while the last one is open.
     rounds: u64,
     is_open: bool,
-    /// Workers whose last push of the round has been answered.
+    /// Number of workers whose last push of the round has been answered.
     ended: usize,
-    /// The program has let go of its replica: no round begins any more.
+    /// True once the program has dropped its replica: no further round begins.
     closed: bool,
-    /// What went wrong first, unless the group knows it.
+    /// First error, until [`Server::end_round`] returns it.
     failure: Option<Error>,
     has_failed: bool,
 }
 
-/// For whom a thread of a server waits, besides messages.
+/// Event that a thread of a server waits for, besides messages.
 #[derive(Clone, Copy)]
 enum WaitsFor {
-    /// The program's next step.
+    /// Next step of the program.
     Program,
-    /// The slowest worker's next push.
+    /// Next push of the slowest worker.
     Slowest,
 }
 
 impl Server {
-    /// Starts a thread for each worker, which waits for the first round.
+    /// Starts one thread per worker, which waits for the first round.
     pub(super) fn start(
         group: Arc<Group>,
         workers: Vec<Rank>,
@@ -81,7 +82,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Begins a round after so many steps, unless it has begun.
+    /// Begins a round after that number of steps, unless it has begun.
     pub(super) fn begin_round(&self, steps: u64) {
         let mut state = self.shared.state.lock();
         if !state.is_open {
@@ -92,12 +93,11 @@ impl Server {
         }
     }
 
-    /// Waits until every worker has what it pulls at the end of the round, which is over when so many steps
-    /// are done.
+    /// Waits until every worker has received its last pull of the round, which ends after `steps` steps.
     ///
     /// # Errors
     ///
-    /// A worker died, left, did not take part in time or ends its round after another step (naming it).
+    /// A worker died, left, did not take part in time, or ends its round after another step (naming it).
     pub(super) fn end_round(&self, steps: u64) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         let workers = self.shared.workers.len();
@@ -109,13 +109,13 @@ impl Server {
         state.part.expect_end(steps)
     }
 
-    /// What the server holds, between two rounds.
+    /// Calls `look` on the server's part, between two rounds.
     pub(super) fn with_part<R>(&self, look: impl FnOnce(&mut PartState) -> R) -> R {
         look(&mut self.shared.state.lock().part)
     }
 }
 
-/// Serves what has begun to its end: a round is over when the workers end it, or leave.
+/// Waits until the threads have served the current round to its end: until the workers end it or leave.
 impl Drop for Server {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -124,7 +124,7 @@ impl Drop for Server {
         self.shared.state.lock().closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so, and ended the group.
+            // A thread that panicked has reported it and ended the group.
             let _ = thread.join();
         }
     }
@@ -134,7 +134,7 @@ impl Shared {
     fn serve(&self, worker: usize, pair: &Pair) {
         let Err(error) = self.serve_rounds(worker, pair) else { return };
         let mut state = self.state.lock();
-        // What a message has failed with all ranks know already.
+        // All ranks already know an error of a message.
         if self.group.liveness().failure().is_none() {
             self.group.abandon(&error.to_string());
         }
@@ -162,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// One push and its answer; says whether the round ends with it for this worker.
+    /// Serves one push and its answer; returns true if the round ends with it for this worker.
     fn serve_step(&self, worker: usize, pair: &Pair, content: usize) -> Result<bool, Error> {
         let push = pair.receive_push(content)?;
         let ends = push.header.ends;
@@ -170,7 +170,7 @@ impl Shared {
         Ok(ends)
     }
 
-    /// Takes a push, and answers it as soon as the slowest worker has come far enough.
+    /// Takes a push, and returns its answer as soon as the slowest worker has come far enough.
     fn take(&self, worker: usize, pair: &Pair, push: Push) -> Result<Answer, Error> {
         let ends = push.header.ends;
         let mut state = self.state.lock();
@@ -180,7 +180,7 @@ impl Shared {
         state.part.answer(worker, pair.group())
     }
 
-    /// Waits until something is so, or the group has failed.
+    /// Waits until `ready` returns true.
     fn wait_until(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -194,7 +194,8 @@ impl Shared {
             if state.has_failed {
                 return Err(Error::Lost);
             }
-            // A worker whose pull takes too long blames this server, unless that is known to wait itself.
+            // A worker whose pull takes too long blames this server, unless the server is registered as
+            // waiting itself.
             let _note = match waits_for {
                 WaitsFor::Program => None,
                 WaitsFor::Slowest => {

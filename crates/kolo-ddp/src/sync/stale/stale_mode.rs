@@ -12,26 +12,26 @@ use crate::replica::report::StepReport;
 use crate::staleness::Staleness;
 use crate::sync::mode::{Mode, Passes, Standing};
 
-/// What a rank of a job with servers that hold the weights has besides its core.
+/// State of a rank besides its core, in a job whose servers hold the weights.
 pub(super) struct Stale {
     /// K
     pub(super) bound: u64,
-    /// What the rank is, once it has joined the others.
+    /// Role of the rank, once it has joined the others.
     pub(super) role: Option<Role>,
-    /// On a server, whether the weights and the state that its replica has are to go to its threads first.
+    /// On a server, true if its threads must first load the weights and the state of its replica.
     pub(super) must_load: bool,
-    /// Steps that the optimizers had made when the round began.
+    /// Number of steps that the optimizers had made when the round began.
     pub(super) updates: u64,
-    /// Steps done when rank 0 last had the state of all servers.
+    /// Number of steps done when rank 0 last had the state of all servers.
     pub(super) gathered: u64,
-    /// Steps done when the round began, and the learning rates of its steps so far.
+    /// Number of steps done when the round began, and the learning rates of its steps so far.
     pub(super) began: u64,
     pub(super) rates: Vec<f64>,
-    /// Whether the next step is to be the last one of its round.
+    /// True if the next step is the last one of its round.
     pub(super) ends: bool,
-    /// The steps of the round whose losses over all workers this worker knows.
+    /// Steps of the round whose losses over all workers this worker knows.
     pub(super) known: Vec<LastStep>,
-    /// How stale this worker's pulls of the round were.
+    /// Staleness of this worker's pulls in the round.
     pub(super) staleness: Staleness,
 }
 
@@ -41,9 +41,9 @@ pub(super) enum Role {
 }
 
 impl Mode for Stale {
-    /// A step of this worker, or of a server, whose part of it is done by its threads. Fails where a rank died,
-    /// left or did not take part in time (naming it), a backward pass is missing, or the loss is not finite; at
-    /// the end of a round, where the ranks were given different settings or end different rounds.
+    /// Runs a step of this worker, or of a server, whose threads do its part. Fails if a rank died, left or
+    /// did not take part in time (naming it), a backward pass is missing, or the loss is not finite. The
+    /// end of a round also fails if the ranks have different settings or end different rounds.
     fn step(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         match &mut self.role {
@@ -57,7 +57,7 @@ impl Mode for Stale {
                 if std::mem::take(&mut self.must_load) {
                     let state = outer.weights.optimizer.state();
                     server.with_part(|part| part.load(&outer.weights.values, &state, self.updates));
-                    // Nobody must take for the model's what no step changes.
+                    // A server's values are not updated: NaN keeps anybody from using them as the model's.
                     outer.weights.values.fill(f32::NAN);
                 }
                 server.begin_round(self.began);
@@ -96,14 +96,14 @@ impl Mode for Stale {
 }
 
 impl Passes for Stale {
-    /// A worker's own gradient goes to the servers in any case.
+    /// Keeps the core's own synchronization off: a worker's gradient goes to the servers in any case.
     fn synchronize(&mut self, core: &mut Core, _: bool) {
         core.step.synchronise(false);
     }
 }
 
 impl Stale {
-    /// The next steps whose losses over all workers have become known.
+    /// Numbers the next steps whose losses over all workers have become known.
     fn with_numbers(&self, losses: Vec<[f64; 2]>) -> Result<Vec<LastStep>, Error> {
         let first = self.began + self.known.len() as u64;
         let known = |(step, [loss, count]): (u64, [f64; 2])| match count > 0.0 {
@@ -113,8 +113,8 @@ impl Stale {
         (first..).zip(losses).map(known).collect()
     }
 
-    /// The end of a round, in which all ranks take part: they compare what they were given, hear how stale
-    /// all pulls were and whether one has been asked to end, and compare their weights if that is due.
+    /// Ends a round, on all ranks: they compare their settings, gather the staleness of all pulls, learn if
+    /// a rank wants to leave, and compare their weights if that is due.
     fn come_together(&mut self, outer: &mut Core, report: &mut StepReport) -> Result<Agreed, Error> {
         if let Some(Role::Server(server)) = &self.role {
             server.end_round(outer.progress.steps)?;
@@ -134,7 +134,7 @@ impl Stale {
         let all: Vec<Staleness> = group.all_gather_value(&self.staleness)?;
         all.iter().for_each(|own| staleness.merge(own));
         report.staleness = Some(staleness);
-        // Servers have pulled nothing, so they know of no loss.
+        // Servers have pulled nothing, so they know no losses.
         let known = group.broadcast_value(std::mem::take(&mut self.known), Rank(0))?;
         outer.progress.last = known.last().copied();
         if let Some(done) = known.last() {

@@ -1,4 +1,4 @@
-//! A worker: its gradient goes to the servers as soon as its passes are over, and their values come back.
+//! A worker: pushes its gradient to the servers as soon as its passes are over, and pulls their values.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -15,33 +15,33 @@ use crate::step::{BucketTiming, ObserverMessage, Totals};
 /// This rank as a worker.
 pub(super) struct Worker {
     servers: Vec<ServerPart>,
-    /// This rank's gradient in the order of flat memory.
+    /// Gradient of this rank, in the order of flat memory.
     gradient: Vec<f32>,
 }
 
 /// A server, as a worker sees it.
 pub(super) struct ServerPart {
     pub(super) pair: Pair,
-    /// What it holds of flat memory, and the slices of tensors that this is.
+    /// Its range of flat memory, and the slices of tensors in it.
     pub(super) place: Range<usize>,
     pub(super) slices: Vec<Slice>,
 }
 
-/// What a step's pulls have told besides values.
+/// Results of a step's pulls, besides values.
 pub(super) struct Pulled {
-    /// Steps that the part is behind that is furthest behind.
+    /// Number of steps that the stalest part is behind.
     pub(super) behind: u64,
     /// Loss and count over all workers of the steps that have become known.
     pub(super) losses: Vec<[f64; 2]>,
 }
 
 impl Worker {
-    /// With a gradient of so many elements.
+    /// Creates a worker whose gradient has `len` elements.
     pub(super) fn new(servers: Vec<ServerPart>, len: usize) -> Self {
         Worker { servers, gradient: vec![0.0; len] }
     }
 
-    /// Pushes what the passes have given, and takes the values that the servers answer with.
+    /// Pushes the gradient of the passes, and takes the values that the servers answer with.
     pub(super) fn step(
         &mut self,
         outer: &mut Core,
@@ -108,7 +108,8 @@ impl Worker {
     }
 }
 
-/// What ends the training of this worker ends that of all: they would wait for its pushes.
+/// Ends the training of all ranks if an error ends that of this worker: the servers would wait for its
+/// pushes.
 fn tell_others(outer: &Core, error: Error) -> Error {
     if error.is_divergence() || matches!(error, Error::NoGradient { .. }) {
         outer.ranks.group.abandon(&error.to_string());
