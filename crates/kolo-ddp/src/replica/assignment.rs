@@ -26,8 +26,8 @@ pub(crate) fn check(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns an error for ranks that cannot train together: servers only, a server as rank 0, too few
-/// shards, or weights of shares for another number of workers.
+/// Returns an error for ranks that cannot train together: servers only, a server as rank 0, too few shards,
+/// or weights of shares for another number of workers.
 pub(crate) fn check_ranks(
     config: &Config,
     shards: usize,
@@ -68,8 +68,7 @@ pub(crate) fn check_ranks(
         return Err(Error::Setting(problem.into()));
     }
     match &config.shares {
-        // An elastic job that has lost or gained workers has weights for another number, and ignores
-        // them.
+        // An elastic job that has lost or gained workers has weights for another number, and ignores them.
         Some(weights) if !config.elastic || weights.len() == workers => {
             let wrong = |problem| Error::Setting(format!("`Config::shares`: {problem}"));
             apportion(shards, weights, workers).map(drop).map_err(wrong)

@@ -1,5 +1,4 @@
-//! The core, which every way to synchronize runs: one rank's layout, values, optimizer, step and
-//! observers.
+//! The core, which every way to synchronize runs: one rank's layout, values, optimizer, step and observers.
 
 use std::sync::Arc;
 
@@ -37,8 +36,8 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     /// Copies to which an elastic job goes back if a rank keeps state that dies with it.
     pub(crate) backups: Backups,
-    /// On rank 0, the number of steps done at the last gathering, and the reduction's state of all
-    /// shards then.
+    /// On rank 0, the number of steps done at the last gathering, and the reduction's state of all shards
+    /// then.
     pub(crate) gathered: Option<(u64, Vec<Vec<f32>>)>,
     pub(crate) observers: Observers,
     pub(crate) notices: Notices,
@@ -68,8 +67,8 @@ pub(crate) struct Progress {
     pub(crate) steps: u64,
     /// Last complete step.
     pub(crate) last: Option<LastStep>,
-    /// Steps of the round of islands that ended last, or was to end; where updates are one step late,
-    /// the steps that completed when all updates were applied.
+    /// Steps of the round of islands that ended last, or was to end; where updates are one step late, the
+    /// steps that completed when all updates were applied.
     pub(crate) round: Vec<LastStep>,
     /// Error that [`Core::latest`] could not return.
     pub(crate) failure: Option<Error>,
@@ -99,8 +98,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// A setting is invalid, a parameter group selects no parameter (naming the group), or memory
-    /// allocation failed.
+    /// A setting is invalid, a parameter group selects no parameter (naming the group), or memory allocation
+    /// failed.
     pub(crate) fn new(
         group: &Arc<Group>,
         specs: Vec<ParamSpec>,
@@ -210,8 +209,8 @@ impl Core {
     }
 
     /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If
-    /// their reduction failed, the values are those before the step, and the next fallible call returns
-    /// the error.
+    /// their reduction failed, the values are those before the step, and the next fallible call returns the
+    /// error.
     pub(crate) fn latest(&mut self, id: SpanId) -> &[f32] {
         if let Err(error) = self.apply_tensor(id) {
             self.progress.failure.get_or_insert(error);

@@ -15,8 +15,8 @@ use kolo_optim::{Optimizer, ParamSpec};
 const TRIES: usize = 100;
 
 impl Replica {
-    /// Creates a replica, as [`Replica::new`], as a member of an elastic job. If the job has begun, the
-    /// replica takes its state.
+    /// Creates a replica as a member of an elastic job, as [`Replica::new`] does otherwise. If the other
+    /// ranks have begun, it takes their state.
     ///
     /// # Errors
     ///
@@ -55,10 +55,10 @@ impl Replica {
         Err(gave_up())
     }
 
-    /// Recovers from an error of [`Replica::step`] or any other call. If another worker died and the job
-    /// is elastic, continues with the survivors and any newcomers; otherwise returns the error.
-    /// Afterwards [`Replica::steps`] is the step to run next: the one that failed, or the one after it.
-    /// It is an earlier one where the reduction keeps state for each shard or islands synchronize rarely
+    /// Recovers from an error of [`Replica::step`] or any other call. If another worker died and the job is
+    /// elastic, continues with the survivors and any newcomers; otherwise returns the error. Afterwards
+    /// [`Replica::steps`] is the step to run next: the one that failed, or the one after it. It is an
+    /// earlier one where the reduction keeps state for each shard or islands synchronize rarely
     /// ([`Config::backup_every`]).
     ///
     /// # Errors
@@ -77,9 +77,9 @@ impl Replica {
         result
     }
 
-    /// Makes this worker leave the job at the end of its next step; the job continues without it. A job
-    /// that is not elastic ends for all workers after the same step ([`Change::AllLeft`]). Where servers
-    /// hold the weights or islands synchronize rarely, it leaves at the end of a round.
+    /// Makes this worker leave the job at the end of its next step; the job continues without it. A job that
+    /// is not elastic ends for all workers after the same step ([`Change::AllLeft`]). Where servers hold the
+    /// weights or islands synchronize rarely, it leaves at the end of a round.
     pub fn leave(&mut self) {
         self.core.observers.members.leave();
     }
@@ -89,16 +89,15 @@ impl Replica {
         self.core.observers.members.generation()
     }
 
-    /// Makes `rank` leave the job at the end of the next step, as by [`Replica::leave`]; the job
-    /// continues without it. The launcher prints `reason`. All ranks must call it after the same step,
-    /// for example when a report names a straggler. If the group changes earlier, the request is
-    /// dropped.
+    /// Makes `rank` leave the job at the end of the next step, as by [`Replica::leave`]; the job continues
+    /// without it. The launcher prints `reason`. All ranks must call it after the same step, for example
+    /// when a report names a straggler. If the group changes earlier, the request is dropped.
     pub fn leave_out(&mut self, rank: Rank, reason: &str) {
         self.core.observers.members.leave_out(rank, reason);
     }
 
-    /// Returns true if a step has been rolled back after some of its updates were applied. Nothing can
-    /// be saved until the step has been repeated.
+    /// Returns true if a step has been rolled back after some of its updates were applied. Nothing can be
+    /// saved until the step has been repeated.
     pub fn is_halfway(&self) -> bool {
         self.core.is_halfway()
     }

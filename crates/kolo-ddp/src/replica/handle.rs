@@ -1,4 +1,4 @@
-//! The replica: one rank's copy of the model, trained together with the other ranks. A binding calls it.
+//! The replica, through which a binding trains one rank's copy of the model.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///
-/// A step's updates are applied when the values are read. [`Replica::latest`] waits for the buckets of
-/// one tensor, so the next forward pass can begin while gradients of later layers are still on the wire.
-/// All other methods wait for every bucket.
+/// A step's updates are applied when the values are read. [`Replica::latest`] waits for the buckets of one
+/// tensor, so the next forward pass can begin while gradients of later layers are still on the wire. All
+/// other methods wait for every bucket.
 pub struct Replica {
     /// Way to synchronize. Declared before `core`, so that it is dropped before the core's group.
     pub(crate) mode: Box<dyn Mode>,
@@ -33,10 +33,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Creates a replica of the model with these tensors; `values` holds their values in the same order.
-    /// The optimizer comes from the table ([`named`](kolo_optim::named)) or is the caller's own.
-    /// Afterwards all ranks have the values of rank 0; if some ranks have trained before
-    /// ([`Replica::regroup`]), all ranks have theirs.
+    /// Creates a replica of the model with these tensors; `values` holds their values in the same order. The
+    /// optimizer comes from the table ([`named`](kolo_optim::named)) or is the caller's own. Afterwards all
+    /// ranks have the values of rank 0; if some ranks have trained before ([`Replica::regroup`]), all ranks
+    /// have theirs.
     ///
     /// # Errors
     ///
@@ -68,17 +68,17 @@ impl Replica {
     }
 
     /// Continues with other ranks: the survivors of the last group, and newcomers, which call
-    /// [`Replica::new`]. A step that no rank has completed is discarded and can be repeated; if a rank
-    /// has completed it, all ranks take its state. If a rank keeps state that dies with it, all ranks go
-    /// back to the newest copy of that state ([`Config::backup_every`]). The values continue in the same
-    /// bits as if nothing had happened.
+    /// [`Replica::new`]. A step that no rank has completed is discarded and can be repeated; if a rank has
+    /// completed it, all ranks take its state. If a rank keeps state that dies with it, all ranks go back to
+    /// the newest copy of that state ([`Config::backup_every`]). The values continue in the same bits as if
+    /// nothing had happened.
     ///
     /// Call it after an error, or between two steps. Shards are divided anew.
     ///
     /// # Errors
     ///
-    /// As [`Replica::new`]; the call can then be repeated with another group. Also if the replica is not
-    /// elastic.
+    /// The replica is not elastic, or as [`Replica::new`]; the call can then be repeated with another
+    /// group.
     pub fn regroup(&mut self, group: Arc<Group>) -> Result<(), Error> {
         if !self.core.config.elastic {
             return Err(Error::Setting("only a replica with `Config::elastic` can regroup".into()));
@@ -91,8 +91,8 @@ impl Replica {
         self.join(group)
     }
 
-    /// Applies the last step's updates whose gradients are back; discards the step if some are missing.
-    /// No step of a failed round counts.
+    /// Applies the last step's updates whose gradients are back; discards the step if some are missing. No
+    /// step of a failed round counts.
     pub(super) fn roll_back(&mut self) {
         self.core.roll_back();
         if let Standing::InRound { began } = self.mode.standing() {
@@ -108,9 +108,9 @@ impl Replica {
         &self.core.ranks.group
     }
 
-    /// Returns true if this rank is a summation server ([`Group::is_server`]). A server has no shards
-    /// and adds gradients for the workers, so that they send less. It receives no sums, so its values
-    /// are not updated: after its first step they are NaN, which reveals any use of them as the model's.
+    /// Returns true if this rank is a summation server ([`Group::is_server`]). A server has no shards and
+    /// adds gradients for the workers, so that they send less. It receives no sums, so its values are not
+    /// updated: after its first step they are NaN, which reveals any use of them as the model's.
     pub fn is_server(&self) -> bool {
         self.core.ranks.server
     }
@@ -125,10 +125,9 @@ impl Replica {
         &self.core.weights.layout
     }
 
-    /// All values of the model in the order of the layout, after all steps so far. Between two outer
-    /// steps of islands they are those after the last outer step; within a round of `stale`, those that
-    /// this rank last received; where updates are one step late, they lack the gradient that is in
-    /// flight.
+    /// All values of the model in the order of the layout, after all steps so far. Between two outer steps
+    /// of islands they are those after the last outer step; within a round of `stale`, those that this rank
+    /// last received; where updates are one step late, they lack the gradient that is in flight.
     ///
     /// # Errors
     ///
@@ -138,13 +137,13 @@ impl Replica {
     }
 
     /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If
-    /// their reduction failed, the values are those before the step, and the next fallible call returns
-    /// the error. Where islands synchronize rarely, the values are those of [`Replica::island`].
+    /// their reduction failed, the values are those before the step, and the next fallible call returns the
+    /// error. Where islands synchronize rarely, the values are those of [`Replica::island`].
     pub fn latest(&mut self, id: SpanId) -> &[f32] {
         self.next_mut().latest(id)
     }
 
-    /// Number of buckets of the last step that nobody has waited for yet; where updates are one step
+    /// Number of buckets of the last step that no caller has waited for yet; where updates are one step
     /// late, of the step before.
     pub fn outstanding(&self) -> usize {
         self.mode.outstanding(&self.core)
@@ -172,25 +171,25 @@ impl Replica {
         self.core.step.is_back(bucket)
     }
 
-    /// With `false`, steps use only this rank's own gradients and the ranks drift apart: for measuring
-    /// the cost of synchronization. Where updates are one step late, call it when all updates are
-    /// applied ([`Replica::end_round`]).
+    /// With `false`, steps use only this rank's own gradients and the ranks drift apart: for measuring the
+    /// cost of synchronization. Where updates are one step late, call it when all updates are applied
+    /// ([`Replica::end_round`]).
     pub fn synchronise(&mut self, synchronise: bool) {
         self.mode.synchronize(&mut self.core, synchronise);
     }
 
-    /// Makes the next step the last one of its round. Where islands synchronize rarely, an outer step
-    /// ends it; where updates are one step late, its own update is applied at its end too; where servers
-    /// hold the weights (`stale`), all workers have all updates after it. Has no effect where each step
-    /// ends with all of its updates. All ranks must call it before the same step, such as the last one
-    /// before a checkpoint or an evaluation.
+    /// Makes the next step the last one of its round. Where islands synchronize rarely, an outer step ends
+    /// it; where updates are one step late, its own update is applied at its end too; where servers hold the
+    /// weights (`stale`), all workers have all updates after it. Has no effect where each step ends with all
+    /// of its updates. All ranks must call it before the same step, such as the last one before a checkpoint
+    /// or an evaluation.
     pub fn end_round(&mut self) {
         self.mode.end_round();
     }
 
-    /// Returns true if all ranks hold the same, complete values. That is always so, except between two
-    /// outer steps of islands, within a round where servers hold the weights, and, where updates are one
-    /// step late, while a gradient is in flight.
+    /// Returns true if all ranks hold the same, complete values. That is always so, except between two outer
+    /// steps of islands, within a round where servers hold the weights, and, where updates are one step
+    /// late, while a gradient is in flight.
     pub fn is_synchronised(&self) -> bool {
         self.mode.standing() == Standing::Whole
     }
@@ -228,8 +227,7 @@ impl Replica {
     }
 
     /// Island whose values [`Replica::latest`] returns: the one whose pass is under way or comes next. A
-    /// binding fills the model anew when it changes. `None` without islands, or if this rank has no
-    /// shards.
+    /// binding fills the model anew when it changes. `None` without islands, or if this rank has no shards.
     pub fn island(&self) -> Option<usize> {
         self.mode.island()
     }
@@ -263,11 +261,11 @@ impl Replica {
     /// # Errors
     ///
     /// A collective failed (naming the rank), a backward pass is missing or unfinished, or no rank had a
-    /// sample. The loss is not finite (naming shards and ranks), or the gradient is not (naming
-    /// parameter, shard and rank) and a smaller loss scale would not help. No parameter received a
-    /// gradient. The ranks have different learning rates, samplers or transforms
-    /// ([`Error::SettingsDiffer`], on all ranks). In these cases no parameter has changed. Also if the
-    /// updates of the step before overflowed ([`Error::ValuesNotFinite`]).
+    /// sample. The loss is not finite (naming shards and ranks), or the gradient is not (naming parameter,
+    /// shard and rank) and a smaller loss scale would not help. No parameter received a gradient. The ranks
+    /// have different learning rates, samplers or transforms ([`Error::SettingsDiffer`], on all ranks). In
+    /// these cases no parameter has changed. Also if the updates of the step before overflowed
+    /// ([`Error::ValuesNotFinite`]).
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
         let (mut report, agreed) = self.mode.step(&mut self.core, learning_rate)?;
         if self.is_backup_due() {
@@ -283,8 +281,8 @@ impl Replica {
         Ok(report)
     }
 
-    /// Runs the first half of a step that dies in the middle: the ranks agree, and nothing is applied.
-    /// With islands it is their own step, and the beginning of the outer step if that is due.
+    /// Runs the first half of a step that dies in the middle: the ranks agree, and nothing is applied. With
+    /// islands it is their own step, and the beginning of the outer step if that is due.
     #[doc(hidden)]
     pub fn reduce_for_tests(&mut self, learning_rate: f64) -> Result<(), Error> {
         self.mode.half_step_for_tests(&mut self.core, learning_rate)
@@ -296,32 +294,32 @@ impl Replica {
     }
 
     /// Last step whose updates this rank has in full. It counts even if [`Replica::step`] failed after
-    /// completing it, or if this rank received it from another one ([`Replica::regroup`]). While updates
-    /// of a step are pending, it is the step before. `None` before the first step and right after
-    /// loading a checkpoint.
+    /// completing it, or if this rank received it from another one ([`Replica::regroup`]). While updates of
+    /// a step are pending, it is the step before. `None` before the first step and right after loading a
+    /// checkpoint.
     pub fn last_step(&self) -> Option<LastStep> {
         self.core.progress.last
     }
 
-    /// Steps that became known with [`Replica::last_step`], in order: usually that one alone. Where
-    /// islands synchronize rarely, all steps of the round that it ended. Where updates are one step late
-    /// and all are applied, also the step before.
+    /// Steps that became known with [`Replica::last_step`], in order: usually that one alone. Where islands
+    /// synchronize rarely, all steps of the round that it ended. Where updates are one step late and all are
+    /// applied, also the step before.
     pub fn last_steps(&self) -> Vec<LastStep> {
         self.core.last_steps()
     }
 
     /// Factor for the loss of each shard before its backward pass, in the current or next step
-    /// ([`Config::loss_scaling`]). Pass the gradients so scaled to [`ShardPass::ready`], but the loss
-    /// itself and changes of statistics unscaled. 1 where losses are not scaled. [`Ddp`](crate::Ddp)
-    /// applies the factor by itself.
+    /// ([`Config::loss_scaling`]). Pass the gradients so scaled to [`ShardPass::ready`], but the loss itself
+    /// and changes of statistics unscaled. 1 where losses are not scaled. [`Ddp`](crate::Ddp) applies the
+    /// factor by itself.
     ///
     /// [`ShardPass::ready`]: crate::ShardPass::ready
     pub fn loss_scale(&self) -> f32 {
         self.loss_scaling().scale
     }
 
-    /// Loss scale and number of skipped steps. Where islands synchronize rarely, each has its own scale,
-    /// and this is that of [`Replica::island`].
+    /// Loss scale and number of skipped steps. Where islands synchronize rarely, each has its own scale, and
+    /// this is that of [`Replica::island`].
     pub fn loss_scaling(&self) -> LossScale {
         self.mode.next(&self.core).scaler.now()
     }
@@ -342,18 +340,18 @@ impl Replica {
         self.core.noise_scale()
     }
 
-    /// Records a setting outside the configuration that must be the same on all ranks, such as the
-    /// model's precision. If it differs, the next step returns [`Error::SettingsDiffer`]. Replaces an
-    /// earlier value of that name.
+    /// Records a setting outside the configuration that must be the same on all ranks, such as the model's
+    /// precision. If it differs, the next step returns [`Error::SettingsDiffer`]. Replaces an earlier value
+    /// of that name.
     pub fn note_setting(&mut self, name: &str, value: String) {
         self.core.notices.stated.set(name, value);
     }
 
-    /// Adds a custom gradient transform behind those of [`Config::transforms`]; all ranks must add it.
-    /// Call it between two steps. If the job has begun, the transform continues from the state of the
-    /// other ranks or of a checkpoint ([`GradientTransform::state`]). Islands that synchronize rarely
-    /// cannot have one each, and servers that hold the weights see no gradient of all shards; in both
-    /// cases the next call fails.
+    /// Adds a custom gradient transform behind those of [`Config::transforms`]; all ranks must add it. Call
+    /// it between two steps. If the job has begun, the transform continues from the state of the other ranks
+    /// or of a checkpoint ([`GradientTransform::state`]). Islands that synchronize rarely cannot have one
+    /// each, and servers that hold the weights see no gradient of all shards; in both cases the next call
+    /// fails.
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
         let traits = self.traits();
         let obstacle = if traits.rounds.is_some() {
@@ -395,13 +393,12 @@ impl Replica {
         self.core.warn(warning);
     }
 
-    /// Takes the warnings that no report contains yet: those since the last step, or from one that
-    /// failed.
+    /// Takes the warnings that no report contains yet: those since the last step, or from one that failed.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         self.core.notices.warnings.take()
     }
 
-    /// Adds time that the training thread waited for data since the last step. Without it,
+    /// Adds time that the training thread waited for data since the last step. Otherwise
     /// [`StepReport::straggler`] counts that time as computation.
     pub fn data_waited(&mut self, time: Duration) {
         self.core.observers.stragglers.data_waited(time);
@@ -413,8 +410,8 @@ impl Replica {
         self.core.step.add_exposed(time);
     }
 
-    /// Makes every later step of a tuned job use another setting, so that few steps go through many.
-    /// Call it before the first step of a group, on all of its ranks.
+    /// Makes every later step of a tuned job use another setting, so that few steps go through many. Call it
+    /// before the first step of a group, on all of its ranks.
     #[doc(hidden)]
     pub fn tune_hastily_for_tests(&mut self) {
         self.core.tune_hastily();

@@ -1,9 +1,9 @@
 //! Agreement of a new group's ranks on one state: that of the rank that is furthest.
 //!
-//! No two ranks of one group are more than a step apart, because a step needs all of them; with islands
-//! that synchronize rarely, an outer step apart. A rank that has all of a step's updates sends its state
-//! to all; if all are equally far, no state is sent. A step that no rank has completed is repeated by
-//! all. State that only one rank holds comes from copies (`backup`).
+//! No two ranks of one group are more than a step apart, because a step needs all of them; with islands that
+//! synchronize rarely, an outer step apart. A rank that has all of a step's updates sends its state to all;
+//! if all are equally far, no state is sent. A step that no rank has completed is repeated by all. State
+//! that only one rank holds comes from copies (`backup`).
 
 use std::sync::Arc;
 
@@ -27,10 +27,9 @@ use crate::step::Step;
 use crate::straggler::StragglerObserver;
 use crate::transform::States;
 
-/// A rank's message to the others before the first step of a group. It says whether the rank's values
-/// are the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back.
-/// It also has the noise scale after its steps, the state of loss scaling, and whether the rank is a
-/// server.
+/// A rank's message to the others before the first step of a group. It says whether the rank's values are
+/// the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back. It also
+/// has the noise scale after its steps, the state of loss scaling, and whether the rank is a server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
@@ -43,8 +42,8 @@ struct Standing {
 }
 
 /// Returns the rank that sends its state to all, if that is needed: the first of the workers that are
-/// furthest. A server is never the donor: it counts a step when its own part is done, so it may be
-/// further than the workers, or go back with them.
+/// furthest. A server is never the donor: it counts a step when its own part is done, so it may be further
+/// than the workers, or go back with them.
 fn donor(standings: &[Standing]) -> Option<Rank> {
     let furthest = |standing: &Standing| (standing.joined, standing.steps);
     let most = standings.iter().filter(|standing| !standing.server).map(furthest).max()?;
@@ -54,8 +53,8 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 }
 
 impl Replica {
-    /// Brings this rank to one state with the ranks of `group`, and trains with them from now on. Warns
-    /// the user if they compute on processors of several kinds.
+    /// Brings this rank to one state with the ranks of `group`, and trains with them from now on. Warns the
+    /// user if they compute on processors of several kinds.
     pub(super) fn join(&mut self, group: Arc<Group>) -> Result<(), Error> {
         let processors: Vec<Processor> = group.all_gather_value(&self.core.ranks.processor)?;
         let speaks = group.rank() == Rank(0);
@@ -104,8 +103,7 @@ impl Replica {
 }
 
 impl Core {
-    /// Returns an error if a trained parameter is not finite from the start; constants of the model may
-    /// be.
+    /// Returns an error if a trained parameter is not finite from the start; constants of the model may be.
     fn look_at_first_values(&mut self) -> Result<(), Error> {
         self.weights.look_anew();
         let spans = self.weights.layout.spans().iter().enumerate().zip(self.weights.overflow.given());
@@ -133,8 +131,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The ranks differ in something (naming it), cannot train together, or a collective failed (naming
-    /// the rank).
+    /// The ranks differ in something (naming it), cannot train together, or a collective failed (naming the
+    /// rank).
     pub(crate) fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
@@ -177,8 +175,8 @@ impl Core {
         self.weights.undo.as_ref().is_some_and(Undo::is_halfway)
     }
 
-    /// Creates the step of a group whose ranks hold one state; `expected` is the number of times that
-    /// its first run is expected to use each tensor.
+    /// Creates the step of a group whose ranks hold one state; `expected` is the number of times that its
+    /// first run is expected to use each tensor.
     pub(crate) fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
         let caps = self.caps().unwrap_or_else(|| BucketCaps::for_group(&group));
         let (shares, policy) =
@@ -219,8 +217,8 @@ impl Core {
         self.make_step(&self.ranks.group, self.step.shares(), self.step.caps(), expected)
     }
 
-    /// Takes the state of `donor`. Each rank keeps its own state until it has received everything,
-    /// because the donor may die meanwhile.
+    /// Takes the state of `donor`. Each rank keeps its own state until it has received everything, because
+    /// the donor may die meanwhile.
     fn take_over(
         &mut self,
         group: &Group,

@@ -30,10 +30,9 @@ impl NoiseProbe {
         bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
     }
 
-    /// Returns the averages including the step that ends, whose gradient has been seen in full;
-    /// unchanged averages if it cannot be measured. `unscale` times that gradient is the gradient of the
-    /// unscaled loss. The caller keeps the result only when the step is complete, because the step may
-    /// be repeated.
+    /// Returns the averages including the step that ends, whose gradient has been seen in full; unchanged
+    /// averages if it cannot be measured. `unscale` times that gradient is the gradient of the unscaled
+    /// loss. The caller keeps the result only when the step is complete, because the step may be repeated.
     pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
         let norms = Norms::of(&totals.received.by_shard, squares, totals.count);

@@ -1,8 +1,8 @@
-//! Updates that overflow: a finite gradient and a too large learning rate make values infinite.
+//! Updates that overflow: with a learning rate that is too large, a finite gradient makes values infinite.
 //!
-//! Values are checked in the pass that updates them, while they are in the cache. The updates are the
-//! same bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it
-//! returns no values, so that none of them reach a checkpoint, a copy or another replica.
+//! Values are checked in the pass that updates them, while they are in the cache. The updates are the same
+//! bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it returns no
+//! values, so that none of them reach a checkpoint, a copy or another replica.
 
 use crate::error::Error;
 use kolo_optim::finite::are_finite;
@@ -11,8 +11,8 @@ use kolo_optim::{Layout, Optimizer, SpanId};
 /// Findings about a replica's values.
 #[derive(Default)]
 pub(crate) struct Overflow {
-    /// True for each tensor that was not finite from the start, such as an additive mask of −∞. These
-    /// are not reported.
+    /// True for each tensor that was not finite from the start, such as an additive mask of −∞. These are
+    /// not reported.
     given: Vec<bool>,
     /// True if the step whose updates are being applied has left a value that is not finite.
     found: bool,

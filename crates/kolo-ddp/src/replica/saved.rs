@@ -16,14 +16,14 @@ use crate::reduction::Reducer;
 use crate::sync::mode::Saved;
 
 impl Replica {
-    /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such
-    /// as residuals, and the optimizers of islands or servers. All ranks must call it after the same
-    /// step, before rank 0 takes the checkpoint. Does nothing if there is no such state.
+    /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such as
+    /// residuals, and the optimizers of islands or servers. All ranks must call it after the same step,
+    /// before rank 0 takes the checkpoint. Does nothing if there is no such state.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), or the optimizer's state is not finite (naming the
-    /// parameter, on all ranks).
+    /// A collective failed (naming the rank), or the optimizer's state is not finite (naming the parameter,
+    /// on all ranks).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
         let core = &mut self.core;
         core.check_state()?;
@@ -34,8 +34,8 @@ impl Replica {
         if self.is_synchronised() { self.mode.gather(&mut self.core) } else { Ok(()) }
     }
 
-    /// Resets all state that a checkpoint restores: the replica is then like that of a process that has
-    /// just joined these ranks. All ranks must call it after the same step.
+    /// Resets all state that a checkpoint restores: the replica is then like that of a process that has just
+    /// joined these ranks. All ranks must call it after the same step.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The last step's reduction failed (naming the rank), or a step failed when half of its updates
-    /// were applied.
+    /// The last step's reduction failed (naming the rank), or a step failed when half of its updates were
+    /// applied.
     pub(crate) fn save(&mut self) -> Result<Saved, Error> {
         self.expect_whole_step()?;
         let states =
@@ -86,8 +86,8 @@ impl Core {
         Ok(reader.read_all(Set::Optimizer, &self.weights.layout, 0, states)?)
     }
 
-    /// Applies all updates of the last step, and returns an error if a step failed when half of them
-    /// were applied.
+    /// Applies all updates of the last step, and returns an error if a step failed when half of them were
+    /// applied.
     fn expect_whole_step(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         match self.is_halfway() {
@@ -116,9 +116,9 @@ impl Core {
         self.weights.overflow.given()
     }
 
-    /// Returns the reduction's state of each shard of the job, for a checkpoint; empty if it keeps none.
-    /// For each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) it has the
-    /// values in the order of flat memory, one after another.
+    /// Returns the reduction's state of each shard of the job, for a checkpoint; empty if it keeps none. For
+    /// each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) it has the values in
+    /// the order of flat memory, one after another.
     pub(crate) fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         match &self.gathered {
@@ -135,8 +135,8 @@ impl Core {
     }
 
     /// Returns the reduction's state that is the same on all ranks: for each name of
-    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of
-    /// flat memory.
+    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of flat
+    /// memory.
     pub(crate) fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         Ok(self.step.common_state())

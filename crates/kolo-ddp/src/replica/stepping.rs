@@ -36,9 +36,9 @@ pub(crate) struct Ended {
 }
 
 impl Core {
-    /// Runs a step of all ranks: a step of a job that synchronizes every step, or an outer step of
-    /// islands. For an outer step, `known` holds its outcome and the number of steps at the last outer
-    /// step. The caller must carry out the returned [`Agreed`] decision.
+    /// Runs a step of all ranks: a step of a job that synchronizes every step, or an outer step of islands.
+    /// For an outer step, `known` holds its outcome and the number of steps at the last outer step. The
+    /// caller must carry out the returned [`Agreed`] decision.
     pub(crate) fn step_of_all(
         &mut self,
         learning_rate: f64,
@@ -133,8 +133,8 @@ impl Core {
         Ok(Ended { done, loss_scale, started_early, compared, shards_changed, agreed })
     }
 
-    /// Report of a step of the program, with which the `ended` steps of the job completed; and the
-    /// ranks' agreed decision.
+    /// Report of a step of the program, with which the `ended` steps of the job completed; and the ranks'
+    /// agreed decision.
     pub(crate) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         let Spent { backward, optimizer } = self.step.take_spent();
@@ -175,8 +175,8 @@ impl Core {
         (report, agreed)
     }
 
-    /// Returns the conclusion that workers draw from the whole gradient. If there are servers, which
-    /// lack that gradient, all ranks take rank 0's conclusion.
+    /// Returns the conclusion that workers draw from the whole gradient. If there are servers, which lack
+    /// that gradient, all ranks take rank 0's conclusion.
     fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
         match self.ranks.servers.contains(&true) && self.step.is_synchronised() {
             true => Ok(self.ranks.group.broadcast_value(own, Rank(0))?),
@@ -184,8 +184,8 @@ impl Core {
         }
     }
 
-    /// Compares the values of all ranks if a comparison is due. They were last the same when `before`
-    /// steps were done.
+    /// Compares the values of all ranks if a comparison is due. They were last the same when `before` steps
+    /// were done.
     pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
@@ -215,8 +215,8 @@ impl Core {
         self.weights.unused = unused;
     }
 
-    /// Draws conclusions from the times of all ranks, if this step carried them: a rank that holds up
-    /// the others, and whether shards move. All ranks conclude the same.
+    /// Draws conclusions from the times of all ranks, if this step carried them: a rank that holds up the
+    /// others, and whether shards move. All ranks conclude the same.
     fn mind_stragglers(&mut self, received: &Received) -> Result<(Compared, bool), Error> {
         let world = self.ranks.group.world_size();
         let mut compared = self.observers.stragglers.compare_times(received.numbers.as_deref(), world);
@@ -251,8 +251,8 @@ impl Core {
         }
     }
 
-    /// Returns true if the reduction works on scaled gradients: only if it returns their sum and keeps
-    /// no state, whose unit would change with the scale.
+    /// Returns true if the reduction works on scaled gradients: only if it returns their sum and keeps no
+    /// state, whose unit would change with the scale.
     fn sees_scaled(&self) -> bool {
         let reducer = &self.config.reduction;
         reducer.is_sum() && !reducer.keeps_state()
@@ -266,10 +266,10 @@ impl Core {
         settings
     }
 
-    /// Returns the decision of the gradient transforms. The transforms and the noise scale need the
-    /// whole gradient. `None` if the gradient or another value of the step overflowed and step `number`
-    /// is to be skipped. `scale` turns the summed gradient into the mean. A server, which has no
-    /// gradient, receives the decision from rank 0.
+    /// Returns the decision of the gradient transforms. The transforms and the noise scale need the whole
+    /// gradient. `None` if the gradient or another value of the step overflowed and step `number` is to be
+    /// skipped. `scale` turns the summed gradient into the mean. A server, which has no gradient, receives
+    /// the decision from rank 0.
     fn transform(&mut self, number: u64, scale: f64, totals: &Totals) -> Result<Option<Decision>, Error> {
         if totals.overflowed {
             return Ok(None);
@@ -306,8 +306,8 @@ impl Core {
     }
 }
 
-/// Returns an error if a learning rate is not finite in the precision of the values, before other ranks
-/// wait for this one.
+/// Returns an error if a learning rate is not finite in the precision of the values, before other ranks wait
+/// for this one.
 pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     match (rate as f32).is_finite() {
         true => Ok(()),

@@ -1,6 +1,5 @@
-//! Tuning of a replica: sends the times of its steps, receives those of all ranks, and runs the next
-//! steps by the setting that the [`Tuner`] chooses. All ranks receive the same times, so all make the
-//! same choice.
+//! Tuning of a replica: sends the times of its steps, receives those of all ranks, and runs the next steps
+//! by the setting that the [`Tuner`] chooses. All ranks receive the same times, so all make the same choice.
 
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, ownership_by_rate, slowest_share};
 use kolo_comm::{Collective, DType, Group};
@@ -15,8 +14,8 @@ use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
 
 /// Name of the algorithm whose ranks may add unequal parts of a sum.
 const BY_LINKS: &str = "direct";
-/// Links count as different if dividing the work by their rates makes the slowest one's time less than
-/// this fraction of its present time.
+/// Links count as different if dividing the work by their rates makes the slowest one's time less than this
+/// fraction of its present time.
 const LINKS_DIFFER: f64 = 0.95;
 /// An algorithm is tried only if its predicted time is less than this many times the best one's.
 const HOPELESS: f64 = 2.0;
@@ -32,8 +31,8 @@ pub(crate) fn check_group(config: &Config, group: &Group) -> Result<(), Error> {
     }
 }
 
-/// Returns the transport or algorithm that does not add in tree order for sums of every length, if there
-/// is one.
+/// Returns the transport or algorithm that does not add in tree order for sums of every length, if there is
+/// one.
 fn adds_in_another_order(group: &Group) -> Option<String> {
     let choice = group.explain(&Collective::AllReduce(kolo_comm::Op::Sum), 1, DType::F32);
     match choice {
@@ -80,7 +79,7 @@ impl Core {
     fn tune_by(&mut self, tuner: &mut Tuner, received: &Received, shards_changed: bool) -> Result<(), Error> {
         if shards_changed {
             tuner.restart();
-            // The division of additions went with the old shares.
+            // Moving shards has discarded the division of additions among ranks.
             return self.run_by(tuner.current());
         }
         let is_known = !received.seconds.is_empty() && received.seconds.iter().all(|seconds| *seconds > 0.0);
@@ -133,8 +132,8 @@ impl Core {
         Ok(self.step.space(algorithms, ownership, self.ranks.group.streams().1))
     }
 
-    /// Returns the algorithms that can sum the job's longest bucket, besides the cost model's choice;
-    /// and true if ranks may add unequal parts of it.
+    /// Returns the algorithms that can sum the job's longest bucket, besides the cost model's choice; and
+    /// true if ranks may add unequal parts of it.
     fn algorithms(&self) -> (Vec<&'static str>, bool) {
         let len = self.step.buckets().map(|bucket| bucket.len).max().unwrap_or(0);
         let sum = Collective::TreeSum { contributions: self.step.contributions(), len };

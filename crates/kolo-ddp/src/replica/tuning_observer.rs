@@ -20,8 +20,8 @@ pub(crate) struct TuningObserver {
 }
 
 impl TuningObserver {
-    /// Returns the seconds between the ends of the previous step's passes and of this step's, to be sent
-    /// to the other ranks. 0 without a previous step; `None` if steps are not tuned.
+    /// Returns the seconds between the ends of the previous step's passes and of this step's, to be sent to
+    /// the other ranks. 0 without a previous step; `None` if steps are not tuned.
     pub(crate) fn passes_over(&mut self) -> Option<f64> {
         let last = self.passes_over.replace(Instant::now());
         self.tuner.as_ref().map(|_| last.map_or(0.0, |last| last.elapsed().as_secs_f64()))

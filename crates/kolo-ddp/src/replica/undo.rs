@@ -1,16 +1,16 @@
-//! Undo keeps the values that a step overwrites until the step is complete, so that it can be repeated
-//! if a worker dies.
+//! Undo keeps the values that a step overwrites until the step is complete, so that it can be repeated if a
+//! worker dies.
 //!
-//! Updates are applied bucket by bucket, some of them in the next forward pass. A step that fails
-//! meanwhile has updated some blocks and not others. The old values of the updated blocks are needed to
-//! compute the other blocks' gradients again. Their new values, and the optimizer's state that belongs
-//! to them, are final, because a sum over all shards is the same whichever ranks compute it. So Undo
-//! keeps both: the step goes back to the old values, and when it reaches an updated block again it takes
-//! the new values from here.
+//! Updates are applied bucket by bucket, some of them in the next forward pass. A step that fails meanwhile
+//! has updated some blocks and not others. The old values of the updated blocks are needed to compute the
+//! other blocks' gradients again. Their new values, and the optimizer's state that belongs to them, are
+//! final, because a sum over all shards is the same whichever ranks compute it. So Undo keeps both: the step
+//! goes back to the old values, and when it reaches an updated block again it takes the new values from
+//! here.
 //!
 //! It works in blocks, not buckets, because the next group may cut its buckets differently. An optimizer
-//! that steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor
-//! together. The cost is a copy of the values.
+//! that steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor together.
+//! The cost is a copy of the values.
 
 use std::ops::Range;
 
@@ -28,8 +28,8 @@ enum State {
     Reverted,
 }
 
-/// Second version of the blocks that the current step has updated: the old values, or the new ones if
-/// the step has been rolled back.
+/// Second version of the blocks that the current step has updated: the old values, or the new ones if the
+/// step has been rolled back.
 #[derive(Clone)]
 pub(crate) struct Undo {
     /// For each element of flat memory, the version that is not in the model.
@@ -105,8 +105,8 @@ impl Undo {
         self.states.contains(&State::Reverted)
     }
 
-    /// Returns what another rank needs besides the values to repeat the step: a 1 for each block that
-    /// has been rolled back, and the blocks' new values.
+    /// Returns what another rank needs besides the values to repeat the step: a 1 for each block that has
+    /// been rolled back, and the blocks' new values.
     pub(crate) fn reverted(&mut self) -> (Vec<u8>, &mut [f32]) {
         (self.states.iter().map(|state| u8::from(*state == State::Reverted)).collect(), &mut self.other)
     }
@@ -166,8 +166,8 @@ mod tests {
         assert!(updates.iter().all(|count| *count == 1));
     }
 
-    /// Runs a step of two shards whose gradients are multiples of the values. Every second step, such as
-    /// the eighth, uses the last tensor twice, which the step before has not shown.
+    /// Runs a step of two shards whose gradients are multiples of the values. Every second step, such as the
+    /// eighth, uses the last tensor twice, which the step before has not shown.
     fn step(replica: &mut Replica) {
         let number = replica.steps() + 1;
         let values = replica.values().unwrap().to_vec();
@@ -187,8 +187,8 @@ mod tests {
     }
 
     /// Returns the bits of the values after ten steps of a model with a tensor that travels in three
-    /// buckets. With `fails`, a reduction of the eighth step fails after the next forward pass has read
-    /// that many of the four tensors.
+    /// buckets. With `fails`, a reduction of the eighth step fails after the next forward pass has read that
+    /// many of the four tensors.
     fn train(optimizer: &Entry<dyn Optimizer>, fails: Option<usize>) -> Vec<u32> {
         const LENS: [usize; 4] = [10, 2 * BLOCK + 3, 300, 20];
         let spec = |(n, len): (usize, &usize)| {

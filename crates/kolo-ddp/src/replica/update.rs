@@ -38,9 +38,9 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for all buckets in an elastic job without a copy of the values, where a step that fails
-    /// halfway would be repeated with some of its updates already applied. Once all buckets are back,
-    /// nothing can fail halfway.
+    /// Waits for all buckets in an elastic job without a copy of the values, where a step that fails halfway
+    /// would be repeated with some of its updates already applied. Once all buckets are back, nothing can
+    /// fail halfway.
     fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
         if self.config.elastic && self.weights.undo.is_none() {
             let order = self.step.order();
@@ -49,8 +49,8 @@ impl Core {
         Ok(())
     }
 
-    /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a
-    /// copy of the values, whose cost pays off where the network is slow.
+    /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a copy
+    /// of the values, whose cost pays off where the network is slow.
     pub(crate) fn overlaps(&self) -> bool {
         let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
         // Where updates are one step late, the job never rolls back one step, but goes back to the last
@@ -74,8 +74,8 @@ impl Core {
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
-    /// Returns true if only the optimizer reads a reduced gradient, and each element once. Where updates
-    /// are one step late, adding a sum when it is read would keep the gradients of two steps.
+    /// Returns true if only the optimizer reads a reduced gradient, and each element once. Where updates are
+    /// one step late, adding a sum when it is read would keep the gradients of two steps.
     fn reads_once(&self) -> bool {
         self.weights.optimizer.scope() == Scope::Element
             && self.transforms.is_empty()

@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::step::Step;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 
-/// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time,
-/// just before the call: pieces are so short that adding one overlaps with stepping another. With 16,384
-/// (64 KiB) a step of ResNet-18 takes an eighth longer (docs/benchmarks.md).
+/// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
+/// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
+/// a step of ResNet-18 takes an eighth longer (docs/benchmarks.md).
 const PIECE: usize = 128;
 
-/// Elements that are checked together after they have been stepped piece by piece: 8 KiB of values,
-/// which are still in the first-level cache.
+/// Elements that are checked together after they have been stepped piece by piece: 8 KiB of values, which
+/// are still in the first-level cache.
 const RUN: usize = 16 * PIECE;
 
 /// Values of a model in flat memory, and their optimizer.
@@ -25,8 +25,8 @@ pub(crate) struct Weights {
     pub(crate) values: Vec<f32>,
     pub(crate) optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,
-    /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient.
-    /// It grows to the longest of them in the first step.
+    /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient. It
+    /// grows to the longest of them in the first step.
     room: Vec<f32>,
     pub(crate) undo: Option<Undo>,
     /// Findings about values that are not finite.
@@ -100,9 +100,8 @@ impl Weights {
         cut.into_iter().try_for_each(|id| self.tensor(id, step))
     }
 
-    /// Applies a bucket that is back, for an optimizer that steps each element by itself. It works piece
-    /// by piece, so that a sum that is added when it is read is still in the cache when the optimizer
-    /// takes it.
+    /// Applies a bucket that is back, for an optimizer that steps each element by itself. It works piece by
+    /// piece, so that a sum that is added when it is read is still in the cache when the optimizer takes it.
     fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
         let (bucket, reduced) = step.collect_once(bucket)?;
         let mut room = std::mem::take(&mut self.room);
@@ -161,9 +160,9 @@ impl Weights {
         self.overflow.look(slice.span, &self.values[slice.place(&self.layout)]);
     }
 
-    /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still
-    /// owes it from earlier steps. That is decided block by block, so that it does not depend on how the
-    /// tensor was cut.
+    /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still owes
+    /// it from earlier steps. That is decided block by block, so that it does not depend on how the tensor
+    /// was cut.
     fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
         if !self.unused[slice.span.0] {
             return self.update(slice, gradient);

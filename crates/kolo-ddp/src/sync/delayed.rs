@@ -1,24 +1,23 @@
 //! Updates that are one step late (`delayed:1`): a gradient has the whole next step to come back.
 //!
-//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}: w_{t+1} = w_t −
-//! update(g_{t−1}) (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for Distributed
-//! Deep Net Training", with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich 2009,
-//! "Slow Learners are Fast", with τ = 1). The first step applies no update. An update uses the learning
-//! rate of the step that computed its gradient.
+//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}:
+//! w_{t+1} = w_t − update(g_{t−1}) (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for
+//! Distributed Deep Net Training", with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich
+//! 2009, "Slow Learners are Fast", with τ = 1). The first step applies no update. An update uses the
+//! learning rate of the step that computed its gradient.
 //!
-//! The mode adds a second [`Step`] to the core's own. While one collects gradients, those of the other
-//! are on the wire. At the end of step t all ranks start the rest of its collectives, and only then end
-//! the step before it: agree on it, look at its gradient, decide which updates are due. This way
-//! collectives start in the same order on all ranks, and no rank waits for those that this step has
-//! started.
+//! The mode adds a second [`Step`] to the core's own. While one collects gradients, those of the other are
+//! on the wire. At the end of step t all ranks start the rest of its collectives, and only then end the step
+//! before it: agree on it, look at its gradient, decide which updates are due. This way collectives start in
+//! the same order on all ranks, and no rank waits for those that this step has started.
 //!
 //! A gradient in flight is awaited and applied after the last step of an epoch or of the run, before a
 //! checkpoint ([`Replica::end_round`](crate::Replica::end_round)), and every
-//! [`Config::backup_every`](crate::Config::backup_every) steps. The last holds for jobs of any kind, so
-//! that the bits do not depend on whether a job is elastic. The next step is then a first one again. At
-//! these points values and the optimizer's state are the complete state, so a checkpoint holds no
-//! gradient. After a death all ranks go back to a copy that was made there (`backup`). Members that join
-//! or leave wait for such a point.
+//! [`Config::backup_every`](crate::Config::backup_every) steps. The last holds for jobs of any kind, so that
+//! the bits do not depend on whether a job is elastic. The next step is then a first one again. At these
+//! points values and the optimizer's state are the complete state, so a checkpoint holds no gradient. After
+//! a death all ranks go back to a copy that was made there (`backup`). Members that join or leave wait for
+//! such a point.
 
 use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
 use super::mode::{Made, Mode, ModeState, Passes, Standing};
@@ -132,8 +131,8 @@ impl Passes for Delayed {
 impl ModeState for Delayed {}
 
 impl Delayed {
-    /// Returns true if the gradient of the step that ends, the last one so far, must be awaited; the
-    /// same on all ranks.
+    /// Returns true if the gradient of the step that ends, the last one so far, must be awaited; the same on
+    /// all ranks.
     fn applies_all(&mut self, core: &Core) -> bool {
         let ends = std::mem::take(&mut self.ends);
         let every = core.config.backup_every;
@@ -142,8 +141,8 @@ impl Delayed {
             || core.observers.verifier.ends_round(on_their_way)
     }
 
-    /// Records that the `started` step is in flight; returns the one before it, which must end, if there
-    /// is one.
+    /// Records that the `started` step is in flight; returns the one before it, which must end, if there is
+    /// one.
     fn put_on_its_way(&mut self, core: &mut Core, started: Started) -> Option<Started> {
         let is_first = self.on_its_way.is_none();
         self.turn(core);

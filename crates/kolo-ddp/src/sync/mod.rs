@@ -11,8 +11,8 @@
 //! | `islands` | parts of the job that synchronize every step among themselves, and rarely with each other |
 //! | `stale` | servers hold the weights, and each worker goes at its own pace |
 //!
-//! `choice` is the mode in a configuration, `traits` the properties of a mode that the rest of a job
-//! needs, and `exclusion` the settings that a mode excludes.
+//! `choice` is the mode in a configuration, `traits` the properties of a mode that the rest of a job needs,
+//! and `exclusion` the settings that a mode excludes.
 
 mod choice;
 mod delayed;

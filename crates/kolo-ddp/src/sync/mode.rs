@@ -66,8 +66,8 @@ pub(crate) trait Mode: Passes + ModeState + Send {
         Ok(())
     }
 
-    /// Agrees with the other ranks on everything that the core's division of shards depends on, before
-    /// the core's first step in `group`. A collective.
+    /// Agrees with the other ranks on everything that the core's division of shards depends on, before the
+    /// core's first step in `group`. A collective.
     ///
     /// # Errors
     ///
@@ -76,13 +76,12 @@ pub(crate) trait Mode: Passes + ModeState + Send {
         Ok(())
     }
 
-    /// Creates the mode's state besides the core, as it is after that number of steps. All ranks hold
-    /// the same values at that point. A collective.
+    /// Creates the mode's state besides the core, as it is after that number of steps. All ranks hold the
+    /// same values at that point. A collective.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank), a round is not over, or memory or a thread is not
-    /// available.
+    /// A collective failed (naming the rank), a round is not over, or memory or a thread is not available.
     fn form(&mut self, _: &mut Core, _: u64) -> Result<(), Error> {
         Ok(())
     }
@@ -131,7 +130,7 @@ pub(crate) trait Passes {
         None
     }
 
-    /// Number of buckets of the last step for which nobody has waited yet.
+    /// Number of buckets of the last step that no caller has waited for yet.
     fn outstanding(&self, core: &Core) -> usize {
         core.step.outstanding()
     }
@@ -146,8 +145,8 @@ pub(crate) trait Passes {
 pub(crate) struct Saved {
     /// Weights, and the optimizers' state.
     pub(crate) parts: Vec<Part>,
-    /// Number of times that the next step is expected to use each tensor; with islands, for each of them
-    /// in turn.
+    /// Number of times that the next step is expected to use each tensor; with islands, for each of them in
+    /// turn.
     pub(crate) uses: Vec<u32>,
     /// Entries of the mode, by name.
     pub(crate) entries: Vec<(&'static str, serde_json::Value)>,

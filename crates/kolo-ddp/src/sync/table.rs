@@ -51,8 +51,8 @@ impl SyncMode {
     ///
     /// # Errors
     ///
-    /// No mode has that name, it has no such setting, a value is not allowed, or a number of steps is
-    /// not whole.
+    /// No mode has that name, it has no such setting, a value is not allowed, or a number of steps is not
+    /// whole.
     pub fn new(choice: &Choice) -> Result<Self, Error> {
         let entry = find(&choice.name)?;
         let traits = entry.build(&choice.settings)?.traits;

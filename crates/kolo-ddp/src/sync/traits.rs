@@ -12,8 +12,8 @@ pub struct SyncTraits {
     pub rounds: Option<Rounds>,
     /// True if updates are one step late: the last gradient may still be in flight between two steps.
     pub is_delayed: bool,
-    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights;
-    /// else `None`.
+    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights; else
+    /// `None`.
     pub staleness_bound: Option<u64>,
 }
 
@@ -23,8 +23,8 @@ impl SyncTraits {
         *self == SyncTraits::default()
     }
 
-    /// True if a worker holds state, besides that of its reduction, that no other worker has: an elastic
-    /// job must keep copies of it.
+    /// True if a worker holds state, besides that of its reduction, that no other worker has: an elastic job
+    /// must keep copies of it.
     pub(crate) fn has_private_state(&self) -> bool {
         self.is_delayed || self.rounds.is_some()
     }
@@ -32,8 +32,8 @@ impl SyncTraits {
 
 /// Times at which islands synchronize, and their outer step.
 ///
-/// θ are the weights with which all islands begin a round, and θᵢ those with which island i of I ends
-/// it. Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ;
+/// θ are the weights with which all islands begin a round, and θᵢ those with which island i of I ends it.
+/// Their mean difference Δ = 1/I · Σ (θ − θᵢ) is the gradient of an outer step of SGD: v = μ·v + Δ, then
 /// θ −= η·(Δ + μ·v) (Douillard et al. 2023, algorithm 1). With η = 1 and μ = 0 the result is the mean of
 /// the θᵢ (Stich 2019, algorithm 1).
 #[derive(Clone, Copy, Debug, PartialEq)]

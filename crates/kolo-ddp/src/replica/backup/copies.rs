@@ -10,20 +10,19 @@ use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
 use crate::transform::States;
 
-/// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid
-/// one.
+/// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid one.
 const KEPT: usize = 2;
 
 /// Everything that a rank holds after a step.
 pub(super) struct Backup {
     pub(super) steps: u64,
     pub(super) common: Common,
-    /// Arrays that are the same on all ranks, each in the order of flat memory: the values, the
-    /// optimizer's state and the reduction's common state; before the first round of islands, while all
-    /// shards synchronize every step, also the state of the islands' optimizer.
+    /// Arrays that are the same on all ranks, each in the order of flat memory: the values, the optimizer's
+    /// state and the reduction's common state; before the first round of islands, while all shards
+    /// synchronize every step, also the state of the islands' optimizer.
     pub(super) arrays: Vec<Vec<f32>>,
-    /// State by shard, or by island where there are islands: of this rank and of the ranks before it. If
-    /// no state is kept for shards, the map has all of them, each without values.
+    /// State by shard, or by island where there are islands: of this rank and of the ranks before it. If no
+    /// state is kept for shards, the map has all of them, each without values.
     pub(super) shards: BTreeMap<usize, Vec<f32>>,
 }
 

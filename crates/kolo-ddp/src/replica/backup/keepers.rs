@@ -7,13 +7,13 @@ use kolo_comm::Rank;
 use crate::error::Error;
 use crate::replica::core::Core;
 
-/// Number of further ranks that hold a worker's private state. It is two, because a rank's death is
-/// seldom noticed before its neighbor's where both have one cause, and a lost copy is replaced only when
-/// the next group has begun.
+/// Number of further ranks that hold a worker's private state. It is two, because a rank's death is seldom
+/// noticed before its neighbor's where both have one cause, and a lost copy is replaced only when the next
+/// group has begun.
 const HOLDERS: usize = 2;
 
-/// Returns the pairs of sender and receiver: each of `workers` with the keeper that follows it in the
-/// ring after skipping `past` keepers, if there is one.
+/// Returns the pairs of sender and receiver: each of `workers` with the keeper that follows it in the ring
+/// after skipping `past` keepers, if there is one.
 fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
     let pair = |(place, worker): (usize, &Rank)| {
         let others = workers[place + 1..].iter().chain(&workers[..place]);

@@ -1,14 +1,13 @@
 //! Copies to which an elastic job goes back if a rank dies with state that only it has.
 //!
 //! Values and optimizer state are on every rank. The state that a reduction keeps for a shard, such as a
-//! residual, is only on the rank that computes the shard. So are the weights and the optimizer of an
-//! island that synchronizes rarely. Copying this state after every step would cost more than the
-//! compressed gradient, or the rare outer step, saves. Instead each rank copies everything it holds
-//! every [`Config::backup_every`](crate::Config::backup_every) steps, and sends its private state to the
-//! next two workers ([`keepers`]). With islands it does so at the end of a round, when their weights are
-//! the same. After a death all ranks go back to the newest copy of which every shard survives somewhere
-//! ([`newest`], [`restoring`]), and repeat the steps since then, in the same bits. This file makes the
-//! copies.
+//! residual, is only on the rank that computes the shard. So are the weights and the optimizer of an island
+//! that synchronizes rarely. Copying this state after every step would cost more than the compressed
+//! gradient, or the rare outer step, saves. Instead each rank copies everything it holds every
+//! [`Config::backup_every`](crate::Config::backup_every) steps, and sends its private state to the next two
+//! workers ([`keepers`]). With islands it does so at the end of a round, when their weights are the same.
+//! After a death all ranks go back to the newest copy of which every shard survives somewhere ([`newest`],
+//! [`restoring`]), and repeat the steps since then, in the same bits. This file makes the copies.
 
 pub(crate) mod copies;
 mod keepers;
@@ -44,8 +43,8 @@ impl Replica {
             && core.backups.is_due(core.config.backup_every, core.progress.steps)
     }
 
-    /// Copies this rank's state, and sends the state of its shards to the next workers. A collective.
-    /// Does nothing if no state could be lost, and on a server, which has none.
+    /// Copies this rank's state, and sends the state of its shards to the next workers. A collective. Does
+    /// nothing if no state could be lost, and on a server, which has none.
     ///
     /// # Errors
     ///
@@ -107,8 +106,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Replaces the copies, which belong to another run than the one that continues from here, by a new
-    /// one.
+    /// Replaces the copies, which belong to another run than the one that continues from here, by a new one.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Restoring a copy on all ranks: first the part that is the same on all of them, and when they have
-//! shards again, the state of each rank's own shards.
+//! Restoring a copy on all ranks: first the part that is the same on all of them, and when they have shards
+//! again, the state of each rank's own shards.
 
 use kolo_comm::{Group, Rank};
 
@@ -30,8 +30,8 @@ impl Restored {
 
 impl Replica {
     /// Takes all ranks back to the newest complete copy, before the first step of a group. Returns what
-    /// [`Replica::put_back`] restores when they have shards again. `None` if no rank has trained, or if
-    /// no state is kept.
+    /// [`Replica::put_back`] restores when they have shards again. `None` if no rank has trained, or if no
+    /// state is kept.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Replica {
             Ok::<_, Error>(array)
         };
         let arrays = (0..common.arrays).map(receive).collect::<Result<Vec<_>, _>>()?;
-        // This rank has kept its own state until all of the copy has arrived.
+        // This rank keeps its own state until the whole copy has arrived.
         if core.progress.joined && core.progress.steps != steps {
             log::info!("going back from step {} to step {steps}, of which all is left", core.progress.steps);
         }
@@ -103,7 +103,7 @@ impl Replica {
         Ok(())
     }
 
-    /// Warns the user that state which only dead workers held is lost, and starts from nothing.
+    /// Warns the user that state which only dead workers held is lost, so it begins anew.
     pub(crate) fn warn_of_lost_state(&mut self) {
         let core = &mut self.core;
         if let Some(warning) = self.mode.loss(core.ranks.shards) {

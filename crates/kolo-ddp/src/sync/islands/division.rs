@@ -48,8 +48,8 @@ pub(crate) fn divide(shares: &[usize], islands: usize) -> Vec<Island> {
     (0..islands).map(island).collect()
 }
 
-/// Returns the islands that span several ranks but not all of them, in two sets: within a set, a rank has
-/// at most one island.
+/// Returns the islands that span several ranks but not all of them, in two sets: within a set, a rank has at
+/// most one island.
 pub(crate) fn spanning(islands: &[Island], world: usize) -> [Vec<usize>; 2] {
     let spans = |number: &usize| (2..world).contains(&islands[*number].ranks.len());
     let spanning: Vec<usize> = (0..islands.len()).filter(spans).collect();

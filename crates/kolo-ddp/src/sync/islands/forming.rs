@@ -91,8 +91,8 @@ fn check(config: &Config, count: usize, shards: usize, optimizer: &dyn Optimizer
 }
 
 impl Islands {
-    /// Forms the islands of the step after `steps` steps, with the outer values and without optimizer
-    /// state. A collective.
+    /// Forms the islands of the step after `steps` steps, with the outer values and without optimizer state.
+    /// A collective.
     pub(super) fn form_all(&mut self, outer: &mut Core, steps: u64) -> Result<(), Error> {
         self.together = steps < self.rounds.together;
         let islands = divide(&self.shares, self.formed());

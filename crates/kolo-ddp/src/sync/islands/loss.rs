@@ -1,5 +1,5 @@
-//! Losses of islands' steps. Each island scales its losses by itself, because it knows nothing of the
-//! others within a round: an island that overflows skips its step alone.
+//! Losses of islands' steps. Each island scales its losses by itself, because it knows nothing of the others
+//! within a round: an island that overflows skips its step alone.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ pub(super) struct IslandLoss {
     pub(super) skipped: bool,
 }
 
-/// Returns the result of step `step` of some islands: the mean over those whose loss is finite. It counts
-/// as skipped if all islands that had samples skipped it.
+/// Returns the result of step `step` of some islands: the mean over those whose loss is finite. It counts as
+/// skipped if all islands that had samples skipped it.
 pub(super) fn mean(step: u64, islands: impl Iterator<Item = IslandLoss> + Clone) -> LastStep {
     let sum = |islands: &mut dyn Iterator<Item = IslandLoss>| {
         islands.fold([0.0; 2], |sum, own| [sum[0] + own.loss, sum[1] + own.count])

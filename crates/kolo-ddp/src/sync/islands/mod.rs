@@ -8,11 +8,11 @@
 //! several islands trains them one after another in each step; [`Islands::here`](islands_mode::Islands) is
 //! the island whose pass is under way or comes next.
 //!
-//! Between two outer steps, ranks communicate only within islands that several ranks hold. The losses of
-//! all islands are known after the outer step.
+//! Between two outer steps, ranks communicate only within islands that several ranks hold. The losses of all
+//! islands are known after the outer step.
 //!
-//! In an elastic job, members join and leave after an outer step. A death takes all ranks back to the end
-//! of an earlier round, of which there are copies ([`copied`]); the islands are formed anew from these.
+//! In an elastic job, members join and leave after an outer step. A death takes all ranks back to the end of
+//! an earlier round, of which there are copies ([`copied`]); the islands are formed anew from these.
 
 mod copied;
 mod counted;

@@ -195,7 +195,7 @@ impl Islands {
         let speaking = self.own.iter().filter(|island| island.speaks);
         let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();
         let told: Vec<Vec<Vec<IslandLoss>>> = outer.ranks.group.all_gather_value(&own)?;
-        // In the order of islands, which is that of the ranks that speak for them.
+        // In the order of islands, which is that of the ranks that represent them.
         let islands: Vec<Vec<IslandLoss>> = told.into_iter().flatten().collect();
         self.skipped += islands.iter().flatten().filter(|step| step.skipped).count() as u64;
         let step = |number: usize| {

@@ -1,4 +1,4 @@
-//! Progress of each worker in a round, and the pulls that it allows. Without threads and messages.
+//! Progress of each worker in a round, and the pulls that it allows. It uses no threads or messages.
 
 /// Steps of a round that each worker has pushed.
 pub(super) struct Clocks {
@@ -8,8 +8,8 @@ pub(super) struct Clocks {
 }
 
 impl Clocks {
-    /// Creates the clocks at the beginning of a round. No worker may be more than `bound` steps ahead of
-    /// the slowest one.
+    /// Creates the clocks at the beginning of a round. A worker may pull while it is at most `bound` steps
+    /// ahead of the slowest one.
     pub(super) fn new(workers: usize, bound: u64) -> Self {
         Clocks { pushed: vec![0; workers], bound }
     }

@@ -27,8 +27,8 @@ pub(super) struct PushHeader {
     pub(super) ends: bool,
 }
 
-/// A push: its header, and its content. The content is the gradient of the server's part, followed by a
-/// mark for each slice of the part: 1 if the worker used that tensor, else 0.
+/// A push: its header, and its content. The content is the gradient of the server's part, followed by a mark
+/// for each slice of the part: 1 if the worker used that tensor, else 0.
 pub(super) struct Push {
     pub(super) header: PushHeader,
     pub(super) content: Buffer<f32>,

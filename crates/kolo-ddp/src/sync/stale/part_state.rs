@@ -1,8 +1,8 @@
 //! State of a server: the values of its part, its optimizer's state for them, and the progress of each
 //! worker.
 //!
-//! With K = 0 the pushes of a step wait for each other, and their sum, added in the order of the workers,
-//! is one step of the optimizer. With K > 0 each push is a step of its own as soon as it arrives: on the
+//! With K = 0 the pushes of a step wait for each other, and their sum, added in the order of the workers, is
+//! one step of the optimizer. With K > 0 each push is a step of its own as soon as it arrives: on the
 //! worker's mean gradient, with the learning rate times the worker's share of the shards.
 
 use std::ops::Range;
@@ -256,8 +256,8 @@ impl PartState {
     }
 
     /// Runs a step of the optimizer on the content of a push of step `step`. `scale` and `factor` together
-    /// make the gradient a mean; `scale` alone makes the changes of statistics a mean, or this worker's
-    /// part of it.
+    /// make the gradient a mean; `scale` alone makes the changes of statistics a mean, or this worker's part
+    /// of it.
     fn apply(&mut self, content: &[f32], step: u64, rate: f64, scale: f64, factor: f64) -> Result<(), Error> {
         let (gradient, marks) = content.split_at(self.place.len());
         for (slice, mark) in self.slices.iter().zip(marks) {

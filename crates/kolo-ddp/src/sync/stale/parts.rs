@@ -31,8 +31,8 @@ pub(super) fn slices(layout: &Layout, part: &Range<usize>) -> Vec<Slice> {
     layout.spans().iter().enumerate().filter_map(slice).collect()
 }
 
-/// Returns the pairs of workers and servers, as indices, in turns. In a turn each worker and each server
-/// has at most one pair.
+/// Returns the pairs of workers and servers, as indices, in turns. In a turn each worker and each server has
+/// at most one pair.
 pub(super) fn pairs(workers: usize, servers: usize) -> Vec<Vec<(usize, usize)>> {
     let turns = workers.max(servers);
     let turn = |turn: usize| {

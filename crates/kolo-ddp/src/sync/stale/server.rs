@@ -1,5 +1,5 @@
-//! A server: one thread per worker, which takes the worker's pushes and answers them; and the state that
-//! the threads share.
+//! A server: one thread per worker, which takes the worker's pushes and answers them; and the state that the
+//! threads share.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -180,7 +180,7 @@ impl Shared {
         state.part.answer(worker, pair.group())
     }
 
-    /// Waits until `ready` returns true.
+    /// Waits until `ready` returns true; fails if the group or another thread of this server has failed.
     fn wait_until(
         &self,
         state: &mut MutexGuard<'_, State>,

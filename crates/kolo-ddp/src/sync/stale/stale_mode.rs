@@ -42,8 +42,8 @@ pub(super) enum Role {
 
 impl Mode for Stale {
     /// Runs a step of this worker, or of a server, whose threads do its part. Fails if a rank died, left or
-    /// did not take part in time (naming it), a backward pass is missing, or the loss is not finite. The
-    /// end of a round also fails if the ranks have different settings or end different rounds.
+    /// did not take part in time (naming it), a backward pass is missing, or the loss is not finite. The end
+    /// of a round also fails if the ranks have different settings or end different rounds.
     fn step(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         match &mut self.role {

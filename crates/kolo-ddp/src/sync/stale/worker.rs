@@ -108,8 +108,7 @@ impl Worker {
     }
 }
 
-/// Ends the training of all ranks if an error ends that of this worker: the servers would wait for its
-/// pushes.
+/// Ends the training of all ranks if an error ends that of this worker: they would wait for its pushes.
 fn tell_others(outer: &Core, error: Error) -> Error {
     if error.is_divergence() || matches!(error, Error::NoGradient { .. }) {
         outer.ranks.group.abandon(&error.to_string());
