@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on wgpu as on flex (crates/kolo-burn/tests/wgpu.rs), without a GPU by Mesa's lavapipe. It is no part
+# Trains on wgpu as on flex (crates/kolo-burn/tests/devices.rs), without a GPU by Mesa's lavapipe. It is no part
 # of .ci/run, because building Burn with wgpu takes more than 20 minutes of processor time (dev profile, two
 # cores).
 #
@@ -17,4 +17,4 @@ if ! compgen -G "/usr/share/vulkan/icd.d/*.json" >/dev/null; then
         $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
             mesa-vulkan-drivers libvulkan1 </dev/null || echo "note: Mesa's Vulkan drivers could not be installed"
 fi
-exec nice cargo test -p kolo-burn --features wgpu --test wgpu "$@"
+exec nice cargo test -p kolo-burn --features wgpu --test devices "$@"

@@ -175,12 +175,17 @@ impl Workers {
         }
     }
 
-    /// Kills workers that have been stopped (SIGSTOP) for `limit`, and returns their names. Kills none if
-    /// all are stopped: somebody has stopped the job and will continue it, and no worker waits meanwhile.
+    /// Kills workers that have been stopped (SIGSTOP) for `limit`, and returns their names.
+    ///
+    /// Kills none if all that have the job's state are stopped: somebody has stopped the job and will continue
+    /// it, and without them the state would be lost. Newcomers and servers, which have none of it, may run.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());
-        let all_stopped = living().all(WorkerProcess::is_stopped);
+        let has_state =
+            |worker: &&WorkerProcess| !worker.is_server && self.ranks.current(&worker.member).is_some();
+        let all_stopped = living().any(|worker| has_state(&worker))
+            && living().filter(has_state).all(WorkerProcess::is_stopped);
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
             let stopped = !all_stopped && worker.is_stopped();
             if worker.stopped_time.observe(stopped, now) >= limit {

@@ -13,9 +13,12 @@ pub(super) struct Device {
     pub(super) context: Arc<CudaContext>,
     /// Memory is allocated, filled, used and freed in this stream's order.
     pub(super) stream: Arc<CudaStream>,
-    /// Identifier of the device, unique among hosts.
-    pub(super) uuid: String,
+    /// Identifier of the device as NCCL sees it: two ranks with the same one cannot be in a communicator.
+    pub(super) id: String,
 }
+
+/// Environment variable with which NCCL replaces the host's own identifier.
+const HOST_ID: &str = "NCCL_HOSTID";
 
 impl Device {
     /// Opens the device with this number.
@@ -30,7 +33,7 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(fail)?;
         let uuid = context.uuid().map_err(fail)?.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Device { context, stream, uuid })
+        Ok(Device { context, stream, id: id(uuid, std::env::var(HOST_ID).ok()) })
     }
 
     /// Makes this the thread's current device, which some calls use.
@@ -57,6 +60,12 @@ pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
 pub(super) fn local() -> Result<usize, Error> {
     let local_rank = WorkerEnv::from_env()?.map_or(0, |place| place.local_rank);
     choose(local_rank, count()?, std::env::var_os("CUDA_VISIBLE_DEVICES").is_some())
+}
+
+/// Identifies a device by its UUID, and by `NCCL_HOSTID` if it is set: NCCL lets ranks of different hosts use
+/// one device, which tests several ranks on a machine with a single GPU.
+fn id(uuid: String, host: Option<String>) -> String {
+    host.map_or_else(|| uuid.clone(), |host| format!("{uuid} of {host}"))
 }
 
 /// Chooses one device per rank. A launcher that shows each process only its own device (`srun
@@ -102,6 +111,13 @@ fn count() -> Result<usize, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_named_host_has_devices_of_its_own() {
+        assert_eq!(id("a".into(), None), "a");
+        assert_ne!(id("a".into(), Some("0".into())), id("a".into(), Some("1".into())));
+        assert_ne!(id("a".into(), Some("0".into())), id("b".into(), Some("0".into())));
+    }
 
     #[test]
     fn each_local_rank_has_a_device() {

@@ -68,7 +68,7 @@ impl DeviceGroup {
         });
         let info = match &prepared {
             Ok((device, library, _)) => {
-                PeerInfo { obstacle: None, device: device.uuid.clone(), version: library.version() }
+                PeerInfo { obstacle: None, device: device.id.clone(), version: library.version() }
             }
             Err(error) => {
                 PeerInfo { obstacle: Some(error.to_string()), device: String::new(), version: String::new() }

@@ -11,7 +11,7 @@ use kolo_schedule::Rank;
 pub(super) struct PeerInfo {
     /// Reason why the rank cannot take part.
     pub(super) obstacle: Option<String>,
-    /// Identifier of its device, unique among all devices.
+    /// Identifier of its device: NCCL does not take two ranks with the same one.
     pub(super) device: String,
     /// Its version of NCCL.
     pub(super) version: String,

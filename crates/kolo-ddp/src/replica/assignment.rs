@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::shares::{apportion, equal, of_workers};
 use crate::straggler::Policy;
+use crate::sync::{self, JobSetting};
 
 /// Returns an error for settings that are invalid whatever the group is.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {
@@ -55,11 +56,8 @@ pub(crate) fn check_ranks(
             "synchronisation `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"
         ));
     }
-    if count > 0 && config.sync.rounds().is_some() {
-        let sync = &config.sync;
-        return refuse(format!(
-            "synchronisation `{sync}` sends too rarely for summation servers to save anything: leave out --servers"
-        ));
+    if let Some(exclusion) = config.sync.exclusion(&[JobSetting::Servers]).filter(|_| count > 0) {
+        return Err(sync::mode::refused(config, &exclusion.problem()));
     }
     tuning::check_group(config, group)?;
     if config.noise_scale && shards < 2 {

@@ -34,33 +34,34 @@ pub enum JobSetting {
     Tune,
     /// An elastic job.
     Elastic,
+    /// Summation servers.
+    Servers,
 }
 
 use JobSetting::{
     Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
-    Rebalance, Reduction, Straggler, Transforms, Tune,
+    Rebalance, Reduction, Servers, Straggler, Transforms, Tune,
 };
 
 impl JobSetting {
-    /// Returns the settings that a configuration uses, except [`GlobalBatch`], which is a property of a
-    /// layer.
+    /// Returns the settings that a configuration uses. It does not know [`GlobalBatch`], a property of a layer,
+    /// and [`Servers`], ranks of the group.
     pub fn of(config: &Config) -> Vec<JobSetting> {
-        let is_set = |setting: &JobSetting| match setting {
-            Islands => config.islands.is_some_and(|islands| islands != 1),
-            Reduction => config.reduction.name() != REDUCTIONS[0].name,
-            KeepingReduction => config.reduction.keeps_state(),
-            Transforms => !config.transforms.is_empty(),
-            LossScaling => config.loss_scaling.is_some(),
-            NoiseScale => config.noise_scale,
-            LocalStatistics => config.statistics == Statistics::Local,
-            GlobalBatch => false,
-            Straggler => config.straggler != Policy::Warn,
-            Rebalance => config.straggler == Policy::Rebalance,
-            NoBackups => config.elastic && config.backup_every == 0,
-            Tune => config.tune,
-            Elastic => config.elastic,
-        };
-        ALL.iter().copied().filter(is_set).collect()
+        let settings = [
+            (Islands, config.islands.is_some_and(|islands| islands != 1)),
+            (Reduction, config.reduction.name() != REDUCTIONS[0].name),
+            (KeepingReduction, config.reduction.keeps_state()),
+            (Transforms, !config.transforms.is_empty()),
+            (LossScaling, config.loss_scaling.is_some()),
+            (NoiseScale, config.noise_scale),
+            (LocalStatistics, config.statistics == Statistics::Local),
+            (Straggler, config.straggler != Policy::Warn),
+            (Rebalance, config.straggler == Policy::Rebalance),
+            (NoBackups, config.elastic && config.backup_every == 0),
+            (Tune, config.tune),
+            (Elastic, config.elastic),
+        ];
+        settings.into_iter().filter(|(_, is_set)| *is_set).map(|(setting, _)| setting).collect()
     }
 
     /// Advice for a program that configures a job by [`Config`].
@@ -78,25 +79,10 @@ impl JobSetting {
             NoBackups => "make copies (`Config::backup_every`)",
             Tune => "leave `Config::tune` out",
             Elastic => "train with workers that stay, without `Config::elastic`",
+            Servers => "start workers only",
         }
     }
 }
-
-const ALL: [JobSetting; 13] = [
-    Islands,
-    Reduction,
-    KeepingReduction,
-    Transforms,
-    LossScaling,
-    NoiseScale,
-    LocalStatistics,
-    GlobalBatch,
-    Straggler,
-    Rebalance,
-    NoBackups,
-    Tune,
-    Elastic,
-];
 
 /// A setting that a way to synchronize excludes, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

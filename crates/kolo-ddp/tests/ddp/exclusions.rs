@@ -4,12 +4,37 @@
 use std::sync::Arc;
 
 use crate::common::{NAMES, WIDTH, clip, specs};
-use kolo_comm::Group;
+use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{JobSetting, SYNCS, SyncMode};
 use kolo_ddp::{Config, LossScaling, Replica, Statistics};
+
+/// One worker and a server form a job, except where the mode excludes servers.
+#[test]
+fn a_mode_without_use_for_servers_refuses_them() {
+    let mut refusals = 0;
+    for entry in SYNCS {
+        let sync: SyncMode = entry.name.parse().unwrap();
+        let config = Config { shards: Some(4), sync: sync.clone(), ..Config::default() };
+        let made = threads::spawn(2, |group| {
+            let group = if group.rank().0 == 1 { group.into_server() } else { group };
+            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+            let values = vec![0.5; NAMES.len() * WIDTH];
+            Replica::new(Arc::new(group), specs(), values, &config, sgd).map(drop).map_err(|e| e.to_string())
+        });
+        match sync.exclusion(&[JobSetting::Servers]) {
+            None => assert_eq!(made.unwrap(), [Ok(()), Ok(())], "{sync}"),
+            Some(exclusion) => {
+                refusals += 1;
+                let words = format!("synchronisation `{sync}` {}; start workers only", exclusion.why);
+                assert_eq!(made.unwrap(), [Err(words.clone()), Err(words)]);
+            }
+        }
+    }
+    assert_eq!(refusals, 3, "local, post-local and diloco");
+}
 
 /// A configuration with each setting that a mode could exclude, of a job that synchronizes as `sync`. Sums over
 /// the global batch are a layer's, so no configuration has them.

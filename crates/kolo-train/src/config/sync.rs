@@ -31,16 +31,42 @@ impl Default for SyncConfig {
 impl SyncConfig {
     /// Checks it beside the other settings of a run.
     pub(super) fn check(&self, recipe: &Recipe) -> Result<(), Error> {
-        if let Some(Exclusion { setting, why }) = self.mode.exclusion(&settings(recipe)?) {
-            let problem = format!("it {why}; {}", remedy(setting));
-            return Err(Error::setting("--sync", &self.mode, problem));
-        }
+        self.refuse_excluded(&settings(recipe)?)?;
         match self.islands.filter(|count| *count == 0 || !recipe.shards.is_multiple_of(*count)) {
             Some(count) if self.mode.is_rare() => {
                 let problem = format!("give a number that divides the {} shards", recipe.shards);
                 Err(Error::setting("--islands", count, problem))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl SyncConfig {
+    /// Checks that a job of so many summation servers can synchronize like this.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Setting`] if the mode needs servers and has none, or the other way round.
+    pub fn check_servers(&self, servers: usize) -> Result<(), Error> {
+        if servers > 0 {
+            return self.refuse_excluded(&[JobSetting::Servers]);
+        }
+        match self.mode.staleness_bound() {
+            Some(_) => {
+                let problem = "the weights are on servers, of which there are none; give --servers 1 or more";
+                Err(Error::setting("--sync", &self.mode, problem))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_excluded(&self, settings: &[JobSetting]) -> Result<(), Error> {
+        match self.mode.exclusion(settings) {
+            Some(Exclusion { setting, why }) => {
+                Err(Error::setting("--sync", &self.mode, format!("it {why}; {}", remedy(setting))))
+            }
+            None => Ok(()),
         }
     }
 }
@@ -73,5 +99,6 @@ fn remedy(setting: JobSetting) -> &'static str {
         JobSetting::NoBackups => "give --backup-steps 1 or more",
         JobSetting::Tune => "leave --tune out",
         JobSetting::Elastic => "train with workers that stay",
+        JobSetting::Servers => "leave --servers out",
     }
 }

@@ -214,11 +214,8 @@ impl Train {
                 config.sync.mode
             )));
         }
-        if is_stale && self.elastic.servers() == 0 && !is_worker() {
-            return Err(Failure::input(format!(
-                "--sync {}: the weights are on servers, of which there are none; give --servers 1 or more",
-                config.sync.mode
-            )));
+        if !is_worker() {
+            config.sync.check_servers(self.elastic.servers())?;
         }
         self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {

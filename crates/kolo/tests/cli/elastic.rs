@@ -227,6 +227,36 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
     }
 }
 
+/// Everybody who has the job's state is stopped, but a replacement, which has none of it yet, runs.
+#[test]
+fn a_job_whose_members_are_all_stopped_waits_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = folder.path().join("words");
+    let args = [&RUN[..], &["--nproc", "3", "--out", "run"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "3 workers over"));
+    let signal = |signal: &str, worker: u32| {
+        assert!(Command::new("kill").args([signal.into(), worker.to_string()]).status().unwrap().success());
+    };
+    let members = workers(&job);
+    signal("-9", members[1]);
+    let until = Instant::now() + Duration::from_secs(60);
+    while workers(&job).iter().all(|worker| members.contains(worker)) {
+        assert!(Instant::now() < until, "a replacement within a minute");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let left = [members[0], members[2]];
+    left.iter().for_each(|worker| signal("-STOP", *worker));
+    // Longer than a member may be stopped while others run.
+    std::thread::sleep(Duration::from_secs(8));
+    left.iter().for_each(|worker| signal("-CONT", *worker));
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
+    assert!(status.success() && !words.contains("has been stopped for"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
+}
+
 /// Returns how many children the launcher has, dead ones included, and how many processes it watches.
 fn kept(launcher: &Child) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", launcher.id())).unwrap().flatten();

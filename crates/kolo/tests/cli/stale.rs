@@ -108,6 +108,11 @@ fn what_makes_no_sense_is_told_before_workers_start() {
             &["train", "--sync", "stale:2"][..],
             "--sync stale:K=2: the weights are on servers, of which there are none",
         ),
+        (
+            &["train", "--sync", "local", "--servers", "1"],
+            "--sync local:H=8: it sends too rarely for summation servers to save anything; leave --servers out",
+        ),
+        (&["check", "--sync", "diloco", "--servers", "1"], "leave --servers out"),
         (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
         (&[&stale[..], &["--clip-norm", "1"]].concat(), "it has no gradient of all shards"),
         (&["train", "--sync", "stale:half"], "stale has no setting `half`; it has K"),

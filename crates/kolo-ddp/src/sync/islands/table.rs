@@ -52,6 +52,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
         "has no batch of all shards in each step, between which and a shard the noise scale is measured",
     ),
     (JobSetting::Straggler, "cannot move shards from one worker to another"),
+    (JobSetting::Servers, "sends too rarely for summation servers to save anything"),
     NO_PLAIN_STEP,
 ];
 
