@@ -70,6 +70,15 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
     Ok(warnings)
 }
 
+/// Returns true if the device's tensors are in host memory: of the table, those of the exact ones are.
+///
+/// # Errors
+///
+/// Returns the errors of [`check`].
+pub(crate) fn is_on_host(device: &Device) -> Result<bool, Error> {
+    is_exact(device)
+}
+
 /// Returns true if the device adds in a fixed order, so that the weights are the same bits in every run and
 /// on every machine of a kind. A GPU kernel may choose another order with every launch.
 ///

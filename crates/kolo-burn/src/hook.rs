@@ -7,12 +7,17 @@
 //! Both types are public but young. Burn's version is therefore pinned, this file has all the code that uses
 //! them, and a test fails if a report comes late.
 //!
-//! On `flex` a gradient is passed on in place. On a device it is first copied to the host, and the pass waits
-//! until the device has computed it.
+//! On `flex` a gradient is passed on in place. On a device it is first copied to the host, which waits until
+//! the device has computed it. A second thread does that, so that the pass goes on: it launches the device's
+//! work far ahead of what the device has done.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::ops::Deref;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
 #[cfg(feature = "cubecl")]
 use burn::backend::Cube;
@@ -103,13 +108,49 @@ pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
 ///
 /// Returns an error if the loss is on a device without autodiff, or if a gradient cannot be read.
 pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink>) -> Result<(), Error> {
-    device::check(&loss.device())?;
-    let watch = Watch { nodes: Arc::new(nodes), sink, failure: Arc::default() };
+    let reading = match device::is_on_host(&loss.device())? {
+        true => None,
+        false => Some(ReadingThread::start(sink.clone())),
+    };
+    let reader = reading.as_ref().map(|thread| thread.reader.clone());
+    let watch = Watch { nodes: Arc::new(nodes), sink, reader, failure: Arc::default() };
     let failure = watch.failure.clone();
     let watched = <Dispatch as Graph>::watch(loss.into_dispatch(), watch);
     Tensor::<1>::from_dispatch(watched).backward();
+    if let Some(thread) = reading {
+        thread.finish();
+    }
     let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
     failure.map_or(Ok(()), |cause| Err(Error::Gradient(cause)))
+}
+
+/// A gradient that the device may not have computed yet: the first look at its elements waits.
+type Reading = (SpanId, Box<dyn Deref<Target = [f32]> + Send>);
+
+/// Thread that passes gradients to the sink in the order in which they were registered.
+struct ReadingThread {
+    /// `None` is the end of the pass.
+    reader: Sender<Option<Reading>>,
+    thread: JoinHandle<()>,
+}
+
+impl ReadingThread {
+    fn start(sink: Arc<dyn GradientSink>) -> Self {
+        let (reader, readings) = channel::<Option<Reading>>();
+        let thread = thread::spawn(move || {
+            for (span, values) in readings.iter().map_while(|reading| reading) {
+                sink.ready(span, &values);
+            }
+        });
+        ReadingThread { reader, thread }
+    }
+
+    /// Waits until all gradients have been read. Panics if the thread has.
+    fn finish(self) {
+        // A thread that no longer receives has panicked.
+        let _ = self.reader.send(None);
+        self.thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+    }
 }
 
 /// Destination of the gradients of one backward pass.
@@ -117,6 +158,8 @@ pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink
 pub(crate) struct Watch {
     nodes: Arc<Nodes>,
     sink: Arc<dyn GradientSink>,
+    /// Takes the gradients of a device; `None` if they are in host memory already.
+    reader: Option<Sender<Option<Reading>>>,
     /// First error in reading a gradient; the pass itself cannot return errors.
     failure: Arc<Mutex<Option<ReadError>>>,
 }
@@ -151,7 +194,11 @@ impl<B: HostMemory> DistributedRegistration for Registration<B> {
         let Some((span, order)) = self.0.nodes.get(node) else { return };
         let Some(gradient) = container.remove::<TensorPrimitive<B>>(&node.value) else { return };
         match B::floats_in(order, gradient.tensor()) {
-            Ok(values) => self.0.sink.ready(*span, &values),
+            Ok(values) => match &self.0.reader {
+                // If nobody receives, the thread has panicked, which `finish` reports.
+                Some(reader) => drop(reader.send(Some((*span, Box::new(values))))),
+                None => self.0.sink.ready(*span, &values),
+            },
             Err(cause) => {
                 self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
             }

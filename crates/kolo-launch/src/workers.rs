@@ -376,11 +376,15 @@ fn temporary_folder() -> Result<TempDir, LaunchError> {
 /// Explains why a program cannot be started, with the remedy.
 fn cannot_start(program: &OsStr, cause: io::Error) -> LaunchError {
     let path = Path::new(program);
+    let has_folder = path.components().count() > 1;
     let hint = match cause.kind() {
+        ErrorKind::NotFound if path.is_file() && !has_folder => {
+            format!("it is not in PATH; for the file in this folder write ./{}", path.display())
+        }
         ErrorKind::NotFound if path.is_file() => {
             "the interpreter or loader that the file asks for does not exist (see its first line)".into()
         }
-        ErrorKind::NotFound if path.components().count() > 1 => "there is no such file".into(),
+        ErrorKind::NotFound if has_folder => "there is no such file".into(),
         ErrorKind::NotFound => {
             "there is no such program in PATH; for a file write its path, as in ./name".into()
         }

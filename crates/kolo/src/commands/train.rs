@@ -171,7 +171,9 @@ impl Train {
         let config = self.configuration()?;
         self.refuse(&config)?;
         // Mistakes in the data are reported once, before any worker starts.
-        self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
+        let images = data::open(&config.data).map_err(Failure::input)?;
+        self.refuse_images(&config, &*images)?;
+        surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
         let folder = self.folder(&config)?;
         if self.may_continue() {
             folder.wait_until_free(self.take_over)?;
@@ -459,6 +461,26 @@ impl Train {
     }
 }
 
+/// Settings that are valid but do less than they seem to.
+fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
+    let (shards, workers) = (config.shards, config.nproc);
+    let mut found = Vec::new();
+    if shards < workers {
+        let idle = workers - shards;
+        found.push(format!(
+            "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
+        ));
+    }
+    let batch = shards.saturating_mul(config.batch_size);
+    if batch > samples {
+        found.push(format!(
+            "a step of {shards} shards × {} samples takes all of the {samples} samples there are; give a smaller --batch-size",
+            config.batch_size
+        ));
+    }
+    found
+}
+
 fn no_dashboard(problem: NoTerminal) -> Failure {
     Failure::input(format!("--dashboard: {problem}"))
 }
@@ -505,6 +527,15 @@ mod tests {
     struct Line {
         #[command(flatten)]
         train: Train,
+    }
+
+    #[test]
+    fn settings_that_do_less_than_they_seem_to_are_reported() {
+        let config = |shards, batch_size, nproc| Recipe { shards, batch_size, nproc, ..Recipe::default() };
+        assert_eq!(surprises(&config(2, 50, 2), 100), Vec::<String>::new());
+        let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
+        assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
+        assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
     }
 
     /// Two nodes of two workers begin the job; four such nodes may come.

@@ -7,8 +7,20 @@ use std::time::{Duration, Instant};
 
 use super::program::{alive, kolo, noise_images, stderr, succeed, summary, workers};
 
-pub const RUN: [&str; 9] =
-    ["train", "--shards", "8", "--steps", "500", "--batch-size", "8", "--checkpoint-epochs", "100"];
+/// Four epochs of a network whose steps take a few milliseconds.
+pub const RUN: [&str; 11] = [
+    "train",
+    "--model",
+    "mlp",
+    "--shards",
+    "8",
+    "--steps",
+    "500",
+    "--batch-size",
+    "8",
+    "--checkpoint-epochs",
+    "100",
+];
 
 /// Steps of `RUN`.
 pub const STEPS: usize = 500;
@@ -37,12 +49,18 @@ pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
     panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
 }
 
-/// Runs with so many workers and options. In each generation, one signal or several strike one of the living
+/// Runs `run` with so many workers and more options. In each generation, one signal or several strike one of the living
 /// workers. Returns the result and the output.
-pub fn disturbed(nproc: &str, transport: &str, more: &[&str], signals: &[(&str, usize)]) -> (String, String) {
+pub fn disturbed(
+    run: &[&str],
+    nproc: &str,
+    transport: &str,
+    more: &[&str],
+    signals: &[(&str, usize)],
+) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words = folder.path().join("words");
-    let args = [&RUN[..], &["--nproc", nproc, "--transport", transport, "--out", "run"], more].concat();
+    let args = [run, &["--nproc", nproc, "--transport", transport, "--out", "run"], more].concat();
     let file = std::fs::File::create(&words).unwrap();
     let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
     let mut sent = 0;
@@ -90,7 +108,7 @@ fn deaths_do_not_change_the_weights() {
         ("tcp", &[("KILL", 2), ("KILL", 0)]),
         ("shm", &[("TERM", 1), ("KILL", 0)]),
     ] {
-        let (end, words) = disturbed("4", transport, &[], signals);
+        let (end, words) = disturbed(&RUN, "4", transport, &[], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         // The victim of the second signal has left a group behind as well.
         assert!(words.contains("generation 2 of 3 workers") && words.contains("generation 3 of"), "{words}");
@@ -101,7 +119,7 @@ fn deaths_do_not_change_the_weights() {
 #[test]
 fn deaths_while_it_is_tuned_do_not_change_the_weights() {
     for (transport, signals) in [("shm", &[("KILL", 1)][..]), ("tcp", &[("KILL", 0)])] {
-        let (end, words) = disturbed("3", transport, &["--tune"], signals);
+        let (end, words) = disturbed(&RUN, "3", transport, &["--tune"], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         assert!(
             words.contains("generation 2 of 2 workers") || words.contains("generation 2 of 3"),
@@ -115,13 +133,14 @@ fn deaths_while_it_is_tuned_do_not_change_the_weights() {
 #[test]
 fn deaths_in_step_do_not_change_the_weights() {
     let folder = tempfile::tempdir().unwrap();
+    let run = RUN.map(|word| if word == "mlp" { "small" } else { word });
     let sync = ["--batch-norm", "sync"];
-    succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"], &sync].concat());
+    succeed(folder.path(), &[&run[..], &["--nproc", "1", "--out", "run"], &sync].concat());
     let expected = result(folder.path());
     for (transport, signals) in
         [("shm", &[("KILL", 0), ("KILL", 1)][..]), ("tcp", &[("KILL", 2), ("TERM", 0)])]
     {
-        let (end, words) = disturbed("4", transport, &sync, signals);
+        let (end, words) = disturbed(&run, "4", transport, &sync, signals);
         assert_eq!(end, expected, "{transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }
@@ -137,7 +156,8 @@ fn deaths_of_islands_do_not_change_the_weights() {
         let folder = tempfile::tempdir().unwrap();
         succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"], sync].concat());
         let expected = result(folder.path());
-        let (end, words) = disturbed("4", transport, &[sync, &["--backup-steps", "20"]].concat(), signals);
+        let (end, words) =
+            disturbed(&RUN, "4", transport, &[sync, &["--backup-steps", "20"]].concat(), signals);
         assert_eq!(end, expected, "{sync:?} {transport} {signals:?}: {words}");
         assert!(words.contains("generation 2 of 3 workers"), "{words}");
     }
@@ -167,7 +187,7 @@ fn a_folder_that_is_away_at_a_death_is_mended_later() {
 /// fourth.
 #[test]
 fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
-    let (end, words) = disturbed("2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
+    let (end, words) = disturbed(&RUN, "2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
     assert_eq!(end, expected(), "{words}");
     assert!(words.contains("generation 4 of 1 workers"), "{words}");
 }
@@ -220,7 +240,7 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
         ("shm", "STOP CONT", false),
         ("tcp", "STOP CONT", false),
     ] {
-        let (end, words) = disturbed("4", transport, &[], &[(signals, 1)]);
+        let (end, words) = disturbed(&RUN, "4", transport, &[], &[(signals, 1)]);
         assert_eq!(end, expected(), "{transport} {signals}: {words}");
         assert_eq!(words.contains("has been stopped for 5 s and is ended"), ended, "{words}");
         assert_eq!(words.contains("generation 2 of 3 workers"), ended, "{words}");

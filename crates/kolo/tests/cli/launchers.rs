@@ -17,13 +17,13 @@ struct Launcher {
 
 impl Launcher {
     /// Starts node `node` of a job of two, with two workers; either node may continue without the other.
-    fn start(folder: &Path, node: usize, nodes: &[&str], master: &str) -> Launcher {
+    fn start(folder: &Path, node: usize, nodes: &[&str], master: &str, more: &[&str]) -> Launcher {
         let words = folder.join(format!("words{node}"));
         let file = std::fs::File::create(&words).unwrap();
         let arbiter = format!("folder:{}", folder.join("arbiter").display());
         let launch = [&["launch", "--nproc", "2", "--master", master, "--arbiter", &arbiter], nodes].concat();
         let program = env!("CARGO_BIN_EXE_kolo");
-        let args = [&launch[..], &["--", program], &RUN, &["--out", "run"]].concat();
+        let args = [&launch[..], &["--", program], &RUN, &["--out", "run"], more].concat();
         let process = kolo(folder, &args).stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         Launcher { process, words }
     }
@@ -94,7 +94,7 @@ fn a_killed_launcher_does_not_change_the_weights() {
         let master = masters(1);
         let start = |node: usize| {
             let number = node.to_string();
-            Launcher::start(folder.path(), node, &["--nnodes", "2", "--node-rank", &number], &master)
+            Launcher::start(folder.path(), node, &["--nnodes", "2", "--node-rank", &number], &master, &[])
         };
         let mut launchers = vec![start(0), start(1)];
         if let Some(victim) = victim {
@@ -119,9 +119,11 @@ fn a_launcher_that_comes_late_joins_in() {
     let folder = tempfile::tempdir().unwrap();
     let master = masters(2);
     let range = ["--nnodes", "1:2"];
-    let mut first = Launcher::start(folder.path(), 0, &range, &master);
+    // Slow, so that it does not end before the second one joins.
+    let start = |node| Launcher::start(folder.path(), node, &range, &master, &["--slow", "0:compute:5"]);
+    let mut first = start(0);
     has_begun(&mut first, folder.path());
-    let second = Launcher::start(folder.path(), 1, &range, &master);
+    let second = start(1);
     assert!(first.wait("nobody joins", |said| said.contains("of 4 workers")), "too late: {}", first.said());
     let words = [first.succeed(), second.succeed()];
     assert_eq!(result(folder.path()), expected, "{words:?}");

@@ -1,6 +1,6 @@
 //! Summation servers: the same bits with and without them, also when they are killed.
 
-use super::elastic::{disturbed, expected};
+use super::elastic::{RUN, disturbed, expected};
 use super::program::{alive, fail, kolo, succeed, summary, workers};
 
 #[test]
@@ -31,7 +31,7 @@ fn deaths_of_servers_do_not_change_the_weights() {
         [("tcp", &[("KILL", 4), ("KILL", 0), ("KILL", 2)][..]), ("shm", &[("KILL", 3), ("TERM", 4)])]
     {
         let more = ["--servers", "2", "--algorithm", "direct"];
-        let (end, words) = disturbed("3", transport, &more, signals);
+        let (end, words) = disturbed(&RUN, "3", transport, &more, signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         assert!(words.contains("and 2 summation servers"), "{words}");
     }
