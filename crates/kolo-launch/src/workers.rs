@@ -179,12 +179,15 @@ impl Workers {
     ///
     /// Kills none if all that have the job's state are stopped: somebody has stopped the job and will continue
     /// it, and without them the state would be lost. Newcomers and servers, which have none of it, may run.
+    /// A job whose other workers have ended well waits for nobody.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());
         let has_state =
             |worker: &&WorkerProcess| !worker.is_server && self.ranks.current(&worker.member).is_some();
-        let all_stopped = living().any(|worker| has_state(&worker))
+        let is_done = self.list.iter().any(|worker| matches!(worker.exit, Some((_, ExitStatus::Code(0)))));
+        let all_stopped = !is_done
+            && living().any(|worker| has_state(&worker))
             && living().filter(has_state).all(WorkerProcess::is_stopped);
         for worker in self.list.iter_mut().filter(|worker| worker.exit.is_none()) {
             let stopped = !all_stopped && worker.is_stopped();

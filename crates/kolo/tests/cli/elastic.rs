@@ -277,6 +277,33 @@ fn a_job_whose_members_are_all_stopped_waits_for_them() {
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
 
+/// The others end before a replacement that is stopped has joined them.
+#[test]
+fn a_finished_job_does_not_wait_for_a_stopped_replacement() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = folder.path().join("words");
+    let args = [&RUN[..], &["--nproc", "2", "--out", "run"]].concat();
+    let file = std::fs::File::create(&words).unwrap();
+    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    assert!(has_said(&mut job, &words, "2 workers over"));
+    let signal = |signal: &str, worker: u32| {
+        assert!(Command::new("kill").args([signal.into(), worker.to_string()]).status().unwrap().success());
+    };
+    let members = workers(&job);
+    signal("-9", members[1]);
+    let mut newcomer = None;
+    super::program::wait_until("no replacement", || {
+        newcomer = workers(&job).into_iter().find(|worker| !members.contains(worker));
+        newcomer.is_some()
+    });
+    signal("-STOP", newcomer.unwrap());
+    super::program::wait_until("the job waits for the stopped worker", || job.try_wait().unwrap().is_some());
+    let status = job.wait().unwrap();
+    let words = std::fs::read_to_string(words).unwrap();
+    assert!(status.success() && words.contains("has been stopped for 5 s and is ended"), "{words}");
+    assert_eq!(result(folder.path()), expected(), "{words}");
+}
+
 /// Returns how many children the launcher has, dead ones included, and how many processes it watches.
 fn kept(launcher: &Child) -> (usize, usize) {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", launcher.id())).unwrap().flatten();
