@@ -71,6 +71,9 @@ pub enum Error {
     /// A group of parameters that selects none, or whose settings are invalid.
     #[error(transparent)]
     Groups(#[from] GroupError),
+    /// Invalid settings of a sampler.
+    #[error(transparent)]
+    Sampler(#[from] kolo_sampler::SamplerError),
     /// An invalid setting.
     #[error("{0}")]
     Setting(String),

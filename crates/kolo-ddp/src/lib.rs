@@ -5,7 +5,6 @@
 //! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups and
 //! collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and back.
 
-mod batch_growth;
 pub mod binding;
 mod buckets;
 pub mod checkpoint;
@@ -14,13 +13,11 @@ pub mod cross_shard;
 mod ddp;
 mod error;
 mod exchange;
-pub mod key;
 mod last_step;
 mod loss_scaling;
 mod losses;
 mod membership;
 mod noise_scale;
-mod order;
 mod origin;
 mod processor;
 pub mod reduction;
@@ -32,7 +29,6 @@ mod sampler;
 mod shard_loss;
 mod shard_pass;
 mod shard_sum;
-mod shares;
 mod staleness;
 mod statistics;
 mod step;
@@ -55,21 +51,20 @@ pub use kolo_optim::{
 };
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
-pub use batch_growth::BatchGrowth;
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;
 pub use ddp::Ddp;
 pub use error::Error;
+/// Samples of shards, and shards of ranks.
+pub use kolo_sampler::{Assignment, BatchGrowth, Epoch, Sampler, SamplerError, apportion, key};
 pub use last_step::LastStep;
 pub use loss_scaling::{LossScale, LossScaling};
 pub use noise_scale::{BatchMeaning, NoiseScale};
 pub use origin::Origin;
 pub use processor::Processor;
 pub use replica::{Change, Replica, StepReport};
-pub use sampler::{Epoch, Sampler};
 pub use shard_loss::ShardLoss;
 pub use shard_pass::{Access, ShardPass};
-pub use shares::{Assignment, apportion};
 pub use staleness::Staleness;
 pub use statistics::Statistics;
 pub use step::BucketTiming;

@@ -11,8 +11,8 @@ use kolo_comm::{Buffer, Collective, Group};
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::reduction::SampleCount;
-use crate::shares::Assignment;
 use crate::wait_time::timed;
+use kolo_sampler::Assignment;
 
 /// The losses of this rank's shards, summed in the same tree as the gradients.
 #[derive(Default)]

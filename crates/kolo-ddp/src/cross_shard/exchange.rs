@@ -6,8 +6,8 @@ use kolo_comm::{Collective, Group, Rank};
 
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
-use crate::shares::Assignment;
 use crate::wait_time::timed;
+use kolo_sampler::Assignment;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///

@@ -8,8 +8,8 @@ use kolo_comm::{Deferred, Group, SumParts, Timing};
 use super::samples::SampleCount;
 use crate::buckets::Bucket;
 use crate::error::Error;
-use crate::shares::Assignment;
 use kolo_optim::{GroupSettings, Layout, Optimizer, Settings};
+use kolo_sampler::Assignment;
 
 /// Reduction of a job's buckets: makes a [`Reduction`] for each of them. An entry of
 /// [`REDUCTIONS`](super::REDUCTIONS), or one of the user's own.

@@ -8,8 +8,8 @@ use kolo_comm::{Buffer, Collective, Deferred, DeferredSum, Group, Pending, SumPa
 use super::interface::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
-use crate::shares::Assignment;
 use kolo_optim::table::Entry;
+use kolo_sampler::Assignment;
 
 pub(super) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "sum",

@@ -5,9 +5,9 @@ use kolo_comm::{Collective, DType, Group, Rank};
 use super::tuning;
 use crate::config::Config;
 use crate::error::Error;
-use crate::shares::{apportion, equal, of_workers};
 use crate::straggler::Policy;
 use crate::sync::{self, JobSetting};
+use kolo_sampler::{apportion, equal, of_workers};
 
 /// Returns an error for settings that are invalid whatever the group is.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {

@@ -16,7 +16,6 @@ use crate::loss_scaling::LossScaler;
 use crate::membership::MembershipObserver;
 use crate::processor::Processor;
 use crate::same_settings::Stated;
-use crate::shares::equal;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 use crate::sync::SyncTraits;
@@ -24,6 +23,7 @@ use crate::transform::Transforms;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
+use kolo_sampler::equal;
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.
 pub(crate) struct Core {

@@ -11,9 +11,9 @@ use super::use_counts::UseCounts;
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
 use crate::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
-use crate::shares::Assignment;
 use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
+use kolo_sampler::Assignment;
 
 /// Durations of one bucket's reduction.
 #[derive(Clone, Copy, Debug)]

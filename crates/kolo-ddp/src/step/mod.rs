@@ -72,8 +72,8 @@ use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
 use crate::reduction::{FinishedShard, Reducer};
-use crate::shares::Assignment;
 use kolo_optim::{Layout, SpanId};
+use kolo_sampler::Assignment;
 
 /// Phase of a step. A call in the wrong phase is refused.
 #[derive(Clone, Copy, Debug)]

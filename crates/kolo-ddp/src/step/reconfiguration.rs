@@ -13,10 +13,10 @@ use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
 use crate::buckets::{Bucket, plan_sliced, reversed};
 use crate::error::Error;
-use crate::shares::Assignment;
 use crate::tune::{Space, TunedSetting};
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
+use kolo_sampler::Assignment;
 
 impl Step {
     /// Cuts the buckets of all ranks in the order that one of them saw.

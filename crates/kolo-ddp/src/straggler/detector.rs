@@ -7,8 +7,8 @@ use super::median::median;
 use super::policy::Policy;
 use super::rebalance::{Rebalance, rebalance};
 use super::stalls::Stalls;
-use crate::shares::of_workers;
 use kolo_comm::Rank;
+use kolo_sampler::of_workers;
 use std::sync::Arc;
 
 /// Result of a comparison of all ranks' times.
@@ -111,9 +111,9 @@ impl StragglerDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Key;
     use crate::straggler::EVERY;
     use crate::straggler::median::stalls;
+    use kolo_sampler::key::Key;
 
     /// Steps with the noise of an otherwise idle machine.
     fn disturbed_little(base: f64) -> impl FnMut() -> f64 {

@@ -129,7 +129,7 @@ mod tests {
         for n in 0..200usize {
             let seconds = [7, 11, 13].map(|prime| 0.1 + (n * prime % 17) as f64 / 10.0);
             let shards = 3 + n % 20;
-            let usual = crate::shares::equal(shards, 3);
+            let usual = kolo_sampler::equal(shards, 3);
             let takes = |shares: &[usize]| (0..3).map(|r| shares[r] as f64 * seconds[r]).fold(0.0, f64::max);
             let found = balance(&seconds, &usual);
             assert_eq!(found.iter().sum::<usize>(), shards);

@@ -16,8 +16,8 @@ use super::tree_sum::TreeSum;
 use super::{Compressor, Shard, Wire};
 use crate::buckets::BLOCK;
 use crate::reduction::interface::FinishedShard;
-use crate::shares::Assignment;
 use kolo_optim::SpanId;
+use kolo_sampler::Assignment;
 
 /// Encoding of a block of elements of one tensor.
 pub(super) trait Codec: Send + 'static {

@@ -1,7 +1,7 @@
 //! Keys of a reduction's random numbers: pure functions of their purpose.
 
-use crate::key::Key;
 use kolo_optim::SpanId;
+use kolo_sampler::key::Key;
 
 /// Returns the key of one block of a tensor in one step. If shards draw numbers of their own, the shard's
 /// number is one more level of the key.

@@ -39,8 +39,8 @@ use self::parts::Parts;
 use super::interface::{Context, FinishedShard, ReadyStep, Reduction};
 use crate::error::Error;
 use crate::shard_sum::ShardSum;
-use crate::shares::Assignment;
 use kolo_optim::table::Setting;
+use kolo_sampler::Assignment;
 
 pub(super) use self::dgc::ENTRY as DGC;
 pub(super) use self::ef_sign::ENTRY as EF_SIGN;

@@ -27,9 +27,9 @@ use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
-use crate::shares::Assignment;
 use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting, Value};
+use kolo_sampler::Assignment;
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {

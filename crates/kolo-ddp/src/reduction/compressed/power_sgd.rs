@@ -277,7 +277,7 @@ mod tests {
 
     use super::*;
     use crate::reduction::interface::FinishedShard;
-    use crate::shares::Assignment;
+    use kolo_sampler::Assignment;
 
     const SHAPE: (usize, usize) = (30, 48);
     const LEN: usize = SHAPE.0 * SHAPE.1;

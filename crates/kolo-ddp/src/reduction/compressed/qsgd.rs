@@ -13,11 +13,11 @@ use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::{Compressed, DENSE_BELOW, SEED, key};
 use crate::error::Error;
-use crate::key::Key;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
 use kolo_optim::vectorised;
+use kolo_sampler::key::Key;
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {

@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::key::Key;
 use kolo_optim::vectorised;
+use kolo_sampler::key::Key;
 
 /// Number of sent elements among `len` at this density; at least one.
 pub(super) fn count(len: usize, density: f64) -> usize {

@@ -59,7 +59,7 @@ pub(crate) fn spanning(islands: &[Island], world: usize) -> [Vec<usize>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shares::equal;
+    use kolo_sampler::equal;
 
     #[test]
     fn every_shard_is_in_one_island_on_the_rank_that_holds_it() {

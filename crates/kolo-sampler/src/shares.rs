@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kolo_comm::Rank;
-use kolo_comm::tree::{Contributions, share};
+use kolo_schedule::Rank;
+use kolo_schedule::tree::{Contributions, share};
 
 /// Divides whole shards by weight, one weight a rank. Each rank gets its part rounded down; the remaining
 /// shards go to the ranks with the largest remainders, the lower rank first if two are equal (Hamilton's
@@ -36,13 +36,13 @@ pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usi
 }
 
 /// Shares of all ranks from those of the workers: servers have none.
-pub(crate) fn of_workers(shares: &[usize], servers: &[bool]) -> Vec<usize> {
+pub fn of_workers(shares: &[usize], servers: &[bool]) -> Vec<usize> {
     let mut of_worker = shares.iter().copied();
     servers.iter().map(|server| if *server { 0 } else { of_worker.next().unwrap_or(0) }).collect()
 }
 
 /// Equal shares, as [`share`] cuts them.
-pub(crate) fn equal(shards: usize, world: usize) -> Vec<usize> {
+pub fn equal(shards: usize, world: usize) -> Vec<usize> {
     (0..world).map(|rank| share(shards, world, Rank(rank)).len()).collect()
 }
 
@@ -67,20 +67,20 @@ pub struct Assignment {
 
 impl Assignment {
     /// The assignment as `rank` sees it; `shares` has each rank's number of shards.
-    pub(crate) fn new(shares: &[usize], rank: Rank) -> Self {
+    pub fn new(shares: &[usize], rank: Rank) -> Self {
         let contributions = Arc::new(Contributions::of_shares(shares));
         let for_all = contributions.clone();
         Assignment { shares: shares.to_vec(), shards: range(shares, rank), contributions, for_all }
     }
 
     /// Marks ranks as summation servers.
-    pub(crate) fn with_servers(self, servers: &[bool]) -> Self {
+    pub fn with_servers(self, servers: &[bool]) -> Self {
         let contributions = Arc::new(Contributions::clone(&self.for_all).with_servers(servers));
         Assignment { contributions, ..self }
     }
 
     /// The rank of each shard.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = Rank> {
+    pub fn owners(&self) -> impl Iterator<Item = Rank> {
         let ranks = self.shares.iter().enumerate();
         ranks.flat_map(|(rank, share)| std::iter::repeat_n(Rank(rank), *share))
     }

@@ -9,7 +9,7 @@
 //! `key.with(n)` is the n-th output, from 0, of the generator seeded with `key`. The step (an odd multiple)
 //! and the mixing are both bijections, so two different `n` never share a key.
 
-use kolo_comm::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
+use kolo_schedule::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
 /// A 64-bit number derived from a seed and a purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
