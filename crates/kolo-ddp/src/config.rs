@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::buckets::BucketCaps;
 use crate::loss_scaling::LossScaling;
-use crate::reduction::{self, Reducer};
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
 use crate::sync::SyncMode;
 use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
+use kolo_reduction::BucketCaps;
+use kolo_reduction::reduction::{self, Reducer};
 
 /// Settings of how a job divides and reduces its steps.
 #[derive(Clone, Debug)]
@@ -33,8 +33,8 @@ pub struct Config {
     /// sums depend on how they are cut. The same on all ranks.
     pub tune: bool,
     /// Reduction of the gradients of all shards to the one that the optimizer sees: one of
-    /// [`REDUCTIONS`](crate::reduction::REDUCTIONS) ([`named`](crate::reduction::named),
-    /// [`parse`](crate::reduction::parse)), or one of the user's own. The same on all ranks.
+    /// [`REDUCTIONS`](kolo_reduction::reduction::REDUCTIONS) ([`named`](kolo_reduction::reduction::named),
+    /// [`parse`](kolo_reduction::reduction::parse)), or one of the user's own. The same on all ranks.
     pub reduction: Arc<dyn Reducer>,
     /// Steps between two copies of the state that a reduction keeps for each shard, or of islands that
     /// synchronize rarely, in an elastic job. Two more ranks hold each copy. With islands the copy is made
@@ -46,7 +46,7 @@ pub struct Config {
     /// which all are made, which does decide the bits ([`Replica::end_round`](crate::Replica::end_round)).
     pub backup_every: u64,
     /// Transforms of the gradient before the optimizer sees it, one after another: entries of
-    /// [`TRANSFORMS`](crate::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
+    /// [`TRANSFORMS`](kolo_reduction::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
     /// The same on all ranks.
     pub transforms: Vec<Choice>,
     /// Learning rates and settings of the optimizer that differ for some tensors, selected by name or

@@ -6,35 +6,28 @@
 //! collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and back.
 
 pub mod binding;
-mod buckets;
 pub mod checkpoint;
 mod config;
 pub mod cross_shard;
 mod ddp;
-mod error;
 mod exchange;
 mod last_step;
 mod loss_scaling;
 mod losses;
 mod membership;
 mod noise_scale;
-mod origin;
 mod processor;
-pub mod reduction;
 mod replica;
 mod restart;
 mod same_model;
 mod same_settings;
 mod sampler;
-mod shard_loss;
 mod shard_pass;
-mod shard_sum;
 mod staleness;
 mod statistics;
 mod step;
 pub mod straggler;
 pub mod sync;
-pub mod transform;
 mod tune;
 pub mod verify;
 mod wait_time;
@@ -51,19 +44,19 @@ pub use kolo_optim::{
 };
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
-pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan};
 pub use config::Config;
 pub use ddp::Ddp;
-pub use error::Error;
+/// Buckets, reductions and gradient transforms.
+pub use kolo_reduction::{
+    BLOCK, Bucket, BucketCaps, Error, Origin, ShardLoss, Slice, plan, reduction, transform,
+};
 /// Samples of shards, and shards of ranks.
 pub use kolo_sampler::{Assignment, BatchGrowth, Epoch, Sampler, SamplerError, apportion, key};
 pub use last_step::LastStep;
 pub use loss_scaling::{LossScale, LossScaling};
 pub use noise_scale::{BatchMeaning, NoiseScale};
-pub use origin::Origin;
 pub use processor::Processor;
 pub use replica::{Change, Replica, StepReport};
-pub use shard_loss::ShardLoss;
 pub use shard_pass::{Access, ShardPass};
 pub use staleness::Staleness;
 pub use statistics::Statistics;

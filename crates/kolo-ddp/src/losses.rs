@@ -8,10 +8,10 @@ use std::time::Duration;
 use kolo_comm::backend::WaitMode;
 use kolo_comm::{Buffer, Collective, Group};
 
-use crate::error::Error;
 use crate::exchange::Exchange;
-use crate::reduction::SampleCount;
 use crate::wait_time::timed;
+use kolo_reduction::Error;
+use kolo_reduction::reduction::SampleCount;
 use kolo_sampler::Assignment;
 
 /// The losses of this rank's shards, summed in the same tree as the gradients.

@@ -3,9 +3,9 @@
 use kolo_comm::hash::fnv1a;
 use kolo_comm::{Group, Op, Rank};
 
-use crate::error::Error;
 use crate::same_settings::Stated;
 use kolo_optim::{Element, Layout, ParamSpec};
+use kolo_reduction::Error;
 
 /// Numbers in a rank's message: fingerprints of its model and of its settings, and 1 if it takes part in the
 /// job already.

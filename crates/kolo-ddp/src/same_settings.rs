@@ -9,11 +9,11 @@ use kolo_comm::hash::fnv1a;
 use kolo_optim::{Optimizer, ParamGroup};
 use serde::{Deserialize, Serialize};
 
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::loss_scaling::LossScaling;
-use crate::transform;
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
+use kolo_reduction::transform;
 
 /// Text for a setting that a rank has not been given.
 const NOT_GIVEN: &str = "not given";

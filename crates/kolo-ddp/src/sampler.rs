@@ -2,8 +2,8 @@
 
 use kolo_sampler::{BatchGrowth, Sampler};
 
-use crate::error::Error;
 use crate::replica::Replica;
+use kolo_reduction::Error;
 
 impl Replica {
     /// Divides a data set among this job's shards, `batch` samples each. The next step compares the three

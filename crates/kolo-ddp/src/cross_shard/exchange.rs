@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
 
-use crate::error::Error;
-use crate::shard_sum::ShardSum;
 use crate::wait_time::timed;
+use kolo_reduction::Error;
+use kolo_reduction::ShardSum;
 use kolo_sampler::Assignment;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.

@@ -18,11 +18,11 @@ use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which, scal
 use crate::checkpoint::{self, Position, Resumed};
 use crate::config::Config;
 use crate::cross_shard::Exchange;
-use crate::error::Error;
 use crate::replica::{Change, Replica, StepReport};
 use crate::shard_pass::{ShardPass, lock};
 use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, SpanId};
+use kolo_reduction::Error;
 use kolo_sampler::BatchGrowth;
 use kolo_sampler::Sampler;
 

@@ -4,9 +4,9 @@ use kolo_comm::{Collective, DType, Group, Rank};
 
 use super::tuning;
 use crate::config::Config;
-use crate::error::Error;
 use crate::straggler::Policy;
 use crate::sync::{self, JobSetting};
+use kolo_reduction::Error;
 use kolo_sampler::{apportion, equal, of_workers};
 
 /// Returns an error for settings that are invalid whatever the group is.

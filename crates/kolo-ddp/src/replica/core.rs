@@ -8,9 +8,7 @@ use super::backup::copies::Backups;
 use super::noise::NoiseProbe;
 use super::tuning_observer::TuningObserver;
 use super::weights::Weights;
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScaler;
 use crate::membership::MembershipObserver;
@@ -19,10 +17,12 @@ use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
 use crate::sync::SyncTraits;
-use crate::transform::Transforms;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
+use kolo_reduction::transform::Transforms;
 use kolo_sampler::equal;
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.

@@ -15,8 +15,6 @@ use super::assignment;
 use super::core::Core;
 use super::handle::Replica;
 use super::undo::Undo;
-use crate::buckets::BucketCaps;
-use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
@@ -25,7 +23,9 @@ use crate::same_model;
 use crate::same_settings::Stated;
 use crate::step::Step;
 use crate::straggler::StragglerObserver;
-use crate::transform::States;
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
+use kolo_reduction::transform::States;
 
 /// A rank's message to the others before the first step of a group. It says whether the rank's values are
 /// the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back. It also

@@ -4,9 +4,9 @@
 //! bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it returns no
 //! values, so that none of them reach a checkpoint, a copy or another replica.
 
-use crate::error::Error;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Layout, Optimizer, SpanId};
+use kolo_reduction::Error;
 
 /// Findings about a replica's values.
 #[derive(Default)]

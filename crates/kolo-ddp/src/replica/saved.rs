@@ -9,11 +9,11 @@ use super::core::Core;
 use super::handle::Replica;
 use super::undo::Undo;
 use super::weights::Weights;
-use crate::error::Error;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
-use crate::reduction::Reducer;
 use crate::sync::mode::Saved;
+use kolo_reduction::Error;
+use kolo_reduction::reduction::Reducer;
 
 impl Replica {
     /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such as
@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Returns the reduction's state of each shard of the job, for a checkpoint; empty if it keeps none. For
-    /// each name of [`Reducer::shard_state`](crate::reduction::Reducer::shard_state) it has the values in
+    /// each name of [`Reducer::shard_state`](kolo_reduction::reduction::Reducer::shard_state) it has the values in
     /// the order of flat memory, one after another.
     pub(crate) fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Returns the reduction's state that is the same on all ranks: for each name of
-    /// [`Reducer::common_state`](crate::reduction::Reducer::common_state) the values in the order of flat
+    /// [`Reducer::common_state`](kolo_reduction::reduction::Reducer::common_state) the values in the order of flat
     /// memory.
     pub(crate) fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;

@@ -6,11 +6,11 @@ use kolo_comm::{Collective, DType, Group};
 
 use super::core::Core;
 use super::tuning_observer::TuningObserver;
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::step::Received;
 use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
 
 /// Name of the algorithm whose ranks may add unequal parts of a sum.
 const BY_LINKS: &str = "direct";

@@ -14,8 +14,8 @@
 
 use std::ops::Range;
 
-use crate::buckets::{BLOCK, Slice};
 use kolo_optim::{Layout, SpanId};
+use kolo_reduction::{BLOCK, Slice};
 
 /// State of a block in the current step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,11 +131,11 @@ mod tests {
     use kolo_comm::Group;
 
     use super::*;
-    use crate::buckets::BucketCaps;
     use crate::{Config, Replica};
     use kolo_optim::table::Entry;
     use kolo_optim::{Kind, ParamSpec};
     use kolo_optim::{OPTIMIZERS, Optimizer, Settings};
+    use kolo_reduction::BucketCaps;
 
     #[test]
     fn a_step_done_again_ends_where_the_first_one_would_have() {

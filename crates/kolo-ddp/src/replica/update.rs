@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use super::core::Core;
-use crate::error::Error;
 use crate::last_step::LastStep;
 use kolo_optim::{Scope, SpanId};
+use kolo_reduction::Error;
 
 impl Core {
     /// Applies all updates that are pending.

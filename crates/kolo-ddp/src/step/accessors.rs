@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::bucket_state::BucketTiming;
 use super::{Spent, Step};
-use crate::buckets::Bucket;
 use kolo_optim::SpanId;
+use kolo_reduction::Bucket;
 
 impl Step {
     pub(crate) fn shards(&self) -> Range<usize> {

@@ -9,9 +9,9 @@ use kolo_comm::{Collective, Group, Op};
 
 use super::finiteness::Magnitude;
 use super::observer_messages::{FLAGS, ObserverMessage, Received};
-use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::wait_time::timed;
+use kolo_reduction::Error;
 
 /// Observations of a rank in its own passes, or after the agreement of all ranks.
 #[derive(Clone, Copy)]

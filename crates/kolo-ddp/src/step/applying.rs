@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::profile::Lesson;
 use super::{BetweenSteps, Phase, Step};
-use crate::buckets::Bucket;
-use crate::error::Error;
 use crate::last_step::LastStep;
-use crate::reduction::Reduction;
+use kolo_reduction::Bucket;
+use kolo_reduction::Error;
+use kolo_reduction::reduction::Reduction;
 
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.

@@ -8,11 +8,11 @@ use kolo_trace::What;
 use super::finiteness;
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
-use crate::buckets::{Bucket, Slice};
-use crate::error::Error;
-use crate::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
+use kolo_reduction::Error;
+use kolo_reduction::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
+use kolo_reduction::{Bucket, Slice};
 use kolo_sampler::Assignment;
 
 /// Durations of one bucket's reduction.

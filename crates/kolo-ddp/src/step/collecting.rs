@@ -8,9 +8,9 @@ use kolo_comm::backend::WaitMode;
 use super::launch_order::LaunchSlot;
 use super::unscaling::StepNumber;
 use super::{Phase, Step};
-use crate::error::Error;
-use crate::reduction::{FinishedShard, ReadyStep};
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
+use kolo_reduction::reduction::{FinishedShard, ReadyStep};
 
 impl Step {
     /// `Idle` or `Collecting` → `Collecting`: begins a shard's backward pass; its loss is summed over

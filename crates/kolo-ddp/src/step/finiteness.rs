@@ -12,9 +12,9 @@ use std::ops::Range;
 use kolo_comm::Rank;
 use serde::{Deserialize, Serialize};
 
-use crate::reduction::Reducer;
 use kolo_optim::finite::are_below;
 use kolo_optim::{Kind, SpanId};
+use kolo_reduction::reduction::Reducer;
 
 /// Elements that are checked before they are copied: 16 KiB, so that they are still in the first-level
 /// cache.

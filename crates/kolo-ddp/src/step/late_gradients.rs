@@ -4,12 +4,12 @@
 use kolo_comm::Collective;
 
 use super::Step;
-use crate::buckets::Slice;
-use crate::error::Error;
-use crate::reduction::Reduction;
-use crate::shard_sum::ShardSum;
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
+use kolo_reduction::ShardSum;
+use kolo_reduction::Slice;
+use kolo_reduction::reduction::Reduction;
 
 impl Step {
     /// Adds the contributions beyond the expected number of uses.

@@ -5,7 +5,7 @@
 //! contributions are complete goes to the group's communication thread, which reduces it while the backward
 //! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent of
 //! their passes: the loss first, so that the divisor is known, then the buckets and the agreement. Buckets
-//! whose sums are deferred ([`Reduction::is_deferred`](crate::reduction::Reduction)) stay until the last
+//! whose sums are deferred ([`Reduction::is_deferred`](kolo_reduction::reduction::Reduction)) stay until the last
 //! pass is over; then the training thread itself announces all of them at once.
 //!
 //! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
@@ -67,12 +67,12 @@ use self::shard_squares::ShardSquares;
 pub(crate) use self::unscaling::StepNumber;
 use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
-use crate::buckets::{BucketCaps, plan, reversed};
-use crate::error::Error;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
-use crate::reduction::{FinishedShard, Reducer};
 use kolo_optim::{Layout, SpanId};
+use kolo_reduction::Error;
+use kolo_reduction::reduction::{FinishedShard, Reducer};
+use kolo_reduction::{BucketCaps, plan, reversed};
 use kolo_sampler::Assignment;
 
 /// Phase of a step. A call in the wrong phase is refused.
@@ -106,7 +106,7 @@ pub(crate) struct Step {
     /// The order in which spans become ready, as far as it is known; the same on all ranks.
     order: Vec<SpanId>,
     synchronise: bool,
-    /// True if reduced gradients are read once ([`Reduction::read_once`](crate::reduction::Reduction)) on
+    /// True if reduced gradients are read once ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on
     /// all ranks; false in the first steps, before the ranks have agreed on it.
     reads_once: bool,
     /// True if a step may be without any sample: then nothing changes.

@@ -2,10 +2,10 @@
 
 use super::Step;
 use super::finiteness::{Culprit, SumSeen};
-use crate::error::Error;
-use crate::origin::Origin;
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Kind, SpanId};
+use kolo_reduction::Error;
+use kolo_reduction::Origin;
 
 impl Step {
     /// Checks the values of a statistic that this rank alone has computed in the current pass.

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::bucket_state::BucketTiming;
 use super::launch_order::{Expected, LaunchSlot, by_need};
-use crate::buckets::Bucket;
 use kolo_optim::SpanId;
+use kolo_reduction::Bucket;
 
 /// Steps whose times are measured, after the first one, which shows the order. There are several, because
 /// any one may be disturbed.

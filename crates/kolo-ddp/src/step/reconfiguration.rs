@@ -11,11 +11,11 @@ use serde::de::DeserializeOwned;
 use super::Step;
 use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
-use crate::buckets::{Bucket, plan_sliced, reversed};
-use crate::error::Error;
 use crate::tune::{Space, TunedSetting};
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
+use kolo_reduction::{Bucket, plan_sliced, reversed};
 use kolo_sampler::Assignment;
 
 impl Step {

@@ -9,10 +9,10 @@ use super::launch_order::LaunchSlot;
 use super::observer_messages::{ObserverMessage, Received};
 use super::unscaling::StepNumber;
 use super::{Phase, Step};
-use crate::error::Error;
-use crate::shard_loss::ShardLoss;
 use crate::wait_time::timed;
 use kolo_optim::Span;
+use kolo_reduction::Error;
+use kolo_reduction::ShardLoss;
 
 /// Result of the ranks' agreement.
 pub(crate) struct Totals {

@@ -1,7 +1,7 @@
 //! Copy of a bucket reduction's state from before the current step, which a skipped step restores. Costs a
 //! copy in each step with scaled losses.
 
-use crate::reduction::Reduction;
+use kolo_reduction::reduction::Reduction;
 
 /// The copy for one bucket.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use super::Step;
 use super::bucket_state::BucketState;
 use super::unscaling::StepNumber;
-use crate::error::Error;
+use kolo_reduction::Error;
 
 impl Step {
     /// Begins a step, before this rank's first pass or, on a rank without shards, in place of it.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Op};
 
-use crate::error::Error;
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
 
 /// Counts of contributions by span.
 pub(super) struct UseCounts {

@@ -1,9 +1,9 @@
 //! Settings of a job that a way to synchronize excludes.
 
 use crate::config::Config;
-use crate::reduction::REDUCTIONS;
 use crate::statistics::Statistics;
 use crate::straggler::Policy;
+use kolo_reduction::reduction::REDUCTIONS;
 
 /// A setting that some ways to synchronize exclude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use kolo_checkpoint::{Part, Reader};
 use kolo_comm::{Group, Rank};
 
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::membership::Agreed;
 use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
@@ -15,6 +13,8 @@ use crate::replica::report::StepReport;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
 use kolo_optim::{Optimizer, named};
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
 
 /// A mode before its ranks have met, with the configuration and the optimizer for its core.
 pub(crate) struct Made {

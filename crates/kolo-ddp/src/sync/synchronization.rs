@@ -4,8 +4,8 @@ use super::exclusion::JobSetting;
 use super::mode::Made;
 use super::traits::SyncTraits;
 use crate::config::Config;
-use crate::error::Error;
 use kolo_optim::Optimizer;
+use kolo_reduction::Error;
 
 /// Function that creates a mode for a job of that number of ranks, from the program's optimizer.
 pub(super) type Make = fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>;

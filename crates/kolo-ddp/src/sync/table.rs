@@ -11,9 +11,9 @@ use super::mode::{Made, refused};
 use super::synchronization::Synchronization;
 use super::{delayed, every_step, islands, stale};
 use crate::config::Config;
-use crate::error::Error;
 use kolo_optim::Optimizer;
 use kolo_optim::table::{self as tables, Choice, Entry};
+use kolo_reduction::Error;
 
 /// All modes; the first one is the default.
 pub static SYNCS: &[Entry<Synchronization>] = &[

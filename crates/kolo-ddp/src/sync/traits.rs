@@ -1,8 +1,8 @@
 //! Properties of a way to synchronize that the rest of a job needs.
 
-use crate::error::Error;
-use crate::reduction::Reducer;
 use kolo_optim::{Optimizer, Settings, named};
+use kolo_reduction::Error;
+use kolo_reduction::reduction::Reducer;
 
 /// Properties of a way to synchronize. A field that a mode leaves at its default says that it is like
 /// `every-step` in that.

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::setting::TunedSetting;
-use crate::buckets::{Bucket, plan_sliced};
 use kolo_optim::{Layout, SpanId};
+use kolo_reduction::{Bucket, plan_sliced};
 
 /// A setting counts as better if its steps take less than this share of the best one's.
 pub(super) const BETTER: f64 = 0.99;
@@ -162,8 +162,8 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buckets::reversed;
     use kolo_optim::{Kind, ParamSpec};
+    use kolo_reduction::reversed;
 
     const MIB: usize = 1 << 20;
 

@@ -6,7 +6,7 @@ use std::fmt;
 use kolo_comm::Group;
 use serde::Serialize;
 
-use crate::buckets::BucketCaps;
+use kolo_reduction::BucketCaps;
 
 /// Cuts and transport of a job's gradients.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::buckets::reversed;
 use kolo_optim::{Kind, Layout, ParamSpec};
+use kolo_reduction::reversed;
 
 const MIB: usize = 1 << 20;
 

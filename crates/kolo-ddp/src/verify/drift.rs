@@ -4,8 +4,8 @@
 use kolo_comm::{Group, Rank};
 
 use super::fingerprints;
-use crate::error::Error;
 use kolo_optim::{Kind, Layout};
+use kolo_reduction::Error;
 
 /// Compares the fingerprints of all tensors, or of all but the statistics, of all ranks but `servers`. A
 /// collective: one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor if the ranks differ.

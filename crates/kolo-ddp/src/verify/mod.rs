@@ -14,11 +14,11 @@ use std::path::PathBuf;
 
 use kolo_comm::{Group, Rank};
 
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::last_step::LastStep;
 use kolo_optim::{Kind, Layout};
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
 use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::buckets::BucketCaps;
-use crate::error::Error;
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
 
 /// The file to write to; it must not exist.
 pub const FILE: &str = "KOLO_VERIFY_FILE";

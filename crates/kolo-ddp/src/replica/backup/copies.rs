@@ -8,7 +8,7 @@ use super::newest::Held;
 use crate::last_step::LastStep;
 use crate::loss_scaling::LossScale;
 use crate::noise_scale::NoiseScale;
-use crate::transform::States;
+use kolo_reduction::transform::States;
 
 /// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid one.
 const KEPT: usize = 2;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kolo_comm::Rank;
 
-use crate::error::Error;
 use crate::replica::core::Core;
+use kolo_reduction::Error;
 
 /// Number of further ranks that hold a worker's private state. It is two, because a rank's death is seldom
 /// noticed before its neighbor's where both have one cause, and a lost copy is replaced only when the next

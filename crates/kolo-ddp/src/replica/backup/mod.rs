@@ -19,8 +19,8 @@ use kolo_comm::Rank;
 use self::copies::{Backup, Backups, Common};
 use super::core::Core;
 use super::handle::Replica;
-use crate::error::Error;
 use crate::sync::mode::Copied;
+use kolo_reduction::Error;
 
 impl Core {
     /// Returns true if ranks hold state that could die with them.

@@ -5,11 +5,11 @@ use kolo_comm::{Group, Rank};
 
 use super::copies::Common;
 use super::newest::{Held, newest};
-use crate::error::Error;
 use crate::replica::core::Core;
 use crate::replica::handle::Replica;
 use crate::replica::undo::Undo;
 use crate::warning::Warning;
+use kolo_reduction::Error;
 
 /// A copy to which all ranks have gone back; the state of shards is still to be restored.
 pub(crate) struct Restored {

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::division::divide;
 use super::islands_mode::Islands;
-use crate::error::Error;
 use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
 use crate::sync::mode::Copied;
+use kolo_reduction::Error;
 
 /// Message to all ranks from the rank that represents an island.
 #[derive(Serialize, Deserialize)]

@@ -7,7 +7,6 @@ use kolo_comm::Group;
 use super::division::{divide, spanning};
 use super::islands_mode::{Islands, OwnIsland};
 use crate::config::Config;
-use crate::error::Error;
 use crate::replica::core::Core;
 use crate::same_settings::Stated;
 use crate::straggler::Policy;
@@ -15,6 +14,7 @@ use crate::sync::choice::SyncMode;
 use crate::sync::mode::{Made, another, refused};
 use crate::verify::Verifier;
 use kolo_optim::Optimizer;
+use kolo_reduction::Error;
 
 /// Creates the mode of a job; `optimizer` is that of an island.
 ///

@@ -6,9 +6,7 @@ use super::counted::counted_from;
 use super::division::divide;
 use super::loss::IslandLoss;
 use super::state::IslandState;
-use crate::buckets::BucketCaps;
 use crate::config::Config;
-use crate::error::Error;
 use crate::membership::Agreed;
 use crate::replica::assignment;
 use crate::replica::core::Core;
@@ -17,6 +15,8 @@ use crate::same_settings::Stated;
 use crate::sync::mode::{Mode, Passes, Standing};
 use crate::sync::traits::Rounds;
 use kolo_optim::Optimizer;
+use kolo_reduction::BucketCaps;
+use kolo_reduction::Error;
 
 /// The islands of a rank.
 pub(super) struct Islands {

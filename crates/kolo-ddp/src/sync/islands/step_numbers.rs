@@ -3,8 +3,8 @@
 use kolo_comm::Rank;
 
 use super::islands_mode::OwnIsland;
-use crate::error::Error;
-use crate::origin::Origin;
+use kolo_reduction::Error;
+use kolo_reduction::Origin;
 
 impl OwnIsland {
     /// Returns an error of the island with the job's numbers of steps, shards and ranks.

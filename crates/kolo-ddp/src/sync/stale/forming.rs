@@ -11,7 +11,6 @@ use super::server::Server;
 use super::stale_mode::{Role, Stale};
 use super::worker::{ServerPart, Worker};
 use crate::config::Config;
-use crate::error::Error;
 use crate::replica::core::Core;
 use crate::staleness::Staleness;
 use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_ISLANDS, NO_PLAIN_STEP};
@@ -21,6 +20,7 @@ use crate::sync::traits::SyncTraits;
 use crate::verify::is_watched;
 use kolo_optim::table::{Entry, Setting};
 use kolo_optim::{Optimizer, Scope};
+use kolo_reduction::Error;
 
 pub(in crate::sync) const STALE: Entry<Synchronization> = Entry {
     name: "stale",

@@ -13,10 +13,10 @@ use kolo_comm::{Group, Rank};
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
 use super::parts;
-use crate::buckets::Slice;
-use crate::error::Error;
 use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
+use kolo_reduction::Error;
+use kolo_reduction::Slice;
 
 /// A server's part of the model.
 pub(super) struct PartState {

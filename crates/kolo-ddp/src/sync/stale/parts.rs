@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::buckets::Slice;
 use kolo_optim::{Layout, SpanId};
+use kolo_reduction::Slice;
 
 /// Cuts flat memory into one part for each server, as equal as possible. With `whole_tensors`, each cut is
 /// at the nearest boundary between tensors, and a part may be empty.

@@ -7,10 +7,10 @@ use kolo_comm::Rank;
 
 use super::parts;
 use super::stale_mode::{Role, Stale};
-use crate::error::Error;
 use crate::replica::core::Core;
 use crate::sync::mode::{ModeState, Saved};
 use kolo_optim::Scope;
+use kolo_reduction::Error;
 
 /// Entry of a checkpoint: number of steps that the servers' optimizers have made.
 const UPDATES: &str = "updates_of_servers";

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::message::{Answer, Pair, Push};
 use super::part_state::PartState;
-use crate::error::Error;
+use kolo_reduction::Error;
 
 /// Interval at which a thread that waits for another worker's push checks for a failure of the group.
 const GLANCE: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ impl SampleCount {
     }
 
     /// Sets the number, which never changes afterwards.
-    pub(crate) fn set(&self, count: f64) {
+    pub fn set(&self, count: f64) {
         let _ = self.0.set(count);
     }
 }

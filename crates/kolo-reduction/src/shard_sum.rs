@@ -12,7 +12,7 @@ use kolo_comm::{Buffer, Error, Group, Number, copy_nontemporal};
 
 /// The sums of one rank's shards so far, one for each node of the tree that they form. The buffer is `None`
 /// while it is being reduced.
-pub(crate) struct ShardSum<T = f32> {
+pub struct ShardSum<T = f32> {
     buffer: Option<Buffer<T>>,
     len: usize,
     nodes: Vec<Node>,
@@ -40,18 +40,24 @@ fn join(nodes: &mut Vec<Node>) -> bool {
 }
 
 impl<T: Number> ShardSum<T> {
-    pub(crate) fn new(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
+    /// Allocates the sums of `shards`, of `len` elements each.
+    ///
+    /// # Errors
+    ///
+    /// Out of memory.
+    pub fn new(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
         let buffer = group.alloc(len * depth(shards))?;
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
     }
 
-    pub(crate) fn reset(&mut self) {
+    /// Begins the next step.
+    pub fn reset(&mut self) {
         self.nodes.clear();
     }
 
     /// Takes a gradient for elements `offset ..` of the current shard; adds it to the earlier ones unless it
     /// is the first.
-    pub(crate) fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
+    pub fn put(&mut self, offset: usize, gradient: &[T], first: bool) {
         let start = self.nodes.len() * self.len + offset;
         let target = &mut self.here()[start..start + gradient.len()];
         if first {
@@ -68,12 +74,13 @@ impl<T: Number> ShardSum<T> {
     }
 
     /// Sets a span without any gradient in the current shard to zero.
-    pub(crate) fn put_zeros(&mut self, offset: usize, len: usize) {
+    pub fn put_zeros(&mut self, offset: usize, len: usize) {
         let start = self.nodes.len() * self.len + offset;
         self.here()[start..start + len].fill(T::default());
     }
 
-    pub(crate) fn end_shard(&mut self, shard: usize) {
+    /// Ends a shard: adds it to its siblings that are complete.
+    pub fn end_shard(&mut self, shard: usize) {
         self.nodes.push(Node::leaf(shard));
         while join(&mut self.nodes) {
             self.add_slot(self.nodes.len());
@@ -87,11 +94,12 @@ impl<T: Number> ShardSum<T> {
     }
 
     /// Adds all of this rank's sums into the first slot, for a step that is not synchronized.
-    pub(crate) fn fold(&mut self) {
+    pub fn fold(&mut self) {
         (1..self.nodes.len()).rev().for_each(|slot| self.add_slot(slot));
     }
 
-    pub(crate) fn take(&mut self) -> Buffer<T> {
+    /// Takes the buffer, with this rank's contributions one after another, for a collective.
+    pub fn take(&mut self) -> Buffer<T> {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
 
@@ -100,11 +108,13 @@ impl<T: Number> ShardSum<T> {
         self.buffer.is_none()
     }
 
-    pub(crate) fn give_back(&mut self, buffer: Buffer<T>) {
+    /// Returns the buffer that [`ShardSum::take`] took.
+    pub fn give_back(&mut self, buffer: Buffer<T>) {
         self.buffer = Some(buffer);
     }
 
-    pub(crate) fn result(&mut self) -> &mut [T] {
+    /// The first slot: the sum, once the collective or [`ShardSum::fold`] is over.
+    pub fn result(&mut self) -> &mut [T] {
         let len = self.len;
         &mut self.here()[..len]
     }

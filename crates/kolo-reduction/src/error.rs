@@ -10,7 +10,7 @@ use crate::shard_loss::ShardLoss;
 use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
 
-/// An error of a binding. Any error becomes one by `?`; [`Ddp`](crate::Ddp) returns it as
+/// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as
 /// [`Error::Binding`].
 pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -312,7 +312,7 @@ fn by_value(values: &[String]) -> String {
 }
 
 /// Formats ranks: `rank 3`, or `ranks 1, 2 and 3`.
-pub(crate) fn ranks_of(ranks: &[Rank]) -> String {
+pub fn ranks_of(ranks: &[Rank]) -> String {
     match ranks {
         [rank] => rank.to_string(),
         _ => format!("ranks {}", enumerate(ranks.iter().map(|rank| rank.0.to_string()))),
@@ -342,7 +342,8 @@ impl Error {
         )
     }
 
-    pub(crate) fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
+    /// Returns an error about a file.
+    pub fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
         Error::File { path: path.into(), problem: problem.to_string() }
     }
 }

@@ -72,7 +72,7 @@ impl Slice {
     }
 
     /// Splits the elements into runs of at most `len`.
-    pub(crate) fn runs(&self, len: usize) -> impl Iterator<Item = Slice> {
+    pub fn runs(&self, len: usize) -> impl Iterator<Item = Slice> {
         let Slice { span, ref elements, offset } = *self;
         let (first, end) = (elements.start, elements.end);
         elements.clone().step_by(len).map(move |start| {
@@ -100,20 +100,20 @@ impl Bucket {
     }
 
     /// Copies values of its elements to their places in flat memory.
-    pub(crate) fn to_flat(&self, layout: &Layout, values: &[f32], flat: &mut [f32]) {
+    pub fn to_flat(&self, layout: &Layout, values: &[f32], flat: &mut [f32]) {
         let copy = |slice: &Slice| flat[slice.place(layout)].copy_from_slice(&values[slice.range()]);
         self.slices.iter().for_each(copy);
     }
 
     /// Copies values of its elements from their places in flat memory.
-    pub(crate) fn take_flat(&self, layout: &Layout, flat: &[f32], values: &mut [f32]) {
+    pub fn take_flat(&self, layout: &Layout, flat: &[f32], values: &mut [f32]) {
         let copy = |slice: &Slice| values[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
         self.slices.iter().for_each(copy);
     }
 }
 
 /// The expected order of gradients before the first backward pass has shown it: the model's, reversed.
-pub(crate) fn reversed(layout: &Layout) -> Vec<SpanId> {
+pub fn reversed(layout: &Layout) -> Vec<SpanId> {
     (0..layout.spans().len()).rev().map(SpanId).collect()
 }
 
@@ -128,7 +128,7 @@ pub fn plan(layout: &Layout, ready: &[SpanId], caps: BucketCaps, whole: bool) ->
 
 /// Plans buckets as [`plan`] does, with slices of at most `slice` bytes, or one [`BLOCK`] if that is more.
 /// So the limit for cutting tensors may be smaller or larger than the cap for joining small ones.
-pub(crate) fn plan_sliced(
+pub fn plan_sliced(
     layout: &Layout,
     ready: &[SpanId],
     caps: BucketCaps,

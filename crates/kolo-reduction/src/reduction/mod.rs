@@ -2,7 +2,7 @@
 //! sum.
 //!
 //! A new one is a file here, or in `compressed/`, and a line in [`REDUCTIONS`]. One of the user's own is a
-//! type that implements [`Reducer`], as [`Config::reduction`](crate::Config::reduction).
+//! type that implements [`Reducer`], as `Config::reduction`.
 
 mod compressed;
 mod interface;
@@ -60,6 +60,6 @@ pub fn parse(text: &str) -> Result<Arc<dyn Reducer>, ChoiceError> {
 }
 
 /// Returns the default: the exact sum.
-pub(crate) fn exact() -> Arc<dyn Reducer> {
+pub fn exact() -> Arc<dyn Reducer> {
     Arc::new(sum::Exact)
 }

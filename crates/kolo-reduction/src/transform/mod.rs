@@ -7,7 +7,7 @@ mod block_squares;
 mod clip;
 mod interface;
 
-pub(crate) use self::block_squares::BlockSquares;
+pub use self::block_squares::BlockSquares;
 pub use self::interface::{Decision, GradientTransform};
 use crate::buckets::{Bucket, Slice};
 use crate::error::Error;
@@ -27,11 +27,11 @@ pub fn find(name: &str) -> Result<&'static Entry<dyn GradientTransform>, ChoiceE
 }
 
 /// State of each of a replica's transforms from the steps so far.
-pub(crate) type States = Vec<Vec<f64>>;
+pub type States = Vec<Vec<f64>>;
 
 /// The transforms of a replica, one after another.
 #[derive(Default)]
-pub(crate) struct Transforms {
+pub struct Transforms {
     all: Vec<Box<dyn GradientTransform>>,
     /// States before the current step, if they have seen a part of it, until it is complete.
     before: Option<States>,
@@ -41,7 +41,7 @@ pub(crate) struct Transforms {
 
 impl Transforms {
     /// Builds transforms of the table by name.
-    pub(crate) fn named(choices: &[Choice], layout: &Layout) -> Result<Self, Error> {
+    pub fn named(choices: &[Choice], layout: &Layout) -> Result<Self, Error> {
         let mut all = Transforms::default();
         for Choice { name, settings } in choices {
             all.add(find(name)?.build(settings)?, layout)?;
@@ -54,11 +54,7 @@ impl Transforms {
     /// # Errors
     ///
     /// The received state is not one of this transform.
-    pub(crate) fn add(
-        &mut self,
-        mut transform: Box<dyn GradientTransform>,
-        layout: &Layout,
-    ) -> Result<(), Error> {
+    pub fn add(&mut self, mut transform: Box<dyn GradientTransform>, layout: &Layout) -> Result<(), Error> {
         transform.init(layout);
         if let Some(state) = self.given.get(self.all.len()) {
             restore(&mut *transform, state)?;
@@ -68,17 +64,18 @@ impl Transforms {
     }
 
     /// Clears all states.
-    pub(crate) fn init(&mut self, layout: &Layout) {
+    pub fn init(&mut self, layout: &Layout) {
         (self.before, self.given) = (None, States::new());
         self.all.iter_mut().for_each(|transform| transform.init(layout));
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if there is no transform.
+    pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// States from the steps so far; for transforms that are to be added, the received ones.
-    pub(crate) fn states(&self) -> States {
+    pub fn states(&self) -> States {
         let own = self.all.iter().map(|transform| transform.state());
         own.chain(self.given.iter().skip(self.all.len()).cloned()).collect()
     }
@@ -88,7 +85,7 @@ impl Transforms {
     /// # Errors
     ///
     /// A state is not one of its transform.
-    pub(crate) fn take_over(&mut self, layout: &Layout, states: States) -> Result<(), Error> {
+    pub fn take_over(&mut self, layout: &Layout, states: States) -> Result<(), Error> {
         (self.before, self.given) = (None, states);
         for (number, transform) in self.all.iter_mut().enumerate() {
             match self.given.get(number) {
@@ -99,12 +96,13 @@ impl Transforms {
         Ok(())
     }
 
-    pub(crate) fn begin_step(&mut self) {
+    /// Saves the states before a step.
+    pub fn begin_step(&mut self) {
         self.before = (!self.is_empty()).then(|| self.states());
     }
 
     /// Discards the saved states: all updates of the step are made.
-    pub(crate) fn end_step(&mut self) {
+    pub fn end_step(&mut self) {
         self.before = None;
     }
 
@@ -114,13 +112,13 @@ impl Transforms {
     /// # Errors
     ///
     /// A transform refuses a state that it returned before.
-    pub(crate) fn take_back(&mut self) -> Result<(), Error> {
+    pub fn take_back(&mut self) -> Result<(), Error> {
         let Some(before) = self.before.take() else { return Ok(()) };
         self.all.iter_mut().zip(&before).try_for_each(|(transform, state)| restore(&mut **transform, state))
     }
 
     /// Shows a bucket to all of them.
-    pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
+    pub fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
         let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
         for slice in bucket.slices.iter().filter(trained) {
             self.all.iter_mut().for_each(|transform| transform.see(slice, &gradient[slice.range()]));
@@ -128,7 +126,7 @@ impl Transforms {
     }
 
     /// Combines their decisions: the product of their factors, and the first norm.
-    pub(crate) fn decide(&mut self, scale: f64) -> Decision {
+    pub fn decide(&mut self, scale: f64) -> Decision {
         self.all.iter_mut().fold(Decision { factor: 1.0, norm: None }, |before, transform| {
             let Decision { factor, norm } = transform.decide(scale * before.factor);
             Decision { factor: before.factor * factor, norm: before.norm.or(norm) }
