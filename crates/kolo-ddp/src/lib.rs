@@ -26,7 +26,6 @@ mod shard_pass;
 mod staleness;
 mod statistics;
 mod step;
-pub mod straggler;
 pub mod sync;
 mod tune;
 pub mod verify;
@@ -52,6 +51,8 @@ pub use kolo_reduction::{
 };
 /// Samples of shards, and shards of ranks.
 pub use kolo_sampler::{Assignment, BatchGrowth, Epoch, Sampler, SamplerError, apportion, key};
+/// Stragglers: ranks that delay the others.
+pub use kolo_straggler as straggler;
 pub use last_step::LastStep;
 pub use loss_scaling::{LossScale, LossScaling};
 pub use noise_scale::{BatchMeaning, NoiseScale};

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use kolo_comm::Rank;
 
-use crate::straggler::Straggler;
+use kolo_straggler::Straggler;
 
 /// A warning to the user; training continues. A rank has those that it should display: rank 0 has those that
 /// concern all ranks.

@@ -4,10 +4,10 @@ use kolo_comm::{Collective, DType, Group, Rank};
 
 use super::tuning;
 use crate::config::Config;
-use crate::straggler::Policy;
 use crate::sync::{self, JobSetting};
 use kolo_reduction::Error;
 use kolo_sampler::{apportion, equal, of_workers};
+use kolo_straggler::Policy;
 
 /// Returns an error for settings that are invalid whatever the group is.
 pub(crate) fn check(config: &Config) -> Result<(), Error> {

@@ -11,6 +11,7 @@ mod overflow;
 pub(crate) mod report;
 mod saved;
 pub(crate) mod stepping;
+mod straggler_observer;
 mod tuning;
 mod tuning_observer;
 mod undo;

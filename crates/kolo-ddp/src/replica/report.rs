@@ -7,9 +7,9 @@ use crate::last_step::LastStep;
 use crate::noise_scale::NoiseScale;
 use crate::staleness::Staleness;
 use crate::step::BucketTiming;
-use crate::straggler::{Straggler, Times};
 use crate::tune::Tuning;
 use crate::warning::Warning;
+use kolo_straggler::{Straggler, Times};
 
 /// Effect on a worker of a step that changed the members of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct StepReport {
     /// ranks. Empty in steps without such a comparison.
     pub times: Vec<Times>,
     /// True if shards move between ranks from the next step on
-    /// ([`Policy::Rebalance`](crate::straggler::Policy::Rebalance)): call
+    /// ([`Policy::Rebalance`](kolo_straggler::Policy::Rebalance)): call
     /// [`Replica::shards`](crate::Replica::shards) again.
     pub shards_changed: bool,
     /// Staleness of the weights that all workers have pulled, in the report of the last step of a round;

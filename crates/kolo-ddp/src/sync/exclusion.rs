@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::statistics::Statistics;
-use crate::straggler::Policy;
 use kolo_reduction::reduction::REDUCTIONS;
+use kolo_straggler::Policy;
 
 /// A setting that some ways to synchronize exclude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use super::islands_mode::{Islands, OwnIsland};
 use crate::config::Config;
 use crate::replica::core::Core;
 use crate::same_settings::Stated;
-use crate::straggler::Policy;
 use crate::sync::choice::SyncMode;
 use crate::sync::mode::{Made, another, refused};
 use crate::verify::Verifier;
 use kolo_optim::Optimizer;
 use kolo_reduction::Error;
+use kolo_straggler::Policy;
 
 /// Creates the mode of a job; `optimizer` is that of an island.
 ///

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use kolo_comm::Group;
 
-use super::detector::{Findings, StragglerDetector};
-use super::diagnose::{Straggler, Times};
-use super::policy::Policy;
-use super::rebalance::Rebalance;
-use super::step_timing::StepTiming;
+use kolo_straggler::{Findings, Policy, Rebalance, StepTiming, Straggler, StragglerDetector, Times};
+
 use crate::step::Step;
 
 /// Conclusions of all ranks from a comparison of their times; empty in a step without one.

@@ -1,7 +1,7 @@
 //! Diagnosis of the rank that delays the others, from the times of all ranks. Pure, so that all ranks
 //! conclude the same.
 
-use kolo_comm::Rank;
+use kolo_schedule::Rank;
 
 use super::median::{LEAST, median};
 
@@ -35,7 +35,8 @@ impl Times {
     /// Numbers besides those of the buckets.
     const FIXED: usize = 8;
 
-    pub(crate) fn encode(&self) -> Vec<f64> {
+    /// Encodes the times as numbers, as many for every rank with as many buckets.
+    pub fn encode(&self) -> Vec<f64> {
         let (peer, seconds) = self.waited_for.map_or((-1.0, 0.0), |(rank, time)| (rank.0 as f64, time));
         let (shards, stalls) = (self.shards as f64, [self.compute_stalls, self.data_stalls]);
         let fixed = [shards, self.compute, self.data, stalls[0], stalls[1], self.exposed, peer, seconds];
@@ -43,7 +44,7 @@ impl Times {
     }
 
     /// Decodes all ranks' times from their numbers, one rank after another.
-    pub(crate) fn decode(table: &[f64], world: usize) -> Vec<Times> {
+    pub fn decode(table: &[f64], world: usize) -> Vec<Times> {
         let row = |row: &[f64]| Times {
             shards: row[0] as usize,
             compute: row[1],

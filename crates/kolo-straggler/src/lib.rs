@@ -11,14 +11,13 @@ mod detector;
 mod diagnose;
 mod hysteresis;
 mod median;
-mod observer;
 mod policy;
 mod rebalance;
 mod stalls;
 mod step_timing;
 
+pub use detector::{Findings, StragglerDetector};
 pub use diagnose::{Cause, Straggler, Times, diagnose};
-pub(crate) use observer::{Compared, StragglerObserver};
 pub use policy::Policy;
 pub use rebalance::{Rebalance, rebalance};
-pub use step_timing::EVERY;
+pub use step_timing::{EVERY, StepTiming};

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use kolo_comm::Rank;
+use kolo_schedule::Rank;
 
 use super::diagnose::Times;
 use super::median::{median, stalls};
@@ -24,7 +24,7 @@ struct Sample {
 
 /// The times of this rank's last steps, at most [`EVERY`] of them.
 #[derive(Default)]
-pub(super) struct StepTiming {
+pub struct StepTiming {
     /// End of the last step; `None` before the first.
     began: Option<Instant>,
     /// In the current step: time of waiting for data, and of computing, once that is over.
@@ -39,20 +39,20 @@ pub(super) struct StepTiming {
 
 impl StepTiming {
     /// Adds time in which the training thread has waited for data.
-    pub(super) fn data_waited(&mut self, time: Duration) {
+    pub fn data_waited(&mut self, time: Duration) {
         self.data += time;
     }
 
     /// Ends all backward passes of the step; `exposed` is the time in it that the thread has waited for
     /// communication so far.
-    pub(super) fn passes_over(&mut self, exposed: Duration) {
+    pub fn passes_over(&mut self, exposed: Duration) {
         let busy = self.began.map(|began| began.elapsed());
         self.compute = busy.map(|busy| busy.saturating_sub(exposed + self.data));
     }
 
     /// Ends the step. `exposed` is all of its waiting, `ready` the ready times of the buckets since the last
     /// backward pass began, `waited` the group's counter for each rank since it formed.
-    pub(super) fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
+    pub fn step_over(&mut self, exposed: Duration, ready: &[f64], waited: Vec<Duration>) {
         // The first step begins with unknown work before it.
         if let Some(compute) = self.compute.take() {
             if self.samples.len() as u64 == EVERY {
@@ -77,13 +77,13 @@ impl StepTiming {
     }
 
     /// Returns true if there are as many steps as a comparison needs.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.samples.len() as u64 == EVERY
     }
 
     /// Takes the medians of the steps so far, and the costs of stalls, for `buckets` buckets; then clears
     /// the steps.
-    pub(super) fn take(&mut self, shards: usize, buckets: usize) -> Times {
+    pub fn take(&mut self, shards: usize, buckets: usize) -> Times {
         let of = |get: fn(&Sample) -> f64| median(self.samples.iter().map(get));
         let ready = |bucket: usize| {
             // After the first step buckets are others.
@@ -105,7 +105,7 @@ impl StepTiming {
     }
 
     /// Clears the steps so far.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.samples.clear();
         self.ready.clear();
     }

@@ -7,21 +7,21 @@ use super::median::median;
 use super::policy::Policy;
 use super::rebalance::{Rebalance, rebalance};
 use super::stalls::Stalls;
-use kolo_comm::Rank;
 use kolo_sampler::of_workers;
+use kolo_schedule::Rank;
 use std::sync::Arc;
 
 /// Result of a comparison of all ranks' times.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Findings {
+pub struct Findings {
     /// A rank found slow in two comparisons in a row, and not reported yet.
-    pub(super) straggler: Option<Straggler>,
+    pub straggler: Option<Straggler>,
     /// Other shares, better in two comparisons in a row.
-    pub(super) rebalance: Option<Rebalance>,
+    pub rebalance: Option<Rebalance>,
 }
 
 /// Finds slow ranks and better shares from comparison to comparison.
-pub(super) struct StragglerDetector {
+pub struct StragglerDetector {
     policy: Policy,
     /// The shares that the job began with.
     usual: Vec<usize>,
@@ -40,7 +40,7 @@ pub(super) struct StragglerDetector {
 
 impl StragglerDetector {
     /// Creates a detector of a job that began with these shares.
-    pub(super) fn new(policy: Policy, usual: Vec<usize>, servers: Arc<[bool]>) -> Self {
+    pub fn new(policy: Policy, usual: Vec<usize>, servers: Arc<[bool]>) -> Self {
         let (stalls, seconds) = (Stalls::new(usual.len()), vec![None; usual.len()]);
         StragglerDetector {
             policy,
@@ -55,7 +55,7 @@ impl StragglerDetector {
     }
 
     /// Compares the ranks' times with earlier ones.
-    pub(super) fn compare(&mut self, times: &[Times]) -> Findings {
+    pub fn compare(&mut self, times: &[Times]) -> Findings {
         let times = &self.stalls.count(times);
         let found = diagnose(times);
         let name = found.as_ref().map(|found| (found.rank, found.cause));
@@ -71,7 +71,7 @@ impl StragglerDetector {
     }
 
     /// Stops looking for better shares: no others are possible.
-    pub(super) fn stop_rebalancing(&mut self) {
+    pub fn stop_rebalancing(&mut self) {
         self.policy = Policy::Warn;
     }
 
@@ -111,8 +111,8 @@ impl StragglerDetector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::straggler::EVERY;
-    use crate::straggler::median::stalls;
+    use crate::EVERY;
+    use crate::median::stalls;
     use kolo_sampler::key::Key;
 
     /// Steps with the noise of an otherwise idle machine.
