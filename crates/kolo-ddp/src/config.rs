@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::loss_scaling::LossScaling;
 use crate::statistics::Statistics;
 use crate::sync::SyncMode;
 use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
 use kolo_reduction::BucketCaps;
 use kolo_reduction::reduction::{self, Reducer};
+use kolo_step::LossScaling;
 use kolo_straggler::Policy;
 
 /// Settings of how a job divides and reduces its steps.

@@ -10,12 +10,6 @@ pub mod checkpoint;
 mod config;
 pub mod cross_shard;
 mod ddp;
-mod exchange;
-mod last_step;
-mod loss_scaling;
-mod losses;
-mod membership;
-mod noise_scale;
 mod processor;
 mod replica;
 mod restart;
@@ -25,11 +19,8 @@ mod sampler;
 mod shard_pass;
 mod staleness;
 mod statistics;
-mod step;
 pub mod sync;
-mod tune;
 pub mod verify;
-mod wait_time;
 mod warning;
 
 /// Faults of a checkpoint's file.
@@ -51,16 +42,15 @@ pub use kolo_reduction::{
 };
 /// Samples of shards, and shards of ranks.
 pub use kolo_sampler::{Assignment, BatchGrowth, Epoch, Sampler, SamplerError, apportion, key};
+/// Results of steps, and settings that tuning chooses.
+pub use kolo_step::{
+    BatchMeaning, BucketTiming, LastStep, LossScale, LossScaling, NoiseScale, Trial, TunedSetting, Tuning,
+};
 /// Stragglers: ranks that delay the others.
 pub use kolo_straggler as straggler;
-pub use last_step::LastStep;
-pub use loss_scaling::{LossScale, LossScaling};
-pub use noise_scale::{BatchMeaning, NoiseScale};
 pub use processor::Processor;
 pub use replica::{Change, Replica, StepReport};
 pub use shard_pass::{Access, ShardPass};
 pub use staleness::Staleness;
 pub use statistics::Statistics;
-pub use step::BucketTiming;
-pub use tune::{Trial, TunedSetting, Tuning};
 pub use warning::Warning;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
 
-use crate::wait_time::timed;
 use kolo_reduction::Error;
 use kolo_reduction::ShardSum;
 use kolo_sampler::Assignment;
+use kolo_step::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///

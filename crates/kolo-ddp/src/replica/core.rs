@@ -9,13 +9,9 @@ use super::noise::NoiseProbe;
 use super::tuning_observer::TuningObserver;
 use super::weights::Weights;
 use crate::config::Config;
-use crate::last_step::LastStep;
-use crate::loss_scaling::LossScaler;
-use crate::membership::MembershipObserver;
 use crate::processor::Processor;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_settings::Stated;
-use crate::step::Step;
 use crate::sync::SyncTraits;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
@@ -24,6 +20,10 @@ use kolo_reduction::BucketCaps;
 use kolo_reduction::Error;
 use kolo_reduction::transform::Transforms;
 use kolo_sampler::equal;
+use kolo_step::LastStep;
+use kolo_step::LossScaler;
+use kolo_step::MembershipObserver;
+use kolo_step::Step;
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.
 pub(crate) struct Core {

@@ -7,9 +7,9 @@ use kolo_comm::{Generation, Group, JobMembership, Rank};
 use super::handle::Replica;
 use super::report::Change;
 use crate::config::Config;
-use crate::membership::Agreed;
 use kolo_optim::{Optimizer, ParamSpec};
 use kolo_reduction::Error;
+use kolo_step::Agreed;
 
 /// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;

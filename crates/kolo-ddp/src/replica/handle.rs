@@ -10,9 +10,6 @@ use super::assignment;
 use super::core::Core;
 use super::report::StepReport;
 use crate::config::Config;
-use crate::last_step::LastStep;
-use crate::loss_scaling::LossScale;
-use crate::noise_scale::NoiseScale;
 use crate::sync::mode::{Made, Mode, Standing};
 use crate::sync::{self, SyncTraits};
 use crate::warning::Warning;
@@ -20,6 +17,9 @@ use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
 use kolo_reduction::Bucket;
 use kolo_reduction::Error;
 use kolo_reduction::transform::GradientTransform;
+use kolo_step::LastStep;
+use kolo_step::LossScale;
+use kolo_step::NoiseScale;
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///

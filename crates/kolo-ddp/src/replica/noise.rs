@@ -1,10 +1,10 @@
 //! Measurement of the noise scale, from the summed gradient and from the norms of the shards' gradients.
 
-use crate::noise_scale::{NoiseScale, Norms};
-use crate::step::Totals;
 use kolo_optim::Layout;
 use kolo_reduction::transform::BlockSquares;
 use kolo_reduction::{Bucket, Slice};
+use kolo_step::Totals;
+use kolo_step::{NoiseScale, Norms};
 
 /// Averages after the last complete step, and the squares of the current one.
 pub(crate) struct NoiseProbe {

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::core::Core;
-use crate::last_step::LastStep;
-use crate::noise_scale::NoiseScale;
 use crate::staleness::Staleness;
-use crate::step::BucketTiming;
-use crate::tune::Tuning;
 use crate::warning::Warning;
+use kolo_step::BucketTiming;
+use kolo_step::LastStep;
+use kolo_step::NoiseScale;
+use kolo_step::Tuning;
 use kolo_straggler::{Straggler, Times};
 
 /// Effect on a worker of a step that changed the members of the job.

@@ -9,11 +9,11 @@ use super::core::Core;
 use super::handle::Replica;
 use super::undo::Undo;
 use super::weights::Weights;
-use crate::loss_scaling::LossScale;
-use crate::noise_scale::NoiseScale;
 use crate::sync::mode::Saved;
 use kolo_reduction::Error;
 use kolo_reduction::reduction::Reducer;
+use kolo_step::LossScale;
+use kolo_step::NoiseScale;
 
 impl Replica {
     /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such as

@@ -7,15 +7,15 @@ use serde::de::DeserializeOwned;
 
 use super::core::Core;
 use super::report::{Change, StepReport};
-use crate::last_step::LastStep;
-use crate::loss_scaling::LossScale;
-use crate::membership::{Agreed, MembershipObserver};
 use crate::replica::straggler_observer::Compared;
 use crate::same_settings::Stated;
-use crate::step::{ObserverMessage, Received, Spent, StepNumber, SumSeen, Totals};
 use crate::warning::Warning;
 use kolo_reduction::Error;
 use kolo_reduction::transform::Decision;
+use kolo_step::LastStep;
+use kolo_step::LossScale;
+use kolo_step::{Agreed, MembershipObserver};
+use kolo_step::{ObserverMessage, Received, Spent, StepNumber, SumSeen, Totals};
 
 /// A step whose passes are over on this rank and whose collectives are in flight.
 pub(crate) struct Started {

@@ -7,7 +7,7 @@ use kolo_comm::Group;
 
 use kolo_straggler::{Findings, Policy, Rebalance, StepTiming, Straggler, StragglerDetector, Times};
 
-use crate::step::Step;
+use kolo_step::Step;
 
 /// Conclusions of all ranks from a comparison of their times; empty in a step without one.
 #[derive(Default)]

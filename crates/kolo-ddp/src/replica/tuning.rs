@@ -7,10 +7,10 @@ use kolo_comm::{Collective, DType, Group};
 use super::core::Core;
 use super::tuning_observer::TuningObserver;
 use crate::config::Config;
-use crate::step::Received;
-use crate::tune::{Effort, Space, TunedSetting, Tuner, Verdict};
 use kolo_reduction::BucketCaps;
 use kolo_reduction::Error;
+use kolo_step::Received;
+use kolo_step::{Effort, Space, TunedSetting, Tuner, Verdict};
 
 /// Name of the algorithm whose ranks may add unequal parts of a sum.
 const BY_LINKS: &str = "direct";

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::tune::{Tuner, Tuning};
+use kolo_step::{Tuner, Tuning};
 
 /// Tuner of a replica's steps, its inputs and its results.
 #[derive(Default)]

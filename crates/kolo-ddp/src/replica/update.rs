@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use super::core::Core;
-use crate::last_step::LastStep;
 use kolo_optim::{Scope, SpanId};
 use kolo_reduction::Error;
+use kolo_step::LastStep;
 
 impl Core {
     /// Applies all updates that are pending.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::overflow::Overflow;
 use super::undo::Undo;
-use crate::step::Step;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
 use kolo_reduction::Error;
 use kolo_reduction::{BLOCK, Slice};
+use kolo_step::Step;
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
 /// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)

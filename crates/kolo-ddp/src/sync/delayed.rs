@@ -23,13 +23,13 @@ use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
 use super::mode::{Made, Mode, ModeState, Passes, Standing};
 use super::synchronization::Synchronization;
 use super::traits::SyncTraits;
-use crate::membership::Agreed;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::replica::stepping::{Ended, Started};
-use crate::step::Step;
 use kolo_optim::table::{Entry, Setting};
 use kolo_reduction::Error;
+use kolo_step::Agreed;
+use kolo_step::Step;
 
 pub(super) const DELAYED: Entry<Synchronization> = Entry {
     name: "delayed",

@@ -4,11 +4,11 @@ use super::exclusion::NO_ISLANDS;
 use super::mode::{Made, Mode, ModeState, Passes};
 use super::synchronization::Synchronization;
 use super::traits::SyncTraits;
-use crate::membership::Agreed;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use kolo_optim::table::Entry;
 use kolo_reduction::Error;
+use kolo_step::Agreed;
 
 pub(super) const EVERY_STEP: Entry<Synchronization> = Entry {
     name: "every-step",

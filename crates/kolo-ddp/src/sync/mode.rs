@@ -6,7 +6,6 @@ use kolo_checkpoint::{Part, Reader};
 use kolo_comm::{Group, Rank};
 
 use crate::config::Config;
-use crate::membership::Agreed;
 use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
@@ -15,6 +14,7 @@ use crate::warning::Warning;
 use kolo_optim::{Optimizer, named};
 use kolo_reduction::BucketCaps;
 use kolo_reduction::Error;
+use kolo_step::Agreed;
 
 /// A mode before its ranks have met, with the configuration and the optimizer for its core.
 pub(crate) struct Made {

@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use kolo_comm::{Group, Rank};
 
 use crate::config::Config;
-use crate::last_step::LastStep;
 use kolo_optim::{Kind, Layout};
 use kolo_reduction::BucketCaps;
 use kolo_reduction::Error;
+use kolo_step::LastStep;
 use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.

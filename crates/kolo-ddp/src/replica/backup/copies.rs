@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
 use super::newest::Held;
-use crate::last_step::LastStep;
-use crate::loss_scaling::LossScale;
-use crate::noise_scale::NoiseScale;
 use kolo_reduction::transform::States;
+use kolo_step::LastStep;
+use kolo_step::LossScale;
+use kolo_step::NoiseScale;
 
 /// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid one.
 const KEPT: usize = 2;

@@ -7,7 +7,6 @@ use super::division::divide;
 use super::loss::IslandLoss;
 use super::state::IslandState;
 use crate::config::Config;
-use crate::membership::Agreed;
 use crate::replica::assignment;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
@@ -17,6 +16,7 @@ use crate::sync::traits::Rounds;
 use kolo_optim::Optimizer;
 use kolo_reduction::BucketCaps;
 use kolo_reduction::Error;
+use kolo_step::Agreed;
 
 /// The islands of a rank.
 pub(super) struct Islands {

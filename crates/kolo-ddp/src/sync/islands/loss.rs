@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::last_step::LastStep;
+use kolo_step::LastStep;
 
 /// Loss of a step of one island.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -3,12 +3,12 @@
 use super::counted::counted_from;
 use super::islands_mode::Islands;
 use super::loss::{IslandLoss, mean};
-use crate::last_step::LastStep;
-use crate::membership::Agreed;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use kolo_optim::{Kind, SpanId};
 use kolo_reduction::Error;
+use kolo_step::Agreed;
+use kolo_step::LastStep;
 
 impl Islands {
     /// Runs a step of all islands of this rank, and the outer step if it is due. Only in the outer step do

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::islands_mode::Islands;
 use super::state::IslandState;
-use crate::loss_scaling::LossScale;
 use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
 use crate::sync::mode::{Copied, ModeState, Saved};
 use crate::warning::Warning;
 use kolo_optim::Optimizer;
 use kolo_reduction::Error;
+use kolo_step::LossScale;
 
 /// Entry of a checkpoint: state of the islands' loss scaling.
 const ISLAND_LOSS_SCALES: &str = "island_loss_scales";

@@ -1,6 +1,6 @@
 //! State of an island besides the job's weights.
 
-use crate::loss_scaling::LossScale;
+use kolo_step::LossScale;
 
 /// State with which an island continues, besides the job's weights.
 pub(super) struct IslandState {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kolo_comm::schedule::{Message, Range as Elements};
 use kolo_comm::{Buffer, Collective, Element, Error, Group, Pending, Rank};
 
-use crate::wait_time::timed;
+use kolo_step::timed;
 
 /// Number of values in a push's header.
 const PUSH: usize = 5;

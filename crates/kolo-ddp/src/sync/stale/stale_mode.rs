@@ -4,13 +4,13 @@ use kolo_comm::Rank;
 
 use super::server::Server;
 use super::worker::Worker;
-use crate::last_step::LastStep;
-use crate::membership::Agreed;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::staleness::Staleness;
 use crate::sync::mode::{Mode, Passes, Standing};
 use kolo_reduction::Error;
+use kolo_step::Agreed;
+use kolo_step::LastStep;
 
 /// State of a rank besides its core, in a job whose servers hold the weights.
 pub(super) struct Stale {

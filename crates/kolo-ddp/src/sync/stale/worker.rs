@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::message::{Exchange, Pair, Push, PushHeader};
-use crate::last_step::LastStep;
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::replica::stepping::check_rate;
-use crate::step::{BucketTiming, ObserverMessage, Totals};
 use kolo_reduction::Error;
 use kolo_reduction::Slice;
+use kolo_step::LastStep;
+use kolo_step::{BucketTiming, ObserverMessage, Totals};
 
 /// This rank as a worker.
 pub(super) struct Worker {

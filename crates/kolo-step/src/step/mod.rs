@@ -10,9 +10,9 @@
 //!
 //! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
 //! *training thread* needs a value: the next forward pass requests a parameter
-//! ([`Replica::latest`](crate::Replica::latest)), waits for that parameter's buckets only
+//! (`Replica::latest`), waits for that parameter's buckets only
 //! ([`Step::collect`]), runs the optimizer on them in place, and marks them ([`Step::applied`]). Buckets
-//! that are not requested before the next backward pass or [`Replica::step`](crate::Replica::step) begins
+//! that are not requested before the next backward pass or `Replica::step` begins
 //! are applied then, in the order of launches. The last bucket that is applied ends the step
 //! ([`Step::prepare_next`]).
 //!
@@ -57,14 +57,14 @@ use kolo_comm::Group;
 use self::agreement::Agreement;
 pub use self::bucket_state::BucketTiming;
 use self::bucket_state::Buckets;
-pub(crate) use self::finiteness::SumSeen;
+pub use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
 use self::launch_order::LaunchOrder;
-pub(crate) use self::observer_messages::{FLAGS, ObserverMessage, Received};
+pub use self::observer_messages::{FLAGS, ObserverMessage, Received};
 use self::profile::Profile;
-pub(crate) use self::reducing::Totals;
+pub use self::reducing::Totals;
 use self::shard_squares::ShardSquares;
-pub(crate) use self::unscaling::StepNumber;
+pub use self::unscaling::StepNumber;
 use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
 use crate::last_step::LastStep;
@@ -93,7 +93,7 @@ enum Phase {
 
 /// The steps of one rank of a group, one after another; the replica holds all that survives a change of the
 /// group.
-pub(crate) struct Step {
+pub struct Step {
     group: Arc<Group>,
     layout: Arc<Layout>,
     /// Which ranks are summation servers.
@@ -148,11 +148,11 @@ struct BetweenSteps {
 
 /// Times of this rank's thread since the last query.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spent {
+pub struct Spent {
     /// In backward passes.
-    pub(crate) backward: Duration,
+    pub backward: Duration,
     /// In updates of the values.
-    pub(crate) optimizer: Duration,
+    pub optimizer: Duration,
 }
 
 impl Step {
@@ -162,7 +162,7 @@ impl Step {
     /// # Errors
     ///
     /// The number of shares is not that of the ranks, all are 0, or out of memory.
-    pub(crate) fn new(
+    pub fn new(
         group: Arc<Group>,
         layout: Arc<Layout>,
         shares: &[usize],
@@ -215,45 +215,46 @@ impl Step {
         })
     }
 
-    pub(crate) fn caps(&self) -> BucketCaps {
+    /// Size limits of the buckets.
+    pub fn caps(&self) -> BucketCaps {
         self.caps
     }
 
     /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To be
     /// called before the first step.
-    pub(crate) fn measure_shards(&mut self) {
+    pub fn measure_shards(&mut self) {
         self.squares = Some(ShardSquares::new(&self.layout));
     }
 
     /// Enables or disables synchronization. Without it, steps use this rank's own gradients only, and the
     /// ranks' weights diverge.
-    pub(crate) fn synchronise(&mut self, synchronise: bool) {
+    pub fn synchronise(&mut self, synchronise: bool) {
         self.synchronise = synchronise;
     }
 
     /// Permits steps without any sample: they change nothing and are not errors.
-    pub(crate) fn allow_no_samples(&mut self) {
+    pub fn allow_no_samples(&mut self) {
         self.may_be_empty = true;
     }
 
     /// Returns true if the passes of all of this rank's shards are over in the current step.
-    pub(crate) fn has_all_passes(&self) -> bool {
+    pub fn has_all_passes(&self) -> bool {
         matches!(self.phase, Phase::Collecting { done, pass: None } if done == self.shards().len())
     }
 
     /// Expected number of uses of each span in the current or the next step.
-    pub(crate) fn expected_uses(&self) -> &[u32] {
+    pub fn expected_uses(&self) -> &[u32] {
         &self.uses.expected
     }
 
     /// Sets the expected number of uses of each span, before the first step.
-    pub(crate) fn expect_uses(&mut self, expected: Vec<u32>) {
+    pub fn expect_uses(&mut self, expected: Vec<u32>) {
         self.uses.expected = expected;
     }
 
     /// Continues from `last`, the step of the previous group, with the expected number of uses of each span.
     /// To be called before the first step of a group.
-    pub(crate) fn follow(&mut self, last: &Step, expected: Vec<u32>) {
+    pub fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
         // So that a pass of the previous group that is still held is not mistaken for one of this group.
         self.passes = last.passes;
@@ -261,13 +262,13 @@ impl Step {
     }
 
     /// Makes the numbers of later passes differ from those of `other`.
-    pub(crate) fn count_passes_after(&mut self, other: &Step) {
+    pub fn count_passes_after(&mut self, other: &Step) {
         self.passes = self.passes.max(other.passes);
     }
 
     /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its time
     /// of waiting.
-    pub(crate) fn take_turn(&mut self, other: &mut Step) {
+    pub fn take_turn(&mut self, other: &mut Step) {
         self.passes = self.passes.max(other.passes);
         self.exposed += other.take_exposed();
         let Spent { backward, optimizer } = other.take_spent();

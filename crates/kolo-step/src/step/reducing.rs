@@ -15,21 +15,21 @@ use kolo_reduction::Error;
 use kolo_reduction::ShardLoss;
 
 /// Result of the ranks' agreement.
-pub(crate) struct Totals {
+pub struct Totals {
     /// Sum of the loss over all samples.
-    pub(crate) loss: f64,
+    pub loss: f64,
     /// Number of samples, or of the items that the loss counts.
-    pub(crate) count: f64,
+    pub count: f64,
     /// Buckets whose reduction had been started before the last backward pass was over.
-    pub(crate) started_early: usize,
+    pub started_early: usize,
     /// For each span: true if no shard of any rank has used it.
-    pub(crate) unused: Vec<bool>,
+    pub unused: Vec<bool>,
     /// True if the loss or a gradient has overflowed before the reduction, in a step that permits it.
-    pub(crate) overflowed: bool,
+    pub overflowed: bool,
     /// True if a contribution is so large that the reduction's results may not be finite.
-    pub(crate) is_large: bool,
+    pub is_large: bool,
     /// Messages of the observers.
-    pub(crate) received: Received,
+    pub received: Received,
 }
 
 impl Step {
@@ -42,7 +42,7 @@ impl Step {
     ///
     /// A backward pass is missing or still running, out of memory, or a step has failed before; if sums of
     /// buckets are deferred, a collective failed (naming the rank).
-    pub(crate) fn start_rest(&mut self, step: StepNumber, message: &ObserverMessage) -> Result<(), Error> {
+    pub fn start_rest(&mut self, step: StepNumber, message: &ObserverMessage) -> Result<(), Error> {
         let updates = step.updates;
         let (done, due) = (self.passes_done("step")?, self.shards().len());
         if done != due {
@@ -91,7 +91,7 @@ impl Step {
     /// A collective failed (naming the rank); no rank had a sample; the loss or a gradient is not finite in
     /// a step that may not overflow; the change of a statistic is not finite; or no parameter has a
     /// gradient.
-    pub(crate) fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
+    pub fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
         let [loss, count] = self.losses.finish(&self.group, &mut self.exposed)?;
         let is_empty = count <= 0.0;

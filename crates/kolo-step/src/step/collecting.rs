@@ -20,7 +20,7 @@ impl Step {
     ///
     /// Another pass is running, this rank has no more shards in this step, `count` is not a number of
     /// samples, a step has failed, or out of memory.
-    pub(crate) fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
+    pub fn begin_shard(&mut self, loss: f64, count: f64, step: StepNumber) -> Result<u64, Error> {
         let (done, due) = (self.passes_done("begin_shard")?, self.shards().len());
         if done == due {
             return Err(Error::NoShardLeft { due });
@@ -60,7 +60,7 @@ impl Step {
     /// # Panics
     ///
     /// If its length is not the span's.
-    pub(crate) fn add(&mut self, pass: u64, id: SpanId, gradient: &[f32]) {
+    pub fn add(&mut self, pass: u64, id: SpanId, gradient: &[f32]) {
         let Some(done) = self.shard_of(pass) else { return };
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
@@ -109,7 +109,7 @@ impl Step {
     /// # Errors
     ///
     /// The pass is not running any more, as after a change of the group.
-    pub(crate) fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
+    pub fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
         self.spent.backward += self.pass_began.elapsed();
         let Some(done) = self.shard_of(pass) else {
             let phase = "after its step has been given up";

@@ -6,16 +6,16 @@
 
 /// Number of a step, and scale of its losses; the same on all ranks.
 #[derive(Clone, Copy)]
-pub(crate) struct StepNumber {
+pub struct StepNumber {
     /// Steps of the job before it.
-    pub(crate) number: u64,
+    pub number: u64,
     /// Those of them that were not skipped. Reductions count only these: a skipped step leaves no trace.
-    pub(crate) updates: u64,
+    pub updates: u64,
     /// Divisor of gradients before the reduction sees them; the reduction's state is copied then, so that
     /// the step can be skipped. `None`: gradients stay as they are.
-    pub(crate) unscale: Option<f32>,
+    pub unscale: Option<f32>,
     /// True if the loss may overflow.
-    pub(crate) may_overflow: bool,
+    pub may_overflow: bool,
 }
 
 /// Divides contributions by the scale of their step.

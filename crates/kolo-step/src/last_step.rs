@@ -10,21 +10,21 @@ use crate::noise_scale::NoiseScale;
 pub struct LastStep {
     /// Its number, from 0.
     pub step: u64,
-    /// Mean loss over the global batch, in the bits of [`StepReport::loss`](crate::StepReport::loss).
+    /// Mean loss over the global batch, in the bits of `StepReport::loss`.
     pub loss: f64,
     /// Samples of the global batch, over which the mean is.
     pub count: f64,
-    /// As [`StepReport::gradient_norm`](crate::StepReport::gradient_norm).
+    /// As `StepReport::gradient_norm`.
     pub gradient_norm: Option<f64>,
-    /// The noise scale after it, in the bits of [`StepReport::noise_scale`](crate::StepReport::noise_scale).
+    /// The noise scale after it, in the bits of `StepReport::noise_scale`.
     pub noise_scale: Option<NoiseScale>,
-    /// As [`StepReport::skipped`](crate::StepReport::skipped).
+    /// As `StepReport::skipped`.
     pub skipped: bool,
 }
 
 impl LastStep {
     /// A step of which only the sum of its losses over `count` samples is known.
-    pub(crate) fn of_losses(step: u64, sum: f64, count: f64) -> Self {
+    pub fn of_losses(step: u64, sum: f64, count: f64) -> Self {
         LastStep { step, loss: sum / count, count, gradient_norm: None, noise_scale: None, skipped: false }
     }
 }

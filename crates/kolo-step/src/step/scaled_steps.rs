@@ -20,7 +20,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(crate) fn take_back(&mut self) -> Result<(), Error> {
+    pub fn take_back(&mut self) -> Result<(), Error> {
         for bucket in self.order() {
             self.wait(bucket)?;
             if self.unscaling.scale.is_some() {

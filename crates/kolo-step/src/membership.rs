@@ -10,9 +10,9 @@ const ALL_END: u8 = 2;
 
 /// One rank's view of its job's membership.
 #[derive(Default)]
-pub(crate) struct MembershipObserver {
+pub struct MembershipObserver {
     /// Finds the next group; `None` in a job whose workers do not change.
-    pub(crate) membership: Option<Box<dyn JobMembership>>,
+    pub membership: Option<Box<dyn JobMembership>>,
     /// True if this rank has been asked to leave. In a job whose workers do not change, that ends the job.
     leaving: bool,
     /// The rank that is to leave after the current step, and the reason.
@@ -21,7 +21,7 @@ pub(crate) struct MembershipObserver {
 
 /// Result of the ranks' agreement in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Agreed {
+pub enum Agreed {
     /// All ranks continue.
     NoChange,
     /// The members of the job change after the step.
@@ -32,34 +32,34 @@ pub(crate) enum Agreed {
 
 impl MembershipObserver {
     /// Makes this worker leave at the end of its next step.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.leaving = true;
     }
 
     /// Makes `rank` leave at the end of the next step.
-    pub(crate) fn leave_out(&mut self, rank: Rank, reason: &str) {
+    pub fn leave_out(&mut self, rank: Rank, reason: &str) {
         self.leaves_out = Some((rank, reason.into()));
     }
 
     /// Returns true if this rank has been asked to leave.
-    pub(crate) fn is_leaving(&self) -> bool {
+    pub fn is_leaving(&self) -> bool {
         self.leaving
     }
 
     /// Takes the reason of a rank's leaving, if there is one.
-    pub(crate) fn take_reason(&mut self) -> Option<String> {
+    pub fn take_reason(&mut self) -> Option<String> {
         self.leaves_out.take().map(|(_, reason)| reason)
     }
 
     /// Returns true if `own`, this rank, leaves after the current step.
-    pub(crate) fn leaves(&self, own: Rank) -> bool {
+    pub fn leaves(&self, own: Rank) -> bool {
         self.leaving || self.leaves_out.as_ref().is_some_and(|(rank, _)| *rank == own)
     }
 
     /// Flags that this rank sends with the agreement: if it wants a change, and if it stays and trains. A
     /// summation server does not train: if all workers leave, no rank is left. If workers do not change,
     /// none can continue without the others, so all end with the first that is asked to.
-    pub(crate) fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
+    pub fn flags(&self, own: Rank, is_server: bool) -> [u8; FLAGS] {
         let wants = |membership: &dyn JobMembership| {
             self.leaving || self.leaves_out.is_some() || membership.is_change_wanted()
         };
@@ -71,7 +71,7 @@ impl MembershipObserver {
     }
 
     /// Decides on the change from all ranks' flags.
-    pub(crate) fn decide(received: &Received) -> Agreed {
+    pub fn decide(received: &Received) -> Agreed {
         match received.flags {
             None | Some([0, _]) => Agreed::NoChange,
             Some([_, 0] | [ALL_END, _]) => Agreed::AllLeave,
@@ -80,14 +80,14 @@ impl MembershipObserver {
     }
 
     /// Reports a completed step to the membership.
-    pub(crate) fn step_done(&self) {
+    pub fn step_done(&self) {
         if let Some(membership) = &self.membership {
             membership.step_done();
         }
     }
 
     /// The generation in which this rank trains.
-    pub(crate) fn generation(&self) -> Option<Generation> {
+    pub fn generation(&self) -> Option<Generation> {
         self.membership.as_ref()?.generation()
     }
 }

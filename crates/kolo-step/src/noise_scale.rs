@@ -25,7 +25,7 @@ pub struct NoiseScale {
 
 /// The squared norms of one step's gradients, each of a mean over samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Norms {
+pub struct Norms {
     /// Mean over the shards, weighted by their samples.
     pub(crate) small: f64,
     /// Samples of a shard: the number that has the noise of the shards' average, if they are of different
@@ -41,7 +41,7 @@ pub(crate) struct Norms {
 pub(crate) const NO_SAMPLES: f64 = -1.0;
 
 /// Returns one shard's number: the squared norm of its summed gradient divided by its samples.
-pub(crate) fn of_shard(squares: f64, samples: f64) -> f64 {
+pub fn of_shard(squares: f64, samples: f64) -> f64 {
     if samples > 0.0 { squares / samples } else { NO_SAMPLES }
 }
 
@@ -52,7 +52,7 @@ impl Norms {
     ///
     /// The weighted mean of the shards' Σᵢ bᵢ/B · |gᵢ/bᵢ|² is Σᵢ |gᵢ|²/bᵢ / B, and its noise Σᵢ bᵢ/B ·
     /// tr(Σ)/bᵢ that of B/n samples, for n shards of any sizes.
-    pub(crate) fn of(shards: &[f64], squares: f64, samples: f64) -> Option<Norms> {
+    pub fn of(shards: &[f64], squares: f64, samples: f64) -> Option<Norms> {
         let with_samples: Vec<[f64; 2]> = shards
             .iter()
             .map(|number| if *number == NO_SAMPLES { [0.0; 2] } else { [*number, 1.0] })
@@ -64,7 +64,7 @@ impl Norms {
     }
 
     /// Norms of gradients that are `factor` times as long.
-    pub(crate) fn times(self, factor: f64) -> Norms {
+    pub fn times(self, factor: f64) -> Norms {
         let square = factor * factor;
         Norms { small: self.small * square, large: self.large * square, ..self }
     }
@@ -81,7 +81,7 @@ fn in_tree_order(mut parts: Vec<[f64; 2]>) -> [f64; 2] {
 
 impl NoiseScale {
     /// Returns the averages after one more step.
-    pub(crate) fn with(self, norms: Norms) -> Self {
+    pub fn with(self, norms: Norms) -> Self {
         let Norms { small, small_batch, large, large_batch } = norms;
         let gradient = (large_batch * large - small_batch * small) / (large_batch - small_batch);
         let noise = (small - large) / (1.0 / small_batch - 1.0 / large_batch);
@@ -130,12 +130,12 @@ impl NoiseScale {
     }
 
     /// Text for a checkpoint, in which numbers keep every bit.
-    pub(crate) fn to_text(self) -> Vec<String> {
+    pub fn to_text(self) -> Vec<String> {
         [self.gradient, self.noise, self.steps].iter().map(f64::to_string).collect()
     }
 
     /// Parses the text of a checkpoint; `None` if that is of another version.
-    pub(crate) fn from_text(text: &[String]) -> Option<Self> {
+    pub fn from_text(text: &[String]) -> Option<Self> {
         let numbers: Option<Vec<f64>> = text.iter().map(|number| number.parse().ok()).collect();
         let [gradient, noise, steps] = numbers?[..] else { return None };
         Some(NoiseScale { gradient, noise, steps })

@@ -27,7 +27,7 @@ pub struct TunedSetting {
 
 impl TunedSetting {
     /// The setting of a job that is not tuned.
-    pub(crate) fn untuned(caps: BucketCaps, group: &Group) -> Self {
+    pub fn untuned(caps: BucketCaps, group: &Group) -> Self {
         TunedSetting {
             first_bytes: caps.first,
             cap_bytes: caps.other,
@@ -43,7 +43,8 @@ impl TunedSetting {
         TunedSetting { cap_bytes, slice_bytes: cap_bytes, ..self.clone() }
     }
 
-    pub(crate) fn caps(&self) -> BucketCaps {
+    /// Size limits of buckets.
+    pub fn caps(&self) -> BucketCaps {
         BucketCaps { first: self.first_bytes.min(self.cap_bytes), other: self.cap_bytes }
     }
 }

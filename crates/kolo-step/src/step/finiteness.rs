@@ -74,8 +74,9 @@ pub(super) struct Culprit {
 /// The elements of a reduced gradient that are not finite: the first of the parameters and the first of the
 /// statistics in the model's order, with their values.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
-pub(crate) struct SumSeen {
-    pub(crate) gradient: Option<(usize, f32)>,
+pub struct SumSeen {
+    /// The parameter's number, and the value.
+    pub gradient: Option<(usize, f32)>,
     pub(super) statistic: Option<(usize, f32)>,
 }
 

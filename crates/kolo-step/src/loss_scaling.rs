@@ -77,51 +77,53 @@ pub struct LossScale {
 }
 
 /// Scales the losses of one replica, or leaves them as they are.
-pub(crate) struct LossScaler {
+pub struct LossScaler {
     settings: Option<LossScaling>,
     now: LossScale,
 }
 
 impl LossScaler {
-    pub(crate) fn new(settings: Option<LossScaling>) -> Self {
+    /// Creates the scaler of a new job; without settings the scale stays 1.
+    pub fn new(settings: Option<LossScaling>) -> Self {
         let scale = settings.map_or(1.0, |settings| settings.initial as f32);
         LossScaler { settings, now: LossScale { scale, clean_steps: 0, skipped_steps: 0 } }
     }
 
     /// Returns true if losses are scaled.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.settings.is_some()
     }
 
-    pub(crate) fn now(&self) -> LossScale {
+    /// Scale of the next step, and the steps so far.
+    pub fn now(&self) -> LossScale {
         self.now
     }
 
     /// Resets the state to that of a new job.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         *self = Self::new(self.settings);
     }
 
     /// Resets the count of skipped steps, for an optimizer that begins anew and counts its steps from 0.
-    pub(crate) fn count_anew(&mut self) {
+    pub fn count_anew(&mut self) {
         self.now.skipped_steps = 0;
     }
 
     /// Continues from another replica's state, or a checkpoint's. If losses are not scaled, it takes only
     /// the number of skipped steps.
-    pub(crate) fn take_over(&mut self, state: LossScale) {
+    pub fn take_over(&mut self, state: LossScale) {
         let skipped_steps = state.skipped_steps;
         self.now = if self.is_on() { state } else { LossScale { skipped_steps, ..self.now } };
     }
 
     /// Returns true if a step that overflows now is skipped. If a smaller scale would not help, an overflow
     /// is an error.
-    pub(crate) fn may_skip(&self) -> bool {
+    pub fn may_skip(&self) -> bool {
         self.is_on() && self.now.scale > LossScaling::LEAST
     }
 
     /// Updates the state at the end of a step.
-    pub(crate) fn step_done(&mut self, overflowed: bool) {
+    pub fn step_done(&mut self, overflowed: bool) {
         let Some(settings) = self.settings else { return };
         let LossScale { scale, clean_steps, skipped_steps } = &mut self.now;
         if overflowed {

@@ -21,19 +21,19 @@ const LEAST_CAP: usize = 256 << 10;
 const BUCKETS: usize = 256;
 
 /// The settings that can be tried in a group.
-pub(crate) struct Space {
+pub struct Space {
     /// The model's tensors.
-    pub(crate) layout: Arc<Layout>,
+    pub layout: Arc<Layout>,
     /// The order in which their gradients become ready.
-    pub(crate) order: Vec<SpanId>,
+    pub order: Vec<SpanId>,
     /// True if no tensor may be cut.
-    pub(crate) whole: bool,
+    pub whole: bool,
     /// Algorithms for long sums besides the one that the cost model picks.
-    pub(crate) algorithms: Vec<&'static str>,
+    pub algorithms: Vec<&'static str>,
     /// Share of sums that each rank should add according to its link, if links differ.
-    pub(crate) ownership: Option<Vec<u32>>,
+    pub ownership: Option<Vec<u32>>,
     /// Number of connections between two ranks.
-    pub(crate) streams: usize,
+    pub streams: usize,
 }
 
 impl Space {
@@ -80,12 +80,12 @@ pub(crate) struct Search {
 
 impl Search {
     /// Creates a search that begins with the first setting that will be [`Search::measured`].
-    pub(crate) fn new(space: Space) -> Self {
+    pub fn new(space: Space) -> Self {
         Search { space, trials: Vec::new(), best: 0, axis: 0 }
     }
 
     /// Takes the seconds of a setting's steps.
-    pub(crate) fn measured(&mut self, setting: TunedSetting, seconds: f64) {
+    pub fn measured(&mut self, setting: TunedSetting, seconds: f64) {
         let is_better = self.best().is_some_and(|best| seconds < BETTER * best.seconds);
         self.trials.push(Trial { setting, seconds });
         if is_better {
@@ -93,7 +93,7 @@ impl Search {
         }
     }
 
-    pub(crate) fn best(&self) -> Option<&Trial> {
+    pub fn best(&self) -> Option<&Trial> {
         self.trials.get(self.best)
     }
 
@@ -103,7 +103,7 @@ impl Search {
     }
 
     /// Returns the next setting to try; `None` when nothing is left.
-    pub(crate) fn next(&mut self) -> Option<TunedSetting> {
+    pub fn next(&mut self) -> Option<TunedSetting> {
         let best = self.best()?.setting.clone();
         while self.trials.len() < MOST {
             let axis = *AXES.get(self.axis)?;

@@ -9,7 +9,7 @@ use kolo_reduction::Origin;
 
 impl Step {
     /// Checks the values of a statistic that this rank alone has computed in the current pass.
-    pub(crate) fn look_at_statistic(&mut self, id: SpanId, values: &[f32]) {
+    pub fn look_at_statistic(&mut self, id: SpanId, values: &[f32]) {
         self.watch.look(Kind::Statistic, id, self.shard.number, f32::INFINITY, values);
     }
 
@@ -39,7 +39,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(crate) fn look_at_sum(&mut self) -> Result<SumSeen, Error> {
+    pub fn look_at_sum(&mut self) -> Result<SumSeen, Error> {
         let mut seen = SumSeen::default();
         for bucket in self.order() {
             // The result borrows the whole step for the bucket's lifetime, so the layout is cloned first.
@@ -67,7 +67,7 @@ impl Step {
     }
 
     /// Returns the error of a step whose checked reduced gradient is not finite.
-    pub(crate) fn refuse_sum(&self, step: u64, seen: SumSeen) -> Result<(), Error> {
+    pub fn refuse_sum(&self, step: u64, seen: SumSeen) -> Result<(), Error> {
         match seen.gradient.into_iter().chain(seen.statistic).min_by_key(|(span, _)| *span) {
             Some((span, value)) => Err(self.not_finite_in(step, SpanId(span), f64::from(value), Origin::Sum)),
             None => Ok(()),

@@ -12,7 +12,7 @@ use kolo_reduction::reduction::Reduction;
 
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
-    pub(crate) fn begin_applying(&mut self, ends: LastStep) {
+    pub fn begin_applying(&mut self, ends: LastStep) {
         self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
         self.between = BetweenSteps { since: Instant::now(), away: Duration::ZERO };
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
@@ -24,7 +24,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(crate) fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
+    pub fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].result())
     }
@@ -35,7 +35,7 @@ impl Step {
     /// # Errors
     ///
     /// As [`Step::collect`].
-    pub(crate) fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
+    pub fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].reduced())
     }
@@ -45,7 +45,7 @@ impl Step {
     /// # Errors
     ///
     /// As [`Step::collect`].
-    pub(crate) fn wait(&mut self, bucket: usize) -> Result<(), Error> {
+    pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
         let before = self.exposed;
         self.buckets.states[bucket].wait(&mut self.exposed)?;
         self.between.away += self.exposed.saturating_sub(before);
@@ -53,12 +53,12 @@ impl Step {
     }
 
     /// Returns true if a bucket's update is still to be made.
-    pub(crate) fn is_due(&self, bucket: usize) -> bool {
+    pub fn is_due(&self, bucket: usize) -> bool {
         self.buckets.states[bucket].is_due
     }
 
     /// Number of updates that are still to be made.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         match self.phase {
             Phase::Applying { left, .. } => left,
             _ => 0,
@@ -66,7 +66,7 @@ impl Step {
     }
 
     /// Marks a bucket as applied: it has changed the values.
-    pub(crate) fn applied(&mut self, bucket: usize) {
+    pub fn applied(&mut self, bucket: usize) {
         let state = &mut self.buckets.states[bucket];
         if let Phase::Applying { left, .. } = &mut self.phase
             && std::mem::take(&mut state.is_due)
@@ -76,7 +76,7 @@ impl Step {
     }
 
     /// Records the time from `start` until now, in which a bucket has changed the values.
-    pub(crate) fn updated(&mut self, bucket: usize, start: Instant) {
+    pub fn updated(&mut self, bucket: usize, start: Instant) {
         let end = Instant::now();
         let needed = (start - self.between.since).saturating_sub(self.between.away);
         self.between.away += end - start;
@@ -85,13 +85,13 @@ impl Step {
     }
 
     /// Ends the step without its updates; all of its buckets have been collected.
-    pub(crate) fn skip_updates(&mut self) {
+    pub fn skip_updates(&mut self) {
         (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
     }
 
     /// Returns how the step has ended, once all of its updates are made and [`Step::prepare_next`] is to be
     /// called.
-    pub(crate) fn ended(&self) -> Option<LastStep> {
+    pub fn ended(&self) -> Option<LastStep> {
         match self.phase {
             Phase::Applying { left: 0, ends } => Some(ends),
             _ => None,
@@ -105,7 +105,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed, or out of memory.
-    pub(crate) fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
+    pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
         self.uses.end_step();
         // Without the other ranks, no lesson would be the same on all of them.
         if self.synchronise && !self.profile.is_over() {
@@ -127,7 +127,7 @@ impl Step {
     }
 
     /// Any phase → `GivenUp`, if updates are still to be made; returns true if they were.
-    pub(crate) fn give_up(&mut self) -> bool {
+    pub fn give_up(&mut self) -> bool {
         let gives_up = self.outstanding() > 0;
         if gives_up {
             self.phase = Phase::GivenUp;

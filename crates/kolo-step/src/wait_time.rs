@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kolo_trace::What;
 
 /// Runs `work`, which waits for `thing`, and adds its time to `total`.
-pub(crate) fn timed<R>(total: &mut Duration, thing: &str, work: impl FnOnce() -> R) -> R {
+pub fn timed<R>(total: &mut Duration, thing: &str, work: impl FnOnce() -> R) -> R {
     timed_as(total, || What::Wait { thing: thing.into() }, work)
 }
 

@@ -15,14 +15,14 @@ mod watch;
 
 use self::median::lower_median;
 pub use self::report::Tuning;
-pub use self::search::Trial;
-pub(crate) use self::search::{Search, Space};
+use self::search::Search;
+pub use self::search::{Space, Trial};
 pub use self::setting::TunedSetting;
 use self::watch::Watch;
 
 /// Number of steps for which a setting is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub enum Effort {
     /// Enough to distinguish it from others.
     Measured,
     /// One, so that few steps go through many settings: for tests that compare bits.
@@ -41,7 +41,7 @@ const CONFIRMED: f64 = 0.995;
 
 /// Action after a step.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Continue with the current setting.
     Stay,
     /// Run the next steps with this setting.
@@ -52,7 +52,8 @@ pub(crate) enum Verdict {
     Again,
 }
 
-pub(crate) struct Tuner {
+/// Choice of the setting by which the next steps run.
+pub struct Tuner {
     effort: Effort,
     stage: Stage,
     current: TunedSetting,
@@ -107,37 +108,39 @@ impl Samples {
 }
 
 impl Tuner {
-    pub(crate) fn new(effort: Effort, current: TunedSetting) -> Self {
+    /// Creates a tuner of steps that run by the setting `current`.
+    pub fn new(effort: Effort, current: TunedSetting) -> Self {
         Tuner { effort, stage: Stage::Waiting, current, steps: 0, changed: None }
     }
 
-    pub(crate) fn current(&self) -> &TunedSetting {
+    /// Setting of the next step.
+    pub fn current(&self) -> &TunedSetting {
         &self.current
     }
 
     /// Returns true if it waits for [`Tuner::begin`].
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         matches!(self.stage, Stage::Waiting)
     }
 
     /// Returns true if it may begin while steps are still profiled.
-    pub(crate) fn is_hasty(&self) -> bool {
+    pub fn is_hasty(&self) -> bool {
         self.effort == Effort::Hasty
     }
 
     /// Begins to try settings.
-    pub(crate) fn begin(&mut self, space: Space) {
+    pub fn begin(&mut self, space: Space) {
         self.steps = 0;
         self.stage = Stage::Trying { search: Search::new(space), samples: Samples::default() };
     }
 
     /// Discards the measurements, because ranks have other shards; waits to begin anew.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.stage = Stage::Waiting;
     }
 
     /// Takes the slowest rank's seconds of a step.
-    pub(crate) fn step(&mut self, seconds: f64) -> Verdict {
+    pub fn step(&mut self, seconds: f64) -> Verdict {
         self.steps += 1;
         let (stage, verdict) = match std::mem::replace(&mut self.stage, Stage::Waiting) {
             Stage::Waiting => (Stage::Waiting, Verdict::Stay),

@@ -34,7 +34,7 @@ impl Step {
     /// # Errors
     ///
     /// Out of memory.
-    pub(crate) fn tune(&mut self, setting: &TunedSetting) -> Result<(), Error> {
+    pub fn tune(&mut self, setting: &TunedSetting) -> Result<(), Error> {
         let is_cut_alike = (setting.caps(), setting.slice_bytes) == (self.caps, self.slice);
         (self.caps, self.slice) = (setting.caps(), setting.slice_bytes);
         let ownership = setting.ownership.as_deref().unwrap_or_default();
@@ -50,23 +50,18 @@ impl Step {
     }
 
     /// Returns the settings that can be tried in this group ([`Space`]), with these values of the caller.
-    pub(crate) fn space(
-        &self,
-        algorithms: Vec<&'static str>,
-        ownership: Option<Vec<u32>>,
-        streams: usize,
-    ) -> Space {
+    pub fn space(&self, algorithms: Vec<&'static str>, ownership: Option<Vec<u32>>, streams: usize) -> Space {
         let (layout, order) = (self.layout.clone(), self.order.clone());
         Space { layout, order, whole: self.reducer.needs_whole_tensors(), algorithms, ownership, streams }
     }
 
     /// Contributions of each rank to a bucket's sum.
-    pub(crate) fn contributions(&self) -> Arc<Contributions> {
+    pub fn contributions(&self) -> Arc<Contributions> {
         self.assignment.contributions.clone()
     }
 
     /// Measures ranks and links anew in the next steps.
-    pub(crate) fn profile_again(&mut self) {
+    pub fn profile_again(&mut self) {
         self.profile.again();
     }
 
@@ -114,7 +109,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed, or out of memory.
-    pub(crate) fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
+    pub fn rebalance(&mut self, shares: &[usize]) -> Result<Result<(), String>, Error> {
         let assignment = Assignment::new(shares, self.group.rank()).with_servers(&self.servers);
         let contributions = assignment.contributions.clone();
         let trial = self.group.alloc::<f32>(contributions.parts(self.group.rank()))?;
@@ -169,7 +164,7 @@ impl Step {
     /// # Errors
     ///
     /// A collective failed (naming the rank).
-    pub(crate) fn gather_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
+    pub fn gather_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         let (rank, mut own) = (self.group.rank(), self.shard_state().into_iter());
         let mut all = Vec::new();
         for owner in self.assignment.owners().collect::<Vec<_>>() {
@@ -194,23 +189,23 @@ impl Step {
 
     /// The reduction's state of each of this rank's shards: for each name of [`Reducer::shard_state`] the
     /// values in the order of flat memory, one after another.
-    pub(crate) fn shard_state(&mut self) -> Vec<Vec<f32>> {
+    pub fn shard_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.shard_state(&self.layout)
     }
 
     /// Replaces the reduction's state of each of this rank's shards.
-    pub(crate) fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
+    pub fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
         self.buckets.set_shard_state(&self.layout, flat);
     }
 
     /// The reduction's state that is the same on all ranks: for each name of [`Reducer::common_state`] the
     /// values in the order of flat memory.
-    pub(crate) fn common_state(&mut self) -> Vec<Vec<f32>> {
+    pub fn common_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.common_state(&self.layout)
     }
 
     /// Replaces the reduction's state that is the same on all ranks.
-    pub(crate) fn set_common_state(&mut self, flat: &[Vec<f32>]) {
+    pub fn set_common_state(&mut self, flat: &[Vec<f32>]) {
         self.buckets.set_common_state(&self.layout, flat);
     }
 }
