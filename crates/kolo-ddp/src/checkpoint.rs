@@ -11,11 +11,11 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::replica::Replica;
-use crate::replica::core::Core;
-use crate::sync::mode::Saved;
-use crate::warning::Warning;
 use kolo_reduction::{Error, ranks_of};
 use kolo_step::NoiseScale;
+use kolo_sync::Core;
+use kolo_sync::Warning;
+use kolo_sync::sync::mode::Saved;
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,

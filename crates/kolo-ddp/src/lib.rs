@@ -3,25 +3,16 @@
 //!
 //! A tensor library's [binding](binding::Binding) stands above: [`Ddp`] gets the model's tensors and
 //! gradients from it. A program without a binding gives them to a [`Replica`] in a [`ShardPass`]. Groups and
-//! collectives (`kolo_comm`) stand below. `step/mod.rs` describes the way of one gradient, there and back.
+//! collectives (`kolo_comm`) stand below. kolo-step describes the way of one gradient.
 
 pub mod binding;
 pub mod checkpoint;
-mod config;
 pub mod cross_shard;
 mod ddp;
-mod processor;
 mod replica;
 mod restart;
-mod same_model;
-mod same_settings;
 mod sampler;
 mod shard_pass;
-mod staleness;
-mod statistics;
-pub mod sync;
-pub mod verify;
-mod warning;
 
 /// Faults of a checkpoint's file.
 pub use kolo_checkpoint::Error as CheckpointError;
@@ -34,7 +25,6 @@ pub use kolo_optim::{
 };
 pub use kolo_optim::{ParamGroup, Selector, TensorClass};
 
-pub use config::Config;
 pub use ddp::Ddp;
 /// Buckets, reductions and gradient transforms.
 pub use kolo_reduction::{
@@ -48,9 +38,7 @@ pub use kolo_step::{
 };
 /// Stragglers: ranks that delay the others.
 pub use kolo_straggler as straggler;
-pub use processor::Processor;
-pub use replica::{Change, Replica, StepReport};
+/// Settings, reports and ways to synchronize.
+pub use kolo_sync::{Change, Config, Processor, Staleness, Statistics, StepReport, Warning, sync, verify};
+pub use replica::Replica;
 pub use shard_pass::{Access, ShardPass};
-pub use staleness::Staleness;
-pub use statistics::Statistics;
-pub use warning::Warning;

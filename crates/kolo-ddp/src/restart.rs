@@ -45,8 +45,8 @@ mod tests {
     use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, SpanId, Update};
 
     use super::*;
-    use crate::config::Config;
     use kolo_reduction::reduction::{REDUCTIONS, Reducer};
+    use kolo_sync::Config;
 
     /// An optimizer that follows the gradient and its own velocity, which it does not list as state.
     struct Forgetful(Vec<f32>);

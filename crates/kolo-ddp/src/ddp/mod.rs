@@ -16,15 +16,16 @@ use kolo_trace::What;
 use self::statistics::StatisticsReport;
 use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which, scaled};
 use crate::checkpoint::{self, Position, Resumed};
-use crate::config::Config;
 use crate::cross_shard::Exchange;
-use crate::replica::{Change, Replica, StepReport};
+use crate::replica::Replica;
 use crate::shard_pass::{ShardPass, lock};
-use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, SpanId};
 use kolo_reduction::Error;
 use kolo_sampler::BatchGrowth;
 use kolo_sampler::Sampler;
+use kolo_sync::Config;
+use kolo_sync::Warning;
+use kolo_sync::{Change, StepReport};
 
 /// A model of which every worker holds a replica.
 ///

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use kolo_comm::{Generation, Group, JobMembership, Rank};
 
 use super::handle::Replica;
-use super::report::Change;
-use crate::config::Config;
 use kolo_optim::{Optimizer, ParamSpec};
 use kolo_reduction::Error;
 use kolo_step::Agreed;
+use kolo_sync::Change;
+use kolo_sync::Config;
 
 /// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;

@@ -6,13 +6,6 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
 
-use super::assignment;
-use super::core::Core;
-use super::report::StepReport;
-use crate::config::Config;
-use crate::sync::mode::{Made, Mode, Standing};
-use crate::sync::{self, SyncTraits};
-use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
 use kolo_reduction::Bucket;
 use kolo_reduction::Error;
@@ -20,6 +13,13 @@ use kolo_reduction::transform::GradientTransform;
 use kolo_step::LastStep;
 use kolo_step::LossScale;
 use kolo_step::NoiseScale;
+use kolo_sync::Config;
+use kolo_sync::Core;
+use kolo_sync::StepReport;
+use kolo_sync::Warning;
+use kolo_sync::assignment;
+use kolo_sync::sync::mode::{Made, Mode, Standing};
+use kolo_sync::sync::{self, SyncTraits};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///

@@ -29,7 +29,7 @@ pub struct Space {
     /// True if no tensor may be cut.
     pub whole: bool,
     /// Algorithms for long sums besides the one that the cost model picks.
-    pub algorithms: Vec<&'static str>,
+    pub(crate) algorithms: Vec<&'static str>,
     /// Share of sums that each rank should add according to its link, if links differ.
     pub ownership: Option<Vec<u32>>,
     /// Number of connections between two ranks.
@@ -85,7 +85,7 @@ impl Search {
     }
 
     /// Takes the seconds of a setting's steps.
-    pub fn measured(&mut self, setting: TunedSetting, seconds: f64) {
+    pub(crate) fn measured(&mut self, setting: TunedSetting, seconds: f64) {
         let is_better = self.best().is_some_and(|best| seconds < BETTER * best.seconds);
         self.trials.push(Trial { setting, seconds });
         if is_better {
@@ -93,7 +93,7 @@ impl Search {
         }
     }
 
-    pub fn best(&self) -> Option<&Trial> {
+    pub(crate) fn best(&self) -> Option<&Trial> {
         self.trials.get(self.best)
     }
 
