@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kolo_data::{Augment, DataSet, ImageDataSet, ImageSet, Images, Loader, Part};
-use kolo_ddp::Sampler;
+use kolo_sampler::Sampler;
 
 /// Draws squares and stripes of 8x8 pixels.
 fn drawn(count: usize) -> Images {

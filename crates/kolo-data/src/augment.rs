@@ -4,7 +4,7 @@
 //! else. A worker that takes over another's samples, or prepares them earlier or later, therefore gets the
 //! same pixels.
 
-use kolo_ddp::key::Key;
+use kolo_sampler::key::Key;
 
 /// Alterations of training images that do not change the class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

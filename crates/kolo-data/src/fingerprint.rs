@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::fmt;
 
-use kolo_ddp::key::Key;
+use kolo_sampler::key::Key;
 
 use crate::batch::Batch;
 

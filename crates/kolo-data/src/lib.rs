@@ -2,7 +2,7 @@
 //!
 //! This crate reads data sets, alters training images, and prepares batches ahead of time. It uses no
 //! tensor library, group or model: batches are plain numbers. `kolo-train`, above this crate, decides
-//! which samples a worker takes. `kolo-ddp`, below it, provides the [`Key`](kolo_ddp::key::Key) that draws
+//! which samples a worker takes. `kolo-sampler`, below it, provides the [`Key`](kolo_sampler::key::Key) that draws
 //! the random numbers of an alteration.
 //!
 //! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] returns batches of its

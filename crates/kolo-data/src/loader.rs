@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kolo_ddp::Sampler;
+use kolo_sampler::Sampler;
 
 use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, Part};
@@ -22,7 +22,7 @@ const AHEAD: usize = 3;
 ///
 /// ```
 /// use kolo_data::{Loader, Part, open};
-/// use kolo_ddp::Sampler;
+/// use kolo_sampler::Sampler;
 ///
 /// let dataset = open("fashion-mnist-small")?;
 /// let sampler = Sampler::new(dataset.samples(Part::Train), 32, 4, 0)?;
@@ -109,7 +109,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         Step { loader: self, due, failed }
     }
 
-    /// Like [`Loader::step`] for a step of the whole run, from 0, as [`Ddp::steps`](kolo_ddp::Ddp::steps)
+    /// Like [`Loader::step`] for a step of the whole run, from 0, as `Ddp::steps`
     /// counts them.
     pub fn at(&mut self, step: u64, shards: Range<usize>) -> Step<'_, D> {
         let (epoch, step) = self.sampler.position(step);

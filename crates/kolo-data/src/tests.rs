@@ -12,7 +12,7 @@ use super::*;
 use crate::format::source::Source;
 use crate::format::{cifar, idx as format_idx};
 use crate::sets::{cifar10, mnist};
-use kolo_ddp::key::Key;
+use kolo_sampler::key::Key;
 
 const FOUR: [&str; 4] = [
     "train-images-idx3-ubyte",

@@ -7,10 +7,10 @@
 
 use std::sync::{Arc, Mutex};
 
-pub use crate::error::BindingError;
 use crate::replica::Replica;
 use crate::shard_pass::lock;
 use kolo_optim::{Layout, ParamSpec, SpanId};
+pub use kolo_reduction::BindingError;
 
 /// A model of some tensor library, as data parallelism needs it.
 ///

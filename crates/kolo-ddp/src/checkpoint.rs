@@ -10,12 +10,11 @@ use kolo_optim::Span;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ranks_of};
-use crate::noise_scale::NoiseScale;
 use crate::replica::Replica;
-use crate::replica::core::Core;
-use crate::sync::mode::Saved;
-use crate::warning::Warning;
+use kolo_reduction::{Error, ranks_of};
+use kolo_step::NoiseScale;
+use kolo_sync::sync::mode::Saved;
+use kolo_sync::{Core, Warning};
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,

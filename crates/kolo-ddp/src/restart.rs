@@ -6,8 +6,8 @@ use std::path::Path;
 use kolo_comm::Rank;
 
 use crate::checkpoint::{self, Position};
-use crate::error::Error;
 use crate::replica::Replica;
+use kolo_reduction::Error;
 
 impl Replica {
     /// Writes a checkpoint into `folder` on rank 0; then all ranks begin anew and read it. A collective.
@@ -45,8 +45,8 @@ mod tests {
     use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Settings, SpanId, Update};
 
     use super::*;
-    use crate::config::Config;
-    use crate::reduction::{REDUCTIONS, Reducer};
+    use kolo_reduction::reduction::{REDUCTIONS, Reducer};
+    use kolo_sync::Config;
 
     /// An optimizer that follows the gradient and its own velocity, which it does not list as state.
     struct Forgetful(Vec<f32>);

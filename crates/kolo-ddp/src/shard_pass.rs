@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::error::Error;
 use crate::replica::Replica;
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
 
 /// Access of a pass to its replica.
 pub trait Access {

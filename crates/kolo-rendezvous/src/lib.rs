@@ -20,7 +20,6 @@ mod establish_store;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod hash;
 mod interface;
 mod invalid_call;
 mod liveness;
@@ -33,5 +32,6 @@ pub use error::{Error, is_out_of_files};
 pub use establish_store::establish_store;
 pub use interface::{AdvertisedAddress, Interface};
 pub use invalid_call::InvalidCall;
+pub use kolo_schedule::hash;
 pub use liveness::{Liveness, WaitGuard, Waker, culprit};
 pub use wait_notice::WaitNotice;

@@ -32,6 +32,7 @@ mod algorithms;
 mod choice;
 mod cost;
 mod dtype;
+pub mod hash;
 mod lower_bound;
 mod messages;
 mod network;

@@ -33,7 +33,7 @@ impl Recipe {
     pub fn plan(&self, samples: usize) -> Result<Plan, Error> {
         let growth = &self.large_batch.grow_batch;
         let sampler = Sampler::growing(samples, self.batch_size, growth, self.shards, self.seed);
-        let sampler = sampler.map_err(Error::Refused)?;
+        let sampler = sampler.map_err(|error| Error::Refused(error.into()))?;
         let (rates, steps) = (self.rate(&sampler)?, self.total_steps(&sampler));
         Ok(Plan {
             global_batch: sampler.global_batch(),

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
 
-use crate::error::Error;
-use crate::shard_sum::ShardSum;
-use crate::shares::Assignment;
-use crate::wait_time::timed;
+use kolo_reduction::{Error, ShardSum};
+use kolo_sampler::Assignment;
+use kolo_step::timed;
 
 /// Sums over the shards of all ranks, in the order of the tree, as the passes need them.
 ///

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::exchange::Exchange;
-use crate::error::Error;
+use kolo_reduction::Error;
 
 /// A sum that a shard needs. All shards must need the same ones in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::thread::{Builder, scope};
 use super::Ddp;
 use crate::binding::{Binding, GradientSink, Loss, Which, scaled};
 use crate::cross_shard::{CrossShardPass, Exchange, Runner, TurnTaker};
-use crate::error::Error;
 use crate::shard_pass::lock;
 use kolo_optim::SpanId;
+use kolo_reduction::Error;
 
 impl<B: Binding + Clone + Send> Ddp<B> {
     /// Runs the forward and backward passes of all of this rank's shards, together with those of all other

@@ -3,8 +3,8 @@
 
 use super::Ddp;
 use crate::binding::{Binding, Which};
-use crate::error::Error;
 use crate::shard_pass::lock;
+use kolo_reduction::Error;
 
 impl<B: Binding> Ddp<B> {
     /// Ends the round with the next step, where shards do not synchronize in every step. Where updates are

@@ -14,17 +14,15 @@ use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
 use self::statistics::StatisticsReport;
-use crate::batch_growth::BatchGrowth;
 use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which, scaled};
 use crate::checkpoint::{self, Position, Resumed};
-use crate::config::Config;
 use crate::cross_shard::Exchange;
-use crate::error::Error;
-use crate::replica::{Change, Replica, StepReport};
-use crate::sampler::Sampler;
+use crate::replica::Replica;
 use crate::shard_pass::{ShardPass, lock};
-use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, SpanId};
+use kolo_reduction::Error;
+use kolo_sampler::{BatchGrowth, Sampler};
+use kolo_sync::{Change, Config, StepReport, Warning};
 
 /// A model of which every worker holds a replica.
 ///

@@ -5,7 +5,7 @@ use kolo_comm::Generation;
 use super::Ddp;
 use crate::binding::Binding;
 use crate::checkpoint;
-use crate::error::Error;
+use kolo_reduction::Error;
 
 impl<B: Binding> Ddp<B> {
     /// Steps of the job so far: the number of the next one, from 0. It is not 0 for a worker that joins

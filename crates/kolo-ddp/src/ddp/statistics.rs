@@ -1,8 +1,8 @@
 //! Changes of a model's statistics by the forward passes of the shards.
 
 use crate::shard_pass::{Access, ShardPass};
-use crate::statistics::Statistics;
 use kolo_optim::{Kind, Layout, SpanId};
+use kolo_sync::Statistics;
 
 /// Reports how far each shard's forward pass has moved the statistics.
 ///

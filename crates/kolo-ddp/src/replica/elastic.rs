@@ -5,11 +5,10 @@ use std::sync::Arc;
 use kolo_comm::{Generation, Group, JobMembership, Rank};
 
 use super::handle::Replica;
-use super::report::Change;
-use crate::config::Config;
-use crate::error::Error;
-use crate::membership::Agreed;
 use kolo_optim::{Optimizer, ParamSpec};
+use kolo_reduction::Error;
+use kolo_step::Agreed;
+use kolo_sync::{Change, Config};
 
 /// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;

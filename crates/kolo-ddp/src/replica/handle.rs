@@ -6,20 +6,13 @@ use std::time::Duration;
 
 use kolo_comm::{Group, Rank};
 
-use super::assignment;
-use super::core::Core;
-use super::report::StepReport;
-use crate::buckets::Bucket;
-use crate::config::Config;
-use crate::error::Error;
-use crate::last_step::LastStep;
-use crate::loss_scaling::LossScale;
-use crate::noise_scale::NoiseScale;
-use crate::sync::mode::{Made, Mode, Standing};
-use crate::sync::{self, SyncTraits};
-use crate::transform::GradientTransform;
-use crate::warning::Warning;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
+use kolo_reduction::transform::GradientTransform;
+use kolo_reduction::{Bucket, Error};
+use kolo_step::{LastStep, LossScale, NoiseScale};
+use kolo_sync::sync::mode::{Made, Mode, Standing};
+use kolo_sync::sync::{self, SyncTraits};
+use kolo_sync::{Config, Core, StepReport, Warning, assignment};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///

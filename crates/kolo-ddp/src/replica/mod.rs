@@ -1,21 +1,13 @@
-//! One worker's share of the model: flat parameters, the optimizer and the step.
+//! One worker's share of the model: the core and the way to synchronize it.
 
-pub(crate) mod assignment;
-pub(crate) mod backup;
-pub(crate) mod core;
+mod backup;
+#[cfg(test)]
+mod drift_tests;
 mod elastic;
+#[cfg(test)]
+mod halfway_tests;
 mod handle;
 mod joining;
-mod noise;
-mod overflow;
-pub(crate) mod report;
 mod saved;
-pub(crate) mod stepping;
-mod tuning;
-mod tuning_observer;
-mod undo;
-mod update;
-pub(crate) mod weights;
 
 pub use self::handle::Replica;
-pub use self::report::{Change, StepReport};

@@ -1,6 +1,6 @@
 //! Ports of the store for jobs whose launcher passes none: a hash of the job's name, which all workers know.
 
-use crate::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
+use kolo_schedule::hash::{GOLDEN_GAMMA, fnv1a, splitmix64};
 
 /// Lowest port: the range lies below the ports of outgoing connections on Linux (from 32768) and elsewhere.
 const LOWEST: u64 = 20_000;

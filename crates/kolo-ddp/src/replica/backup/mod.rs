@@ -5,34 +5,18 @@
 //! that synchronizes rarely. Copying this state after every step would cost more than the compressed
 //! gradient, or the rare outer step, saves. Instead each rank copies everything it holds every
 //! [`Config::backup_every`](crate::Config::backup_every) steps, and sends its private state to the next two
-//! workers ([`keepers`]). With islands it does so at the end of a round, when their weights are the same.
-//! After a death all ranks go back to the newest copy of which every shard survives somewhere ([`newest`],
+//! workers (`keepers` in kolo-sync). With islands it does so at the end of a round, when their weights are the same.
+//! After a death all ranks go back to the newest copy of which every shard survives somewhere (`newest` there,
 //! [`restoring`]), and repeat the steps since then, in the same bits. This file makes the copies.
 
-pub(crate) mod copies;
-mod keepers;
-mod newest;
 mod restoring;
 
 use kolo_comm::Rank;
 
-use self::copies::{Backup, Backups, Common};
-use super::core::Core;
 use super::handle::Replica;
-use crate::error::Error;
-use crate::sync::mode::Copied;
-
-impl Core {
-    /// Returns true if ranks hold state that could die with them.
-    fn keeps_state(&self) -> bool {
-        self.config.elastic && (self.config.reduction.keeps_state() || self.traits().has_private_state())
-    }
-
-    /// Number of values that the reduction keeps for one shard.
-    fn shard_state_len(&self) -> usize {
-        self.config.reduction.shard_state().len() * self.weights.layout.len()
-    }
-}
+use kolo_reduction::Error;
+use kolo_sync::backup::{Backup, Backups, Common};
+use kolo_sync::sync::mode::Copied;
 
 impl Replica {
     /// Returns true if a copy is due after the steps so far.

@@ -3,13 +3,11 @@
 
 use kolo_comm::{Group, Rank};
 
-use super::copies::Common;
-use super::newest::{Held, newest};
-use crate::error::Error;
-use crate::replica::core::Core;
 use crate::replica::handle::Replica;
-use crate::replica::undo::Undo;
-use crate::warning::Warning;
+use kolo_reduction::Error;
+use kolo_sync::backup::Common;
+use kolo_sync::backup::{Held, newest};
+use kolo_sync::{Core, Undo, Warning};
 
 /// A copy to which all ranks have gone back; the state of shards is still to be restored.
 pub(crate) struct Restored {
@@ -90,7 +88,7 @@ impl Replica {
         let mut own = Vec::new();
         for (shard, holder) in restored.holders.iter().enumerate() {
             let takers = self.mode.holders(&self.core, shard);
-            let Some(kept) = self.core.hand_over(restored, shard, *holder, &takers)? else { continue };
+            let Some(kept) = hand_over(&self.core, restored, shard, *holder, &takers)? else { continue };
             let (reduction, of_mode) = kept.split_at(of_reduction);
             if self.core.step.shards().contains(&shard) {
                 own.push(reduction.to_vec());
@@ -121,33 +119,31 @@ impl Replica {
     }
 }
 
-impl Core {
-    /// Sends the state of a shard from its holder to the ranks that compute it now; returns the state on
-    /// those.
-    fn hand_over(
-        &self,
-        restored: &Restored,
-        shard: usize,
-        holder: Rank,
-        takers: &[Rank],
-    ) -> Result<Option<Vec<f32>>, Error> {
-        let (rank, len) = (self.ranks.group.rank(), restored.common.shard_len);
-        if len == 0 {
-            return Ok(None);
-        }
-        let is_taker = takers.contains(&rank);
-        if rank == holder {
-            let own = self.backups.at(restored.steps).and_then(|backup| backup.shards.get(&shard));
-            let own = own.ok_or(Error::Lost)?;
-            let mut others = takers.iter().filter(|taker| **taker != rank);
-            others.try_for_each(|taker| self.ranks.group.send(own, *taker))?;
-            return Ok(is_taker.then(|| own.clone()));
-        }
-        if !is_taker {
-            return Ok(None);
-        }
-        let mut received = vec![0.0; len];
-        self.ranks.group.receive(&mut received, holder)?;
-        Ok(Some(received))
+/// Sends the state of a shard from its holder to the ranks that compute it now; returns the state on
+/// those.
+fn hand_over(
+    core: &Core,
+    restored: &Restored,
+    shard: usize,
+    holder: Rank,
+    takers: &[Rank],
+) -> Result<Option<Vec<f32>>, Error> {
+    let (rank, len) = (core.ranks.group.rank(), restored.common.shard_len);
+    if len == 0 {
+        return Ok(None);
     }
+    let is_taker = takers.contains(&rank);
+    if rank == holder {
+        let own = core.backups.at(restored.steps).and_then(|backup| backup.shards.get(&shard));
+        let own = own.ok_or(Error::Lost)?;
+        let mut others = takers.iter().filter(|taker| **taker != rank);
+        others.try_for_each(|taker| core.ranks.group.send(own, *taker))?;
+        return Ok(is_taker.then(|| own.clone()));
+    }
+    if !is_taker {
+        return Ok(None);
+    }
+    let mut received = vec![0.0; len];
+    core.ranks.group.receive(&mut received, holder)?;
+    Ok(Some(received))
 }

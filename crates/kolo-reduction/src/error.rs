@@ -1,0 +1,349 @@
+//! Errors of data-parallel training.
+
+use std::path::PathBuf;
+
+use kolo_checkpoint::Error as CheckpointError;
+use kolo_comm::Rank;
+
+use crate::origin::Origin;
+use crate::shard_loss::ShardLoss;
+use kolo_optim::GroupError;
+use kolo_optim::table::ChoiceError;
+
+/// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as
+/// [`Error::Binding`].
+pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error of data-parallel training, named after the culprit.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A collective failed; names the rank at fault.
+    #[error(transparent)]
+    Comm(#[from] kolo_comm::Error),
+    /// The ranks hold different models.
+    #[error("the model differs between ranks: {0}; all ranks must build it from the same configuration")]
+    ModelsDiffer(String),
+    /// The ranks were given different settings.
+    #[error(
+        "{setting} is {}; all ranks of a job need the same: start them with the same settings",
+        by_value(values)
+    )]
+    SettingsDiffer {
+        /// Name of the setting.
+        setting: String,
+        /// Each rank's value, as text.
+        values: Vec<String>,
+    },
+    /// Workers that wanted to join a running job do not fit it; it continues without them.
+    #[error("{} cannot take part and must leave: {problem}", ranks_of(ranks))]
+    NewcomersRefused {
+        /// Their ranks in the group that was not formed.
+        ranks: Vec<Rank>,
+        /// Fault of the first of them.
+        problem: String,
+    },
+    /// The ranks trained the same model, and their weights have diverged.
+    #[error(
+        "the ranks differ after step {step}: parameter `{parameter}` on {rank} is not what {reference} holds ({agreed} of \
+         {world} ranks agree with that one); check that rank's memory, and that no worker changes the model alone; start \
+         again from a checkpoint of before"
+    )]
+    Drift {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The rank that differs.
+        rank: Rank,
+        /// The first tensor that differs.
+        parameter: String,
+        /// A rank that is assumed to be right.
+        reference: Rank,
+        /// Number of ranks that hold the same values as `reference`.
+        agreed: usize,
+        /// Number of ranks.
+        world: usize,
+    },
+    /// A reduction has failed before and was reported then; its gradients are lost.
+    #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
+    Lost,
+    /// A name that is in no table, or a setting that its entry does not have or whose value is invalid.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
+    /// A group of parameters that selects none, or whose settings are invalid.
+    #[error(transparent)]
+    Groups(#[from] GroupError),
+    /// Invalid settings of a sampler.
+    #[error(transparent)]
+    Sampler(#[from] kolo_sampler::SamplerError),
+    /// An invalid setting.
+    #[error("{0}")]
+    Setting(String),
+    /// The model, or the tensor library's binding, cannot do what was requested.
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    /// Cross-shard passes were given a number of inputs that is not this rank's number of shards.
+    #[error("{given} inputs for the {due} shards of this rank; give one for each")]
+    InputsMismatch {
+        /// Number of inputs given.
+        given: usize,
+        /// Number of shards of this rank.
+        due: usize,
+    },
+    /// A shard took part in cross-shard passes with a loss over no samples.
+    #[error("the loss of shard {shard} is over no samples; give `None` for its input")]
+    EmptyShard {
+        /// Number of the shard in the step.
+        shard: usize,
+    },
+    /// No thread could be started for a shard's passes, or for a worker that a server serves.
+    #[error("cannot start a thread for a shard's passes, or to serve a worker: {cause}")]
+    Thread {
+        /// The operating system's error.
+        cause: std::io::Error,
+    },
+    /// The step has no samples, so there is no gradient.
+    #[error("step {step} has no samples on any rank; is the data set empty?")]
+    NoSamples {
+        /// Number of the step, from 0.
+        step: u64,
+    },
+    /// The loss of a step is NaN or infinite. No parameter has been changed.
+    #[error(
+        "the loss of step {step} is {}: training has diverged, or samples hold what is no number; lower the learning rate, clip \
+         the gradient, or look at those samples; no parameter has been changed",
+        by_shard(*loss, shards)
+    )]
+    LossNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// Sum of all shards' losses.
+        loss: f64,
+        /// The shards whose own loss is not finite; empty if only the sum is too large.
+        shards: Vec<ShardLoss>,
+    },
+    /// The gradient of a step is not finite, though the loss is. No parameter has been changed.
+    #[error(
+        "the gradient of `{parameter}` in step {step} is {value} {origin}, though the loss is finite: training has diverged, an \
+         operation has no gradient where it was used (a root or a norm at 0), or samples hold what is no number; lower the learning \
+         rate, clip the gradient, or look at that operation and at those samples; no parameter has been changed"
+    )]
+    GradientNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The first parameter, in the model's order, whose gradient is not finite.
+        parameter: String,
+        /// The first of its elements that is not finite.
+        value: f64,
+        /// Origin of that element.
+        origin: Origin,
+    },
+    /// The change of a running statistic, such as the variance of a batch normalization, is not finite. No
+    /// statistic and no parameter has been changed.
+    #[error(
+        "the statistic `{statistic}` would be changed by {value} in step {step} {origin}, though loss and gradient are finite: what a \
+         layer computes has become too large, or samples hold what is no number; lower the learning rate, clip the gradient, or look \
+         at those samples; nothing has been changed"
+    )]
+    StatisticNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The first statistic, in the model's order, whose change is not finite.
+        statistic: String,
+        /// The first element of the change that is not finite.
+        value: f64,
+        /// Origin of that element.
+        origin: Origin,
+    },
+    /// The update of a step has made values that are not finite, from a finite gradient. The values are
+    /// useless, and none is saved: every later call returns the same error.
+    #[error(
+        "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
+         clip the gradient, and go on from the last checkpoint, which is of before"
+    )]
+    ValuesNotFinite {
+        /// Number of the step, from 0.
+        step: u64,
+        /// The first parameter, in the model's order, that is not finite, or the first state of the
+        /// optimizer as `<state>/<parameter>`.
+        tensor: String,
+    },
+    /// A step has given no parameter a gradient, in any of its shards.
+    #[error(
+        "no parameter had a gradient in step {step}: its loss does not come from the parameters that are trained; compute it by \
+         `ddp.model()` in each step anew, not by a clone of the model"
+    )]
+    NoGradient {
+        /// Number of the step, from 0.
+        step: u64,
+    },
+    /// The reduction does not work with the optimizer.
+    #[error("{problem}")]
+    ReductionRefused {
+        /// The reason and the remedy.
+        problem: String,
+    },
+    /// The other ranks' residuals, which their shards keep from step to step, are not on this rank.
+    #[error(
+        "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
+         of them after the step that it is of"
+    )]
+    ResidualsElsewhere {
+        /// The reduction's name.
+        reduction: String,
+    },
+    /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with
+    /// servers that hold the weights.
+    #[error(
+        "a checkpoint cannot be taken or loaded after {step} steps, in the middle of a round that began after {began}; call \
+         `Replica::end_round` before the last step"
+    )]
+    RoundNotOver {
+        /// Steps done.
+        step: u64,
+        /// Steps done when the round began.
+        began: u64,
+    },
+    /// A checkpoint was to be taken or read while the gradient of a step is in flight.
+    #[error(
+        "a checkpoint can be neither taken nor read while the gradient of step {step} is on its way; call `Replica::end_round` before \
+         that step"
+    )]
+    GradientOnItsWay {
+        /// Number of the step, from 0.
+        step: u64,
+    },
+    /// The state of other ranks' islands is not on this rank.
+    #[error(
+        "a checkpoint of a job with islands holds the optimizers of all of them; call `Replica::gather_residuals` on all ranks after \
+         the step that it is of"
+    )]
+    IslandsElsewhere,
+    /// The optimizers' state, which the servers hold with the weights, is not on this rank.
+    #[error(
+        "a checkpoint of a job whose servers hold the weights holds the state of their optimizers; call `Replica::gather_residuals` on \
+         all ranks after the step that it is of, and take it on rank 0"
+    )]
+    StateOnServers,
+    /// A call in a phase of the step to which it does not belong.
+    #[error("`{call}` cannot be called {phase}; {remedy}")]
+    OutOfOrder {
+        /// Name of the call.
+        call: &'static str,
+        /// Phase in which it was called.
+        phase: &'static str,
+        /// The remedy.
+        remedy: &'static str,
+    },
+    /// A rank began another pass when its shards of the step were done.
+    #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
+    NoShardLeft {
+        /// Number of shards of this rank.
+        due: usize,
+    },
+    /// A rank did not do all of its shards.
+    #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
+    ShardsMissing {
+        /// Number of shards of this rank.
+        due: usize,
+        /// Number of backward passes done.
+        done: usize,
+    },
+    /// A checkpoint cannot be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The ranks were to continue from different checkpoints.
+    #[error(
+        "the ranks have read different checkpoints: {}; give all of them the same, or let `Ddp::resume` find the newest that all have",
+        by_value(values)
+    )]
+    CheckpointsDiffer {
+        /// The checkpoint that each rank has read, as text.
+        values: Vec<String>,
+    },
+    /// A rank cannot read its checkpoint, so no rank continues from it.
+    #[error("{rank} cannot continue from its checkpoint: {problem}")]
+    CheckpointUnreadable {
+        /// The first rank that cannot.
+        rank: Rank,
+        /// The fault, with the name of the file.
+        problem: String,
+    },
+    /// There are checkpoints, but none that is good on all ranks.
+    #[error(
+        "{}: no checkpoint is good on all ranks; start anew, or put one there:{}",
+        folder.display(),
+        problems.iter().map(|problem| format!("\n  {problem}")).collect::<String>()
+    )]
+    NoCommonCheckpoint {
+        /// The folder of the checkpoints.
+        folder: PathBuf,
+        /// The fault of each checkpoint, and the ranks that found it.
+        problems: Vec<String>,
+    },
+    /// A file of a trace cannot be read or written.
+    #[error("{}: {problem}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Its fault and the remedy.
+        problem: String,
+    },
+}
+
+/// Formats the loss of a step: the losses that are not finite by shard, else the sum.
+fn by_shard(loss: f64, shards: &[ShardLoss]) -> String {
+    match shards {
+        [] => format!("{loss}, the sum of finite losses of its shards"),
+        _ => enumerate(shards.iter().map(ShardLoss::to_string)),
+    }
+}
+
+/// Formats the values of all ranks: `1 on ranks 0 and 2 and 3 on rank 1`.
+fn by_value(values: &[String]) -> String {
+    let mut different: Vec<&String> = Vec::new();
+    for value in values {
+        if !different.contains(&value) {
+            different.push(value);
+        }
+    }
+    let ranks = |value: &String| -> Vec<Rank> {
+        (0..values.len()).filter(|rank| values[*rank] == *value).map(Rank).collect()
+    };
+    enumerate(different.into_iter().map(|value| format!("{value} on {}", ranks_of(&ranks(value)))))
+}
+
+/// Formats ranks: `rank 3`, or `ranks 1, 2 and 3`.
+pub fn ranks_of(ranks: &[Rank]) -> String {
+    match ranks {
+        [rank] => rank.to_string(),
+        _ => format!("ranks {}", enumerate(ranks.iter().map(|rank| rank.0.to_string()))),
+    }
+}
+
+/// Formats a list: `a, b and c`.
+fn enumerate(items: impl Iterator<Item = String>) -> String {
+    let mut items: Vec<String> = items.collect();
+    match (items.pop(), items.is_empty()) {
+        (Some(last), false) => format!("{} and {last}", items.join(", ")),
+        (last, _) => last.unwrap_or_default(),
+    }
+}
+
+impl Error {
+    /// Returns true if training cannot continue because its loss, its gradient or its values are not finite.
+    /// The same on all ranks.
+    pub fn is_divergence(&self) -> bool {
+        matches!(
+            self,
+            Error::LossNotFinite { .. }
+                | Error::GradientNotFinite { .. }
+                | Error::StatisticNotFinite { .. }
+                | Error::ValuesNotFinite { .. }
+                | Error::Checkpoint(CheckpointError::SnapshotNotFinite { .. })
+        )
+    }
+
+    /// Returns an error about a file.
+    pub fn file(path: impl Into<PathBuf>, problem: impl std::fmt::Display) -> Self {
+        Error::File { path: path.into(), problem: problem.to_string() }
+    }
+}

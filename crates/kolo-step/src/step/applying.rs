@@ -1,0 +1,136 @@
+//! `Applying`: the reduced buckets. A bucket is waited for when its values are needed, and the last one that
+//! is applied ends the step.
+
+use std::time::{Duration, Instant};
+
+use super::profile::Lesson;
+use super::{BetweenSteps, Phase, Step};
+use crate::last_step::LastStep;
+use kolo_reduction::reduction::Reduction;
+use kolo_reduction::{Bucket, Error};
+
+impl Step {
+    /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
+    pub fn begin_applying(&mut self, ends: LastStep) {
+        self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
+        self.between = BetweenSteps { since: Instant::now(), away: Duration::ZERO };
+        self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
+    }
+
+    /// Waits for a bucket; returns it and its reduced gradient. Belongs to `Reducing`, for code that reads
+    /// the whole gradient first, and to `Applying`.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
+        self.wait(bucket)?;
+        Ok(self.buckets.states[bucket].result())
+    }
+
+    /// Waits for a bucket, for a caller that reads each element of the reduced gradient once
+    /// ([`Reduction::read_once`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Step::collect`].
+    pub fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
+        self.wait(bucket)?;
+        Ok(self.buckets.states[bucket].reduced())
+    }
+
+    /// Waits for a bucket.
+    ///
+    /// # Errors
+    ///
+    /// As [`Step::collect`].
+    pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
+        let before = self.exposed;
+        self.buckets.states[bucket].wait(&mut self.exposed)?;
+        self.between.away += self.exposed.saturating_sub(before);
+        Ok(())
+    }
+
+    /// Returns true if a bucket's update is still to be made.
+    pub fn is_due(&self, bucket: usize) -> bool {
+        self.buckets.states[bucket].is_due
+    }
+
+    /// Number of updates that are still to be made.
+    pub fn outstanding(&self) -> usize {
+        match self.phase {
+            Phase::Applying { left, .. } => left,
+            _ => 0,
+        }
+    }
+
+    /// Marks a bucket as applied: it has changed the values.
+    pub fn applied(&mut self, bucket: usize) {
+        let state = &mut self.buckets.states[bucket];
+        if let Phase::Applying { left, .. } = &mut self.phase
+            && std::mem::take(&mut state.is_due)
+        {
+            *left -= 1;
+        }
+    }
+
+    /// Records the time from `start` until now, in which a bucket has changed the values.
+    pub fn updated(&mut self, bucket: usize, start: Instant) {
+        let end = Instant::now();
+        let needed = (start - self.between.since).saturating_sub(self.between.away);
+        self.between.away += end - start;
+        self.spent.optimizer += end - start;
+        self.buckets.states[bucket].updated(start, end, needed.as_secs_f64());
+    }
+
+    /// Ends the step without its updates; all of its buckets have been collected.
+    pub fn skip_updates(&mut self) {
+        (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
+    }
+
+    /// Returns how the step has ended, once all of its updates are made and [`Step::prepare_next`] is to be
+    /// called.
+    pub fn ended(&self) -> Option<LastStep> {
+        match self.phase {
+            Phase::Applying { left: 0, ends } => Some(ends),
+            _ => None,
+        }
+    }
+
+    /// `Applying` → `Idle`, when all updates are made. After the first step buckets are rebuilt in the order
+    /// in which gradients became ready, and a few steps later they get their places in the order of
+    /// launches. From then on, if `reads_once`, reductions may assume that their result is read once.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed, or out of memory.
+    pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
+        self.uses.end_step();
+        // Without the other ranks, no lesson would be the same on all of them.
+        if self.synchronise && !self.profile.is_over() {
+            match self.profile.end_step(&self.buckets.timings()) {
+                Lesson::Wait => {}
+                Lesson::Order(order) => self.rebuild(order)?,
+                Lesson::Times(times) => self.reorder(times, reads_once)?,
+            }
+        }
+        self.launches.restart();
+        self.losses.reset();
+        self.watch.reset();
+        if let Some(squares) = &mut self.squares {
+            squares.reset();
+        }
+        self.buckets.reset();
+        self.phase = Phase::Idle;
+        Ok(())
+    }
+
+    /// Any phase → `GivenUp`, if updates are still to be made; returns true if they were.
+    pub fn give_up(&mut self) -> bool {
+        let gives_up = self.outstanding() > 0;
+        if gives_up {
+            self.phase = Phase::GivenUp;
+        }
+        gives_up
+    }
+}

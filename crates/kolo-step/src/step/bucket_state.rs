@@ -1,0 +1,337 @@
+//! The buckets of a step: the contributions to each of them, and the state of its reduction.
+
+use std::time::{Duration, Instant};
+
+use kolo_comm::{Group, Timing};
+use kolo_trace::What;
+
+use super::finiteness;
+use super::rollback::Rollback;
+use super::use_counts::UseCounts;
+use crate::wait_time::timed_as;
+use kolo_optim::{Layout, SpanId};
+use kolo_reduction::Error;
+use kolo_reduction::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
+use kolo_reduction::{Bucket, Slice};
+use kolo_sampler::Assignment;
+
+/// Durations of one bucket's reduction.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketTiming {
+    /// Bytes of gradient.
+    pub bytes: usize,
+    /// Bytes on the wire for one shard's part of it, if the reduction compresses; else the same.
+    pub wire_bytes: usize,
+    /// From its first message until its reduction was over.
+    pub seconds: f64,
+    /// Seconds from the start of this rank's last backward pass until the bucket was complete; 0 if it got
+    /// no gradient in that pass.
+    pub ready: f64,
+    /// Seconds of this rank's thread from the end of a step until the next one needed the bucket's values,
+    /// without waiting and updates; 0 if they are updated at the end of the step.
+    pub needed: f64,
+    /// Seconds for which this rank's thread waited for it.
+    pub exposed: f64,
+}
+
+/// One bucket in the current step.
+pub(super) struct BucketState {
+    pub(super) bucket: Bucket,
+    reduction: Box<dyn Reduction>,
+    rollback: Rollback,
+    /// Contributions of the current shard that are still missing.
+    pub(super) owed: u32,
+    /// True if its reduction has been started in this step.
+    pub(super) is_launched: bool,
+    /// True if its result is still to change the values.
+    pub(super) is_due: bool,
+    /// True if that has been waited for.
+    is_waited_for: bool,
+    /// Timing of its last completed reduction.
+    timing: BucketTiming,
+    /// Its number, and for the timeline the step in which it was launched last.
+    number: usize,
+    launched_in: u64,
+}
+
+impl BucketState {
+    fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
+        let bytes = bucket.len * size_of::<f32>();
+        let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
+        let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, needed: 0.0, exposed: 0.0 };
+        let rollback = Rollback::default();
+        BucketState {
+            bucket,
+            reduction,
+            rollback,
+            owed: 0,
+            is_launched: false,
+            is_due: false,
+            is_waited_for: false,
+            timing,
+            number,
+            launched_in: 0,
+        }
+    }
+
+    /// Adds a contribution to one of its slices, part by part, with a call of `look` just before each.
+    /// `first` is true for the first contribution to that slice in this shard.
+    pub(super) fn add(&mut self, slice: usize, gradient: &[f32], first: bool, mut look: impl FnMut(&[f32])) {
+        let Slice { offset, elements, .. } = &self.bucket.slices[slice];
+        let gradient = &gradient[elements.clone()];
+        for run in finiteness::runs(gradient.len()) {
+            look(&gradient[run.clone()]);
+            self.reduction.add(offset + run.start, &gradient[run], first);
+        }
+        self.owed -= 1;
+    }
+
+    /// Adds zeros for spans without a gradient, then adds the shard to the earlier ones.
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
+        for slice in &self.bucket.slices {
+            if !uses.is_in_bucket(slice.span) {
+                self.reduction.add_nothing(slice.offset, slice.elements.len());
+            }
+        }
+        self.reduction.end_shard(shard);
+    }
+
+    /// Starts the reduction over the shards of all ranks; without a `group`, over those of this rank.
+    pub(super) fn launch(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
+        self.launched();
+        self.reduction.start(group, assignment, step);
+    }
+
+    fn launched(&mut self) {
+        (self.is_launched, self.is_waited_for) = (true, false);
+        self.launched_in = kolo_trace::current_step();
+    }
+
+    /// Returns true if nothing is sent in the current step ([`Reduction::is_deferred`]).
+    pub(super) fn is_deferred(&self) -> bool {
+        self.reduction.is_deferred()
+    }
+
+    /// Returns true if its reduction is over.
+    pub(super) fn is_back(&mut self) -> bool {
+        self.reduction.is_over()
+    }
+
+    /// Waits until the reduction is over.
+    ///
+    /// # Errors
+    ///
+    /// It failed (naming the rank), now or before.
+    pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
+        if self.is_waited_for {
+            return self.reduction.wait().map(drop);
+        }
+        self.is_waited_for = true;
+        let (bucket, before) = (self.in_timeline(), *exposed);
+        let ran = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())?;
+        self.timing.exposed = (*exposed - before).as_secs_f64();
+        if let Some(ran) = ran {
+            self.timing.seconds = (ran.ended - ran.started).as_secs_f64();
+            self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
+            kolo_trace::span_of(self.launched_in, ran.started, ran.ended, || {
+                What::Reduce(self.in_timeline())
+            });
+        }
+        Ok(())
+    }
+
+    /// Description of the bucket for the timeline.
+    fn in_timeline(&self) -> kolo_trace::Bucket {
+        let BucketTiming { bytes, wire_bytes, .. } = self.timing;
+        kolo_trace::Bucket { number: self.number, bytes, wire_bytes }
+    }
+
+    /// Marks its gradient as complete, `ready` seconds after the start of the pass.
+    pub(super) fn complete(&mut self, ready: f64) {
+        self.timing.ready = ready;
+        kolo_trace::mark(|| What::Ready(self.in_timeline()));
+    }
+
+    /// Records that its values were updated from `start` to `end`; the next step needed them after `needed`
+    /// seconds.
+    pub(super) fn updated(&mut self, start: Instant, end: Instant, needed: f64) {
+        self.timing.needed = needed;
+        kolo_trace::span_of(self.launched_in, start, end, || What::Update(self.in_timeline()));
+    }
+
+    pub(super) fn result(&mut self) -> (&Bucket, &mut [f32]) {
+        (&self.bucket, self.reduction.result())
+    }
+
+    /// The bucket and its reduction, for a caller that reads the result once.
+    pub(super) fn reduced(&mut self) -> (&Bucket, &mut dyn Reduction) {
+        (&self.bucket, &mut *self.reduction)
+    }
+
+    /// Saves the reduction's state, before a step that may be skipped.
+    pub(super) fn save_state(&mut self) {
+        self.rollback.save(&mut *self.reduction);
+    }
+
+    /// Restores the reduction's state from before the step; the reduction is over.
+    pub(super) fn restore_state(&mut self) {
+        self.rollback.restore(&mut *self.reduction);
+    }
+
+    fn reset(&mut self) {
+        (self.is_launched, self.is_due) = (false, false);
+        self.reduction.reset();
+    }
+}
+
+/// All buckets, in the order in which they become ready.
+pub(super) struct Buckets {
+    pub(super) states: Vec<BucketState>,
+    /// Places of every span's slices, in the span's order: bucket, and index of the slice in the bucket.
+    pub(super) places: Vec<Vec<(usize, usize)>>,
+}
+
+impl Buckets {
+    /// Builds buckets with this content, for the shards of one rank of `group`.
+    ///
+    /// # Errors
+    ///
+    /// Out of memory.
+    pub(super) fn new(
+        plan: Vec<Bucket>,
+        reducer: &dyn Reducer,
+        layout: &Layout,
+        group: &Group,
+        assignment: &Assignment,
+    ) -> Result<Self, Error> {
+        let mut buckets = Buckets { states: Vec::new(), places: vec![Vec::new(); layout.spans().len()] };
+        for bucket in plan {
+            for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
+                buckets.places[span.0].push((buckets.states.len(), slice));
+            }
+            let reduction = reducer.build(&Context { group, layout, bucket: &bucket, assignment })?;
+            let number = buckets.states.len();
+            buckets.states.push(BucketState::new(number, bucket, reduction));
+        }
+        Ok(buckets)
+    }
+
+    /// State that is kept from step to step for each of this rank's shards: for each name of
+    /// [`Reducer::shard_state`] the values in the order of flat memory, one after another.
+    pub(super) fn shard_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+        let mut flat: Vec<Vec<f32>> = Vec::new();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kinds = reduction.shard_state();
+            let (len, count) = (layout.len(), kinds.len());
+            for (kind, kept) in kinds.into_iter().enumerate() {
+                flat.resize_with(kept.len(), || vec![0.0; count * len]);
+                let flat = flat.iter_mut().map(|flat| &mut flat[kind * len..][..len]);
+                flat.zip(kept).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
+            }
+        }
+        flat
+    }
+
+    /// Replaces the state of this rank's shards, in the form of [`Buckets::shard_state`].
+    pub(super) fn set_shard_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        let len = layout.len();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            for (kind, kept) in reduction.shard_state().into_iter().enumerate() {
+                let flat = flat.iter().map(|flat| &flat[kind * len..][..len]);
+                flat.zip(kept).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
+            }
+        }
+    }
+
+    /// State that is kept from step to step and the same on all ranks: for each name of
+    /// [`Reducer::common_state`] the values in the order of flat memory.
+    pub(super) fn common_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
+        let mut flat: Vec<Vec<f32>> = Vec::new();
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kinds = reduction.common_state();
+            flat.resize_with(kinds.len(), || vec![0.0; layout.len()]);
+            flat.iter_mut().zip(kinds).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
+        }
+        flat
+    }
+
+    /// Replaces the state that is the same on all ranks.
+    pub(super) fn set_common_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
+        for BucketState { bucket, reduction, .. } in &mut self.states {
+            let kinds = reduction.common_state();
+            flat.iter().zip(kinds).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
+        }
+    }
+
+    /// Returns true if the sum of any bucket is deferred.
+    pub(super) fn are_deferred(&self) -> bool {
+        self.states.iter().any(BucketState::is_deferred)
+    }
+
+    /// Exchanges the places of the deferred sums' parts with the other ranks, and waits for theirs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::defer_sums`].
+    pub(super) fn defer(&mut self, group: &Group, assignment: &Assignment) -> Result<(), Error> {
+        let (mut deferred, mut parts) = (Vec::new(), Vec::new());
+        for state in &mut self.states {
+            if let Some(own) = state.reduction.defer(assignment) {
+                deferred.push(state);
+                parts.push(own);
+            }
+        }
+        let started = Instant::now();
+        let sums = group.defer_sums(parts)?;
+        let announced = Timing { started, ended: Instant::now() };
+        for (state, sum) in deferred.into_iter().zip(sums) {
+            state.launched();
+            state.reduction.deferred(sum, announced);
+        }
+        Ok(())
+    }
+
+    /// Announces that from the next step on results are read once wherever possible.
+    pub(super) fn will_be_read_once(&mut self) {
+        self.states.iter_mut().for_each(|state| state.reduction.will_be_read_once());
+    }
+
+    /// The content of all buckets.
+    pub(super) fn plan(&self) -> impl Iterator<Item = &Bucket> {
+        self.states.iter().map(|state| &state.bucket)
+    }
+
+    /// The buckets that hold a span's elements.
+    pub(super) fn of_span(&self, id: SpanId) -> std::ops::Range<usize> {
+        let places = &self.places[id.0];
+        let bucket = |place: Option<&(usize, usize)>| place.map(|(bucket, _)| *bucket);
+        bucket(places.first()).unwrap_or(0)..bucket(places.last()).map_or(0, |last| last + 1)
+    }
+
+    /// Takes over the timings of buckets with the same content.
+    pub(super) fn keep_timings(&mut self, old: &Buckets) {
+        self.states.iter_mut().zip(&old.states).for_each(|(new, old)| new.timing = old.timing);
+    }
+
+    /// Begins a shard's pass, with the number of contributions that each span expects.
+    pub(super) fn begin_shard(&mut self, expected: &[u32]) {
+        for state in &mut self.states {
+            state.owed = state.bucket.slices.iter().map(|slice| expected[slice.span.0]).sum();
+        }
+    }
+
+    /// Ends a shard's pass: adds it in all buckets that have not been launched yet.
+    pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
+        let here = self.states.iter_mut().filter(|state| !state.is_launched);
+        here.for_each(|state| state.end_shard(uses, shard));
+    }
+
+    /// Timing of each bucket's last completed reduction.
+    pub(super) fn timings(&self) -> Vec<BucketTiming> {
+        self.states.iter().map(|state| state.timing).collect()
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.states.iter_mut().for_each(BucketState::reset);
+    }
+}

@@ -1,0 +1,25 @@
+//! The core of a replica, and the ways to synchronize the cores of all ranks.
+//!
+//! A [`Core`] is one rank's layout, values, optimizer and [step](kolo_step::Step). A mode of the table
+//! [`SYNCS`](sync::SYNCS) runs the steps of the core: each with all ranks, one step late, in islands, or with
+//! servers that hold the weights. [`Config`] chooses it, and [`StepReport`] has the result. kolo-ddp, above
+//! this crate, joins both to a replica.
+
+mod config;
+pub mod processor;
+mod replica;
+mod same_model;
+mod same_settings;
+mod staleness;
+mod statistics;
+pub mod sync;
+pub mod verify;
+mod warning;
+
+pub use config::Config;
+pub use processor::Processor;
+pub use replica::{Change, Core, StepReport, Undo, assignment, backup};
+pub use same_settings::Stated;
+pub use staleness::Staleness;
+pub use statistics::Statistics;
+pub use warning::Warning;

@@ -1,0 +1,99 @@
+//! The number of shards of each rank when a group begins, and the policy for its stragglers.
+
+use kolo_comm::{Collective, DType, Group, Rank};
+
+use super::tuning;
+use crate::config::Config;
+use crate::sync::{self, JobSetting};
+use kolo_reduction::Error;
+use kolo_sampler::{apportion, equal, of_workers};
+use kolo_straggler::Policy;
+
+/// Returns an error for settings that are invalid whatever the group is.
+pub fn check(config: &Config) -> Result<(), Error> {
+    if config.straggler == Policy::Drop && !config.elastic {
+        let problem =
+            "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
+        return Err(Error::Setting(problem.into()));
+    }
+    if config.noise_scale && !config.reduction.is_sum() {
+        let name = config.reduction.name();
+        let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
+        return Err(Error::Setting(format!("{problem} {name}; take the reduction sum")));
+    }
+    if let Some(scaling) = &config.loss_scaling {
+        scaling.check()?;
+    }
+    Ok(())
+}
+
+/// Returns an error for ranks that cannot train together: servers only, a server as rank 0, too few shards,
+/// or weights of shares for another number of workers.
+pub(crate) fn check_ranks(
+    config: &Config,
+    shards: usize,
+    group: &Group,
+    servers: &[bool],
+) -> Result<(), Error> {
+    let (count, workers) = (servers.iter().filter(|server| **server).count(), count_workers(servers));
+    let refuse = |problem: String| Err(Error::Setting(problem));
+    if workers == 0 {
+        return refuse(format!("all of {count} ranks are summation servers; start workers, which train"));
+    }
+    if servers[0] {
+        let problem = "rank 0 is a summation server; it has to be a worker, which holds the weights";
+        return refuse(format!("{problem}: start a worker on the first node"));
+    }
+    if count > 0 && group.explain(&Collective::Barrier, 1, DType::U8).is_none() {
+        let transport = group.transport();
+        return refuse(format!(
+            "{transport} adds by itself and needs no summation servers: leave out --servers"
+        ));
+    }
+    if count == 0 && config.sync.staleness_bound().is_some() {
+        let sync = &config.sync;
+        return refuse(format!(
+            "synchronisation `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"
+        ));
+    }
+    if let Some(exclusion) = config.sync.exclusion(&[JobSetting::Servers]).filter(|_| count > 0) {
+        return Err(sync::mode::refused(config, &exclusion.problem()));
+    }
+    tuning::check_group(config, group)?;
+    if config.noise_scale && shards < 2 {
+        let problem = "the noise scale is measured between two sizes of a batch, so a step needs at least 2 shards; \
+                       it has 1 (`Config::shards`)";
+        return Err(Error::Setting(problem.into()));
+    }
+    match &config.shares {
+        // An elastic job that has lost or gained workers has weights for another number, and ignores them.
+        Some(weights) if !config.elastic || weights.len() == workers => {
+            let wrong = |problem| Error::Setting(format!("`Config::shares`: {problem}"));
+            apportion(shards, weights, workers).map(drop).map_err(wrong)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Number of ranks that are not servers.
+pub(crate) fn count_workers(servers: &[bool]) -> usize {
+    servers.iter().filter(|server| !**server).count()
+}
+
+/// Agrees on the initial shares of a group's ranks and on the policy for stragglers. All ranks take rank
+/// 0's, so none can differ.
+pub(crate) fn agree(
+    group: &Group,
+    config: &Config,
+    shards: usize,
+    servers: &[bool],
+) -> Result<(Vec<usize>, Policy), Error> {
+    let (world, workers) = (group.world_size(), count_workers(servers));
+    let weighted = config.shares.as_ref().and_then(|weights| apportion(shards, weights, workers).ok());
+    let shares = of_workers(&weighted.unwrap_or_else(|| equal(shards, workers)), servers);
+    let policy = Policy::ALL.iter().position(|(_, policy)| *policy == config.straggler).unwrap_or(0);
+    let mut words: Vec<i64> = shares.iter().map(|share| *share as i64).chain([policy as i64]).collect();
+    group.broadcast(&mut words, Rank(0))?;
+    let policy = Policy::ALL.get(words[world] as usize).map_or(config.straggler, |(_, policy)| *policy);
+    Ok((words[..world].iter().map(|share| *share as usize).collect(), policy))
+}

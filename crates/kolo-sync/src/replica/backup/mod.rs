@@ -1,0 +1,8 @@
+//! Copies of a rank's state, to which an elastic job goes back if a rank dies with state that only it has.
+
+pub(crate) mod copies;
+mod keepers;
+mod newest;
+
+pub use self::copies::{Backup, Backups, Common, ShardNotes};
+pub use self::newest::{Held, newest};

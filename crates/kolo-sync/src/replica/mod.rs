@@ -1,0 +1,21 @@
+//! One rank's share of the model: flat parameters, the optimizer and the step.
+
+pub mod assignment;
+pub mod backup;
+pub(crate) mod core;
+mod joining;
+mod noise;
+mod overflow;
+pub(crate) mod report;
+mod saved;
+pub(crate) mod stepping;
+mod straggler_observer;
+mod tuning;
+mod tuning_observer;
+mod undo;
+mod update;
+pub(crate) mod weights;
+
+pub use self::core::Core;
+pub use self::report::{Change, StepReport};
+pub use self::undo::Undo;

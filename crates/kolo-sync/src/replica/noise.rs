@@ -1,0 +1,45 @@
+//! Measurement of the noise scale, from the summed gradient and from the norms of the shards' gradients.
+
+use kolo_optim::Layout;
+use kolo_reduction::transform::BlockSquares;
+use kolo_reduction::{Bucket, Slice};
+use kolo_step::{NoiseScale, Norms, Totals};
+
+/// Averages after the last complete step, and the squares of the current one.
+pub struct NoiseProbe {
+    /// `None` if the noise scale is not measured.
+    squares: Option<BlockSquares>,
+    pub known: NoiseScale,
+}
+
+impl NoiseProbe {
+    pub(crate) fn new(is_on: bool, layout: &Layout) -> Self {
+        NoiseProbe { squares: is_on.then(|| BlockSquares::new(layout)), known: NoiseScale::default() }
+    }
+
+    /// Returns true if steps are measured.
+    pub(crate) fn is_on(&self) -> bool {
+        self.squares.is_some()
+    }
+
+    /// Adds a bucket of the summed gradient to the squares.
+    pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
+        let Some(squares) = &mut self.squares else { return };
+        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
+        bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
+    }
+
+    /// Returns the averages including the step that ends, whose gradient has been seen in full; unchanged
+    /// averages if it cannot be measured. `unscale` times that gradient is the gradient of the unscaled
+    /// loss. The caller keeps the result only when the step is complete, because the step may be repeated.
+    pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
+        let squares = self.squares.as_ref()?.sum();
+        let norms = Norms::of(&totals.received.by_shard, squares, totals.count);
+        Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))
+    }
+
+    /// Returns the averages after a skipped step: they are unchanged.
+    pub(crate) fn without(&self) -> Option<NoiseScale> {
+        self.is_on().then_some(self.known)
+    }
+}

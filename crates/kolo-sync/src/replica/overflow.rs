@@ -1,0 +1,106 @@
+//! Updates that overflow: with a learning rate that is too large, a finite gradient makes values infinite.
+//!
+//! Values are checked in the pass that updates them, while they are in the cache. The updates are the same
+//! bits on all ranks, so all ranks find the same. A finding ends the replica: from then on it returns no
+//! values, so that none of them reach a checkpoint, a copy or another replica.
+
+use kolo_optim::finite::are_finite;
+use kolo_optim::{Layout, Optimizer, SpanId};
+use kolo_reduction::Error;
+
+/// Findings about a replica's values.
+#[derive(Default)]
+pub struct Overflow {
+    /// True for each tensor that was not finite from the start, such as an additive mask of −∞. These are
+    /// not reported.
+    given: Vec<bool>,
+    /// True if the step whose updates are being applied has left a value that is not finite.
+    found: bool,
+    /// True if that step's gradient was so large that its square may have overflowed in the optimizer's
+    /// state.
+    is_large: bool,
+    /// Step after which values were not finite, and the first such tensor.
+    named: Option<(u64, String)>,
+}
+
+impl Overflow {
+    /// Creates the record for values before the first step.
+    pub(crate) fn new(layout: &Layout, values: &[f32]) -> Self {
+        let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
+        Overflow { given, ..Overflow::default() }
+    }
+
+    /// True for each tensor that was not finite from the start.
+    pub(crate) fn given(&self) -> &[bool] {
+        &self.given
+    }
+
+    /// Begins the updates of a step; `is_large` says that its gradient is large.
+    pub(crate) fn begin(&mut self, is_large: bool) {
+        (self.found, self.is_large) = (false, is_large);
+    }
+
+    /// Checks values of a tensor that have been updated.
+    pub(crate) fn look(&mut self, id: SpanId, values: &[f32]) {
+        self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
+    }
+
+    /// Returns true if [`Overflow::name`] must be called when all updates of a step are applied.
+    pub(crate) fn is_to_be_named(&self) -> bool {
+        self.found || self.is_large
+    }
+
+    /// Finds the first tensor that is not finite after a step, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`].
+    pub(crate) fn name(
+        &mut self,
+        step: u64,
+        layout: &Layout,
+        values: &[f32],
+        optimizer: &mut dyn Optimizer,
+    ) -> Result<(), Error> {
+        let given = &self.given;
+        let wrong = |values: &[f32]| {
+            let mut spans = layout.spans().iter().zip(given);
+            let wrong = spans.find(|(span, given)| !**given && !are_finite(&values[span.range()]));
+            wrong.map(|(span, _)| span.spec.name.clone())
+        };
+        let of_state = |(name, state): (&str, &mut [f32])| Some(format!("{name}/{}", wrong(state)?));
+        let tensor = wrong(values).or_else(|| optimizer.state().into_iter().find_map(of_state));
+        self.named = tensor.map(|tensor| (step, tensor));
+        self.refuse()
+    }
+
+    /// Checks the state of an optimizer before it is saved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`], as after step `step`.
+    pub(crate) fn check_state(
+        &mut self,
+        step: u64,
+        layout: &Layout,
+        values: &[f32],
+        optimizer: &mut dyn Optimizer,
+    ) -> Result<(), Error> {
+        match optimizer.state().into_iter().all(|(_, state)| are_finite(state)) {
+            true => Ok(()),
+            false => self.name(step, layout, values, optimizer),
+        }
+    }
+
+    /// Returns an error if values that are not finite have been found.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`].
+    pub fn refuse(&self) -> Result<(), Error> {
+        match &self.named {
+            Some((step, tensor)) => Err(Error::ValuesNotFinite { step: *step, tensor: tensor.clone() }),
+            None => Ok(()),
+        }
+    }
+}

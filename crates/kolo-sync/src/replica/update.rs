@@ -1,0 +1,106 @@
+//! Updates: a reduced bucket changes the values.
+//!
+//! They run on the thread that reads values, in [`Replica::step`](super::Replica::step) or in the next
+//! forward pass.
+
+use std::time::Instant;
+
+use super::core::Core;
+use kolo_optim::{Scope, SpanId};
+use kolo_reduction::Error;
+use kolo_step::LastStep;
+
+impl Core {
+    /// Applies all updates that are pending.
+    pub fn apply_outstanding(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.progress.failure.take() {
+            return Err(error);
+        }
+        self.weights.overflow.refuse()?;
+        if self.step.outstanding() > 0 {
+            self.collect_what_cannot_be_undone()?;
+            self.step.order().into_iter().try_for_each(|bucket| self.apply(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Applies the pending updates of a tensor.
+    pub(crate) fn apply_tensor(&mut self, id: SpanId) -> Result<(), Error> {
+        if self.step.outstanding() > 0 && !self.traits().is_delayed {
+            self.collect_what_cannot_be_undone()?;
+        }
+        for bucket in self.step.buckets_of(id) {
+            // The last bucket of a step may end the step and apply other buckets.
+            if self.step.outstanding() > 0 {
+                self.apply(bucket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all buckets in an elastic job without a copy of the values, where a step that fails halfway
+    /// would be repeated with some of its updates already applied. Once all buckets are back, nothing can
+    /// fail halfway.
+    fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
+        if self.config.elastic && self.weights.undo.is_none() {
+            let order = self.step.order();
+            order.into_iter().try_for_each(|bucket| self.step.wait(bucket))?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a copy
+    /// of the values, whose cost pays off where the network is slow.
+    pub(crate) fn overlaps(&self) -> bool {
+        let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
+        // Where updates are one step late, the job never rolls back one step, but goes back to the last
+        // copy.
+        self.config.forward_overlap && (slow || !self.config.elastic || self.traits().is_delayed)
+    }
+
+    /// Applies a bucket, if that is pending.
+    pub(crate) fn apply(&mut self, bucket: usize) -> Result<(), Error> {
+        if !self.step.is_due(bucket) {
+            return Ok(());
+        }
+        self.step.wait(bucket)?;
+        self.step.applied(bucket);
+        if self.ranks.server {
+            return self.step.ended().map_or(Ok(()), |done| self.complete(done));
+        }
+        let start = Instant::now();
+        self.weights.apply_bucket(bucket, &mut self.step)?;
+        self.step.updated(bucket, start);
+        self.step.ended().map_or(Ok(()), |done| self.complete(done))
+    }
+
+    /// Returns true if only the optimizer reads a reduced gradient, and each element once. Where updates are
+    /// one step late, adding a sum when it is read would keep the gradients of two steps.
+    fn reads_once(&self) -> bool {
+        self.weights.optimizer.scope() == Scope::Element
+            && self.transforms.is_empty()
+            && !self.observers.noise.is_on()
+            && !self.scaler.is_on()
+            && !self.traits().is_delayed
+    }
+
+    /// Completes a step, all of whose updates are applied.
+    pub(crate) fn complete(&mut self, done: LastStep) -> Result<(), Error> {
+        if let Some(undo) = &mut self.weights.undo {
+            undo.commit();
+        }
+        if let Some(noise_scale) = done.noise_scale {
+            self.observers.noise.known = noise_scale;
+        }
+        // A server's values are not updated: NaN keeps anybody from using them as the model's.
+        if self.ranks.server && !self.weights.values.first().is_some_and(|value| value.is_nan()) {
+            self.weights.values.fill(f32::NAN);
+        }
+        if !self.ranks.server {
+            self.weights.name_overflow(done.step)?;
+        }
+        self.transforms.end_step();
+        self.progress.last = Some(done);
+        self.step.prepare_next(self.reads_once())
+    }
+}

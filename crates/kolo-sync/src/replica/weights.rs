@@ -1,0 +1,215 @@
+//! The values of a model, its optimizer, and the code that applies a bucket to them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::overflow::Overflow;
+use super::undo::Undo;
+use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
+use kolo_reduction::{BLOCK, Error, Slice};
+use kolo_step::Step;
+
+/// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
+/// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
+/// a step of ResNet-18 takes an eighth longer (docs/benchmarks.md).
+const PIECE: usize = 128;
+
+/// Elements that are checked together after they have been stepped piece by piece: 8 KiB of values, which
+/// are still in the first-level cache.
+const RUN: usize = 16 * PIECE;
+
+/// Values of a model in flat memory, and their optimizer.
+pub struct Weights {
+    pub layout: Arc<Layout>,
+    pub values: Vec<f32>,
+    pub optimizer: Box<dyn Optimizer>,
+    pub(crate) groups: SpanGroups,
+    /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient. It
+    /// grows to the longest of them in the first step.
+    room: Vec<f32>,
+    pub undo: Option<Undo>,
+    /// Findings about values that are not finite.
+    pub overflow: Overflow,
+    /// True for each tensor that no shard of the last step used. Such a tensor, and its optimizer state,
+    /// stay as they are.
+    pub(crate) unused: Vec<bool>,
+    /// Factor for the summed gradient in the updates of the last step.
+    pub(crate) scale: f64,
+    /// Additional factor for gradients of parameters, from the step's transforms.
+    pub(crate) factor: f64,
+}
+
+impl Weights {
+    /// Creates the weights; the optimizer already has its state for the whole layout.
+    pub(crate) fn new(
+        layout: Arc<Layout>,
+        values: Vec<f32>,
+        optimizer: Box<dyn Optimizer>,
+        groups: SpanGroups,
+    ) -> Self {
+        Weights {
+            overflow: Overflow::new(&layout, &values),
+            unused: vec![false; layout.spans().len()],
+            layout,
+            values,
+            optimizer,
+            groups,
+            room: Vec::new(),
+            undo: None,
+            scale: 0.0,
+            factor: 1.0,
+        }
+    }
+
+    /// Declares that values that are not finite now were so from the start.
+    pub(crate) fn look_anew(&mut self) {
+        self.overflow = Overflow::new(&self.layout, &self.values);
+    }
+
+    /// Finds the first tensor that is not finite after a step, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ValuesNotFinite`].
+    pub(crate) fn name_overflow(&mut self, step: u64) -> Result<(), Error> {
+        match self.overflow.is_to_be_named() {
+            true => self.overflow.name(step, &self.layout, &self.values, &mut *self.optimizer),
+            false => Ok(()),
+        }
+    }
+
+    /// Applies a bucket that is back. If the optimizer needs whole tensors, a tensor cut across buckets
+    /// changes only when its last bucket is applied.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn apply_bucket(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        if self.optimizer.scope() == Scope::Element {
+            return self.pieces(bucket, step);
+        }
+        let (bucket, gradient) = step.collect(bucket)?;
+        let mut cut = Vec::new();
+        for slice in &bucket.slices {
+            match self.needs_more(slice) {
+                true => cut.push(slice.span),
+                false => self.slice(slice, &gradient[slice.range()]),
+            }
+        }
+        cut.into_iter().try_for_each(|id| self.tensor(id, step))
+    }
+
+    /// Applies a bucket that is back, for an optimizer that steps each element by itself. It works piece by
+    /// piece, so that a sum that is added when it is read is still in the cache when the optimizer takes it.
+    fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
+        let (bucket, reduced) = step.collect_once(bucket)?;
+        let mut room = std::mem::take(&mut self.room);
+        room.resize(room.len().max(BLOCK), 0.0);
+        for slice in &bucket.slices {
+            // Undo, and the check for a nonzero gradient of an unused tensor, work in blocks.
+            let in_blocks = self.undo.is_some() || self.unused[slice.span.0];
+            let (run, piece) = if in_blocks { (BLOCK, BLOCK) } else { (RUN, PIECE) };
+            for run in slice.runs(run) {
+                for piece in run.runs(piece) {
+                    let gradient = reduced.read_once(piece.range(), &mut room[..piece.elements.len()]);
+                    self.step_slice(&piece, gradient);
+                }
+                self.look(&run);
+            }
+        }
+        self.room = room;
+        Ok(())
+    }
+
+    /// Returns true if a slice is a part of a tensor that the optimizer can only step as a whole.
+    fn needs_more(&self, slice: &Slice) -> bool {
+        let span = self.layout.span(slice.span);
+        slice.elements.len() < span.len
+            && span.spec.kind.is_trained()
+            && self.optimizer.scope() == Scope::Tensor
+    }
+
+    /// Applies a tensor that is cut across buckets, if all of them are back.
+    fn tensor(&mut self, id: SpanId, step: &mut Step) -> Result<(), Error> {
+        let buckets = step.buckets_of(id);
+        if buckets.clone().any(|bucket| step.is_due(bucket)) {
+            return Ok(());
+        }
+        let len = self.layout.span(id).len;
+        let mut whole = std::mem::take(&mut self.room);
+        whole.resize(len.max(whole.len()), 0.0);
+        for bucket in buckets {
+            let (bucket, gradient) = step.collect(bucket)?;
+            for slice in bucket.slices.iter().filter(|slice| slice.span == id) {
+                whole[slice.elements.clone()].copy_from_slice(&gradient[slice.range()]);
+            }
+        }
+        self.slice(&Slice { span: id, elements: 0..len, offset: 0 }, &whole[..len]);
+        self.room = whole;
+        Ok(())
+    }
+
+    /// Steps a slice, and checks its new values.
+    pub(crate) fn slice(&mut self, slice: &Slice, gradient: &[f32]) {
+        self.step_slice(slice, gradient);
+        self.look(slice);
+    }
+
+    fn look(&mut self, slice: &Slice) {
+        self.overflow.look(slice.span, &self.values[slice.place(&self.layout)]);
+    }
+
+    /// Steps a slice. A tensor that no shard has used stays as it is, except for what a reduction still owes
+    /// it from earlier steps. That is decided block by block, so that it does not depend on how the tensor
+    /// was cut.
+    fn step_slice(&mut self, slice: &Slice, gradient: &[f32]) {
+        if !self.unused[slice.span.0] {
+            return self.update(slice, gradient);
+        }
+        let len = match self.optimizer.scope() {
+            Scope::Element => BLOCK,
+            Scope::Tensor => gradient.len().max(1),
+        };
+        for (start, part) in (0..).step_by(len).zip(gradient.chunks(len)) {
+            if part.iter().any(|value| *value != 0.0) {
+                let first = slice.elements.start + start;
+                let elements = first..first + part.len();
+                self.update(&Slice { span: slice.span, elements, offset: slice.offset + start }, part);
+            }
+        }
+    }
+
+    fn update(&mut self, slice: &Slice, gradient: &[f32]) {
+        let span = self.layout.span(slice.span);
+        let start = span.offset + slice.elements.start;
+        let mut update = |range: Range<usize>, values: &mut [f32]| {
+            let gradient = &gradient[range.start - start..range.end - start];
+            match span.spec.kind {
+                Kind::Parameter { .. } if self.groups.is_frozen(slice.span) => {}
+                Kind::Frozen => {}
+                Kind::Parameter { decay } => {
+                    let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));
+                    self.optimizer.update(Update {
+                        range,
+                        parameters: values,
+                        gradient,
+                        scale,
+                        decay,
+                        group,
+                    });
+                }
+                Kind::Statistic => {
+                    let scale = self.scale as f32;
+                    values.iter_mut().zip(gradient).for_each(|(value, change)| *value += change * scale);
+                }
+            }
+        };
+        match &mut self.undo {
+            Some(undo) => undo.update(slice, &mut self.values, update),
+            None => {
+                let range = start..start + slice.elements.len();
+                update(range.clone(), &mut self.values[range]);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Updates that are one step late (`delayed:1`): a gradient has the whole next step to come back.
+//!
+//! Step t computes its gradient g_t with the weights w_t, which lack g_{t−1}:
+//! w_{t+1} = w_t − update(g_{t−1}) (Li et al. 2018, "Pipe-SGD: A Decentralized Pipelined SGD Framework for
+//! Distributed Deep Net Training", with a pipeline of K = 2; delayed SGD of Langford, Smola and Zinkevich
+//! 2009, "Slow Learners are Fast", with τ = 1). The first step applies no update. An update uses the
+//! learning rate of the step that computed its gradient.
+//!
+//! The mode adds a second [`Step`] to the core's own. While one collects gradients, those of the other are
+//! on the wire. At the end of step t all ranks start the rest of its collectives, and only then end the step
+//! before it: agree on it, look at its gradient, decide which updates are due. This way collectives start in
+//! the same order on all ranks, and no rank waits for those that this step has started.
+//!
+//! A gradient in flight is awaited and applied after the last step of an epoch or of the run, before a
+//! checkpoint (`Replica::end_round`), and every
+//! [`Config::backup_every`](crate::Config::backup_every) steps. The last holds for jobs of any kind, so that
+//! the bits do not depend on whether a job is elastic. The next step is then a first one again. At these
+//! points values and the optimizer's state are the complete state, so a checkpoint holds no gradient. After
+//! a death all ranks go back to a copy that was made there (`backup`). Members that join or leave wait for
+//! such a point.
+
+use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
+use super::mode::{Made, Mode, ModeState, Passes, Standing};
+use super::synchronization::Synchronization;
+use super::traits::SyncTraits;
+use crate::replica::core::Core;
+use crate::replica::report::StepReport;
+use crate::replica::stepping::{Ended, Started};
+use kolo_optim::table::{Entry, Setting};
+use kolo_reduction::Error;
+use kolo_step::{Agreed, Step};
+
+pub(super) const DELAYED: Entry<Synchronization> = Entry {
+    name: "delayed",
+    about: "each update is a step late, and its gradient travels while the next one is computed (Li et al. 2018)",
+    settings: &[Setting::whole("steps", 1, 1..2, "Steps by which updates are late")],
+    make: |_| {
+        Box::new(Synchronization {
+            traits: SyncTraits { is_delayed: true, ..SyncTraits::default() },
+            excludes: EXCLUDES,
+            make: |config, _, optimizer| {
+                Ok(Made { config: config.clone(), optimizer, mode: Box::new(Delayed::default()) })
+            },
+        })
+    },
+};
+
+const EXCLUDES: &[(JobSetting, &str)] = &[
+    NO_ISLANDS,
+    (
+        JobSetting::KeepingReduction,
+        "compresses a gradient before it is known what the reduction has kept of the one before, which is still on its way",
+    ),
+    (JobSetting::LossScaling, "scales the next loss before it is known whether the last one has overflowed"),
+    (
+        JobSetting::Rebalance,
+        "cannot move shards between workers, because it would have to wait for the gradient on its way at a moment that times \
+         decide, and with it the bits",
+    ),
+    (
+        JobSetting::NoBackups,
+        "has a gradient on its way that a worker's death would lose, so an elastic job has to go back to a copy",
+    ),
+    NO_PLAIN_STEP,
+];
+
+/// The mode's state besides the [`Step`] that collects the next gradients.
+#[derive(Default)]
+struct Delayed {
+    /// The other step, once the ranks have met. Its gradient may be in flight.
+    other: Option<Step>,
+    /// Step whose gradient is in flight.
+    on_its_way: Option<Started>,
+    /// True if the next step is the last one before all updates are applied.
+    ends: bool,
+}
+
+impl Mode for Delayed {
+    /// Sends the last gradients of the current step, and ends the step before it, whose updates are then
+    /// due. Ends both if all updates must be applied.
+    fn step(&mut self, core: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
+        let started = core.start_step(rate)?;
+        core.progress.steps += 1;
+        let all = self.applies_all(core);
+        let mut ended = Vec::new();
+        if let Some(before) = self.put_on_its_way(core, started) {
+            ended.push(core.end_step(before, None)?);
+        }
+        // If all ranks leave, one of them saves the final state.
+        if all || ended.iter().any(|ended: &Ended| ended.agreed == Agreed::AllLeave) {
+            ended.extend(self.end_last(core)?);
+        }
+        let (report, agreed) = core.report(ended);
+        if self.on_its_way.is_some() {
+            // Members change only when no gradient is in flight.
+            return Ok((report, Agreed::NoChange));
+        }
+        core.progress.round.clone_from(&report.known);
+        Ok((report, agreed))
+    }
+
+    fn half_step_for_tests(&mut self, core: &mut Core, rate: f64) -> Result<(), Error> {
+        let started = core.start_step(rate)?;
+        self.put_on_its_way(core, started).map_or(Ok(()), |due| core.agree_for_tests(due))
+    }
+
+    fn end_round(&mut self) {
+        self.ends = true;
+    }
+
+    fn standing(&self) -> Standing {
+        if self.on_its_way.is_some() { Standing::OnItsWay } else { Standing::Whole }
+    }
+
+    fn form(&mut self, core: &mut Core, _: u64) -> Result<(), Error> {
+        *self = Delayed { other: Some(core.another_step()?), ..Delayed::default() };
+        Ok(())
+    }
+}
+
+impl Passes for Delayed {
+    fn synchronize(&mut self, core: &mut Core, synchronize: bool) {
+        core.step.synchronise(synchronize);
+        if let Some(other) = &mut self.other {
+            other.synchronise(synchronize);
+        }
+    }
+}
+
+impl ModeState for Delayed {}
+
+impl Delayed {
+    /// Returns true if the gradient of the step that ends, the last one so far, must be awaited; the same on
+    /// all ranks.
+    fn applies_all(&mut self, core: &Core) -> bool {
+        let ends = std::mem::take(&mut self.ends);
+        let every = core.config.backup_every;
+        let on_their_way = 1 + u64::from(self.on_its_way.is_some());
+        ends || every > 0 && core.progress.steps.is_multiple_of(every)
+            || core.observers.verifier.ends_round(on_their_way)
+    }
+
+    /// Records that the `started` step is in flight; returns the one before it, which must end, if there is
+    /// one.
+    fn put_on_its_way(&mut self, core: &mut Core, started: Started) -> Option<Started> {
+        let is_first = self.on_its_way.is_none();
+        self.turn(core);
+        if let Some(other) = self.other.as_ref().filter(|_| is_first) {
+            // Uses that the step before has counted, on whichever of the two it ran.
+            core.step.expect_uses(other.expected_uses().to_vec());
+        }
+        self.on_its_way.replace(started)
+    }
+
+    /// Ends the step whose gradient is in flight, if there is one.
+    fn end_last(&mut self, core: &mut Core) -> Result<Option<Ended>, Error> {
+        core.apply_outstanding()?;
+        let Some(started) = self.on_its_way.take() else { return Ok(None) };
+        self.turn(core);
+        core.end_step(started, None).map(Some)
+    }
+
+    /// Swaps the two steps.
+    fn turn(&mut self, core: &mut Core) {
+        if let Some(other) = &mut self.other {
+            std::mem::swap(&mut core.step, other);
+            core.step.take_turn(other);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Settings of a job that a way to synchronize excludes.
+
+use crate::config::Config;
+use crate::statistics::Statistics;
+use kolo_reduction::reduction::REDUCTIONS;
+use kolo_straggler::Policy;
+
+/// A setting that some ways to synchronize exclude.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobSetting {
+    /// A number of islands.
+    Islands,
+    /// A reduction other than the sum.
+    Reduction,
+    /// A reduction that keeps state from step to step.
+    KeepingReduction,
+    /// Transforms of the gradient.
+    Transforms,
+    /// Loss scaling, which computing in f16 needs.
+    LossScaling,
+    /// Measuring the noise scale.
+    NoiseScale,
+    /// Separate running statistics on each worker.
+    LocalStatistics,
+    /// Batch normalization over the global batch, or another layer that sums over it.
+    GlobalBatch,
+    /// A policy for stragglers other than warning.
+    Straggler,
+    /// Moving shards from slow workers to others.
+    Rebalance,
+    /// An elastic job without copies to go back to.
+    NoBackups,
+    /// Tuning.
+    Tune,
+    /// An elastic job.
+    Elastic,
+    /// Summation servers.
+    Servers,
+}
+
+use JobSetting::{
+    Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
+    Rebalance, Reduction, Servers, Straggler, Transforms, Tune,
+};
+
+impl JobSetting {
+    /// Returns the settings that a configuration uses. It does not know [`GlobalBatch`], a property of a layer,
+    /// and [`Servers`], ranks of the group.
+    pub fn of(config: &Config) -> Vec<JobSetting> {
+        let settings = [
+            (Islands, config.islands.is_some_and(|islands| islands != 1)),
+            (Reduction, config.reduction.name() != REDUCTIONS[0].name),
+            (KeepingReduction, config.reduction.keeps_state()),
+            (Transforms, !config.transforms.is_empty()),
+            (LossScaling, config.loss_scaling.is_some()),
+            (NoiseScale, config.noise_scale),
+            (LocalStatistics, config.statistics == Statistics::Local),
+            (Straggler, config.straggler != Policy::Warn),
+            (Rebalance, config.straggler == Policy::Rebalance),
+            (NoBackups, config.elastic && config.backup_every == 0),
+            (Tune, config.tune),
+            (Elastic, config.elastic),
+        ];
+        settings.into_iter().filter(|(_, is_set)| *is_set).map(|(setting, _)| setting).collect()
+    }
+
+    /// Advice for a program that configures a job by [`Config`].
+    fn remedy(self) -> &'static str {
+        match self {
+            Islands => "leave `Config::islands` at `None`, or take `local` or `diloco`",
+            Reduction => "leave `Config::reduction` at `sum`",
+            KeepingReduction => "take a reduction that keeps nothing, such as `sum` or `bf16`",
+            Transforms => "leave `Config::transforms` empty",
+            LossScaling => "compute in bf16 or f32, without `Config::loss_scaling`",
+            NoiseScale => "leave `Config::noise_scale` out",
+            LocalStatistics => "leave `Config::statistics` at `PerShard`",
+            GlobalBatch => "take layers that need no sums over the global batch",
+            Straggler | Rebalance => "leave `Config::straggler` at `Warn`",
+            NoBackups => "make copies (`Config::backup_every`)",
+            Tune => "leave `Config::tune` out",
+            Elastic => "train with workers that stay, without `Config::elastic`",
+            Servers => "start workers only",
+        }
+    }
+}
+
+/// A setting that a way to synchronize excludes, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exclusion {
+    /// The setting.
+    pub setting: JobSetting,
+    /// Reason, as the rest of a sentence about the mode.
+    pub why: &'static str,
+}
+
+impl Exclusion {
+    /// Reason, and advice for a program that configures a job by [`Config`].
+    pub fn problem(&self) -> String {
+        format!("{}; {}", self.why, self.setting.remedy())
+    }
+}
+
+/// Exclusion of islands, in all other modes.
+pub(super) const NO_ISLANDS: (JobSetting, &str) = (Islands, "has no islands");
+
+/// Exclusion of tuning, in all modes but `every-step`.
+pub(super) const NO_PLAIN_STEP: (JobSetting, &str) = (
+    Tune,
+    "has no two steps of all shards, with no gradient on its way between them, where the way that gradients travel could change",
+);
+
+/// Exclusion of the global batch, which islands and workers at their own pace do not have.
+pub(super) const NO_GLOBAL_BATCH: (JobSetting, &str) =
+    (GlobalBatch, "has no batch of all shards over which a layer could sum, such as batch normalization");
