@@ -88,7 +88,10 @@ macro_rules! failure_from {
 }
 
 failure_from!(
+    kolo_models::Error,
     kolo_train::Error,
+    kolo_weights::WeightsError,
+    kolo_recipe::Error,
     kolo_ddp::Error,
     kolo_ddp::CheckpointError,
     kolo_ddp::table::ChoiceError,
@@ -113,49 +116,62 @@ impl Ending {
     pub(crate) fn of(error: &(dyn Error + 'static)) -> Ending {
         Ending {
             message: sentence(error),
-            culprit: chain(error).find_map(comm_error).and_then(kolo_comm::Error::culprit),
-            code: chain(error).find_map(exit_code).unwrap_or(1),
+            culprit: chain(error, cause)
+                .find_map(|error| error.downcast_ref())
+                .and_then(kolo_comm::Error::culprit),
+            code: chain(error, cause).find_map(exit_code).unwrap_or(1),
         }
     }
 }
 
 /// Joins an error and those of its sources that its message does not contain.
 fn sentence(error: &(dyn Error + 'static)) -> String {
-    chain(error).skip(1).fold(error.to_string(), |text, source| {
+    chain(error, <dyn Error>::source).skip(1).fold(error.to_string(), |text, source| {
         let words = source.to_string();
         if text.contains(&words) { text } else { format!("{text}: {words}") }
     })
 }
 
-/// Iterates over an error, its source, the source's source, and so on.
-fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    let mut next = Some(error);
-    std::iter::from_fn(move || {
-        let error = next?;
-        next = error.source();
-        Some(error)
-    })
+/// Iterates over an error, the `next` of it, the next of that one, and so on.
+fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+    next: fn(&'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)>,
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), move |error| next(*error))
 }
 
-/// Finds the collective's error in one of Kolo's errors. A transparent error does not return the inner error
-/// as its source, so this function unwraps each variant itself.
-fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Error> {
-    use kolo_train::Error::{CheckpointLost, Refused, Training};
-    if let Some(error) = error.downcast_ref::<kolo_train::Error>() {
-        return match error {
-            Training(error) | Refused(error) => comm_error(error),
-            CheckpointLost(error) => comm_error(&**error),
-            _ => None,
-        };
+/// Returns the error within an error. A transparent error does not return it as its source, so this function
+/// unwraps each variant itself.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    use kolo_models::Error as Model;
+    use kolo_train::Error as Train;
+    match error.downcast_ref() {
+        Some(Model::Recipe(error)) => return Some(error),
+        Some(Model::Weights(error)) => return Some(error),
+        Some(Model::Train(error)) => return Some(error),
+        _ => {}
     }
-    match error.downcast_ref::<kolo_ddp::Error>() {
+    match error.downcast_ref() {
+        Some(Train::Training(error) | Train::Refused(error)) => return Some(error),
+        Some(Train::CheckpointLost(error)) => return Some(&**error),
+        Some(Train::Recipe(error)) => return Some(error),
+        Some(Train::Weights(error)) => return Some(error),
+        _ => {}
+    }
+    if let Some(kolo_weights::WeightsError::Recipe(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(kolo_recipe::Error::Refused(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    match error.downcast_ref() {
         Some(kolo_ddp::Error::Comm(error)) => Some(error),
-        Some(kolo_ddp::Error::Binding(error)) => chain(&**error).find_map(comm_error),
-        _ => error.downcast_ref(),
+        Some(kolo_ddp::Error::Binding(error)) => Some(&**error),
+        _ => error.source(),
     }
 }
 
-/// Exit code that an error of the chain requires.
+/// Exit code that an error requires, whatever is within it.
 fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -163,23 +179,25 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(error) = error.downcast_ref::<LaunchError>() {
         return Some(error.exit_code());
     }
-    match error.downcast_ref::<kolo_train::Error>() {
+    match error.downcast_ref() {
         Some(kolo_train::Error::EndedEarly { too_few: None, .. }) => return Some(TERMINATED),
-        Some(kolo_train::Error::Training(error)) => return exit_code(error),
-        Some(error) => return error.is_input().then_some(WRONG_INPUT),
-        None => {}
+        Some(kolo_train::Error::CheckpointLost(_)) => return Some(1),
+        _ => {}
     }
-    let is_input = match error.downcast_ref::<kolo_ddp::Error>() {
-        Some(kolo_ddp::Error::Binding(error)) => return chain(&**error).find_map(exit_code),
-        Some(kolo_ddp::Error::Comm(error)) => is_wrong_setting(error),
-        Some(error) => matches!(error, kolo_ddp::Error::Choice(_) | kolo_ddp::Error::Setting(_)),
-        None => {
-            error.downcast_ref().is_some_and(is_wrong_setting)
-                || error.is::<kolo_data::DataError>()
-                || error.is::<kolo_ddp::table::ChoiceError>()
-        }
-    };
-    is_input.then_some(WRONG_INPUT)
+    is_input(error).then_some(WRONG_INPUT)
+}
+
+/// True if the user's input is at fault.
+fn is_input(error: &(dyn Error + 'static)) -> bool {
+    use kolo_models::Error::{ImageTooSmall, NotInModel};
+    matches!(error.downcast_ref(), Some(NotInModel { .. } | ImageTooSmall { .. }))
+        || matches!(error.downcast_ref(), Some(kolo_ddp::Error::Choice(_) | kolo_ddp::Error::Setting(_)))
+        || error.downcast_ref().is_some_and(kolo_train::Error::is_input)
+        || error.downcast_ref().is_some_and(kolo_weights::WeightsError::is_input)
+        || error.downcast_ref().is_some_and(kolo_recipe::Error::is_input)
+        || error.downcast_ref().is_some_and(is_wrong_setting)
+        || error.is::<kolo_data::DataError>()
+        || error.is::<kolo_ddp::table::ChoiceError>()
 }
 
 /// True for a wrong setting in the environment.

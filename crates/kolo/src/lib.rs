@@ -23,5 +23,6 @@ pub use kolo_ddp::transform::{self, GradientTransform};
 pub use kolo_ddp::{BucketCaps, Config, Error, LossScaling, ParamGroup, Sampler, Statistics, StepReport};
 pub use kolo_elastic as elastic;
 pub use kolo_launch as launch;
+pub use kolo_models as models;
 pub use kolo_train as train;
-pub use kolo_train::{image_tensors, models};
+pub use kolo_train::image_tensors;

@@ -16,7 +16,7 @@ use super::trainee::{Trainee, Work};
 use crate::options::Communication;
 use crate::output::print_json;
 use kolo::{Failure, Precision};
-use kolo_train::check_bucket_cap;
+use kolo_recipe::check_bucket_cap;
 
 /// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and
 /// one on each core in turn.

@@ -14,7 +14,7 @@ use super::trainee::{Trainee, Work};
 use crate::options::Communication;
 use crate::output::{print_json, say};
 use kolo::Failure;
-use kolo_train::check_bucket_cap;
+use kolo_recipe::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
 #[derive(Args)]

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kolo_ddp::verify::trace;
 use kolo_launch::die_with_parent;
+use kolo_recipe::RunFolder;
 use kolo_run_folder::unix_seconds;
-use kolo_train::{RUN_FOLDER, RunFolder};
+use kolo_train::RUN_FOLDER;
 use serde::Serialize;
 
 use super::etcd::Etcd;

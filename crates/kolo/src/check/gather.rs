@@ -8,7 +8,8 @@ use kolo_check::probes::{
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
-use kolo_train::{BatchNormalisation, RunFolder, Slowdown};
+use kolo_recipe::{BatchNormalisation, RunFolder};
+use kolo_train::Slowdown;
 
 use super::request::CheckRequest;
 use super::samples;

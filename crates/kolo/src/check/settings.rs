@@ -8,8 +8,8 @@ use kolo_check::{
 };
 use kolo_ddp::apportion;
 use kolo_ddp::reduction::REDUCTIONS;
-use kolo_train::models::{self, Traits};
-use kolo_train::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
+use kolo_models::{self as models, Traits};
+use kolo_recipe::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
 
 use super::request::CheckRequest;
 use kolo::Failure;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kolo_comm::env::is_worker;
-use kolo_train::Recipe;
+use kolo_recipe::Recipe;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use crate::chaos::{Arbiter, ChaosJob, Program, chaos};

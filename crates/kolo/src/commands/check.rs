@@ -8,7 +8,7 @@ use kolo_comm::Op;
 use kolo_comm::env::is_worker;
 use kolo_data as data;
 use kolo_launch::Messages;
-use kolo_train::{Recipe, RunFolder};
+use kolo_recipe::{Recipe, RunFolder};
 
 use super::train::Train;
 use crate::check::{CheckRequest, TRIAL, Verdict, gather, try_as_told};

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kolo_data::{self as data, ImageDataSet, Part};
-use kolo_train::inference::{Given, Latency, Subject, accuracy, latency};
-use kolo_train::models::Stem;
-use kolo_train::weights::Which;
+use kolo_models::Stem;
+use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
+use kolo_weights::Which;
 use serde::Serialize;
 
 use crate::output::{print, print_json};

@@ -16,12 +16,12 @@ use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_launch::Messages;
-use kolo_train::models::{self, MODELS};
-use kolo_train::weights::WeightsFile;
+use kolo_models::{self as models, MODELS};
+use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown,
-    replaces_another, shell_quoted,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, replaces_another,
 };
+use kolo_weights::WeightsFile;
 
 use crate::options::{Communication, Elastic, algorithms};
 use crate::output::{say, warn};
@@ -366,7 +366,7 @@ impl Train {
     }
 
     /// Returns the run folder of a job that another launcher started. Its first worker makes the folder.
-    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_train::Error> {
+    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_recipe::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) if self.resume_or_start => {
@@ -377,7 +377,7 @@ impl Train {
         }
     }
 
-    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_train::Error> {
+    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_recipe::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) if self.resume_or_start => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Id};
 use kolo_comm::env::is_worker;
 use kolo_data as data;
-use kolo_train::models;
+use kolo_models as models;
 
 use super::train::{self, Train};
 use crate::options::seconds;
