@@ -47,7 +47,7 @@ def train(kolo: str, options: argparse.Namespace, out: Path) -> None:
 
 def scores(weights: Path, data: str, profile: list[str], out: Path) -> None:
     """Kolo's, of all test images, by a program that loads the export for Burn."""
-    example = ["cargo", "run", "--quiet", *profile, *MANIFEST, "--package", "kolo-train"]
+    example = ["cargo", "run", "--quiet", *profile, *MANIFEST, "--package", "kolo-models"]
     example += ["--example", "exported_weights", "--", str(weights), data, str(out)]
     run(Command("exported_weights", example), SECONDS)
 

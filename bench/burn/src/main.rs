@@ -8,7 +8,7 @@ use std::time::Instant;
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use kolo_train::models::{BlockKind, ResNetConfig, Stem};
+use kolo_models::{BlockKind, ResNetConfig, Stem};
 
 // As `kolo` has it.
 #[global_allocator]

@@ -6,8 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates whose numbers become weights.
-const CRATES: [&str; 7] =
-    ["burn-flex-nn", "kolo-burn", "kolo-comm", "kolo-data", "kolo-ddp", "kolo-optim", "kolo-train"];
+const CRATES: [&str; 10] = [
+    "burn-flex-nn",
+    "kolo-burn",
+    "kolo-comm",
+    "kolo-data",
+    "kolo-ddp",
+    "kolo-models",
+    "kolo-optim",
+    "kolo-recipe",
+    "kolo-train",
+    "kolo-weights",
+];
 
 const FUNCTIONS: [&str; 27] = [
     "powf", "powi", "exp", "exp2", "exp_m1", "ln", "ln_1p", "log", "log2", "log10", "sin", "cos", "tan",

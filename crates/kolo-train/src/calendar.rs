@@ -4,7 +4,7 @@
 use kolo_ddp::Sampler;
 use kolo_ddp::checkpoint::Position;
 
-use crate::config::Recipe;
+use kolo_recipe::Recipe;
 
 /// Decides which events are due between the steps of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,15 +4,16 @@ use burn::module::Module;
 use kolo_comm::Rank;
 use kolo_data::DataSet;
 use kolo_ddp::checkpoint::{self, Position};
+use kolo_recipe::Error::NotTheWriter;
+use kolo_recipe::RunFolder;
+use kolo_weights as weights;
 
 use crate::checkpoints;
 use crate::error::Error;
 use crate::meter::StepRow;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::run_writer::RunWriter;
 use crate::sinks::{Record, SinkContext};
-use crate::weights;
 use crate::worker::Worker;
 
 impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
@@ -158,17 +159,17 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             (Some(_), Some(writer)) => (writer.renew(candidate), None),
             (Some(folder), None) => {
                 let folder = folder.claimed(candidate);
-                (folder.check(), Some(folder))
+                (folder.check().map_err(Error::from), Some(folder))
             }
         };
         let refusal = match &claimed {
-            Err(Error::NotTheWriter(refusal)) => Some(refusal.clone()),
+            Err(Error::Recipe(NotTheWriter(refusal))) => Some(refusal.clone()),
             _ => None,
         };
         let is_held = claims.is_some() && claimed.is_ok();
         let (is_held, refusal) = self.ddp.group().broadcast_value((is_held, refusal), Rank(0))?;
         if let Some(refusal) = refusal {
-            return Err(Error::NotTheWriter(refusal));
+            return Err(NotTheWriter(refusal).into());
         }
         if is_held {
             self.lineage.note_held();

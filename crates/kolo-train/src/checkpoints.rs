@@ -7,12 +7,12 @@ use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
 use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Snapshot, Writer};
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 
-use crate::config::Recipe;
 use crate::error::Error;
 use crate::patience::patiently;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
@@ -160,5 +160,5 @@ pub(crate) fn resume<M: Module>(ddp: &mut Ddp<M>, folder: &RunFolder) -> Result<
         NoCommonCheckpoint { .. } => Error::Refused(error),
         other => other.into(),
     })?;
-    resumed.map(|resumed| resumed.position).ok_or(Error::NoCheckpoint { folder })
+    resumed.map(|resumed| resumed.position).ok_or(kolo_recipe::Error::NoCheckpoint { folder }.into())
 }

@@ -74,7 +74,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Returns the error of a worker that is left with too few others and must not save the work.
     pub(crate) fn nothing_kept(&self, error: Error, progress: &Progress) -> Error {
         match (&self.too_few, &error) {
-            (Some(_), Error::NotTheWriter(_)) => Error::EndedEarly {
+            (Some(_), Error::Recipe(kolo_recipe::Error::NotTheWriter(_))) => Error::EndedEarly {
                 too_few: self.too_few.clone(),
                 step: progress.step(),
                 total: self.calendar.total,

@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::meter::StepRow;
 use crate::model::TrainingContext;
 use crate::outcome::Outcome;
+use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
@@ -119,7 +120,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         self.pause.store(self.pause_of(Work::Data).as_millis() as u64, Ordering::Relaxed);
         let pause = self.pause_of(Work::Compute);
         let label_smoothing = self.job.config.large_batch.label_smoothing;
-        let precision = self.job.config.precision.precision()?;
+        let precision = precision(&self.job.config.precision)?;
         let Worker { task, loader, ddp, trainable: device, sampler, .. } = self;
         let shards = ddp.shards();
         let batches = loader.step(epoch, step, shards.clone()).zip(shards);

@@ -9,6 +9,7 @@ use crate::evaluate;
 use crate::evaluations::Best;
 use crate::job::Job;
 use crate::meter::EpochRow;
+use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
@@ -27,7 +28,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             writer.flush(progress);
         }
         let Job { config, device, .. } = self.job;
-        let (batch_size, precision) = (config.test_batch_size, config.precision.precision()?);
+        let (batch_size, precision) = (config.test_batch_size, precision(&config.precision)?);
         // The user's evaluation may wait for a device or for another program.
         let working = kolo_elastic::working();
         let scores = kolo_trace::spanned(What::Evaluate, || {

@@ -3,10 +3,10 @@
 use burn::tensor::Device;
 use kolo_comm::{Group, Options};
 use kolo_elastic::{MEMBER, Member, StopSignal};
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 
-use crate::config::Recipe;
 use crate::error::Error;
-use crate::run_folder::RunFolder;
 use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 

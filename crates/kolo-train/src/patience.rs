@@ -4,6 +4,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use kolo_recipe::Error::NotTheWriter;
+
 use crate::error::Error;
 
 /// Time of the retries. The other ranks wait meanwhile, and take a rank for hung that is silent for 15 s.
@@ -15,7 +17,7 @@ pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Er
     let mut has_told = false;
     loop {
         match write() {
-            Err(error) if Instant::now() < until && !matches!(error, Error::NotTheWriter(_)) => {
+            Err(error) if Instant::now() < until && !matches!(error, Error::Recipe(NotTheWriter(_))) => {
                 if !std::mem::replace(&mut has_told, true) {
                     let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
                     let words =
@@ -31,6 +33,8 @@ pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
+    use kolo_recipe::Error::FolderGone;
+
     use super::*;
 
     #[test]
@@ -39,14 +43,14 @@ mod tests {
         let mut tries = 0;
         let mut third = || {
             tries += 1;
-            if tries < 3 { Err(Error::FolderGone { path: "run".into() }) } else { Ok(()) }
+            if tries < 3 { Err(FolderGone { path: "run".into() }.into()) } else { Ok(()) }
         };
         patiently(later(), &mut third).unwrap();
-        let gone = patiently(Instant::now(), || Err(Error::FolderGone { path: "run".into() }));
-        assert!(tries == 3 && matches!(gone, Err(Error::FolderGone { .. })));
+        let gone = patiently(Instant::now(), || Err(FolderGone { path: "run".into() }.into()));
+        assert!(tries == 3 && matches!(gone, Err(Error::Recipe(FolderGone { .. }))));
         let refusal =
             kolo_claim::Refusal { folder: "run".into(), kind: kolo_claim::RefusalKind::Fenced, by: None };
-        let refused = patiently(later(), || Err(Error::NotTheWriter(Box::new(refusal.clone()))));
-        assert!(matches!(refused, Err(Error::NotTheWriter(_))));
+        let refused = patiently(later(), || Err(NotTheWriter(Box::new(refusal.clone())).into()));
+        assert!(matches!(refused, Err(Error::Recipe(NotTheWriter(_)))));
     }
 }

@@ -5,12 +5,13 @@ use std::time::Instant;
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_claim::{Candidate, Refusal};
+use kolo_recipe::Error::NotTheWriter;
+use kolo_recipe::RunFolder;
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::sampling::Sampling;
 use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
 use crate::summary::Summary;
@@ -63,7 +64,7 @@ impl RunWriter {
 
     pub(crate) fn renew(&self, candidate: Candidate) -> Result<(), Error> {
         let claim = self.folder.as_ref().and_then(RunFolder::run_claim);
-        claim.map_or(Ok(()), |claim| claim.renew(candidate))
+        Ok(claim.map_or(Ok(()), |claim| claim.renew(candidate))?)
     }
 
     /// Waits for writes in progress and releases the folder to another rank of the job.
@@ -79,9 +80,9 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`Error::NotTheWriter`].
+    /// [`NotTheWriter`].
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.refusal.clone().map_or(Ok(()), |refusal| Err(Error::NotTheWriter(refusal)))
+        self.refusal.clone().map_or(Ok(()), |refusal| Err(NotTheWriter(refusal).into()))
     }
 
     /// Warns about a failed write, once until a write succeeds, and records a refusal by another process's
@@ -89,7 +90,7 @@ impl RunWriter {
     fn note(&mut self, Written { result, is_told }: Written) {
         match result {
             Ok(()) => {}
-            Err(Error::NotTheWriter(refusal)) => self.refusal = Some(refusal),
+            Err(Error::Recipe(NotTheWriter(refusal))) => self.refusal = Some(refusal),
             Err(error) => {
                 let words = format!("{error}; training goes on and tries again later");
                 if is_told { self.warnings.keep(words) } else { self.warnings.tell(words) }

@@ -7,9 +7,9 @@ use std::path::Path;
 use kolo_data::{DataSet, Fingerprint, Part};
 use kolo_ddp::BatchGrowth;
 use kolo_ddp::checkpoint::Position;
+use kolo_recipe::Recipe;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Recipe;
 use crate::error::Error;
 
 /// Key in a position's notes.

@@ -3,10 +3,10 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
+use kolo_recipe::Recipe;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::config::Recipe;
 use crate::error::Error;
 use crate::metric::{Metric, Scores};
 use crate::noise_summary::NoiseSummary;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use kolo_burn::Loss;
 use kolo_data::{DataSet, Part};
+use kolo_recipe::Recipe;
 
-use crate::config::Recipe;
 use crate::error::Error;
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
@@ -53,7 +53,8 @@ impl<M, D: DataSet + ?Sized> Task<M, D> {
         match (&config.best_metric, config.patience) {
             _ if self.deciding_metric(config).is_some() => Ok(()),
             (Some(name), _) => {
-                Err(Error::unknown("metric", name, self.measured().iter().map(|metric| metric.name)))
+                let known = self.measured().iter().map(|metric| metric.name);
+                Err(kolo_recipe::Error::unknown("metric", name, known).into())
             }
             (None, Some(epochs)) => {
                 let problem =

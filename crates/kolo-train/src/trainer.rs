@@ -8,15 +8,15 @@ use burn::tensor::Device;
 use kolo_burn::Loss;
 use kolo_comm::Rank;
 use kolo_data::DataSet;
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 
-use crate::config::Recipe;
 use crate::error::Error;
 use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
 use crate::model::TrainingContext;
 use crate::names;
-use crate::run_folder::RunFolder;
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::task::Task;

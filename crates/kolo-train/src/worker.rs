@@ -13,13 +13,15 @@ use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::Sampler;
+use kolo_recipe::{Recipe, StepRates};
+use kolo_weights as weights;
 
 use crate::calendar::Calendar;
-use crate::config::StepRates;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
 use crate::outcome::Outcome;
+use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sampling::Sampling;
@@ -32,7 +34,6 @@ use crate::task::Task;
 use crate::timeline::{self, Timeline};
 use crate::trained::Trained;
 use crate::warn::Warnings;
-use crate::weights;
 
 /// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed, all ranks read
 /// from it.
@@ -92,6 +93,17 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
     }
 }
 
+/// Converts the replica's error, which depends on the model, into the words of the command line.
+fn refused_by_replica(config: &Recipe, error: kolo_ddp::Error) -> Error {
+    use kolo_ddp::Error::{Groups, ModelsDiffer, SettingsDiffer};
+    match error {
+        Groups(error) => config.refused_group(error).into(),
+        // The user started the workers with these differences.
+        ModelsDiffer(_) | SettingsDiffer { .. } => Error::Refused(error),
+        error => error.into(),
+    }
+}
+
 /// The end of a worker's part of the run.
 pub(crate) enum Ended {
     /// The worker has left the job, which continues without it.
@@ -142,7 +154,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let config = &job.config;
         config.check()?;
         config.check_samples(task.data.samples(Part::Train))?;
-        check_precision(config.precision.precision()?, &job.device).map_err(Error::Precision)?;
+        check_precision(precision(&config.precision)?, &job.device).map_err(Error::Precision)?;
         // A resumed run gets its weights from a checkpoint.
         if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
             model = weights::load(model, file)?;
@@ -164,7 +176,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             Membership::Fixed(group) => Ddp::new(group, model, &settings, optimizer),
             Membership::Elastic(member) => Ddp::elastic(member, model, &settings, optimizer),
         };
-        let ddp = ddp.map_err(|error| config.refused_by_replica(error))?;
+        let ddp = ddp.map_err(|error| refused_by_replica(config, error))?;
         // While workers wait for each other there is nothing to save yet: a signal ends them.
         let stop = StopRequested::begin(&job.stop_on)?;
         let samples = task.data.samples(Part::Train);

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
+use kolo::Failure;
 use kolo_comm::env;
 use kolo_launch::{Messages, Output};
 
 use crate::options::Elastic;
-use kolo::Failure;
 
 /// Runs this command again as `nproc` workers and waits for them. Only rank 0 prints text for the user.
 pub(crate) fn start_workers(

@@ -6,8 +6,9 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use kolo_recipe::RunFolder;
+
 use crate::error::Error;
-use crate::run_folder::RunFolder;
 
 /// Bytes that may wait before an automatic write.
 const ENOUGH: usize = 8 << 10;
@@ -67,7 +68,7 @@ impl AppendFile {
             self.waiting.clear();
         }
         self.next_try = self.waiting.len() + ENOUGH;
-        written
+        Ok(written?)
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -98,6 +99,8 @@ impl AppendFile {
 
 #[cfg(test)]
 mod tests {
+    use kolo_recipe::Error::FolderGone;
+
     use super::*;
 
     #[test]
@@ -111,7 +114,9 @@ mod tests {
         fs::rename(&place, &away).unwrap();
         lines.add("2").unwrap();
         assert!(lines.flush().unwrap_err().to_string().contains("a.csv"));
-        assert!(lines.is_waiting() && matches!(lines.rewind(|_| true), Err(Error::FolderGone { .. })));
+        assert!(
+            lines.is_waiting() && matches!(lines.rewind(|_| true), Err(Error::Recipe(FolderGone { .. })))
+        );
         lines.add("2").unwrap();
         fs::rename(&away, &place).unwrap();
         lines.flush().unwrap();

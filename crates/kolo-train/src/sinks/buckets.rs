@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use kolo_ddp::BucketTiming;
+use kolo_recipe::RunFolder;
 use kolo_run_folder::{BUCKETS, BucketRow};
 
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
-use crate::run_folder::RunFolder;
 use crate::samples::Samples;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {

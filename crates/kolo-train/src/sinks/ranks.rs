@@ -89,11 +89,11 @@ mod tests {
 
     use kolo_comm::Rank;
     use kolo_ddp::StepReport;
+    use kolo_recipe::RunFolder;
 
     use super::*;
     use crate::calendar::Calendar;
     use crate::meter::{Meter, StepRow};
-    use crate::run_folder::RunFolder;
 
     #[test]
     fn comparisons_are_written_once_and_those_of_lost_steps_dropped() {

@@ -2,14 +2,14 @@
 
 use kolo_comm::Generation;
 use kolo_ddp::StepReport;
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 
 use super::live::LiveMetrics;
-use crate::config::Recipe;
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::metric::Metric;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::summary::Summary;
 
 /// One file or view of a run.

@@ -1,9 +1,11 @@
 //! `summary.json`: the whole run in one object, written once nothing else is missing.
 
+use kolo_recipe::RunFolder;
+use kolo_run_folder::SUMMARY;
+
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::progress::Progress;
-use crate::run_folder::{RunFolder, SUMMARY};
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: SUMMARY,
@@ -29,6 +31,6 @@ impl MetricSink for SummaryFile {
         let fail = |e: serde_json::Error| Error::Encode { what: "the summary", problem: e.to_string() };
         let text = serde_json::to_string_pretty(summary).map_err(fail)?;
         self.0.sync_lines()?;
-        self.0.write(&self.0.path().join(SUMMARY), (text + "\n").as_bytes())
+        Ok(self.0.write(&self.0.path().join(SUMMARY), (text + "\n").as_bytes())?)
     }
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use kolo_ddp::{BucketTiming, Change, NoiseScale, StepReport};
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 
 use super::*;
 use crate::calendar::Calendar;
-use crate::config::Recipe;
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Metric, Score, Scores};
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 
 /// Steps of an epoch, and of the run.
 pub(super) const STEPS: usize = 4;
@@ -138,5 +138,5 @@ fn names_are_unique_and_the_summary_is_last() {
         assert_eq!(SINKS.iter().filter(|other| other.name == entry.name).count(), 1, "{}", entry.name);
         assert!(!entry.about.is_empty());
     }
-    assert_eq!(SINKS.last().map(|entry| entry.name), Some(crate::run_folder::SUMMARY));
+    assert_eq!(SINKS.last().map(|entry| entry.name), Some(kolo_run_folder::SUMMARY));
 }

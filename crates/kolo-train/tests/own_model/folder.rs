@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kolo_claim::Candidate;
 use kolo_comm::{Group, threads};
 use kolo_data::Batch;
+use kolo_recipe::Error::NotTheWriter;
 use kolo_train::{
     Error, Membership, Metric, Recipe, RunFolder, Trainer, TrainingContext, cross_entropy, image_tensors,
 };
@@ -61,7 +62,11 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     std::fs::create_dir(&others).unwrap();
     std::fs::write(others.join("thesis.tex"), "").unwrap();
     let error = run("others", usize::MAX, 2).unwrap_err();
-    assert!(matches!(error, Error::NotARun { .. }) && others.join("thesis.tex").exists(), "{error}");
+    assert!(
+        matches!(error, Error::Recipe(kolo_recipe::Error::NotARun { .. }))
+            && others.join("thesis.tex").exists(),
+        "{error}"
+    );
 }
 
 /// Another process takes the run folder in the middle of a run, which ends at its next write.
@@ -81,7 +86,7 @@ fn a_run_whose_folder_is_taken_ends_and_writes_nothing_more() {
     });
     let error = trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap_err();
     let words = error.to_string();
-    assert!(matches!(error, Error::NotTheWriter(_)) && !error.is_input(), "{words}");
+    assert!(matches!(error, Error::Recipe(NotTheWriter(_))) && !error.is_input(), "{words}");
     assert!(words.contains("has been taken from this job by") && words.contains("--resume"), "{words}");
     let lines = |file: &str| std::fs::read_to_string(folder.path().join(file)).unwrap().lines().count();
     // The lines after the first epoch of eight steps.
@@ -108,7 +113,7 @@ fn a_folder_that_another_process_writes_is_refused_to_all_ranks() {
     let errors = threads::spawn(3, |group| run(group, job(folder.path(), None, false)).unwrap_err()).unwrap();
     for error in errors {
         let words = error.to_string();
-        assert!(matches!(error, Error::NotTheWriter(_)) && error.is_input(), "{words}");
+        assert!(matches!(error, Error::Recipe(NotTheWriter(_))) && error.is_input(), "{words}");
         assert!(words.contains(&format!("process {parent} on ")) && words.contains("--take-over"), "{words}");
     }
     assert!(!folder.path().join("steps.jsonl").exists());

@@ -2,16 +2,16 @@
 
 use burn::tensor::Device;
 use clap::Args;
+use kolo::{Failure, Precision, with_precision};
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 use kolo_ddp::optimizer::{self, Optimizer};
 use kolo_ddp::table::Value;
 use kolo_ddp::{Config, StepReport};
-use kolo_train::models::{self, Blueprint};
-use kolo_train::{PrecisionConfig, Stepper};
+use kolo_models::{self as models, Blueprint, Stepper};
+use kolo_recipe::PrecisionConfig;
 
 use super::samples::at_least_1;
-use kolo::{Failure, Precision, with_precision};
 
 const CLASSES: usize = 10;
 
@@ -46,7 +46,7 @@ impl Work {
     /// Loss scaling, which f16 needs for training, changes no figure here.
     fn precision(&self) -> Result<Precision, Failure> {
         let config = PrecisionConfig { compute: self.precision.clone(), ..PrecisionConfig::default() };
-        Ok(config.precision()?)
+        Ok(kolo_train::precision(&config)?)
     }
 
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {

@@ -2,19 +2,20 @@
 
 use std::path::Path;
 
+use kolo::Failure;
 use kolo_check::probes::{
     Clock, Cpu, DataFacts, FolderProbe, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
     measure_links,
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
-use kolo_train::{BatchNormalisation, RunFolder, Slowdown};
+use kolo_recipe::{BatchNormalisation, RunFolder};
+use kolo_train::Slowdown;
 
 use super::request::CheckRequest;
 use super::samples;
 use super::settings::settings;
 use super::trial::{TrialJob, differ, fastest_of};
-use kolo::Failure;
 
 /// Most times that ranks try a step.
 const ROUNDS: usize = 3;

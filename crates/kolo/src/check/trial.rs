@@ -9,12 +9,13 @@ use kolo_check::{Trial, TrialStep};
 use kolo_comm::{Group, env};
 use kolo_data::{self as data, AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
-use kolo_train::models::{self, Blueprint};
-use kolo_train::{Recipe, Stepper, peak_bytes};
+use kolo_models::{self as models, Blueprint, Stepper};
+use kolo_recipe::Recipe;
+use kolo_train::peak_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::output::print_json;
 use kolo::{Failure, with_precision};
+use kolo_program::output::print_json;
 
 /// Environment variable of a process that tries a step. The job is a line on its input, and the times are
 /// JSON on its output. The process ends when its input does.
@@ -154,7 +155,7 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let count = (recipe.batch_size * job.together).min(images.samples(Part::Train));
     let indices: Vec<usize> = (0..count).collect();
     let augment = recipe.augment.then_some(AugmentKey { seed: recipe.seed, epoch: 0 });
-    let precision = recipe.precision.precision()?;
+    let precision = kolo_train::precision(&recipe.precision)?;
     let (shard_seconds, update_seconds) = fastest(|| {
         let began = Instant::now();
         let batch = images.batch(Part::Train, &indices, augment);

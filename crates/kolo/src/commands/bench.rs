@@ -1,14 +1,14 @@
 //! `kolo bench`: measures a training step, or a collective.
 
 use clap::{Args, Subcommand};
+use kolo::Failure;
 use kolo_comm::env::is_worker;
+use kolo_launch::Messages;
 
 use crate::bench::collective::{self, MeasureCollective};
 use crate::bench::{exact, profile, step};
 use crate::options::{Communication, Elastic};
 use crate::start_workers::start_workers;
-use kolo::Failure;
-use kolo_launch::Messages;
 
 /// Measure a training step, or a collective.
 #[derive(Args)]

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kolo_data::{self as data, ImageDataSet, Part};
-use kolo_train::inference::{Given, Latency, Subject, accuracy, latency};
-use kolo_train::models::Stem;
-use kolo_train::weights::Which;
+use kolo_models::Stem;
+use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
+use kolo_weights::Which;
 use serde::Serialize;
 
-use crate::output::{print, print_json};
 use kolo::Failure;
+use kolo_program::output::{print, print_json};
 
 /// Evaluate trained weights: accuracy on the test images, and how long a batch takes.
 ///

@@ -4,8 +4,8 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use clap::Args;
-use kolo_train::RunFolder;
-use kolo_train::weights::{self, FORMATS, Which};
+use kolo_recipe::RunFolder;
+use kolo_weights::{self as weights, FORMATS, Which};
 
 use kolo::Failure;
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use kolo::Failure;
 
 use crate::options::{Communication, Elastic, algorithms};
-use kolo::Failure;
 
 /// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure
 /// reported first.

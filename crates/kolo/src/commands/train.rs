@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
+use kolo::Failure;
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Op, Rank};
@@ -16,17 +17,16 @@ use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_launch::Messages;
-use kolo_train::models::{self, MODELS};
-use kolo_train::weights::WeightsFile;
+use kolo_models::{self as models, MODELS};
+use kolo_program::output::{say, warn};
+use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Recipe, RunFolder, SINKS, Slowdown,
-    replaces_another, shell_quoted,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, replaces_another,
 };
+use kolo_weights::WeightsFile;
 
 use crate::options::{Communication, Elastic, algorithms};
-use crate::output::{say, warn};
 use crate::start_workers::{check_lone_worker, start_workers};
-use kolo::Failure;
 
 /// Train a model on images with several workers.
 #[derive(Args)]
@@ -368,7 +368,7 @@ impl Train {
     }
 
     /// Returns the run folder of a job that another launcher started. Its first worker makes the folder.
-    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_train::Error> {
+    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_recipe::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) if self.resume_or_start => {
@@ -379,7 +379,7 @@ impl Train {
         }
     }
 
-    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_train::Error> {
+    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_recipe::Error> {
         match (&self.resume, &self.out) {
             (Some(path), _) => Ok(RunFolder::at(path.clone())),
             (None, Some(path)) if self.resume_or_start => {

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::backends::{self, BACKENDS};
 use clap::Args;
+use kolo::Failure;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::{COORDINATOR, Member};
 use kolo_train::TUNED_STREAMS;
 
-use kolo::Failure;
+use crate::backends::{self, BACKENDS};
 
 /// Options for the communication between workers.
 #[derive(Args)]

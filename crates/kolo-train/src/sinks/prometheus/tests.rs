@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use kolo_recipe::Recipe;
+
 use super::ENTRY;
 use crate::calendar::Calendar;
-use crate::config::Recipe;
 use crate::metric::Metric;
 use crate::progress::Progress;
 use crate::sinks::LiveMetrics;

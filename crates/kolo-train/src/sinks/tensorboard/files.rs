@@ -5,13 +5,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use kolo_recipe::RunFolder;
+use kolo_run_folder::unix_seconds;
 use prost::Message;
 
 use super::event::Event;
 use super::record::{frame, records};
 use crate::error::Error;
-use crate::run_folder::RunFolder;
-use kolo_run_folder::unix_seconds;
 
 pub(super) const FOLDER: &str = "tensorboard";
 /// Prefix by which TensorBoard recognizes an event file.

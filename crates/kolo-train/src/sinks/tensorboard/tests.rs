@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use kolo_recipe::Recipe;
+use kolo_recipe::RunFolder;
 use prost::Message;
 
 use super::event::Event;
 use super::record::records;
 use super::{ENTRY, FOLDER};
 use crate::calendar::Calendar;
-use crate::config::Recipe;
 use crate::metric::Metric;
 use crate::progress::Progress;
-use crate::run_folder::RunFolder;
 use crate::sinks::LiveMetrics;
 use crate::sinks::sink::{MetricSink, SinkContext};
 use crate::sinks::tests::{STEPS, TOTAL, go};

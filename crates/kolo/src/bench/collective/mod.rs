@@ -25,9 +25,10 @@ use servers::servers;
 use slices::Slices;
 pub(crate) use subcommand::MeasureCollective;
 
+use kolo::Failure;
+
 use super::device;
 use crate::backends::NCCL;
-use kolo::Failure;
 
 /// Measures an operation as a worker.
 pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use kolo::Failure;
 use kolo_comm::{DType, Op};
 use serde::Serialize;
 
 use crate::backends::{self, NCCL};
 use crate::options::{Communication, algorithms};
-use kolo::Failure;
 
 /// Places of the elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use kolo::Failure;
 use plotters::prelude::*;
 
 use super::report::Report;
-use kolo::Failure;
 
 const SIZE: (u32, u32) = (900, 560);
 

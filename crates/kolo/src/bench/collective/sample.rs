@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use kolo::Failure;
 use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Collectives, Element, Group, Rank, bf16, f16};
 
@@ -9,7 +10,6 @@ use super::operation::{Shape, fitting, served, shape};
 use super::options::Options;
 use super::values::Values;
 use crate::bench::samples::Samples;
-use kolo::Failure;
 
 /// Fewest and most samples of one size.
 const SAMPLES: (usize, usize) = (20, 2000);

@@ -1,11 +1,11 @@
 //! The options of `kolo bench exact`.
 
 use clap::Args;
+use kolo::Failure;
 
 use crate::bench::samples::at_least_1;
 use crate::bench::trainee::Work;
 use crate::options::Communication;
-use kolo::Failure;
 
 /// What exact sums and elasticity cost when nothing fails: the tree's sums beside the ring's, and steps with
 /// each of Kolo's promises beside steps with none.

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use kolo::Failure;
 use kolo_comm::Group;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_ddp::Config;
@@ -10,7 +11,6 @@ use serde::Serialize;
 use super::options::Options;
 use super::turns::Turns;
 use crate::bench::trainee::Trainee;
-use kolo::Failure;
 
 /// Uncounted first rounds, in which buckets find their places.
 const WARM_UP: usize = 4;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use kolo::Failure;
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem, Step};
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Buffer, Collective, DType, Group, Rank};
@@ -10,7 +11,6 @@ use serde::Serialize;
 
 use super::options::Options;
 use super::turns::Turns;
-use kolo::Failure;
 
 /// Uncounted first rounds.
 const WARM_UP: usize = 3;

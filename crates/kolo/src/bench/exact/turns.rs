@@ -1,9 +1,9 @@
 //! Times of alternatives that are measured in turn.
 
+use kolo::Failure;
 use kolo_comm::Group;
 
 use crate::bench::samples::Samples;
-use kolo::Failure;
 
 /// Seconds of each alternative in each round, of the slowest rank.
 pub(super) struct Turns(Vec<Samples>);

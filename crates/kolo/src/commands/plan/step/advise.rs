@@ -1,5 +1,6 @@
 //! `kolo plan step --advise WORKERS`: predicts the gain of each change to a job of so many workers.
 
+use kolo::Failure;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_plan::step::{
     Advice, Caps, Choices, Keeps, LoadTable, Pick, Prediction, StepProfile, Sync, Variant, advise, predict,
@@ -9,7 +10,6 @@ use super::choice_options::reduced;
 use super::cluster_options::Place;
 use super::other_profiles::OtherProfile;
 use super::profile_options::Origin;
-use kolo::Failure;
 
 /// Bucket sizes to try, in MiB.
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];

@@ -1,6 +1,7 @@
 //! Options for a job's choices: buckets, algorithm, reduction, synchronization, accumulation.
 
 use clap::Args;
+use kolo::Failure;
 use kolo_ddp::reduction;
 use kolo_ddp::sync::SyncMode;
 use kolo_ddp::table::{Choice, Value};
@@ -9,7 +10,6 @@ use kolo_plan::step::{Caps, Choices, Pick, ReductionKind, StepProfile, Sync};
 use super::profile_options::Origin;
 use crate::commands::plan::numbers::positive;
 use crate::options::algorithms;
-use kolo::Failure;
 
 /// Options for a job's choices: buckets, algorithm, reduction, synchronization, accumulation.
 #[derive(Args)]

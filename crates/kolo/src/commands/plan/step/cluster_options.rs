@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kolo::Failure;
 use kolo_plan::step::Caps;
 use kolo_plan::{Cluster, ClusterFile, LinkChoice};
 
 use crate::commands::plan::numbers::positive;
-use kolo::Failure;
 
 /// Options for the cluster: one link for all nodes, or a file.
 #[derive(Args)]

@@ -1,9 +1,9 @@
 //! Profiles of the same model with another batch, precision or reduction, for comparison with the first.
 
+use kolo::Failure;
 use kolo_plan::step::{Keeps, ReductionKind, StepProfile};
 
 use crate::bench::profile::WorkerProfile;
-use kolo::Failure;
 
 /// Profile of a worker's step with other options.
 pub(super) struct OtherProfile {

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
+use kolo::Failure;
 use kolo_plan::step::{Caps, REDUCTIONS, ReductionKind, StepProfile};
 
 use super::other_profiles::{OtherProfile, others};
 use super::run_profile;
 use crate::bench::profile::WorkerProfile;
 use crate::commands::plan::numbers::positive;
-use kolo::Failure;
 
 /// Options for one worker's step: measured, or from figures.
 #[derive(Args)]

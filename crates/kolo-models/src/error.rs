@@ -1,0 +1,43 @@
+//! Errors of the table's models.
+
+use kolo_weights::WeightsError;
+
+/// Reason that a model cannot be made, trained or evaluated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting is for other models than the run's.
+    #[error("{option}: {model} has not got {lacks}; leave the option out, or choose another --model")]
+    NotInModel {
+        /// The setting, as the command line spells it.
+        option: &'static str,
+        /// The run's model.
+        model: &'static str,
+        /// Part of a model that the setting needs.
+        lacks: &'static str,
+    },
+    /// The images are too small for the model.
+    #[error(
+        "{model} halves images until at least {smallest} × {smallest} pixels are one, and these have {height} × \
+         {width}; choose larger images or another model"
+    )]
+    ImageTooSmall {
+        /// The model.
+        model: &'static str,
+        /// The fewest rows and columns.
+        smallest: usize,
+        /// Rows of an image.
+        height: usize,
+        /// Columns of an image.
+        width: usize,
+    },
+    /// The recipe is invalid, or the run folder cannot be used.
+    #[error(transparent)]
+    Recipe(#[from] kolo_recipe::Error),
+    /// The weights cannot be loaded.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The run failed.
+    #[error(transparent)]
+    Train(#[from] kolo_train::Error),
+}

@@ -1,0 +1,55 @@
+//! Requirements of the table on a model.
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use kolo_burn::Loss;
+use kolo_data::{Batch, SampleShape};
+
+use kolo_recipe::Stem;
+use kolo_train::{TrainingContext, count_correct, image_tensors};
+
+/// A model of images: any Burn module that gives each class a score.
+pub trait ImageModel: Module {
+    /// Returns scores before softmax in training.
+    ///
+    /// They must depend on nothing but the parameters and the arguments: then the result is the same for any
+    /// number of workers.
+    ///
+    /// # Shapes
+    ///
+    /// - `images`: `[batch, channels, height, width]`, at least one of them
+    /// - output: `[batch, classes]`
+    fn training_scores(&self, images: Tensor<4>, context: &TrainingContext<'_>) -> Tensor<2>;
+
+    /// Returns scores before softmax in evaluation. Shapes as in [`ImageModel::training_scores`].
+    fn scores(&self, images: Tensor<4>) -> Tensor<2>;
+
+    /// Returns the loss of one shard's samples in training.
+    fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
+        let (images, labels) = image_tensors(batch, context.device);
+        context.cross_entropy(self.training_scores(images, context), labels)
+    }
+
+    /// Returns the number of correctly classified samples of `batch`, in evaluation.
+    fn correct(&self, batch: Batch, device: &Device) -> usize {
+        let (images, labels) = image_tensors(batch, device);
+        count_correct(self.scores(images), labels)
+    }
+}
+
+/// Description of a model of the table, from which every rank builds the same one.
+#[derive(Clone, Copy, Debug)]
+pub struct Blueprint<'a> {
+    /// Seed of all initial values.
+    pub seed: u64,
+    /// Shape of the samples.
+    pub samples: SampleShape,
+    /// Share of the features before the last layer that a training step drops.
+    pub dropout: f64,
+    /// First layers, if a network has several kinds; `None` is its default.
+    pub stem: Option<Stem>,
+    /// See [`ResNetConfig::zero_gamma`](super::ResNetConfig::zero_gamma).
+    pub zero_gamma: bool,
+    /// Device of the parameters, with autodiff.
+    pub device: &'a Device,
+}

@@ -1,0 +1,132 @@
+//! The subject of an evaluation: the weights that belong to a path, and their model and data.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use kolo_data::ImageDataSet;
+use kolo_ddp::checkpoint::{Reader, WEIGHTS};
+use kolo_recipe::{Recipe, RunFolder, Stem};
+use kolo_train::precision;
+use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
+
+use super::classifier::Classifier;
+use crate::error::Error;
+use crate::image_model::Blueprint;
+use crate::table;
+
+/// The user's description of a model besides its weights; missing parts are read from beside the weights.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Name of the model.
+    pub model: Option<String>,
+    /// Name of the data set.
+    pub data: Option<String>,
+    /// Stem of the model, if it has several.
+    pub stem: Option<Stem>,
+    /// Type of the computations.
+    pub precision: Option<String>,
+}
+
+/// Weights and their description.
+pub struct Subject {
+    /// Path of the weights: the folder of a checkpoint, or a file.
+    pub path: PathBuf,
+    /// Steps that the weights were trained for, if known.
+    pub step: Option<u64>,
+    /// The model, the data and the precision, with the other settings of the run if they are known.
+    pub config: Recipe,
+    weights: WeightsFile,
+}
+
+impl Subject {
+    /// Finds the weights at a path: a run folder, a checkpoint, or a file from
+    /// [`export`](kolo_weights::export). `which` selects one of a run's checkpoints; `None` is the newest
+    /// good one.
+    ///
+    /// # Errors
+    ///
+    /// There are no weights, they are damaged, or their model is unknown.
+    pub fn find(path: &Path, which: Option<Which>, given: &Given) -> Result<Self, Error> {
+        let run = RunFolder::at(path.into());
+        let subject = if run.is_run() {
+            let checkpoint = checkpoint(&run, which.unwrap_or(Which::Newest))?;
+            Self::of_checkpoint(checkpoint, Some(run), given)?
+        } else if which.is_some() {
+            return Err(WeightsError::NoRun { path: path.into() }.into());
+        } else if path.is_dir() {
+            Self::of_checkpoint(path.into(), None, given)?
+        } else if path.file_name() == Some(WEIGHTS.as_ref())
+            && let Some(folder) = kolo_ddp::checkpoint::of_file(path)
+        {
+            Self::of_checkpoint(folder.into(), None, given)?
+        } else {
+            Self::of_file(path, given)?
+        };
+        subject.config.check()?;
+        Ok(subject)
+    }
+
+    fn of_checkpoint(path: PathBuf, run: Option<RunFolder>, given: &Given) -> Result<Self, Error> {
+        let reader = Reader::open(&path).map_err(WeightsError::from)?;
+        // The checkpoint may lie in a folder of a run, such as `checkpoints/` or `best/`.
+        let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
+        let run = run.or_else(above).filter(RunFolder::is_run);
+        let config = match run {
+            Some(run) => given.over(run.config()?),
+            None => given.alone(&path)?,
+        };
+        let step = reader.position().map_err(WeightsError::from)?.step;
+        let weights = WeightsFile::of_checkpoint(&path, &reader)?;
+        Ok(Subject { path, step: Some(step), config, weights })
+    }
+
+    fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
+        let weights = WeightsFile::read(path)?;
+        let (config, step) = match Description::beside(path)? {
+            Some(Description { model, data, stem, step, .. }) => {
+                (given.over(Recipe { model, data, stem, ..Recipe::default() }), Some(step))
+            }
+            None => (given.alone(path)?, None),
+        };
+        Ok(Subject { path: path.into(), step, config, weights })
+    }
+
+    /// Makes the model with its weights, on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// The weights are of another model, or of one for other images than the data's.
+    pub fn load(self, data: &dyn ImageDataSet) -> Result<Box<dyn Classifier>, Error> {
+        let model = table::find(&self.config.model)?;
+        model.check(&self.config, data.shape())?;
+        let blueprint = Blueprint {
+            seed: self.config.seed,
+            samples: data.shape(),
+            dropout: self.config.dropout,
+            stem: self.config.stem,
+            zero_gamma: self.config.large_batch.zero_gamma,
+            device: &Device::flex().autodiff(),
+        };
+        model.classifier(&blueprint, self.weights, precision(&self.config.precision)?)
+    }
+}
+
+impl Given {
+    /// Overrides known settings with the user's.
+    fn over(&self, known: Recipe) -> Recipe {
+        let mut config = known;
+        config.model = self.model.clone().unwrap_or(config.model);
+        config.data = self.data.clone().unwrap_or(config.data);
+        config.stem = self.stem.or(config.stem);
+        config.precision.compute = self.precision.clone().unwrap_or(config.precision.compute);
+        config
+    }
+
+    /// Returns the recipe for weights without a description.
+    fn alone(&self, path: &Path) -> Result<Recipe, Error> {
+        match (&self.model, &self.data) {
+            (Some(_), Some(_)) => Ok(self.over(Recipe::default())),
+            _ => Err(WeightsError::Undescribed { path: path.into() }.into()),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The error with which a program ends: its message, the rank at fault, and the exit code.
+
+use std::error::Error;
+use std::fmt;
+
+use kolo_comm::Rank;
+use kolo_launch::LaunchError;
+
+/// Exit code of a program that was started with wrong input, the same as clap's.
+const WRONG_INPUT: u8 = 2;
+/// Exit code that shells give to a program ended by SIGTERM.
+const TERMINATED: u8 = 128 + 15;
+
+/// An error with which `kolo::main` ends a program. `?` converts all of Kolo's errors into it; a
+/// program makes its own with [`Failure::input`] and [`Failure::work`].
+///
+/// ```
+/// fn steps(text: &str) -> Result<u64, kolo_program::Failure> {
+///     text.parse().map_err(|_| kolo_program::Failure::input(format!("{text} steps: give a whole number")))
+/// }
+/// assert_eq!(steps("3").ok(), Some(3));
+/// assert_eq!(steps("many").unwrap_err().to_string(), "many steps: give a whole number");
+/// ```
+#[derive(Debug)]
+pub struct Failure {
+    cause: Box<dyn Error + Send + Sync>,
+    /// Lines that tell the user how to continue.
+    advice: Vec<String>,
+    /// The exit code, if the cause does not decide it.
+    code: Option<u8>,
+}
+
+impl Failure {
+    /// Makes the failure of a program that was started with wrong input; exit code 2.
+    pub fn input(message: impl fmt::Display) -> Self {
+        Failure { code: Some(WRONG_INPUT), ..Failure::work(message) }
+    }
+
+    /// Makes a failure for anything that went wrong during the work; exit code 1.
+    pub fn work(message: impl fmt::Display) -> Self {
+        Failure::because(message.to_string().into())
+    }
+
+    /// Makes the failure of a program that ended because of SIGTERM; exit code 143. The launcher of an
+    /// elastic job then starts no replacement.
+    pub fn terminated(message: impl fmt::Display) -> Self {
+        Failure { code: Some(TERMINATED), ..Failure::work(message) }
+    }
+
+    /// Adds a line that tells the user how to continue.
+    pub fn advise(mut self, line: impl fmt::Display) -> Self {
+        self.advice.push(line.to_string());
+        self
+    }
+
+    /// Returns true if the same command would fail again, because its input is wrong.
+    pub fn is_wrong_input(&self) -> bool {
+        Ending::of(self).code == WRONG_INPUT
+    }
+
+    fn because(cause: Box<dyn Error + Send + Sync>) -> Self {
+        Failure { cause, advice: Vec::new(), code: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&sentence(&*self.cause))?;
+        self.advice.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.cause)
+    }
+}
+
+/// Implements `From` for each of these errors.
+macro_rules! failure_from {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Failure::because(error.into())
+            }
+        }
+    )*};
+}
+
+failure_from!(
+    kolo_models::Error,
+    kolo_train::Error,
+    kolo_weights::WeightsError,
+    kolo_recipe::Error,
+    kolo_ddp::Error,
+    kolo_ddp::CheckpointError,
+    kolo_ddp::table::ChoiceError,
+    kolo_comm::Error,
+    kolo_data::DataError,
+    kolo_data::PrefetchError,
+    LaunchError,
+    std::io::Error
+);
+
+/// The end of a program after an error.
+#[derive(Debug, PartialEq)]
+pub struct Ending {
+    /// The error and its sources, as one sentence.
+    pub message: String,
+    /// The rank at fault, if it is not this process's.
+    pub culprit: Option<Rank>,
+    /// The exit code.
+    pub code: u8,
+}
+
+impl Ending {
+    /// Returns the end of a program after `error`.
+    pub fn of(error: &(dyn Error + 'static)) -> Ending {
+        Ending {
+            message: sentence(error),
+            culprit: chain(error, cause)
+                .find_map(|error| error.downcast_ref())
+                .and_then(kolo_comm::Error::culprit),
+            code: chain(error, cause).find_map(exit_code).unwrap_or(1),
+        }
+    }
+}
+
+/// Joins an error and those of its sources that its message does not contain.
+fn sentence(error: &(dyn Error + 'static)) -> String {
+    chain(error, <dyn Error>::source).skip(1).fold(error.to_string(), |text, source| {
+        let words = source.to_string();
+        if text.contains(&words) { text } else { format!("{text}: {words}") }
+    })
+}
+
+/// Iterates over an error, the `next` of it, the next of that one, and so on.
+fn chain<'a>(
+    error: &'a (dyn Error + 'static),
+    next: fn(&'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)>,
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), move |error| next(*error))
+}
+
+/// Returns the error within an error. A transparent error does not return it as its source, so this function
+/// unwraps each variant itself.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    use kolo_models::Error as Model;
+    use kolo_train::Error as Train;
+    match error.downcast_ref() {
+        Some(Model::Recipe(error)) => return Some(error),
+        Some(Model::Weights(error)) => return Some(error),
+        Some(Model::Train(error)) => return Some(error),
+        _ => {}
+    }
+    match error.downcast_ref() {
+        Some(Train::Training(error) | Train::Refused(error)) => return Some(error),
+        Some(Train::CheckpointLost(error)) => return Some(&**error),
+        Some(Train::Recipe(error)) => return Some(error),
+        Some(Train::Weights(error)) => return Some(error),
+        _ => {}
+    }
+    if let Some(kolo_weights::WeightsError::Recipe(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    if let Some(kolo_recipe::Error::Refused(error)) = error.downcast_ref() {
+        return Some(error);
+    }
+    match error.downcast_ref() {
+        Some(kolo_ddp::Error::Comm(error)) => Some(error),
+        Some(kolo_ddp::Error::Binding(error)) => Some(&**error),
+        _ => error.source(),
+    }
+}
+
+/// Exit code that an error requires, whatever is within it.
+fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
+    if let Some(failure) = error.downcast_ref::<Failure>() {
+        return failure.code;
+    }
+    if let Some(error) = error.downcast_ref::<LaunchError>() {
+        return Some(error.exit_code());
+    }
+    match error.downcast_ref() {
+        Some(kolo_train::Error::EndedEarly { too_few: None, .. }) => return Some(TERMINATED),
+        Some(kolo_train::Error::CheckpointLost(_)) => return Some(1),
+        _ => {}
+    }
+    is_input(error).then_some(WRONG_INPUT)
+}
+
+/// True if the user's input is at fault.
+fn is_input(error: &(dyn Error + 'static)) -> bool {
+    use kolo_models::Error::{ImageTooSmall, NotInModel};
+    matches!(error.downcast_ref(), Some(NotInModel { .. } | ImageTooSmall { .. }))
+        || matches!(error.downcast_ref(), Some(kolo_ddp::Error::Choice(_) | kolo_ddp::Error::Setting(_)))
+        || error.downcast_ref().is_some_and(kolo_train::Error::is_input)
+        || error.downcast_ref().is_some_and(kolo_weights::WeightsError::is_input)
+        || error.downcast_ref().is_some_and(kolo_recipe::Error::is_input)
+        || error.downcast_ref().is_some_and(is_wrong_setting)
+        || error.is::<kolo_data::DataError>()
+        || error.is::<kolo_ddp::table::ChoiceError>()
+}
+
+/// True for a wrong setting in the environment.
+fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
+    matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user's error with another error as its source.
+    #[derive(Debug)]
+    struct Outer(Box<dyn Error + Send + Sync>);
+
+    impl fmt::Display for Outer {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the epoch failed")
+        }
+    }
+
+    impl Error for Outer {
+        fn source(&self) -> Option<&(dyn Error + 'static)> {
+            Some(&*self.0)
+        }
+    }
+
+    fn died() -> kolo_comm::Error {
+        kolo_comm::Error::Died { rank: Rank(3) }
+    }
+
+    #[test]
+    fn the_culprit_is_found_however_deep_it_lies() {
+        let ddp = || kolo_ddp::Error::from(died());
+        let binding = || kolo_ddp::Error::Binding(Box::new(Outer(Box::new(died()))));
+        let errors: [Box<dyn Error + Send + Sync>; 7] = [
+            Box::new(died()),
+            Box::new(ddp()),
+            Box::new(kolo_train::Error::from(ddp())),
+            Box::new(kolo_train::Error::CheckpointLost(Box::new(ddp().into()))),
+            Box::new(Outer(Box::new(kolo_train::Error::from(ddp())))),
+            Box::new(binding()),
+            Box::new(Failure::from(ddp()).advise("go on")),
+        ];
+        for error in errors {
+            let ending = Ending::of(&*error);
+            assert_eq!((ending.culprit, ending.code), (Some(Rank(3)), 1), "{error:?}");
+        }
+        let own = kolo_ddp::Error::Setting("no".into());
+        assert_eq!(Ending::of(&Outer(Box::new(own))).culprit, None);
+    }
+
+    #[test]
+    fn sources_follow_in_one_sentence_and_none_twice() {
+        let outer = Outer(Box::new(kolo_train::Error::from(died())));
+        assert_eq!(Ending::of(&outer).message, "the epoch failed: rank 3 died");
+        let lost = kolo_train::Error::CheckpointLost(Box::new(died().into()));
+        assert_eq!(sentence(&lost).matches("rank 3 died").count(), 1);
+        let advised = Failure::from(died()).advise("`--resume` goes on");
+        assert_eq!(sentence(&advised), "rank 3 died\n  `--resume` goes on");
+    }
+
+    #[test]
+    fn the_exit_code_says_whose_turn_it_is() {
+        let early = |too_few: Option<String>| kolo_train::Error::EndedEarly {
+            too_few,
+            step: 1,
+            total: 2,
+            kept: String::new(),
+        };
+        let setting = || kolo_ddp::Error::Setting("no".into());
+        let unset = kolo_comm::Error::environment("RANK", "is not set");
+        let codes: [(Box<dyn Error + Send + Sync>, u8); 10] = [
+            (Box::new(Failure::input("no")), 2),
+            (Box::new(Failure::work("no")), 1),
+            (Box::new(Failure::terminated("no")), 143),
+            (Box::new(Outer(Box::new(Failure::input("no")))), 2),
+            (Box::new(early(None)), 143),
+            (Box::new(early(Some("few".into()))), 1),
+            (Box::new(kolo_train::Error::from(setting())), 2),
+            (Box::new(Failure::from(setting())), 2),
+            (Box::new(kolo_train::Error::from(unset)), 2),
+            (Box::new(kolo_train::Error::DataEnded), 1),
+        ];
+        for (error, code) in codes {
+            assert_eq!(Ending::of(&*error).code, code, "{error:?}");
+        }
+    }
+}

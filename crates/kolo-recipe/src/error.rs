@@ -1,0 +1,221 @@
+//! Errors of recipes and run folders.
+
+use std::path::{Path, PathBuf};
+
+use kolo_claim::{Refusal, RefusalKind};
+use kolo_ddp::optimizer::GroupError;
+use kolo_ddp::table::ChoiceError;
+
+use crate::shell::shell_quoted;
+
+/// Reason that a recipe is invalid, or that a run folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The configuration is impossible for data-parallel training, or no checkpoint can be read.
+    #[error(transparent)]
+    Refused(#[from] kolo_ddp::Error),
+    /// The optimizer or a gradient transform does not exist, or has an invalid setting.
+    #[error("{}", in_options(.0))]
+    Choice(#[from] ChoiceError),
+    /// A group of parameters selects none, or has invalid settings.
+    #[error("{option} {error}")]
+    Group {
+        /// Option that made the group.
+        option: &'static str,
+        /// Problem of the group.
+        error: GroupError,
+    },
+    /// A setting has an invalid value.
+    #[error("{option} {value}: {problem}")]
+    Setting {
+        /// The setting, as the command line spells it.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// Requirement that the value violates.
+        problem: String,
+    },
+    /// A setting names something that does not exist.
+    #[error("unknown {what} `{name}`; known are {known}")]
+    Unknown {
+        /// Kind of the name.
+        what: &'static str,
+        /// The given name.
+        name: String,
+        /// The known names, separated by commas.
+        known: String,
+    },
+    /// A configuration file cannot be read, or is invalid.
+    #[error("{}: {problem}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// Message of the operating system or the TOML parser.
+        problem: String,
+    },
+    /// TOML cannot express the configuration.
+    #[error("cannot write the configuration: {0}")]
+    Encode(String),
+    /// The folder of a new run exists already.
+    #[error(
+        "the run folder {0} exists; choose another --out, or continue it with --resume {1} (--resume-or-start \
+         does either)", path.display(), shell_quoted(path)
+    )]
+    FolderTaken {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder of a new run holds a run without a checkpoint.
+    #[error(
+        "the run folder {} holds a run that has not written a checkpoint, so it cannot be continued; remove it if \
+         that run is over, or choose another --out", path.display()
+    )]
+    NothingToResume {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run folder holds something else.
+    #[error("the folder {} is not that of a run, and not empty; choose another", path.display())]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is of a run with other settings.
+    #[error(
+        "the run in {} was begun with {setting} = {there}, not {here}; choose another folder, or change its \
+         config.toml if that is meant", path.display()
+    )]
+    OtherRecipe {
+        /// The folder.
+        path: PathBuf,
+        /// First setting that differs.
+        setting: String,
+        /// Its value in the folder.
+        there: String,
+        /// Its value in this program.
+        here: String,
+    },
+    /// The folder of the run to continue does not exist.
+    #[error("there is no run folder {}", path.display())]
+    FolderMissing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run folder vanished during the run.
+    #[error("{}: the run folder is gone; bring it back", path.display())]
+    FolderGone {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process writes the run folder, or has taken it from this one.
+    #[error("{}", refused(.0))]
+    NotTheWriter(Box<Refusal>),
+    /// The run folder cannot be claimed.
+    #[error(transparent)]
+    Claim(kolo_claim::Error),
+    /// Other runs have taken every number that was tried for a new run folder.
+    #[error("{}: other runs take each number first", runs.display())]
+    NumbersTaken {
+        /// Folder of all runs.
+        runs: PathBuf,
+    },
+    /// The path is inside a run folder, not the run folder itself.
+    #[error(
+        "{} is in the run folder {}; give that one, which goes on from its newest good checkpoint (to go on from \
+         an earlier one, move the later ones away)", path.display(), shell_quoted(run)
+    )]
+    WithinRun {
+        /// The given path.
+        path: PathBuf,
+        /// The run folder around it.
+        run: PathBuf,
+    },
+    /// The run kept no best checkpoint.
+    #[error(
+        "{} holds no best checkpoint, because it was trained without --best-metric; leave out --best for its newest one",
+        folder.display()
+    )]
+    NoBestCheckpoint {
+        /// The run folder.
+        folder: PathBuf,
+    },
+    /// The run to continue has no good checkpoint.
+    #[error("{} holds no checkpoint to continue from; start a new run", folder.display())]
+    NoCheckpoint {
+        /// Folder of its checkpoints.
+        folder: PathBuf,
+    },
+    /// A file of the run folder cannot be written or read.
+    #[error("{}: {source}{}", path.display(), kolo_ddp::checkpoint::remedy(.source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// Returns true if the user's input is at fault.
+    pub fn is_input(&self) -> bool {
+        use Error::*;
+        match self {
+            NotTheWriter(refusal) => refusal.kind == RefusalKind::Taken,
+            Encode(_) | FolderGone { .. } | Claim(_) | NumbersTaken { .. } | File { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Makes the error of a setting, spelled as on the command line, with an invalid value.
+    pub fn setting(option: &'static str, value: impl ToString, problem: impl Into<String>) -> Self {
+        Error::Setting { option, value: value.to_string(), problem: problem.into() }
+    }
+
+    /// Makes the error of a name that does not exist, which lists the known ones.
+    pub fn unknown(what: &'static str, name: &str, known: impl IntoIterator<Item = &'static str>) -> Self {
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        Error::Unknown { what, name: name.into(), known }
+    }
+
+    /// Makes the error of a file that cannot be written or read.
+    pub fn file(path: &Path, source: std::io::Error) -> Self {
+        Error::File { path: path.to_owned(), source }
+    }
+}
+
+/// Describes the process that writes instead of this one, and a remedy.
+fn refused(refusal: &Refusal) -> String {
+    let folder = shell_quoted(&refusal.folder);
+    match refusal.kind {
+        RefusalKind::Taken => format!(
+            "{refusal}; wait until it has ended, or take the folder from it: `kolo train --resume {folder} \
+             --take-over`"
+        ),
+        _ => format!(
+            "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` goes on when the \
+             other has ended"
+        ),
+    }
+}
+
+/// Describes an invalid setting of a table's entry with the options of the command line.
+fn in_options(error: &ChoiceError) -> String {
+    let option = |name: &str| format!("--{}", name.replace('_', "-"));
+    match error {
+        ChoiceError::NotAllowed { setting, value, .. } => {
+            format!("{} {value}: it must be {}", option(setting.name), setting.allowed)
+        }
+        ChoiceError::Rounded { setting, value, .. } => format!(
+            "{} {value}: it is {} in single precision; it must be {}",
+            option(setting.name),
+            value.in_f32(),
+            setting.allowed
+        ),
+        ChoiceError::NoSetting { entry, setting, known } => {
+            let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
+            format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))
+        }
+        unknown => unknown.to_string(),
+    }
+}

@@ -1,0 +1,64 @@
+//! Settings of the optimizer for some of the model's tensors: `--group`, `--no-decay` and `--no-trust-ratio`.
+
+use kolo_ddp::optimizer::{GroupError, Optimizer};
+use kolo_ddp::table::Entry;
+use kolo_ddp::{Layout, ParamGroup, Selector};
+
+use super::Recipe;
+use crate::error::Error;
+
+const GROUP: &str = "--group";
+
+impl Recipe {
+    /// Returns all groups of parameters: those of `--group`, then one for each switch, which therefore wins
+    /// over them.
+    pub(crate) fn all_groups(&self) -> Vec<ParamGroup> {
+        let switches = self.switches().into_iter().map(|(_, group)| group);
+        self.groups.iter().cloned().chain(switches).collect()
+    }
+
+    /// Returns the options that make a group with a single setting, if they name tensors.
+    fn switches(&self) -> Vec<(&'static str, ParamGroup)> {
+        let no_decay = ParamGroup::without_decay(self.no_decay.clone());
+        let no_trust_ratio = ParamGroup::without_trust_ratio(self.no_trust_ratio.clone());
+        let all = [("--no-decay", no_decay), ("--no-trust-ratio", no_trust_ratio)];
+        all.into_iter().filter(|(_, group)| !group.tensors.is_empty()).collect()
+    }
+
+    pub(super) fn check_groups(&self, optimizer: &Entry<dyn Optimizer>) -> Result<(), Error> {
+        let check = |option: &'static str, group: &ParamGroup| {
+            group.check(optimizer).map_err(|error| Error::Group { option, error })
+        };
+        self.groups.iter().try_for_each(|group| check(GROUP, group))?;
+        self.switches().iter().try_for_each(|(option, group)| check(option, group))
+    }
+
+    /// Converts the error of a replica, whose model decides what a group selects, into the words of the
+    /// command line.
+    pub fn refused_group(&self, error: GroupError) -> Error {
+        let option = match &error {
+            GroupError::NoMatch { tensors, .. } => {
+                let switches = self.switches();
+                let found = switches.iter().find(|(_, group)| is_named(&group.tensors, tensors));
+                found.map_or(GROUP, |(option, _)| option)
+            }
+            _ => GROUP,
+        };
+        Error::Group { option, error }
+    }
+
+    /// Describes each group and its number of tensors; empty without groups.
+    pub fn describe_groups(&self, model: &Layout) -> String {
+        let line = |group: &ParamGroup| {
+            let tensors = model.spans().iter().filter(|span| group.selects(&span.spec, model)).count();
+            format!(", {group} ({tensors} tensors)")
+        };
+        self.all_groups().iter().map(line).collect()
+    }
+}
+
+/// True if an error names one of these selectors, or all of them.
+fn is_named(selectors: &[Selector], named: &str) -> bool {
+    let words: Vec<String> = selectors.iter().map(Selector::to_string).collect();
+    words.iter().any(|word| word == named) || words.join(",") == named
+}

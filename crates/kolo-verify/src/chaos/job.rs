@@ -1,0 +1,435 @@
+//! Runs of the job: the undisturbed one, and those with faults.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime};
+
+use kolo_ddp::verify::trace;
+use kolo_launch::die_with_parent;
+use kolo_program::Failure;
+use kolo_recipe::RunFolder;
+use kolo_run_folder::unix_seconds;
+use kolo_train::RUN_FOLDER;
+use serde::Serialize;
+
+use super::etcd::Etcd;
+use super::hosts::Hosts;
+use super::inject::{Injected, Target};
+use super::launchers::Launchers;
+use super::log_pipe::LogPipe;
+use super::place::Place;
+use super::plan::{Fault, Injection, MOST, Request, Targets};
+use super::port::free_port;
+use super::record::{self, RunRecord};
+use super::strike::strike;
+use super::workers::living_workers;
+use crate::running::{Running, last_error};
+
+/// The program of the job.
+pub enum Program {
+    /// `kolo train` with these options.
+    Train(Vec<OsString>),
+    /// The user's own program and its arguments, started by `kolo launch`.
+    Own(Vec<OsString>),
+}
+
+impl Program {
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self, Program::Own(_))
+    }
+
+    pub(super) fn words(&self) -> &[OsString] {
+        match self {
+            Program::Train(words) | Program::Own(words) => words,
+        }
+    }
+}
+
+/// Arbiter between the launchers of several nodes.
+#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
+pub enum Arbiter {
+    /// Nobody: more than half of the workers go on.
+    Majority,
+    /// A folder beside the run's.
+    Folder,
+    /// An etcd that is started for each run.
+    Etcd,
+}
+
+/// The job that all runs repeat.
+pub struct ChaosJob {
+    /// The program.
+    pub program: Program,
+    /// Number of nodes, each with a launcher on this machine.
+    pub nodes: usize,
+    /// Arbiter between the launchers of several nodes.
+    pub arbiter: Arbiter,
+    /// Number of workers of each node.
+    pub nproc: usize,
+    /// Number of summation servers, which faults strike as well.
+    pub servers: usize,
+    /// Size in MiB of a small disk for the run folder, which is filled up at times.
+    pub disk: Option<u64>,
+    /// True if each node has a host of its own, whose link is cut at times.
+    pub cut_links: bool,
+    /// True after the user interrupted the command.
+    pub interrupted: Arc<AtomicBool>,
+    /// Longest time of a run.
+    pub limit: Duration,
+}
+
+/// Result of a run with faults.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum RunVerdict {
+    /// The run ended in the bits of the undisturbed one, with one line for every step.
+    Same,
+    /// The run ended without an error, but something is missing or differs.
+    Lost(String),
+    /// The run ended with an error.
+    Failed(String),
+    /// The run did not end within the limit.
+    Hung,
+}
+
+/// A run with faults, and its result.
+pub(super) struct Run {
+    pub(super) hits: Vec<Injected>,
+    /// Number of the last generation in which a step was done.
+    pub(super) generations: u64,
+    pub(super) seconds: f64,
+    pub(super) verdict: RunVerdict,
+}
+
+impl ChaosJob {
+    /// Returns the targets of faults.
+    pub(super) fn targets(&self) -> Targets {
+        let (nodes, workers, etcd) = (self.nodes, self.nproc, self.asks_etcd());
+        // A majority may need the node whose launcher is killed with half of the workers.
+        let launchers = nodes > 1 && self.arbiter != Arbiter::Majority;
+        let (disk, links, resumes) = (self.disk.is_some(), self.cut_links, self.can_be_resumed());
+        Targets { nodes, workers, launchers, resumes, etcd, disk, links }
+    }
+
+    /// Makes the place of a run.
+    pub(super) fn place(&self, name: &str) -> Result<Place, Failure> {
+        Place::new(name, self.disk, self.cut_links.then_some(self.nodes))
+    }
+
+    /// Number of workers of all nodes.
+    pub(super) fn workers(&self) -> usize {
+        self.nodes * self.nproc
+    }
+
+    /// True if a run can be ended and resumed: it is `kolo train`, on one node.
+    fn can_be_resumed(&self) -> bool {
+        self.nodes == 1 && !self.program.is_own()
+    }
+
+    fn asks_etcd(&self) -> bool {
+        self.nodes > 1 && self.arbiter == Arbiter::Etcd
+    }
+
+    /// Makes the reference run.
+    pub(super) fn undisturbed(&self, place: &Place) -> Result<RunRecord, Failure> {
+        let mut running = self.start(place, false)?;
+        self.wait_for_begin(&mut running, place, Instant::now() + self.limit)?;
+        let began = Instant::now();
+        match running.wait(self.limit)? {
+            Some(ended) => {
+                if let Some(how) = ended.failure(|node| place.log(node), false) {
+                    return Err(Failure::work(format!("the undisturbed run failed: {how}")));
+                }
+            }
+            None => {
+                let limit = self.limit.as_secs_f64();
+                return Err(Failure::work(format!(
+                    "the undisturbed run was not over after {limit} s; give it more with --limit, or fewer --steps{}",
+                    last_error(&place.log(0))
+                )));
+            }
+        }
+        let lost = |lost| Failure::work(format!("the undisturbed run: {lost}"));
+        if self.program.is_own() && !place.trace().exists() {
+            return Err(lost(
+                "it has done no step; the program must train by Kolo's `Ddp` or `Replica`".into(),
+            ));
+        }
+        self.record(place, began.elapsed().as_secs_f64()).map_err(lost)
+    }
+
+    /// Reads the record of a run that ended `seconds` after its first generation.
+    fn record(&self, place: &Place, seconds: f64) -> Result<RunRecord, String> {
+        match &self.program {
+            Program::Train(_) => RunRecord::of(&place.run()),
+            Program::Own(_) => RunRecord::of_trace(&place.trace(), seconds),
+        }
+    }
+
+    /// Makes a run and injects faults into it, where an undisturbed run takes `length` seconds. With `tuned`,
+    /// each step uses another setting if steps can be tuned.
+    pub(super) fn disturbed(
+        &self,
+        hits: &[Injection],
+        place: &mut Place,
+        undisturbed: &RunRecord,
+        length: f64,
+        tuned: bool,
+    ) -> Result<Run, Failure> {
+        let until = Instant::now() + self.limit;
+        let mut running = self.start(place, tuned)?;
+        let mut hits = self.hit(hits, &mut running, place, length, tuned, until)?;
+        let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
+        let seconds = (self.limit - until.saturating_duration_since(Instant::now())).as_secs_f64();
+        drop(running);
+        let compared = || self.record(place, seconds).and_then(|record| record.compare(undisturbed));
+        // The run was complete when the signal came.
+        let asked_at_its_end = ended.as_ref().is_some_and(|ended| {
+            let code = |hit: &Injected| match hit.hit.fault {
+                Fault::End(request) => ended.is(128 + request.signal().as_raw()),
+                _ => false,
+            };
+            hits.iter().any(code) && RunFolder::at(place.run()).is_complete()
+        });
+        let is_parted = hits.iter().any(|hit| hit.missed.is_none() && hit.hit.fault.parts());
+        let verdict = match ended {
+            None => RunVerdict::Hung,
+            Some(ended) => match ended.failure(|node| place.log(node), is_parted) {
+                Some(_) if asked_at_its_end => {
+                    compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same)
+                }
+                Some(how) => RunVerdict::Failed(how),
+                None => compared().map_or_else(RunVerdict::Lost, |()| RunVerdict::Same),
+            },
+        };
+        // A run folder without generations means that none has done a step.
+        let rows = record::generations(&place.run()).unwrap_or_default();
+        for hit in hits.iter_mut().filter(|hit| hit.missed.is_none() && hit.hit.fault.ends_generation()) {
+            hit.recovery_seconds = record::recovery(hit.unix, &rows);
+        }
+        let generations = match self.program {
+            Program::Train(_) => rows.iter().map(|row| row.generation).max().unwrap_or(0),
+            Program::Own(_) => {
+                (0..self.nodes).map(|node| last_generation(&place.log(node))).max().unwrap_or(1)
+            }
+        };
+        Ok(Run { hits, generations, seconds, verdict })
+    }
+
+    /// Injects each fault at its time, as long as the run continues.
+    fn hit(
+        &self,
+        hits: &[Injection],
+        running: &mut Launchers,
+        place: &mut Place,
+        length: f64,
+        tuned: bool,
+        until: Instant,
+    ) -> Result<Vec<Injected>, Failure> {
+        let mut injected = Vec::new();
+        // A fault before the first generation would rightly end the job.
+        if !self.wait_for_begin(running, place, until)? {
+            return Ok(injected);
+        }
+        let (began, launchers) = (Instant::now(), running.pids());
+        let mut originals: Vec<i32> =
+            launchers.iter().flat_map(|launcher| living_workers(*launcher)).collect();
+        let folder = place.run();
+        // A user's own program has no run folder that could be moved or need space.
+        let is_of_folder = |fault| matches!(fault, Fault::Folder(_) | Fault::DiskFull(_));
+        let possible = |hit: &&Injection| !(self.program.is_own() && is_of_folder(hit.fault));
+        for hit in hits.iter().filter(possible) {
+            let at = began + Duration::from_secs_f64(hit.at * length);
+            if running.wait(at.saturating_duration_since(Instant::now()))?.is_some() {
+                break;
+            }
+            if let Fault::End(request) = hit.fault {
+                injected.push(self.end_and_resume(hit, request, running, place, tuned, until)?);
+                originals = running.pids().into_iter().flat_map(living_workers).collect();
+                continue;
+            }
+            let longest_away = Duration::from_secs_f64(0.5 * (1.0 - hit.at).max(0.0) * length);
+            let (launchers, originals, folder, program) =
+                (&mut *running, &originals, &folder, &place.program());
+            let (disk, hosts) = (place.disk.as_mut(), place.hosts.as_mut());
+            let mut target = Target { launchers, originals, folder, program, disk, hosts, longest_away };
+            injected.push(target.inject(hit, until));
+        }
+        Ok(injected)
+    }
+
+    /// Signals the launcher to end, and resumes the run unless it is complete by then.
+    fn end_and_resume(
+        &self,
+        hit: &Injection,
+        request: Request,
+        running: &mut Launchers,
+        place: &Place,
+        tuned: bool,
+        until: Instant,
+    ) -> Result<Injected, Failure> {
+        let (pid, unix) = (running.pids().first().map(|pid| *pid as i32), unix_seconds(SystemTime::now()));
+        let mut injected = Injected { hit: hit.clone(), pid, unix, missed: None, recovery_seconds: None };
+        let Some(pid) = pid else { return Ok(injected) };
+        if let Err(error) = strike(hit.fault, pid) {
+            injected.missed = Some(error.to_string());
+            return Ok(injected);
+        }
+        let ended = running.wait(until.saturating_duration_since(Instant::now()))?;
+        let folder = RunFolder::at(place.run());
+        // Without a checkpoint the work is lost, and the launcher's exit counts as the run's failure.
+        let is_resumed = ended.is_some_and(|ended| ended.is(128 + request.signal().as_raw()))
+            && folder.has_checkpoints()
+            && !folder.is_complete();
+        if is_resumed {
+            // The earlier output helps to explain a failure.
+            let _ = fs::rename(place.log(0), place.log(0).with_extension("before"));
+            *running = self.start(place, tuned)?;
+            self.wait_for_begin(running, place, until)?;
+        }
+        Ok(injected)
+    }
+
+    /// Waits until the first generation trains. Returns false if the run ends first, or at `until`.
+    fn wait_for_begin(
+        &self,
+        running: &mut Launchers,
+        place: &Place,
+        until: Instant,
+    ) -> Result<bool, Failure> {
+        let begun = || match self.program {
+            Program::Train(_) => (0..self.nodes).any(|node| begun(&place.log(node))),
+            Program::Own(_) => trace::is_complete(&place.trace(), 1),
+        };
+        while !begun() {
+            if Instant::now() >= until || running.wait(Duration::from_millis(10))?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn start(&self, place: &Place, tuned: bool) -> Result<Launchers, Failure> {
+        if self.nodes == 1 {
+            let node = self.start_node(place, 0, &[], tuned)?;
+            return Ok(Launchers::new(vec![node], None, self.interrupted.clone()));
+        }
+        let hub = place.hosts.as_ref().map(Hosts::hub);
+        let etcd = self.asks_etcd().then(|| Etcd::start(&place.path().join("etcd"), hub)).transpose()?;
+        let arbiter = match &etcd {
+            Some(etcd) => etcd.arbiter(),
+            None if self.arbiter == Arbiter::Majority => "majority".into(),
+            None => format!("folder:{}", place.path().join("arbiter").display()),
+        };
+        let address = place.hosts.as_ref().map_or(Ipv4Addr::LOCALHOST, |hosts| hosts.host(0).address);
+        let (count, master) = (self.nodes.to_string(), format!("{address}:{}", free_port()?));
+        // Communication beyond loopback needs a token.
+        let token = place.path().join("token").display().to_string();
+        write_token(Path::new(&token))?;
+        let several =
+            ["--nnodes", &count, "--master", &master, "--arbiter", &arbiter, "--token-file", &token];
+        let nodes = (0..self.nodes).map(|node| self.start_node(place, node, &several, tuned));
+        Ok(Launchers::new(nodes.collect::<Result<_, _>>()?, etcd, self.interrupted.clone()))
+    }
+
+    /// Starts the launcher of a node; `several` has further options for jobs of several nodes.
+    fn start_node(
+        &self,
+        place: &Place,
+        node: usize,
+        several: &[&str],
+        tuned: bool,
+    ) -> Result<(Running, LogPipe), Failure> {
+        let log = place.log(node);
+        let output = File::create(&log).and_then(LogPipe::start);
+        let (output, out) = output.map_err(|e| Failure::work(format!("{}: {e}", log.display())))?;
+        let err = out.try_clone().map_err(|e| Failure::work(format!("a pipe: {e}")))?;
+        let own = std::env::current_exe();
+        let own = own.map_err(|e| Failure::work(format!("cannot find this program: {e}")))?;
+        let program = if self.can_be_resumed() { copied(&own, place.program())? } else { own };
+        let mut command = Command::new(&program);
+        let train = |options: &[OsString]| {
+            let out = ["--out".into(), place.run().into_os_string()];
+            // The same command resumes the run after it was ended.
+            let resume: &[OsString] = if self.can_be_resumed() { &["--resume-or-start".into()] } else { &[] };
+            [&["train".into()], options, &out, resume].concat()
+        };
+        // Program and arguments for `kolo launch`; `kolo train` on one node is its own launcher.
+        let launched = match &self.program {
+            Program::Train(options) if several.is_empty() => {
+                command.args(train(options));
+                None
+            }
+            Program::Train(options) => Some([vec![program.into_os_string()], train(options)].concat()),
+            Program::Own(words) => {
+                command.env(trace::FILE, place.trace()).env(RUN_FOLDER, place.run());
+                Some(words.clone())
+            }
+        };
+        if launched.is_some() {
+            command.arg("launch");
+        }
+        if !several.is_empty() {
+            command.args(several).args(["--node-rank", &node.to_string()]);
+        }
+        command.args(["--nproc", &self.nproc.to_string(), "--max-restarts", &MOST.to_string()]);
+        if self.servers > 0 {
+            command.args(["--servers", &self.servers.to_string()]);
+        }
+        if let Some(words) = launched {
+            command.arg("--").args(words);
+        }
+        if tuned {
+            command.env(trace::TUNE, "1");
+        }
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        die_with_parent(&mut command);
+        let host = place.hosts.as_ref().map(|hosts| hosts.host(node));
+        let child = match host {
+            Some(host) => host.spawn(&mut command),
+            None => command.spawn(),
+        };
+        let child = child.map_err(|e| Failure::work(format!("cannot start a run: {e}")))?;
+        Ok((Running(child), output))
+    }
+}
+
+/// Gives this program a file of its own: a hard link if possible, else a copy.
+fn copied(own: &Path, path: PathBuf) -> Result<PathBuf, Failure> {
+    let _ = fs::remove_file(&path);
+    let made = fs::hard_link(own, &path).or_else(|_| fs::copy(own, &path).map(drop));
+    made.map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+    Ok(path)
+}
+
+/// Writes the token file with which the launchers of a job authenticate each other.
+fn write_token(path: &Path) -> Result<(), Failure> {
+    let fail = |cause: std::io::Error| Failure::work(format!("{}: {cause}", path.display()));
+    let mut file = File::create(path).map_err(fail)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(fail)?;
+    let token: [u64; 4] = std::array::from_fn(|_| RandomState::new().hash_one(0));
+    write!(file, "{token:016x?}").map_err(fail)
+}
+
+/// Returns the last generation in a launcher's log, which has a line for each generation after the first.
+fn last_generation(log: &Path) -> u64 {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let told = text.unwrap_or_default();
+    let numbers = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("kolo: generation ")?.split(' ').next()?.parse().ok());
+    numbers.max().unwrap_or(1)
+}
+
+/// True if rank 0 of the first generation has printed the number of workers.
+fn begun(log: &Path) -> bool {
+    fs::read_to_string(log).is_ok_and(|text| text.contains(" workers over "))
+}

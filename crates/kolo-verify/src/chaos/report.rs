@@ -1,0 +1,153 @@
+//! The output of `kolo chaos`: a line for each run, then the totals.
+
+use std::path::Path;
+
+use kolo_program::Failure;
+use kolo_program::output::say;
+use kolo_run_folder::percentile;
+use serde::Serialize;
+
+use super::inject::Injected;
+use super::job::{ChaosJob, Run, RunVerdict};
+use super::record::RunRecord;
+
+/// All runs so far.
+#[derive(Serialize)]
+pub(super) struct Report {
+    options: Vec<String>,
+    workers: usize,
+    steps: u64,
+    undisturbed_seconds: f64,
+    runs: Vec<Row>,
+    lost: usize,
+    failed: usize,
+    hung: usize,
+    recoveries: Vec<Recovery>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    seed: u64,
+    hits: Vec<Injected>,
+    generations: u64,
+    seconds: f64,
+    verdict: RunVerdict,
+    /// The run folder, kept if the run did not end as it should.
+    folder: Option<String>,
+}
+
+/// Recovery times from faults of one kind: seconds from the fault to the next step done.
+#[derive(Serialize)]
+struct Recovery {
+    fault: &'static str,
+    hits: usize,
+    p50_seconds: f64,
+    p95_seconds: f64,
+    max_seconds: f64,
+}
+
+impl Report {
+    pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
+        let seconds = undisturbed.train_seconds;
+        say!(
+            "undisturbed: {} workers, {} steps in {seconds:.1} s, weights {} {}",
+            job.workers(),
+            undisturbed.steps,
+            if job.program.is_own() { "fingerprint" } else { "sha256" },
+            undisturbed.weights
+        );
+        Report {
+            options: job.program.words().iter().map(|option| option.to_string_lossy().into_owned()).collect(),
+            workers: job.workers(),
+            steps: undisturbed.steps,
+            undisturbed_seconds: seconds,
+            runs: Vec::new(),
+            lost: 0,
+            failed: 0,
+            hung: 0,
+            recoveries: Vec::new(),
+        }
+    }
+
+    /// Prints a run's line. Its files are in `folder` if it did not end as it should.
+    pub(super) fn add(&mut self, seed: u64, run: Run, folder: Option<&Path>) {
+        let Run { hits, generations, seconds, verdict } = run;
+        let faults = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
+        let said = match &verdict {
+            RunVerdict::Same => "the same bits".to_string(),
+            RunVerdict::Lost(what) => format!("LOST: {what}"),
+            RunVerdict::Failed(how) => format!("FAILED: {how}"),
+            RunVerdict::Hung => "HUNG".into(),
+        };
+        say!("seed {seed}: {faults}; {generations} generations, {seconds:.1} s; {said}");
+        match verdict {
+            RunVerdict::Same => {}
+            RunVerdict::Lost(_) => self.lost += 1,
+            RunVerdict::Failed(_) => self.failed += 1,
+            RunVerdict::Hung => self.hung += 1,
+        }
+        let folder = folder.map(|folder| folder.display().to_string());
+        self.runs.push(Row { seed, hits, generations, seconds, verdict, folder });
+    }
+
+    /// Prints the totals; returns an error if a run did not end as it should.
+    pub(super) fn end(mut self, json: Option<&Path>) -> Result<(), Failure> {
+        self.recoveries = self.recoveries();
+        say!(
+            "{} runs: {} lost something, {} failed, {} hung",
+            self.runs.len(),
+            self.lost,
+            self.failed,
+            self.hung
+        );
+        for recovery in &self.recoveries {
+            let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
+            say!(
+                "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), \
+                 {p95_seconds:.2} s (p95), \
+                 {max_seconds:.2} s (most)"
+            );
+        }
+        if let Some(path) = json {
+            let text = serde_json::to_string_pretty(&self).map_err(Failure::work)?;
+            std::fs::write(path, text + "\n")
+                .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+        }
+        let bad: Vec<&Row> = self.runs.iter().filter(|row| row.verdict != RunVerdict::Same).collect();
+        if bad.is_empty() {
+            return Ok(());
+        }
+        let seed = |row: &&Row| format!("{} ({})", row.seed, row.folder.as_deref().unwrap_or_default());
+        Err(Failure::work(format!("{} runs did not go well: seeds {}", bad.len(), join(&bad, seed))))
+    }
+
+    fn recoveries(&self) -> Vec<Recovery> {
+        let hits = || self.runs.iter().flat_map(|row| &row.hits);
+        let of = |fault: &'static str| {
+            let those = hits().filter(|injected| injected.hit.fault.name() == fault);
+            let seconds: Vec<f64> = those.filter_map(|injected| injected.recovery_seconds).collect();
+            let [p50_seconds, p95_seconds, max_seconds] =
+                [50.0, 95.0, 100.0].map(|p| percentile(seconds.iter().copied(), p).unwrap_or(0.0));
+            Recovery { fault, hits: seconds.len(), p50_seconds, p95_seconds, max_seconds }
+        };
+        ["kill", "stop", "leave", "cut", "packets lost", "link down"]
+            .map(of)
+            .into_iter()
+            .filter(|recovery| recovery.hits > 0)
+            .collect()
+    }
+}
+
+fn describe(injected: &Injected) -> String {
+    let (hit, percent) = (&injected.hit, 100.0 * injected.hit.at);
+    let end = match (&injected.missed, injected.recovery_seconds) {
+        (Some(why), _) => format!(" not done: {why}"),
+        (None, Some(seconds)) => format!(", a step {seconds:.2} s later"),
+        (None, None) => String::new(),
+    };
+    format!("{hit} at {percent:.0} %{end}")
+}
+
+fn join<T>(all: &[T], text: impl Fn(&T) -> String) -> String {
+    all.iter().map(text).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,276 @@
+//! The runs to compare: a selection in which every choice occurs once, or every combination of choices.
+
+use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
+use kolo_comm::tree::{Contributions, share};
+use kolo_comm::{Rank, Topology, TransportKind};
+use kolo_ddp::verify::trace::Start;
+
+use kolo_program::Failure;
+
+/// Number of summation servers in the run that has some.
+const SERVERS: usize = 2;
+
+/// The algorithm that sums on servers.
+const KNOWS_SERVERS: &str = "direct";
+
+/// One way to run the job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) workers: usize,
+    /// Number of summation servers besides the workers.
+    pub(crate) servers: usize,
+    /// Size of buckets in MiB.
+    pub(crate) cap: f64,
+    /// Transport, or `None` for the program's own choice.
+    pub(crate) transport: Option<String>,
+    /// Algorithm, or `None` for the program's own choice.
+    pub(crate) algorithm: Option<String>,
+    /// True if the run repeats the one before it.
+    pub(crate) again: bool,
+    /// Step after which the run is cut and continues from a checkpoint.
+    pub(crate) resumed_after: Option<u64>,
+    /// True if each step uses another setting that tuning would try.
+    pub(crate) tuned: bool,
+}
+
+/// The choices that may differ between runs.
+#[derive(Clone, Debug)]
+pub struct Axes {
+    /// Numbers of workers, besides one.
+    pub workers: Vec<usize>,
+    /// Sizes of buckets in MiB.
+    pub caps: Vec<f64>,
+    /// The only transport to try.
+    pub transport: Option<String>,
+    /// The only algorithm to try.
+    pub algorithm: Option<String>,
+    /// True to try every combination.
+    pub full: bool,
+    /// Number of steps to compare.
+    pub steps: u64,
+}
+
+/// Returns the runs to compare.
+///
+/// - The first run is the reference, with one worker and large buckets; the second repeats it.
+/// - For each number of workers, one run is cut in its middle and continues from a checkpoint, if there are
+///   steps on both sides of the cut.
+/// - One run with the most workers is tuned, unless the user gave an algorithm that does not keep the tree.
+/// - The last run has servers, unless the user gave an algorithm without servers.
+///
+/// # Errors
+///
+/// A number of workers is 0, or a bucket size is not a positive number.
+pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
+    if axes.workers.contains(&0) {
+        return Err(Failure::input("--workers 0: it must be at least 1"));
+    }
+    if let Some(cap) = axes.caps.iter().find(|cap| !(**cap > 0.0 && cap.is_finite())) {
+        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
+    }
+    let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
+    let alone = Run {
+        workers: 1,
+        servers: 0,
+        cap: caps[0],
+        transport: None,
+        algorithm: None,
+        again: false,
+        resumed_after: None,
+        tuned: false,
+    };
+    let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
+    runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
+    let cut = cut_after(axes.steps);
+    let resumed = |run: &Run| cut.map(|cut| Run { resumed_after: Some(cut), ..run.clone() });
+    runs.extend(resumed(&alone));
+    for &workers in axes.workers.iter().filter(|workers| **workers > 1) {
+        let (transports, algorithms) = (transports(axes), algorithms(axes, workers));
+        let first = runs.len();
+        let count = match axes.full {
+            true => caps.len() * transports.len() * algorithms.len(),
+            // As many runs as the longest list has entries: every entry of each list occurs.
+            false => caps.len().max(transports.len()).max(algorithms.len()),
+        };
+        for number in 0..count {
+            // A selection walks through the lists together; all combinations nest them.
+            let [cap, transport, algorithm] = match axes.full {
+                true => [
+                    number % caps.len(),
+                    number / caps.len() % transports.len(),
+                    number / caps.len() / transports.len(),
+                ],
+                false => [number % caps.len(), number % transports.len(), number % algorithms.len()],
+            };
+            runs.push(Run {
+                workers,
+                cap: caps[cap],
+                transport: Some(transports[transport].clone()),
+                algorithm: algorithms[algorithm].clone(),
+                ..alone.clone()
+            });
+        }
+        let resumed = resumed(&runs[first]);
+        runs.extend(resumed);
+    }
+    let most = axes.workers.iter().filter(|workers| **workers > 1).max();
+    let can_be_tuned = axes.algorithm.as_deref().is_none_or(keeps_tree);
+    if let Some(&workers) = most.filter(|_| can_be_tuned) {
+        let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
+        runs.push(Run { workers, transport, algorithm, tuned: true, ..alone.clone() });
+    }
+    let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
+    if let Some(&workers) = most.filter(|_| knows_servers) {
+        // Over sockets, where servers pay.
+        let (transport, algorithm) = (transports(axes).pop(), Some(KNOWS_SERVERS.into()));
+        runs.push(Run { workers, servers: SERVERS, transport, algorithm, ..alone });
+    }
+    Ok(runs)
+}
+
+/// Returns the step after which some runs are cut; `None` if there are no steps on both sides of it.
+pub(super) fn cut_after(steps: u64) -> Option<u64> {
+    (steps > 1).then_some(steps / 2)
+}
+
+fn transports(axes: &Axes) -> Vec<String> {
+    match &axes.transport {
+        Some(transport) => vec![transport.clone()],
+        None => TransportKind::names().into_iter().map(String::from).collect(),
+    }
+}
+
+/// Returns the algorithms to try: first the program's own choice (`None`), then those that keep the tree and
+/// support that number of workers.
+fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
+    if let Some(algorithm) = &axes.algorithm {
+        return vec![Some(algorithm.clone())];
+    }
+    let mut names = vec![None, Some("direct".into())];
+    if workers.is_power_of_two() {
+        names.push(Some("halving-doubling".into()));
+    }
+    names
+}
+
+/// Returns the reason that a job with this start cannot be run in this way: with servers, tuned, or with an
+/// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
+pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Start) -> Option<&'static str> {
+    if islands && run.servers > 0 {
+        return Some("islands synchronise too rarely for servers");
+    }
+    if run.tuned && !tunable {
+        return Some("no two of its steps have nothing on its way between them");
+    }
+    let algorithm = ALGORITHMS.iter().find(|algorithm| Some(algorithm.name) == run.algorithm.as_deref())?;
+    let mut shares: Vec<usize> =
+        (0..run.workers).map(|rank| share(shards, run.workers, Rank(rank)).len()).collect();
+    shares.resize(run.workers + run.servers, 0);
+    let (contributions, topology) = (&Contributions::of_shares(&shares), &Topology::single(shares.len()));
+    let operation = &Operation::AllReduce;
+    let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
+    (algorithm.build)(&problem).err()
+}
+
+/// True if an algorithm adds in the order of the tree.
+pub(super) fn keeps_tree(name: &str) -> bool {
+    ALGORITHMS.iter().any(|algorithm| algorithm.name == name && algorithm.keeps_tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axes(workers: &[usize], full: bool) -> Axes {
+        let (workers, caps) = (workers.into(), vec![25.0, 0.5]);
+        Axes { workers, caps, transport: None, algorithm: None, full, steps: 1 }
+    }
+
+    #[test]
+    fn a_selection_has_every_entry_of_every_list() {
+        let runs = plan(&axes(&[2, 3], false)).unwrap();
+        assert!(runs[0].workers == 1 && runs[1].again && runs[2].cap == 0.5);
+        for (workers, algorithms) in [(2, 3), (3, 2)] {
+            let own =
+                || runs.iter().filter(move |run| run.workers == workers && run.servers == 0 && !run.tuned);
+            assert_eq!(own().count(), algorithms);
+            assert!([25.0, 0.5].iter().all(|cap| own().any(|run| run.cap == *cap)));
+            let transport = |name: &str| own().any(|run| run.transport.as_deref() == Some(name));
+            assert!(transport("shm") && transport("tcp"));
+            assert!(own().any(|run| run.algorithm.as_deref() == Some("direct")));
+            assert_eq!(own().any(|run| run.algorithm.as_deref() == Some("halving-doubling")), workers == 2);
+        }
+    }
+
+    #[test]
+    fn everything_with_everything_has_no_two_alike() {
+        let runs = plan(&axes(&[2, 3], true)).unwrap();
+        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2 + 2);
+        assert_eq!(runs.iter().filter(|run| run.tuned && run.workers == 3).count(), 1);
+        assert_eq!(runs.iter().filter(|run| run.servers > 0).count(), 1);
+        for (number, run) in runs.iter().enumerate() {
+            assert!(!runs[..number].contains(run), "{run:?}");
+        }
+    }
+
+    #[test]
+    fn one_run_for_each_number_of_workers_is_resumed() {
+        for (steps, cut) in [(2, 1), (3, 1), (30, 15)] {
+            let runs = plan(&Axes { steps, ..axes(&[2, 3], false) }).unwrap();
+            let resumed: Vec<&Run> = runs.iter().filter(|run| run.resumed_after.is_some()).collect();
+            assert_eq!(resumed.iter().map(|run| run.workers).collect::<Vec<_>>(), [1, 2, 3]);
+            for run in resumed {
+                assert_eq!(run.resumed_after, Some(cut));
+                let uncut = Run { resumed_after: None, ..run.clone() };
+                assert!(runs.contains(&uncut), "its difference is that of the cut: {run:?}");
+            }
+        }
+        assert!(plan(&axes(&[2], false)).unwrap().iter().all(|run| run.resumed_after.is_none()));
+    }
+
+    #[test]
+    fn three_shards_a_worker_are_not_for_halving() {
+        let run = |algorithm: Option<&str>| Run {
+            workers: 2,
+            servers: 0,
+            cap: 25.0,
+            transport: None,
+            algorithm: algorithm.map(String::from),
+            again: false,
+            resumed_after: None,
+            tuned: false,
+        };
+        let start = |shards| Start {
+            world_size: 1,
+            shards,
+            islands: false,
+            tunable: true,
+            transport: "solo".into(),
+            tensors: Vec::new(),
+        };
+        let halving = obstacle(&run(Some("halving-doubling")), &start(6));
+        assert!(halving.is_some_and(|why| why.contains("power-of-two")));
+        assert_eq!(obstacle(&run(Some("halving-doubling")), &start(8)), None);
+        assert_eq!(obstacle(&run(Some("direct")), &start(6)), None);
+        assert_eq!(obstacle(&run(None), &start(6)), None);
+        let served = |algorithm: &str| Run { servers: 1, ..run(Some(algorithm)) };
+        assert_eq!(obstacle(&served("direct"), &start(8)), None);
+        assert!(obstacle(&served("halving-doubling"), &start(8)).is_some());
+        let tuned = Run { tuned: true, ..run(None) };
+        assert_eq!(obstacle(&tuned, &start(6)), None);
+        assert!(obstacle(&tuned, &Start { tunable: false, ..start(6) }).is_some());
+        assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
+    }
+
+    #[test]
+    fn wishes_are_kept_and_nonsense_is_refused() {
+        let wish =
+            Axes { algorithm: Some("ring".into()), transport: Some("tcp".into()), ..axes(&[3], false) };
+        for run in plan(&wish).unwrap().iter().filter(|run| run.workers > 1) {
+            assert_eq!((run.transport.as_deref(), run.algorithm.as_deref()), (Some("tcp"), Some("ring")));
+        }
+        assert!(plan(&axes(&[2, 0], false)).is_err());
+        assert!(plan(&Axes { caps: vec![25.0, -1.0], ..axes(&[2], false) }).is_err());
+        assert!(keeps_tree("direct") && keeps_tree("halving-doubling") && !keeps_tree("ring"));
+    }
+}

@@ -1,0 +1,103 @@
+//! The output of `kolo verify`: a row for each run, then the result.
+
+use kolo_program::Failure;
+use kolo_program::output::{note, say};
+
+use super::cause::cause;
+use super::compare::Outcome;
+use super::plan::Run;
+
+/// A table that grows with each run.
+pub(super) struct Table {
+    rows: usize,
+}
+
+impl Table {
+    pub(super) fn begin(runs: &[Run]) -> Self {
+        note(&format!("{} runs of the same job, each compared with the first one", runs.len()));
+        say!(
+            "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
+            "workers",
+            "transport",
+            "algorithm",
+            "bucket cap",
+            "steps"
+        );
+        Table { rows: 0 }
+    }
+
+    pub(super) fn row(&mut self, outcome: &Outcome) {
+        let Outcome { run, trace, difference } = outcome;
+        let compared = match difference {
+            _ if self.rows == 0 => format!("the first one, {} shards a step", trace.start.shards),
+            Some(difference) if run.resumed_after.is_some() => {
+                format!("differs in {difference}, {}", resumed(run))
+            }
+            Some(difference) => format!("differs in {difference}"),
+            None if run.again => "the same bits, repeated".into(),
+            None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
+            None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
+            None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
+            None => "the same bits".into(),
+        };
+        Self::print(run, trace.start.transport.as_str(), trace.steps.len(), &compared);
+        self.rows += 1;
+    }
+
+    /// Prints a run that is left out, with the reason.
+    pub(super) fn left_out(&mut self, run: &Run, why: &str) {
+        Self::print(run, run.transport.as_deref().unwrap_or("-"), 0, &format!("left out: {why}"));
+    }
+
+    fn print(run: &Run, transport: &str, steps: usize, compared: &str) {
+        let (cap, algorithm) = (run.cap, run.algorithm.as_deref().unwrap_or("-"));
+        let workers = match run.servers {
+            0 => run.workers.to_string(),
+            servers => format!("{} + {servers}", run.workers),
+        };
+        say!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
+    }
+}
+
+/// Prints that all runs agree; returns an error with the likely cause if one differs.
+pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
+    let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
+    let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))
+    else {
+        say!("all {} runs went through the same bits", outcomes.len());
+        return Ok(());
+    };
+    Err(Failure::work(format!(
+        "{} differs from the first run in {difference}\nlikely cause: {cause}",
+        describe(run)
+    )))
+}
+
+pub(super) fn describe(run: &Run) -> String {
+    let mut text = match run.workers {
+        1 => "the run with 1 worker".to_string(),
+        workers => format!("the run with {workers} workers"),
+    };
+    if run.servers > 0 {
+        text += &format!(" and {} servers", run.servers);
+    }
+    for part in [&run.transport, &run.algorithm].into_iter().flatten() {
+        text += &format!(", {part}");
+    }
+    if run.again {
+        text += ", repeated,";
+    }
+    if run.resumed_after.is_some() {
+        text += &format!(", {},", resumed(run));
+    }
+    if run.tuned {
+        text += ", tuned,";
+    }
+    text + &format!(", buckets of {} MiB", run.cap)
+}
+
+/// Describes the resumption of a run that is cut.
+fn resumed(run: &Run) -> String {
+    let steps = run.resumed_after.unwrap_or(0);
+    format!("resumed from a checkpoint after {steps} {}", if steps == 1 { "step" } else { "steps" })
+}

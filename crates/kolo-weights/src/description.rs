@@ -1,0 +1,102 @@
+//! The description of weights for their users: the model, and the preprocessing of images.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kolo_data::Preprocessing;
+use kolo_recipe::{RunFolder, Stem};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::WeightsError;
+
+/// File in the run folder, so that an export needs no data set.
+const PREPROCESSING: &str = "preprocessing.json";
+
+/// Description of exported weights, in a file beside them and in the metadata of their own file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// Version of Kolo.
+    pub kolo: String,
+    /// Name of the model.
+    pub model: String,
+    /// First layers of the model, if the run set them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stem: Option<Stem>,
+    /// Name of the data set that the model was trained on.
+    pub data: String,
+    /// Steps that the model was trained for.
+    pub step: u64,
+    /// Preprocessing of the images; `None` if the data set does not describe it.
+    pub preprocessing: Option<Preprocessing>,
+}
+
+impl Description {
+    /// Describes the weights that a run had after `step` steps.
+    pub(crate) fn of(run: &RunFolder, step: u64) -> Result<Self, WeightsError> {
+        let config = run.config()?;
+        // The folder behind the name has no meaning elsewhere.
+        let data = config.data.split(':').next().unwrap_or_default().into();
+        let preprocessing = preprocessing(run)?;
+        Ok(Description {
+            kolo: env!("CARGO_PKG_VERSION").into(),
+            model: config.model,
+            stem: config.stem,
+            data,
+            step,
+            preprocessing,
+        })
+    }
+
+    /// Reads the description beside a file of weights, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or is damaged.
+    pub fn beside(weights: &Path) -> Result<Option<Self>, WeightsError> {
+        read(path(weights))
+    }
+
+    pub(crate) fn json(&self) -> Result<String, WeightsError> {
+        encode("the description of the weights", self)
+    }
+}
+
+/// Returns the path of a weights file's description.
+pub(crate) fn path(weights: &Path) -> PathBuf {
+    let mut name = weights.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// Keeps the preprocessing of a data set's images in the run folder, if the data set describes it.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn keep_preprocessing(run: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), WeightsError> {
+    let Some(preprocessing) = preprocessing else { return Ok(()) };
+    let text = encode(PREPROCESSING, &preprocessing)?;
+    Ok(run.write(&run.path().join(PREPROCESSING), text.as_bytes())?)
+}
+
+fn preprocessing(run: &RunFolder) -> Result<Option<Preprocessing>, WeightsError> {
+    read(run.path().join(PREPROCESSING))
+}
+
+/// Reads the value of a JSON file; `None` if there is no file.
+fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, WeightsError> {
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(kolo_recipe::Error::file(&path, e).into()),
+    };
+    let value = serde_json::from_slice(&text);
+    value.map(Some).map_err(|e| WeightsError::Damaged { path, problem: e.to_string() })
+}
+
+fn encode(what: &'static str, value: &impl Serialize) -> Result<String, WeightsError> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|e| WeightsError::Encode { what, problem: e.to_string() })
+}

@@ -1,0 +1,206 @@
+//! Errors of an export, and of exported files.
+
+use std::path::PathBuf;
+
+/// Reason that weights could not be exported or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// The run folder cannot be used, or a file cannot be written or read.
+    #[error(transparent)]
+    Recipe(#[from] kolo_recipe::Error),
+    /// The checkpoint cannot be read, or is damaged.
+    #[error(transparent)]
+    Checkpoint(#[from] kolo_ddp::CheckpointError),
+    /// The weights or their description cannot be encoded.
+    #[error("cannot write {what}: {problem}")]
+    Encode {
+        /// Kind of the record.
+        what: &'static str,
+        /// Message of the encoder.
+        problem: String,
+    },
+    /// The folder is not a run folder.
+    #[error(
+        "{} is no run folder: it has no config.toml; give the folder that `kolo train` has written to",
+        path.display()
+    )]
+    NoRun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run has no checkpoint of the step.
+    #[error("{} holds no checkpoint of step {step}; it has those of {}", folder.display(), listed(found))]
+    NoStep {
+        /// Folder of its checkpoints.
+        folder: PathBuf,
+        /// The step.
+        step: u64,
+        /// Steps with a checkpoint.
+        found: Vec<u64>,
+    },
+    /// The file to write exists already.
+    #[error("the file {} exists; choose another --out", path.display())]
+    OutTaken {
+        /// The file.
+        path: PathBuf,
+    },
+    /// torchvision has no such model.
+    #[error("torchvision has no model `{model}`, only {known}; export it with --format burn")]
+    NotInTorchvision {
+        /// The run's model.
+        model: String,
+        /// The models that both Kolo and torchvision have.
+        known: String,
+    },
+    /// torchvision's model begins with another convolution than the run's.
+    #[error(
+        "{model} was trained with --stem small, a 3×3 convolution, and torchvision's begins with one of 7×7; export \
+         it with --format burn"
+    )]
+    OtherStem {
+        /// The run's model.
+        model: String,
+    },
+    /// The model of the weights is unknown.
+    #[error(
+        "nothing says of which model {0} is: there is neither {0}.json nor a run folder around it; give \
+         --model and --data", path.display()
+    )]
+    Undescribed {
+        /// The weights.
+        path: PathBuf,
+    },
+    /// The path of a weights file is a folder.
+    #[error(
+        "{} is a folder; give the file that `kolo export` has written, a checkpoint's folder, or its \
+         weights.safetensors", path.display()
+    )]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The path is another file of a checkpoint than its weights.
+    #[error("{} is another part of a checkpoint; its weights are in weights.safetensors beside it", path.display())]
+    OtherPart {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is only a pointer of Git LFS.
+    #[error(
+        "{} is a pointer of Git LFS and not the file itself; fetch it with `git lfs pull` where the file comes from",
+        path.display()
+    )]
+    LfsPointer {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file has none of the formats.
+    #[error(
+        "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",
+        path.display()
+    )]
+    NoFormat {
+        /// The file.
+        path: PathBuf,
+        /// The formats.
+        known: String,
+    },
+    /// The file is cut off or violates its format.
+    #[error("{}: is damaged: {problem}; export it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Message of the format's reader.
+        problem: String,
+    },
+    /// A tensor has elements of an unsupported type.
+    #[error("{} holds `{tensor}` as {dtype}; Kolo reads F32, I64 and BOOL, so convert it", path.display())]
+    DType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Its type.
+        dtype: String,
+    },
+    /// The model has a tensor that the file lacks.
+    #[error(
+        "{} has no tensor `{tensor}`, which the model has; it holds the weights of another model",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// Name that the tensor would have in the file.
+        tensor: String,
+    },
+    /// A tensor has another shape in the model.
+    #[error(
+        "{} holds `{tensor}` as {found:?} where the model needs {needed:?}; train with the model, channels \
+         and number of classes of the file",
+        path.display()
+    )]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Its shape in the file.
+        found: Vec<usize>,
+        /// Shape that the file must have.
+        needed: Vec<usize>,
+    },
+    /// A tensor has elements of another type in the model.
+    #[error("{} holds `{tensor}` as {found} where the model needs {needed}; convert it", path.display())]
+    Element {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Its type in the file, as safetensors spells it.
+        found: &'static str,
+        /// The model's type.
+        needed: &'static str,
+    },
+    /// The file has two different tensors where the model has one parameter at two places.
+    #[error(
+        "{} holds `{tensor}` with other values than `{first}`, and they are one parameter of the model; build \
+         the model with a parameter for each",
+        path.display()
+    )]
+    Tied {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// Name of the tensor at the parameter's first place.
+        first: String,
+    },
+    /// The file has a tensor that the model lacks.
+    #[error(
+        "{} holds `{tensor}`, which the model does not have; it holds the weights of another model",
+        path.display()
+    )]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+    },
+}
+
+impl WeightsError {
+    /// Returns true if the user's input is at fault.
+    pub fn is_input(&self) -> bool {
+        match self {
+            WeightsError::Recipe(error) => error.is_input(),
+            WeightsError::Checkpoint(_) | WeightsError::Encode { .. } => false,
+            _ => true,
+        }
+    }
+}
+
+fn listed(steps: &[u64]) -> String {
+    steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+}

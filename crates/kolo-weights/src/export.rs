@@ -1,0 +1,122 @@
+//! Exports a run's weights to a file, with a description beside it.
+
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use kolo_ddp::checkpoint::{self, Reader};
+use kolo_recipe::{Error, RunFolder};
+
+use crate::description::{self, Description};
+use crate::error::WeightsError;
+use crate::format::{NamedTensor, WeightFormat};
+use crate::tensors::tensors;
+
+/// Result of an export.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// Contents of the file.
+    pub description: Description,
+    /// File of the description, `<file>.json`.
+    pub description_path: PathBuf,
+    /// Number of the model's tensors.
+    pub tensors: usize,
+}
+
+/// Selects one of a run's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The newest good one.
+    Newest,
+    /// The one after so many steps.
+    Step(u64),
+    /// The one that was best by a metric ([`Recipe::best_metric`](kolo_recipe::Recipe)).
+    Best,
+}
+
+/// Writes the weights of a run's checkpoint to the file `out`, and their [`Description`] to `<out>.json`. The
+/// same checkpoint gives the same bytes.
+///
+/// # Errors
+///
+/// The folder is not a run folder or has no such checkpoint, the checkpoint is damaged, the format is not for
+/// the model, or a file exists already or cannot be written; names the folder or file.
+pub fn export(
+    run: &RunFolder,
+    which: Which,
+    format: &WeightFormat,
+    out: &Path,
+) -> Result<Exported, WeightsError> {
+    if run.path().is_dir() && !run.is_run() && run.around().is_none() {
+        return Err(WeightsError::NoRun { path: run.path().into() });
+    }
+    (format.check)(&run.config()?)?;
+    let description_path = description::path(out);
+    for path in [out, &description_path] {
+        if fs::symlink_metadata(path).is_ok() {
+            return Err(WeightsError::OutTaken { path: path.into() });
+        }
+    }
+    let reader = Reader::open(&checkpoint(run, which)?)?;
+    let tensors = tensors(&reader)?;
+    let description = Description::of(run, reader.position()?.step)?;
+    let stored = tensors.into_iter().map(|tensor| {
+        let stored = (format.stored)(&tensor.name);
+        let tensor = NamedTensor { name: stored.name, ..tensor };
+        if stored.transposed { tensor.transposed() } else { tensor }
+    });
+    let stored: Vec<NamedTensor> = stored.collect();
+    let count = stored.len();
+    let data = (format.encode)(stored, &description)?;
+    // The description comes first, so that the weights never exist without it.
+    write_new(&description_path, description.json()?.as_bytes())?;
+    write_new(out, &data)?;
+    Ok(Exported { description, description_path, tensors: count })
+}
+
+/// Returns the path of one of a run's checkpoints; warns about newer ones that are damaged.
+///
+/// # Errors
+///
+/// The run has no such checkpoint.
+pub fn checkpoint(run: &RunFolder, which: Which) -> Result<PathBuf, WeightsError> {
+    let found = match which {
+        Which::Step(step) => return of_step(run, step),
+        Which::Newest => run.newest_checkpoint()?,
+        Which::Best => run.best_checkpoint()?,
+    };
+    for problem in &found.passed_over {
+        log::warn!("{problem}; {} is used", found.path.display());
+    }
+    Ok(found.path)
+}
+
+fn of_step(run: &RunFolder, step: u64) -> Result<PathBuf, WeightsError> {
+    let folder = run.checkpoints();
+    let found: Vec<u64> = checkpoint::list(&folder)?.into_iter().map(|(step, _)| step).collect();
+    match (found.contains(&step), found.is_empty()) {
+        (true, _) => Ok(checkpoint::path(&folder, step)),
+        (false, true) => Err(Error::NoCheckpoint { folder }.into()),
+        (false, false) => Err(WeightsError::NoStep { folder, step, found }),
+    }
+}
+
+/// Writes a new file as a whole or not at all.
+fn write_new(path: &Path, data: &[u8]) -> Result<(), WeightsError> {
+    let fail = |e| WeightsError::from(Error::file(path, e));
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Like any new file, with the permissions that the umask leaves.
+    let mut draft = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(|e| fail(e.kind().into()))?;
+    draft.write_all(data).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
+    match draft.persist_noclobber(path) {
+        Ok(_) => kolo_durable::sync_folder(folder).map_err(fail),
+        Err(e) if e.error.kind() == ErrorKind::AlreadyExists => {
+            Err(WeightsError::OutTaken { path: path.into() })
+        }
+        Err(e) => Err(fail(e.error)),
+    }
+}

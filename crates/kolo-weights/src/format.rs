@@ -1,0 +1,90 @@
+//! The description of a weights format: one line of the table in `formats/`.
+
+use std::path::Path;
+
+use kolo_ddp::Element;
+use kolo_recipe::Recipe;
+
+use crate::description::Description;
+use crate::error::WeightsError;
+
+/// A format in which weights are exported, and from which they are loaded.
+pub struct WeightFormat {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// One line for the help text.
+    pub about: &'static str,
+    /// Refuses a run whose model the format does not support.
+    pub(crate) check: fn(run: &Recipe) -> Result<(), WeightsError>,
+    /// Returns the place in a file of the tensor at a path of the model.
+    pub(crate) stored: fn(path: &str) -> Stored,
+    /// Encodes a file: its tensors, as they are stored there, and the description as JSON.
+    pub(crate) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, WeightsError>,
+    /// Returns true for the beginning of a file of this format.
+    pub(crate) recognises: fn(&[u8]) -> bool,
+    /// Decodes the tensors from the contents of the file at a path.
+    pub(crate) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
+}
+
+/// Place of a model's tensor in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its name in the file.
+    pub name: String,
+    /// True if it is a matrix that the file stores transposed.
+    pub transposed: bool,
+}
+
+/// A tensor with its name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Path in the model, or name in a file.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Type of its elements.
+    pub element: Element,
+    /// Its elements in row-major order, encoded as in flat memory.
+    pub values: Vec<f32>,
+}
+
+impl NamedTensor {
+    /// Makes a tensor from a file's little-endian elements.
+    pub(crate) fn of_bytes(name: String, shape: Vec<usize>, element: Element, bytes: &[u8]) -> Self {
+        NamedTensor { name, shape, element, values: element.from_bytes(bytes) }
+    }
+
+    /// Returns the elements in a file's little-endian form.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.element.to_bytes(&self.values)
+    }
+
+    /// Exchanges rows and columns of a matrix of floats; returns other tensors unchanged.
+    pub(crate) fn transposed(self) -> Self {
+        let (&[rows, columns], Element::F32) = (self.shape.as_slice(), self.element) else { return self };
+        let at = |i: usize| self.values[i % rows * columns + i / rows];
+        let values = (0..rows * columns).map(at).collect();
+        NamedTensor { shape: vec![columns, rows], values, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor(shape: &[usize]) -> NamedTensor {
+        let values = (0..shape.iter().product()).map(|i: usize| i as f32).collect();
+        NamedTensor { name: "a".into(), shape: shape.to_vec(), element: Element::F32, values }
+    }
+
+    #[test]
+    fn a_matrix_is_transposed_and_back() {
+        let there = tensor(&[2, 3]).transposed();
+        assert_eq!(
+            (there.shape.as_slice(), there.values.as_slice()),
+            ([3, 2].as_slice(), [0., 3., 1., 4., 2., 5.].as_slice())
+        );
+        assert_eq!(there.transposed(), tensor(&[2, 3]));
+        assert_eq!(tensor(&[4]).transposed(), tensor(&[4]));
+    }
+}

@@ -1,0 +1,166 @@
+//! Loads a file of weights into a model.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use kolo_ddp::Element;
+use kolo_ddp::checkpoint::{self, Reader, WEIGHTS};
+
+use crate::error::WeightsError;
+use crate::format::{NamedTensor, Stored};
+use crate::formats::FORMATS;
+use crate::tensors::tensors;
+
+/// Beginning of a Git LFS pointer (git-lfs, docs/spec.md).
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
+/// Prefixes of all names from PyTorch's `DataParallel`, `DistributedDataParallel` and `torch.compile`.
+const WRAPPERS: [&str; 2] = ["module.", "_orig_mod."];
+
+/// The tensors of a file, of any model.
+pub struct WeightsFile {
+    path: PathBuf,
+    /// Returns the place in the file of the tensor at a path of the model.
+    stored: fn(&str) -> Stored,
+    tensors: BTreeMap<String, NamedTensor>,
+}
+
+/// Returns the module with the weights of a file in any of the [`FORMATS`].
+///
+/// # Errors
+///
+/// As [`WeightsFile::read`]; or the file and the module do not have the same tensors: names the first that
+/// one of them lacks or has in another shape.
+pub fn load<M: Module>(module: M, path: &Path) -> Result<M, WeightsError> {
+    WeightsFile::read(path)?.into_module(module)
+}
+
+impl WeightsFile {
+    /// Reads a file in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All names may
+    /// have the prefix of PyTorch's wrappers (`module.`).
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is damaged or in no known format, or has tensors other than F32, I64 and
+    /// BOOL.
+    pub fn read(path: &Path) -> Result<Self, WeightsError> {
+        if let Some(folder) = checkpoint::of_file(path) {
+            return match path.is_dir() || path.file_name() == Some(WEIGHTS.as_ref()) {
+                true => Self::of_checkpoint(path, &Reader::open(folder)?),
+                false => Err(WeightsError::OtherPart { path: path.into() }),
+            };
+        }
+        if path.is_dir() {
+            return Err(WeightsError::Folder { path: path.into() });
+        }
+        let data = fs::read(path).map_err(|e| kolo_recipe::Error::file(path, e))?;
+        if data.starts_with(LFS_POINTER) {
+            return Err(WeightsError::LfsPointer { path: path.into() });
+        }
+        let format = FORMATS.iter().find(|format| (format.recognises)(&data)).ok_or_else(|| {
+            let known = FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
+            WeightsError::NoFormat { path: path.into(), known }
+        })?;
+        let mut tensors = (format.decode)(path, data)?;
+        while let Some(wrapper) = WRAPPERS.iter().find(|wrapper| are_in(&tensors, wrapper)) {
+            tensors.iter_mut().for_each(|tensor| drop(tensor.name.drain(..wrapper.len())));
+        }
+        let tensors = tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        Ok(WeightsFile { path: path.into(), stored: format.stored, tensors })
+    }
+
+    /// Reads the weights of a checkpoint at `path` with `reader`.
+    ///
+    /// # Errors
+    ///
+    /// The checkpoint is damaged; names the file.
+    pub fn of_checkpoint(path: &Path, reader: &Reader) -> Result<Self, WeightsError> {
+        let tensors = tensors(reader)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
+        Ok(WeightsFile { path: path.into(), stored: as_it_is, tensors })
+    }
+
+    /// Returns the module with these weights.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`].
+    pub fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
+        // A checkpoint's file in another place looks like one of torchvision's, but has the module's own
+        // names.
+        let (mut is_own, tied) = (true, kolo_burn::tied(&module));
+        let module = kolo_burn::with_values(module, |path, shape, _| {
+            is_own &= tied.iter().any(|(place, _)| place == path)
+                || self.tensors.get(path).is_some_and(|tensor| tensor.shape == shape);
+            Ok::<_, WeightsError>(None)
+        })?;
+        if is_own {
+            self.stored = as_it_is;
+        }
+        for (place, first) in tied {
+            self.tie(&place, &first)?;
+        }
+        let module =
+            kolo_burn::with_values(module, |path, shape, element| self.take(path, shape, element).map(Some))?;
+        match self.tensors.pop_first() {
+            None => Ok(module),
+            Some((tensor, _)) => Err(WeightsError::Unknown { path: self.path, tensor }),
+        }
+    }
+
+    /// Merges a parameter at two places of the module: the file may have it at either, or at both with the
+    /// same values.
+    fn tie(&mut self, place: &str, first: &str) -> Result<(), WeightsError> {
+        let (place, first) = ((self.stored)(place), (self.stored)(first));
+        let Some(tensor) = self.tensors.remove(&place.name) else { return Ok(()) };
+        // In the layout of the first place.
+        let tensor = if place.transposed != first.transposed { tensor.transposed() } else { tensor };
+        let tensor = NamedTensor { name: first.name.clone(), ..tensor };
+        match self.tensors.get(&first.name) {
+            Some(known) if known.shape != tensor.shape || known.to_bytes() != tensor.to_bytes() => {
+                let path = self.path.clone();
+                Err(WeightsError::Tied { path, tensor: place.name, first: first.name })
+            }
+            _ => {
+                self.tensors.insert(first.name, tensor);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the values of the tensor at a path of the module, where it has this shape and type.
+    fn take(&mut self, path: &str, shape: &[usize], element: Element) -> Result<Vec<f32>, WeightsError> {
+        let stored = (self.stored)(path);
+        let tensor = self.tensors.remove(&stored.name);
+        let tensor = tensor
+            .ok_or_else(|| WeightsError::Missing { path: self.path.clone(), tensor: stored.name.clone() })?;
+        let mut needed = shape.to_vec();
+        if stored.transposed {
+            needed.reverse();
+        }
+        if tensor.shape != needed {
+            let found = tensor.shape;
+            return Err(WeightsError::Shape { path: self.path.clone(), tensor: stored.name, found, needed });
+        }
+        if tensor.element != element {
+            let (found, needed) = (tensor.element.dtype(), element.dtype());
+            return Err(WeightsError::Element {
+                path: self.path.clone(),
+                tensor: stored.name,
+                found,
+                needed,
+            });
+        }
+        Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
+    }
+}
+
+/// True if all names have the prefix.
+fn are_in(tensors: &[NamedTensor], wrapper: &str) -> bool {
+    !tensors.is_empty() && tensors.iter().all(|tensor| tensor.name.starts_with(wrapper))
+}
+
+/// Returns the place of a tensor in a file with the module's own names and shapes.
+fn as_it_is(path: &str) -> Stored {
+    Stored { name: path.into(), transposed: false }
+}
