@@ -23,7 +23,7 @@ mod workers;
 use std::ops::Range;
 use std::path::Path;
 
-pub(crate) use job::{Arbiter, ChaosJob, Program};
+pub(crate) use job::{ChaosJob, Program};
 
 use hosts::own_names;
 use job::RunVerdict;
