@@ -47,6 +47,7 @@ mod schedule;
 mod simulate;
 mod topology;
 pub mod tree;
+mod wire_cost;
 
 pub use algorithm::Algorithm;
 pub use algorithms::ALGORITHMS;
@@ -62,3 +63,4 @@ pub use reduce_op::Op;
 pub use schedule::{MAX_UNTAKEN, Range, Schedule, Source, Step};
 pub use simulate::{LinkTimes, Times, simulate};
 pub use topology::Topology;
+pub use wire_cost::{Travel, WireCost};
