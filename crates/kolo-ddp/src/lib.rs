@@ -29,6 +29,7 @@ mod restart;
 mod same_model;
 mod same_settings;
 mod sampler;
+mod seconds;
 mod shard_loss;
 mod shard_pass;
 mod shard_sum;
