@@ -314,7 +314,8 @@ pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     match (rate as f32).is_finite() {
         true => Ok(()),
         false => Err(Error::Setting(format!(
-            "the learning rate of step {step} is {rate}, which is not finite in single precision; give a smaller one"
+            "the learning rate of step {step} is {rate:e}, which is not finite in single precision; give one of at most \
+             3e38"
         ))),
     }
 }
