@@ -63,7 +63,7 @@ mod timeouts;
 mod worker_protocol;
 mod working;
 
-pub use arbiter::{ARBITERS, Arbiter, ArbiterKind};
+pub use arbiter::{ARBITERS, Arbiter, ArbiterKind, Needs};
 pub use coordinator::Coordinator;
 pub use events::{CoordinatorEvent, MemberExit};
 pub use member::Member;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
-use crate::optimizer::{Optimizer, Update};
+use crate::optimizer::{Optimizer, Update, UsualRates};
 use crate::table::{Entry, Setting, Settings};
 use crate::vectorised::vectorised;
 
@@ -164,6 +164,12 @@ impl Optimizer for Adam {
 
     fn settings(&self) -> Settings {
         self.settings.clone()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        let source = "A step of Adam moves each weight by up to about the rate, however small its gradient (Kingma \
+                      & Ba 2015, section 2.1); 0.001 is their value, and transformers take less";
+        Some(UsualRates { least: 1e-7, most: 2e-2, source })
     }
 
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::norm::sum_of_squares;
-use crate::optimizer::{Optimizer, Scope, Update};
+use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::table::{Entry, Setting, Settings};
 use crate::trust_ratio::TRUST_RATIO;
 use crate::vectorised::vectorised;
@@ -92,6 +92,12 @@ impl Optimizer for Lamb {
 
     fn settings(&self) -> Settings {
         self.settings.clone()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        let source = "LAMB's rate is the part of its norm by which a tensor moves in a step (You et al. 2020), whose \
+                      largest is 0.04";
+        Some(UsualRates { least: 1e-6, most: 5e-2, source })
     }
 
     fn scope(&self) -> Scope {

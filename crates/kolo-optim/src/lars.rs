@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::norm::sum_of_squares;
-use crate::optimizer::{Optimizer, Scope, Update};
+use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::table::{Entry, Setting, Settings};
 use crate::trust_ratio::TRUST_RATIO;
 
@@ -76,6 +76,12 @@ impl Optimizer for Lars {
 
     fn settings(&self) -> Settings {
         self.settings.clone()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        let source = "LARS moves a tensor by the rate times 0.001 of its norm, or another `trust_coefficient` (You, \
+                      Gitman & Ginsburg 2017, algorithm 1)";
+        Some(UsualRates { least: 1e-4, most: 100.0, source })
     }
 
     fn scope(&self) -> Scope {

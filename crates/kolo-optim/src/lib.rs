@@ -33,7 +33,7 @@ pub use element::Element;
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use memory_order::MemoryOrder;
-pub use optimizer::{Optimizer, Scope, Update};
+pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use table::{ChoiceError, Settings};
 pub use vectorised::vectorised;
 
@@ -99,6 +99,17 @@ mod tests {
                     setting.name
                 );
             }
+        }
+    }
+
+    /// `kolo check` warns of rates outside of these.
+    #[test]
+    fn every_entry_has_usual_rates() {
+        for entry in OPTIMIZERS {
+            let rates = entry.build(&Settings::default()).unwrap().usual_rates();
+            let UsualRates { least, most, source } = rates.unwrap_or_else(|| panic!("{}", entry.name));
+            assert!(0.0 < least && least < most && most.is_finite(), "{}", entry.name);
+            assert!(!source.is_empty() && !source.ends_with('.'), "{}", entry.name);
         }
     }
 

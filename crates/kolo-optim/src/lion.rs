@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
-use crate::optimizer::{Optimizer, Update};
+use crate::optimizer::{Optimizer, Update, UsualRates};
 use crate::table::{Entry, Setting, Settings};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
@@ -74,6 +74,12 @@ impl Optimizer for Lion {
 
     fn settings(&self) -> Settings {
         self.settings.clone()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        let source = "A step of Lion moves each weight by the rate itself; it takes 3 to 10 times less than AdamW \
+                      (Chen et al. 2023, section 5)";
+        Some(UsualRates { least: 1e-8, most: 5e-3, source })
     }
 
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {

@@ -35,6 +35,18 @@ pub struct Update<'a> {
     pub group: usize,
 }
 
+/// Learning rates that an optimizer is used with: bounds so wide that they exclude mistakes but no deliberate
+/// choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UsualRates {
+    /// Lowest rate.
+    pub least: f64,
+    /// Highest rate.
+    pub most: f64,
+    /// Reason for the bounds, with its source: sentences without a final period.
+    pub source: &'static str,
+}
+
 /// A rule by which gradients change parameters.
 ///
 /// The results may depend only on the arguments and on the optimizer's state. With [`Scope::Element`] they
@@ -54,6 +66,11 @@ pub trait Optimizer: Send + 'static {
     /// Returns a new optimizer with the same settings and no state. A job with islands needs one for each
     /// island. Optimizers of the table need not implement this: Kolo builds them by name.
     fn another(&self) -> Option<Box<dyn Optimizer>> {
+        None
+    }
+
+    /// Returns the learning rates outside of which `kolo check` warns; `None` if none are known.
+    fn usual_rates(&self) -> Option<UsualRates> {
         None
     }
 
@@ -106,6 +123,10 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
     fn another(&self) -> Option<Box<dyn Optimizer>> {
         (**self).another()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        (**self).usual_rates()
     }
 
     fn scope(&self) -> Scope {

@@ -18,9 +18,9 @@ pub struct EpochRow<'a> {
     pub seconds_per_step: f64,
     /// Samples (or other units that the loss counts) of all workers per second of step time.
     pub samples_per_second: f64,
-    /// T_comm / (T_comp + T_comm).
+    /// Share of the steps' time in which at least one bucket was being reduced, at most 1.
     pub comm_fraction: f64,
-    /// Share of the time in which the training thread waited for communication.
+    /// Share of the steps' time in which the training thread waited for communication, at most 1.
     pub exposed_comm_fraction: f64,
     /// Mean loss over the samples of the epoch.
     pub train_loss: f64,

@@ -45,9 +45,11 @@ mod rank;
 mod reduce_op;
 mod sample;
 mod schedule;
+pub mod seconds;
 mod simulate;
 mod topology;
 pub mod tree;
+mod wire_cost;
 
 pub use algorithm::Algorithm;
 pub use algorithms::ALGORITHMS;
@@ -63,3 +65,4 @@ pub use reduce_op::Op;
 pub use schedule::{MAX_UNTAKEN, Range, Schedule, Source, Step};
 pub use simulate::{LinkTimes, Times, simulate};
 pub use topology::Topology;
+pub use wire_cost::{Travel, WireCost};

@@ -3,7 +3,8 @@
 
 use kolo_schedule::Rank;
 
-use super::median::{LEAST, median};
+use super::median::median;
+use kolo_schedule::seconds::{LEAST, Seconds};
 
 /// Factor of a slow rank's time and that of the others.
 const FACTOR: f64 = 1.3;
@@ -137,19 +138,20 @@ fn slow(times: &[Times]) -> Option<Straggler> {
     let stalls = |times: &Times| if waits_for_data { times.data_stalls } else { times.compute_stalls };
     let (rank, factor) = (Rank(index), busy / usually.max(1e-9));
     let mut reason = format!(
-        "{rank} takes {factor:.1} times as long as the others for a shard: it {doing} {:.3} s, they for {:.3} s",
-        own(get),
-        usual(get)
+        "{rank} takes {factor:.1} times as long as the others for a shard: it {doing} {}, they for {}",
+        Seconds(own(get)),
+        Seconds(usual(get))
     );
     if let (Cause::Compute, Some((bucket, late))) = (cause, latest(slowest, &others)) {
-        reason += &format!("; its bucket {bucket} is ready {late:.3} s later");
+        reason += &format!("; its bucket {bucket} is ready {} later", Seconds(late));
     }
     let stalled = slowest.per_shard(stalls(slowest));
     let usually_stalled = median(others.iter().map(|times| times.per_shard(stalls(times))));
     if 2.0 * (stalled - usually_stalled) > more(get) {
         reason += &format!(
-            "; it loses {stalled:.3} s of that in stalls, for which a CPU quota, garbage collection or another \
-             program may be the reason"
+            "; it loses {} of that in stalls, for which a CPU quota, garbage collection or another program may \
+             be the reason",
+            Seconds(stalled)
         );
     }
     Some(Straggler { rank, cause, factor, reason })
@@ -189,8 +191,9 @@ fn far(times: &[Times]) -> Option<Straggler> {
     }
     let rank = Rank(rank);
     let reason = format!(
-        "{rank} communicates slowly: the others wait {wait:.3} s a step for it, which its computing does not explain; a \
-         step takes {factor:.1} times as long"
+        "{rank} communicates slowly: the others wait {} a step for it, which its computing does not explain; a step takes \
+         {factor:.1} times as long",
+        Seconds(wait)
     );
     Some(Straggler { rank, cause: Cause::Communication, factor, reason })
 }
@@ -260,6 +263,9 @@ mod tests {
     fn small_differences_are_no_matter() {
         assert_eq!(found(&[times(1, 0.2, 0.0), times(1, 0.25, 0.0)]), None);
         assert_eq!(found(&[times(1, 1e-4, 0.0), times(1, 9e-4, 0.0)]), None);
+        assert_eq!(found(&[times(1, 1.9e-3, 0.0), times(1, 4.8e-3, 0.0)]), None);
+        let short = diagnose(&[times(1, 1.94e-3, 0.0), times(1, 5.06e-3, 0.0)]).unwrap();
+        assert!(short.reason.contains("computes for 5.06 ms, they for 1.94 ms"), "{}", short.reason);
         assert_eq!(found(&[times(1, 0.0, 0.0), times(1, 0.0, 0.0)]), None);
         assert_eq!(found(&[times(4, 0.3, 0.0)]), None);
         assert_eq!(found(&[]), None);

@@ -1,8 +1,4 @@
-//! Statistics of several measurements: the median, the mean's excess over it, and a limit of differences
-//! that matter.
-
-/// Seconds a step below which a difference does not matter.
-pub(super) const LEAST: f64 = 1e-3;
+//! Statistics of several measurements: the median, and the mean's excess over it.
 
 /// Returns the median; of an even number the upper one of the two in the middle; 0 without values.
 pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {

@@ -1,6 +1,6 @@
 //! Choice of shards that move away from a slow rank, and back: a pure function of measured seconds a shard.
 
-use super::median::LEAST;
+use kolo_schedule::seconds::{LEAST, Seconds};
 
 /// Factor to which the predicted time of a step has to fall for whole shards to move at all: they take other
 /// data with them.
@@ -41,8 +41,9 @@ pub fn rebalance(seconds: &[f64], current: &[usize], usual: &[usize]) -> Option<
         return None;
     }
     let reason = format!(
-        "shards go from {current:?} to {shares:?}, one number a rank, so that a step's computing takes {after:.3} s and not \
-         {before:.3} s"
+        "shards go from {current:?} to {shares:?}, one number a rank, so that a step's computing takes {} and not {}",
+        Seconds(after),
+        Seconds(before)
     );
     Some(Rebalance { shares, reason })
 }
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(shares(&[0.1, 0.11], &[4, 4], &[4, 4]), None);
         assert_eq!(shares(&[0.1, 0.3], &[1, 1], &[1, 1]), None, "a shard is not cut");
         assert_eq!(shares(&[0.100, 0.104, 0.102], &[34, 33, 33], &[34, 33, 33]), None);
-        assert_eq!(shares(&[1e-4, 3e-4], &[4, 4], &[4, 4]), None, "a millisecond is no matter");
+        assert_eq!(shares(&[1e-4, 3e-4], &[4, 4], &[4, 4]), None, "less than a time slice is no matter");
         assert_eq!(shares(&[0.0, 0.1], &[1, 3], &[1, 3]), None, "nothing has been measured");
     }
 

@@ -1,8 +1,9 @@
 //! Measurements of a run, and the definitions of their figures.
 //!
-//! T_comm is the time in which at least one bucket is being reduced, T_comp the time of a step in which the
-//! training thread did not wait for communication. `comm_fraction` is T_comm / (T_comp + T_comm),
-//! `exposed_comm_fraction` the part of the step in which the training thread waited.
+//! `comm_fraction` is the share of the steps' time in which at least one bucket was being reduced,
+//! `exposed_comm_fraction` the share in which the training thread waited for communication, be it for buckets or
+//! for ranks that were late. Neither is more than 1: what is on its way between two steps, while the model is
+//! tested, counts for no more than the steps.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub struct StepRow {
     pub learning_rate: f64,
     /// Seconds of the step on this worker.
     pub seconds: f64,
-    /// T_comm: seconds in which at least one bucket was being reduced.
+    /// Seconds in which at least one bucket was being reduced.
     pub comm_seconds: f64,
     /// Seconds in which the training thread waited for communication.
     pub exposed_comm_seconds: f64,
@@ -141,9 +142,9 @@ pub struct EpochRow {
     pub seconds_per_step: f64,
     /// Samples of all workers, divided by the time of the steps.
     pub samples_per_second: f64,
-    /// T_comm / (T_comp + T_comm).
+    /// Share of the steps' time in which at least one bucket was being reduced.
     pub comm_fraction: f64,
-    /// Share of the time in which the training thread waited for communication.
+    /// Share of the steps' time in which the training thread waited for communication.
     pub exposed_comm_fraction: f64,
     /// Mean loss over the samples of the epoch.
     pub train_loss: f64,
@@ -234,15 +235,18 @@ impl Meter {
         self.last.iter().sum::<f64>() / self.last.len().max(1) as f64
     }
 
-    /// T_comm / (T_comp + T_comm).
+    /// Share of the steps' time in which at least one bucket was being reduced, at most 1.
     pub fn comm_fraction(&self) -> f64 {
-        let compute = self.seconds - self.exposed_seconds;
-        self.comm_seconds / (compute + self.comm_seconds).max(1e-9)
+        self.share(self.comm_seconds)
     }
 
-    /// Share of the time in which the training thread waited for communication.
+    /// Share of the steps' time in which the training thread waited for communication, at most 1.
     pub fn exposed_comm_fraction(&self) -> f64 {
-        self.exposed_seconds / self.seconds.max(1e-9)
+        self.share(self.exposed_seconds)
+    }
+
+    fn share(&self, seconds: f64) -> f64 {
+        (seconds / self.seconds.max(1e-9)).min(1.0)
     }
 
     /// Time below which `percent` % of the steps lie. For more than 8,192 steps, a subset spread evenly over
@@ -281,8 +285,11 @@ mod tests {
         (0..30).for_each(|n| meter.add(&row(if n < 10 { 5.0 } else { 1.0 })));
         assert_eq!(meter.seconds_per_step(), 1.0);
         assert!((meter.samples_per_second() - 300.0 / 70.0).abs() < 1e-9);
-        assert!((meter.comm_fraction() - 0.25 / 1.15).abs() < 1e-9);
+        assert!((meter.comm_fraction() - 0.25).abs() < 1e-9);
         assert!((meter.exposed_comm_fraction() - 0.1).abs() < 1e-9);
         assert_eq!((meter.step_percentile(50.0), meter.step_percentile(95.0)), (1.0, 5.0));
+        // Begun in another step, whose time is not counted here.
+        meter.add(&StepRow { comm_seconds: 100.0, exposed_comm_seconds: 200.0, ..row(1.0) });
+        assert_eq!((meter.comm_fraction(), meter.exposed_comm_fraction()), (1.0, 1.0));
     }
 }

@@ -1,5 +1,6 @@
 //! A learning rate that is unusual for the optimizer.
 
+use kolo_ddp::optimizer::{self, Settings, UsualRates};
 use kolo_report::units::number;
 
 use super::finding::{Check, Found, Severity};
@@ -11,77 +12,42 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Usual learning rates of an optimizer.
-struct Usual {
-    optimizer: &'static str,
-    least: f64,
-    most: f64,
-    /// Source of the values, and their effect.
-    source: &'static str,
-}
-
-const ADAM: &str = "A step of Adam moves each weight by up to about the rate, however small its gradient (Kingma & Ba 2015, section \
-                    2.1); 0.001 is their value, and transformers take less";
-
-/// Wide bounds, which exclude mistakes but no deliberate choice.
-const USUAL: &[Usual] = &[
-    Usual {
-        optimizer: "sgd",
-        least: 1e-5,
-        most: 10.0,
-        source: "Goyal et al. 2017 (section 5.1) train with 0.1 for 256 images and with 3.2 for 8,192",
-    },
-    Usual { optimizer: "adam", least: 1e-7, most: 2e-2, source: ADAM },
-    Usual { optimizer: "adamw", least: 1e-7, most: 2e-2, source: ADAM },
-    Usual {
-        optimizer: "lion",
-        least: 1e-8,
-        most: 5e-3,
-        source: "A step of Lion moves each weight by the rate itself; it takes 3 to 10 times less than AdamW (Chen et al. 2023, section 5)",
-    },
-    Usual {
-        optimizer: "lamb",
-        least: 1e-6,
-        most: 5e-2,
-        source: "LAMB's rate is the part of its norm by which a tensor moves in a step (You et al. 2020), whose largest is 0.04",
-    },
-    Usual {
-        optimizer: "muon",
-        least: 1e-6,
-        most: 0.2,
-        source: "A step of Muon is orthogonal, of the rate's size in every direction; 0.02 is usual (Jordan et al. 2024)",
-    },
-];
-
 fn find(facts: &Facts) -> Option<Found> {
     let settings = &facts.settings;
-    let usual = USUAL.iter().find(|usual| usual.optimizer == settings.optimizer)?;
+    let UsualRates { least, most, source } = usual(&settings.optimizer)?;
     let rate = settings.rate.top;
-    if (usual.least..=usual.most).contains(&rate) {
+    if (least..=most).contains(&rate) {
         return None;
     }
-    let (how, end) = match rate > usual.most {
+    let (how, end) = match rate > most {
         true => ("high", "The loss would not fall, or become no number"),
         false => ("low", "The weights would hardly move"),
     };
     Some((
         Severity::Warning,
-        format!("a learning rate of {} is {how} for {}", number(rate), usual.optimizer),
-        format!("{}. {end}.", usual.source),
-        format!("Give --lr between {} and {}, and try a few.", number(usual.least), number(usual.most)),
+        format!("a learning rate of {} is {how} for {}", number(rate), settings.optimizer),
+        format!("{source}. {end}."),
+        format!("Give --lr between {} and {}, and try a few.", number(least), number(most)),
     ))
+}
+
+/// Returns the usual rates of an optimizer of the table, with its default settings.
+fn usual(optimizer: &str) -> Option<UsualRates> {
+    optimizer::named(optimizer, &Settings::default()).ok()?.usual_rates()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::example;
+    use kolo_ddp::optimizer::OPTIMIZERS;
 
     #[test]
     fn the_rate_of_one_optimizer_is_high_for_another() {
         let mut facts = example::one_host(2);
-        for usual in USUAL {
-            facts.settings.optimizer = usual.optimizer.into();
+        for entry in OPTIMIZERS {
+            let usual = usual(entry.name).unwrap();
+            facts.settings.optimizer = entry.name.into();
             let mut found = |rate| {
                 facts.settings.rate.top = rate;
                 find(&facts)

@@ -36,33 +36,61 @@ pub struct Arbiter(Rule);
 
 /// One kind of arbiter, and its form on the command line.
 pub struct ArbiterKind {
+    /// Name without the rest of its form.
+    pub name: &'static str,
     /// Form on the command line, such as `folder:PATH`.
     pub usage: &'static str,
     /// Description, in one line.
     pub summary: &'static str,
+    /// What must be there before a job begins. If nothing must, the job needs a quorum of its members.
+    pub needs: Needs,
     /// Prefix of its texts on the command line, and the parser of the rest.
     prefix: &'static str,
     read: fn(&str) -> Result<Rule, Error>,
 }
 
+/// What an arbiter needs beside the job's launchers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// A folder that all nodes share, by its absolute path.
+    Folder,
+    /// An etcd cluster, by its members.
+    Etcd,
+}
+
+impl ArbiterKind {
+    /// Returns the form on the command line, with this path or these members.
+    pub fn with(&self, rest: &str) -> String {
+        format!("{}{rest}", self.prefix)
+    }
+}
+
 /// All kinds of arbiters for jobs of several nodes. The first is the default.
 pub static ARBITERS: &[ArbiterKind] = &[
     ArbiterKind {
+        name: "majority",
         usage: "majority",
         summary: "more than half of the last generation's workers go on, or half with the lowest rank",
+        needs: Needs::Nothing,
         prefix: "majority",
         read: majority::read,
     },
     ArbiterKind {
+        name: "folder",
         usage: "folder:PATH",
         summary: "who first makes a file in a folder that all nodes share",
+        needs: Needs::Folder,
         prefix: "folder:",
         read: folder::read,
     },
     #[cfg(feature = "etcd")]
     ArbiterKind {
+        name: "etcd",
         usage: "etcd://HOST:PORT",
         summary: "who first writes a key of an etcd cluster; hosts behind commas",
+        needs: Needs::Etcd,
         prefix: "etcd://",
         read: etcd::read,
     },
@@ -146,5 +174,26 @@ impl std::fmt::Display for Arbiter {
 impl std::fmt::Debug for Arbiter {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Arbiter({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_read_as_it_is_written() {
+        for kind in ARBITERS {
+            let rest = match kind.needs {
+                Needs::Nothing => "",
+                Needs::Folder => "/shared/claims",
+                Needs::Etcd => "node0:2379,node1:2379",
+            };
+            let text = kind.with(rest);
+            assert!(kind.usage.starts_with(kind.name) && text.starts_with(kind.name), "{text}");
+            let arbiter = Arbiter::parse(&text).unwrap();
+            assert_eq!(arbiter.to_string(), text);
+            assert_eq!(arbiter.is_immediate(), kind.needs == Needs::Nothing, "{text}");
+        }
     }
 }

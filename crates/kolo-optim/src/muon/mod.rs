@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::adam_rule::{AdamRule, AdamSettings, BETA1, BETA2, EPSILON, WeightDecay};
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
-use crate::optimizer::{Optimizer, Scope, Update};
+use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::table::{Entry, Setting, Settings};
 use matrix::Matrix;
 use newton_schulz::NewtonSchulz;
@@ -158,6 +158,12 @@ impl Optimizer for Muon {
 
     fn settings(&self) -> Settings {
         self.settings.clone()
+    }
+
+    fn usual_rates(&self) -> Option<UsualRates> {
+        let source = "A step of Muon is orthogonal, of the rate's size in every direction; 0.02 is usual (Jordan et \
+                      al. 2024)";
+        Some(UsualRates { least: 1e-6, most: 0.2, source })
     }
 
     fn scope(&self) -> Scope {

@@ -40,7 +40,7 @@ pub struct Variant {
 impl Variant {
     /// Returns true if the variant is possible: a lossy reduction requires synchronization in every step.
     pub fn is_possible(&self) -> bool {
-        !(matches!(self.choices.sync, Sync::Rounds(_)) && self.choices.reduction.is_lossy)
+        !(matches!(self.choices.sync, Sync::Rounds(_)) && !self.choices.reduction.is_exact)
     }
 }
 
@@ -84,7 +84,9 @@ pub fn best(advice: &[Advice], keeps: Keeps) -> Option<&Advice> {
 mod tests {
     use super::*;
     use crate::ClusterFile;
-    use crate::step::{Caps, ReductionKind};
+    use crate::step::{Caps, Travel, WireCost};
+
+    const BF16: WireCost = WireCost::lossy(Travel::ToOwners, 2.0);
 
     fn variant(options: &str, keeps: Keeps, choices: Choices) -> Variant {
         let profile = StepProfile::even(0.012, 0.018, 0.006, 44.7e6, 1e6);
@@ -93,14 +95,13 @@ mod tests {
 
     #[test]
     fn a_slow_link_wants_fewer_bytes_and_a_fast_one_nothing() {
-        let bf16 = ReductionKind::named("bf16").unwrap();
         let advice = |link: &str| {
             let table = LoadTable::new(ClusterFile::of_link(link).of(2).unwrap());
             let job =
                 variant("", Keeps::Bits, Choices { caps: Some(Caps::of_mib(4.0)), ..Choices::default() });
             let now = predict(&job.profile, &table, &job.choices);
-            let mut half = variant("bf16", Keeps::Nothing, Choices { reduction: bf16, ..job.choices });
-            half.profile = bf16.applied(&job.profile, &|_| 0.0).unwrap();
+            let mut half = variant("bf16", Keeps::Nothing, Choices { reduction: BF16, ..job.choices });
+            half.profile = job.profile.sending(2.0);
             let accumulate = Choices { accumulate: 4, ..job.choices };
             let four = variant("four", Keeps::Gradients, accumulate);
             [half, four].map(|variant| advise(&now, &variant, &table))
@@ -129,7 +130,7 @@ mod tests {
     fn islands_exclude_lossy_reductions() {
         let rare = Choices { sync: Sync::Rounds(8), ..Choices::default() };
         assert!(variant("", Keeps::Nothing, rare).is_possible());
-        let both = Choices { reduction: ReductionKind::named("bf16").unwrap(), ..rare };
+        let both = Choices { reduction: BF16, ..rare };
         assert!(!variant("", Keeps::Nothing, both).is_possible());
     }
 }

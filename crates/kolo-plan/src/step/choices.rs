@@ -1,7 +1,9 @@
 //! Choices of a job that affect its step, but neither its model nor its cluster.
 
+use kolo_schedule::WireCost;
+
 use crate::step::cut::Caps;
-use crate::step::reduction::{Pick, ReductionKind};
+use crate::step::load::Pick;
 
 /// Frequency of synchronization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,8 +24,9 @@ pub struct Choices {
     pub caps: Option<Caps>,
     /// All-reduces that may be used.
     pub pick: Pick,
-    /// Reduction of gradients. The profile includes it ([`ReductionKind::applied`], or measured).
-    pub reduction: &'static ReductionKind,
+    /// Reduction of gradients. The profile includes it ([`StepProfile::sending`](crate::step::StepProfile::sending), or
+    /// measured).
+    pub reduction: WireCost,
     /// Frequency of synchronization.
     pub sync: Sync,
     /// Number of shards per worker in each step.
@@ -40,7 +43,7 @@ impl Default for Choices {
         Choices {
             caps: None,
             pick: Pick::Exact,
-            reduction: &crate::step::reduction::REDUCTIONS[0],
+            reduction: WireCost::SUM,
             sync: Sync::EveryStep,
             accumulate: 1,
             overlap_forward: true,

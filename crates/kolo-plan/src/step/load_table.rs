@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use kolo_schedule::Travel;
+
 use crate::cluster::Cluster;
-use crate::step::reduction::{Load, Pick, Travel, load};
+use crate::step::load::{Load, Pick, load};
 
 /// Maximum number of ranks for which every length is counted. In larger worlds a schedule takes up to seconds
 /// to build, so costs are counted only for powers of four of bytes.

@@ -1,12 +1,13 @@
 //! Predicts a profiled step on more workers.
 
+use kolo_schedule::Travel;
 use serde::Serialize;
 
 use crate::cluster::Cluster;
 use crate::step::choices::{Choices, Sync};
+use crate::step::load::{Load, Pick};
 use crate::step::load_table::LoadTable;
 use crate::step::profile::StepProfile;
-use crate::step::reduction::{Load, Pick, Travel};
 use crate::step::timeline::{Overlap, Timeline, timeline};
 
 /// Bytes of the messages in which workers share the loss and agree on a step.
@@ -76,7 +77,7 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
 /// Returns true if the optimizer adds gradients while it reads them. This applies to two workers that read
 /// each other's memory and have one shard each, if an exact sum by no particular algorithm is wanted.
 fn defers(cluster: &Cluster, choices: &Choices) -> bool {
-    let is_exact = choices.reduction.name == "sum" && choices.pick == Pick::Exact;
+    let is_exact = choices.reduction.is_exact && choices.pick == Pick::Exact;
     let is_plain = choices.sync == Sync::EveryStep && choices.accumulate <= 1;
     is_exact && is_plain && cluster.workers() == 2 && cluster.servers == 0 && cluster.is_one_memory()
 }

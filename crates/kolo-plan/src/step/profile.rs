@@ -113,6 +113,13 @@ impl StepProfile {
         if alone > 0.0 { self.slowed(1.0 + seconds / alone) } else { self.clone() }
     }
 
+    /// Returns a step whose reduction sends this many bytes per element of a shard's gradient, computing as
+    /// long as before.
+    pub fn sending(&self, bytes_per_element: f64) -> Self {
+        let sent = |bucket: &Bucket| Bucket { wire_bytes: bytes_per_element * bucket.bytes / 4.0, ..*bucket };
+        StepProfile { buckets: self.buckets.iter().map(sent).collect(), ..self.clone() }
+    }
+
     /// Returns the bytes on the wire for one shard's gradient.
     pub fn wire_bytes(&self) -> f64 {
         self.buckets.iter().map(|bucket| bucket.wire_bytes).sum()

@@ -1,7 +1,7 @@
 //! Timeline of a step in which buckets are reduced while the backward pass continues.
 
+use crate::step::load::Load;
 use crate::step::profile::StepProfile;
-use crate::step::reduction::Load;
 
 /// Number of steps after which steps no longer change.
 const STEPS: usize = 6;

@@ -1,5 +1,7 @@
 //! Checks of single settings. Each error names the option as the command line spells it.
 
+use kolo_ddp::table::Value;
+
 use crate::error::Error;
 
 /// Largest count in a setting: epochs, samples, shards, workers. Products of two such counts, such as the
@@ -51,8 +53,8 @@ pub(crate) fn rate(option: &'static str, value: f64) -> Result<(), Error> {
     match value as f32 > 0.0 {
         true => Ok(()),
         false => {
-            let problem = "it is 0 in single precision; it must be greater than 0 there";
-            Err(Error::setting(option, format!("{value:e}"), problem))
+            let problem = "it is 0 in single precision; it must be greater than 0 there, as 1e-45 is";
+            Err(Error::setting(option, Value::Number(value), problem))
         }
     }
 }
@@ -60,11 +62,12 @@ pub(crate) fn rate(option: &'static str, value: f64) -> Result<(), Error> {
 /// Refuses 0, negative numbers, infinity and NaN, and numbers that are infinite in single precision.
 pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>) -> Result<(), Error> {
     match value.into() {
-        Some(value) if value.is_finite() && (value as f32).is_infinite() => {
-            Err(Error::setting(option, value, "it must be at most 3e38, as single precision holds it"))
+        Some(value) if value > 0.0 && (value as f32).is_infinite() => {
+            let problem = "it must be greater than 0 and at most 3e38, as single precision holds it";
+            Err(Error::setting(option, Value::Number(value), problem))
         }
-        Some(value) if !(value > 0.0 && value.is_finite()) => {
-            Err(Error::setting(option, value, "it must be greater than 0"))
+        Some(value) if value.is_nan() || value <= 0.0 => {
+            Err(Error::setting(option, Value::Number(value), "it must be greater than 0"))
         }
         _ => Ok(()),
     }
@@ -74,7 +77,7 @@ pub(crate) fn greater_than_0(option: &'static str, value: impl Into<Option<f64>>
 pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
     match (0.0..1.0).contains(&value) {
         true => Ok(()),
-        false => Err(Error::setting(option, value, "it must be at least 0 and below 1")),
+        false => Err(Error::setting(option, Value::Number(value), "it must be at least 0 and below 1")),
     }
 }
 

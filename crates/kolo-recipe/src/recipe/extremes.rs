@@ -159,9 +159,13 @@ fn a_number_that_rounds_to_one_that_is_not_allowed_is_refused_by_name() {
         };
         assert!(words_of(&options).contains(words), "{options:?}: {}", words_of(&options));
     }
-    for (lr, words) in
-        [(1e40, "at most 3e38, as single precision"), (1e-50, "--lr 1e-50: it is 0 in single precision")]
-    {
+    for (lr, words) in [
+        (1e40, "--lr 1e40: it must be greater than 0 and at most 3e38, as single precision"),
+        (f64::INFINITY, "--lr inf: it must be greater than 0 and at most 3e38, as single precision"),
+        (-1e40, "--lr -1e40: it must be greater than 0"),
+        (f64::NAN, "--lr NaN: it must be greater than 0"),
+        (1e-50, "--lr 1e-50: it is 0 in single precision; it must be greater than 0 there, as 1e-45 is"),
+    ] {
         let mut recipe = Recipe::default();
         recipe.rate.lr = lr;
         let error = recipe.check().unwrap_err().to_string();

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use kolo_comm::schedule::WireCost;
 use kolo_comm::{Deferred, Group, SumParts, Timing};
 
 use super::samples::SampleCount;
@@ -40,6 +41,12 @@ pub trait Reducer: Send + Sync + 'static {
     /// needs it.
     fn is_sum(&self) -> bool {
         false
+    }
+
+    /// Returns the cost on the wire, of which `kolo plan` makes predictions; `None` if it is not known. The
+    /// actual bytes are those of [`Reduction::wire_bytes`].
+    fn wire_cost(&self) -> Option<WireCost> {
+        None
     }
 
     /// Upper bound of contributions: if the sum of their magnitudes for each element of a tensor is below

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use kolo_comm::schedule::WireCost;
 use kolo_comm::tree::Contributions;
 use kolo_comm::{Buffer, Collective, Deferred, DeferredSum, Group, Pending, SumParts, Timing};
 
@@ -21,6 +22,10 @@ pub(super) const ENTRY: Entry<dyn Reducer> = Entry {
 pub(crate) struct Exact;
 
 impl Reducer for Exact {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::SUM)
+    }
+
     fn name(&self) -> &str {
         ENTRY.name
     }

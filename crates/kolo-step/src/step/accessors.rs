@@ -70,6 +70,11 @@ impl Step {
         std::mem::take(&mut self.exposed)
     }
 
+    /// Returns the time in which at least one bucket was being reduced, since the last call.
+    pub fn take_wire_time(&mut self) -> Duration {
+        self.wire_time.take()
+    }
+
     /// Returns the times of this rank's thread since the last call.
     pub fn take_spent(&mut self) -> Spent {
         std::mem::take(&mut self.spent)

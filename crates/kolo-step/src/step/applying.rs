@@ -46,7 +46,7 @@ impl Step {
     /// As [`Step::collect`].
     pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
         let before = self.exposed;
-        self.buckets.states[bucket].wait(&mut self.exposed)?;
+        self.buckets.states[bucket].wait(&mut self.exposed, &mut self.wire_time)?;
         self.between.away += self.exposed.saturating_sub(before);
         Ok(())
     }

@@ -8,6 +8,7 @@ use kolo_trace::What;
 use super::finiteness;
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
+use super::wire_time::WireTime;
 use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
@@ -122,7 +123,7 @@ impl BucketState {
     /// # Errors
     ///
     /// It failed (naming the rank), now or before.
-    pub(super) fn wait(&mut self, exposed: &mut Duration) -> Result<(), Error> {
+    pub(super) fn wait(&mut self, exposed: &mut Duration, wire_time: &mut WireTime) -> Result<(), Error> {
         if self.is_waited_for {
             return self.reduction.wait().map(drop);
         }
@@ -131,6 +132,7 @@ impl BucketState {
         let ran = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())?;
         self.timing.exposed = (*exposed - before).as_secs_f64();
         if let Some(ran) = ran {
+            wire_time.add(ran);
             self.timing.seconds = (ran.ended - ran.started).as_secs_f64();
             self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
             kolo_trace::span_of(self.launched_in, ran.started, ran.ended, || {

@@ -48,6 +48,7 @@ mod scaled_steps;
 mod shard_squares;
 mod unscaling;
 mod use_counts;
+mod wire_time;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +68,7 @@ use self::shard_squares::ShardSquares;
 pub use self::unscaling::StepNumber;
 use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
+use self::wire_time::WireTime;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
 use kolo_optim::{Layout, SpanId};
@@ -132,6 +134,8 @@ pub struct Step {
     profile: Profile,
     /// Time in which this rank's thread waited for communication, not yet reported.
     exposed: Duration,
+    /// Time in which buckets were being reduced, not yet reported.
+    wire_time: WireTime,
     /// Start of the running pass, or of the last one.
     pass_began: Instant,
     spent: Spent,
@@ -209,6 +213,7 @@ impl Step {
             agreement: Agreement::default(),
             started_early: 0,
             exposed: Duration::ZERO,
+            wire_time: WireTime::default(),
             pass_began: Instant::now(),
             spent: Spent::default(),
             between: BetweenSteps { since: Instant::now(), away: Duration::ZERO },
@@ -266,11 +271,12 @@ impl Step {
         self.passes = self.passes.max(other.passes);
     }
 
-    /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its time
-    /// of waiting.
+    /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its times
+    /// of waiting and of reductions.
     pub fn take_turn(&mut self, other: &mut Step) {
         self.passes = self.passes.max(other.passes);
         self.exposed += other.take_exposed();
+        self.wire_time.follow(&mut other.wire_time);
         let Spent { backward, optimizer } = other.take_spent();
         self.spent.backward += backward;
         self.spent.optimizer += optimizer;

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::{Trial, TunedSetting};
+use kolo_comm::schedule::seconds::Seconds;
 
 /// The kept setting, and its gain. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,19 +39,20 @@ impl Tuning {
 /// (0.926 s)`.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tuning { kept, begun_with, seconds, seconds_before, steps, tried, .. } = self;
+        let Tuning { kept, begun_with, steps, tried, .. } = self;
+        let (seconds, seconds_before) = (Seconds(self.seconds), Seconds(self.seconds_before));
         if let Some((usual, now)) = self.changed {
-            write!(f, "steps had come to take {now:.3} s instead of {usual:.3} s; ")?;
+            write!(f, "steps had come to take {} instead of {}; ", Seconds(now), Seconds(usual))?;
         }
         write!(f, "tuned in {steps} steps: ")?;
         match kept == begun_with {
             true => {
-                write!(f, "{kept} stay, {seconds:.3} s a step; {} others are not better", tried.len() - 1)
+                write!(f, "{kept} stay, {seconds} a step; {} others are not better", tried.len() - 1)
             }
             false => {
                 let gain = 100.0 * self.gain();
-                write!(f, "{kept} take {seconds:.3} s a step, {gain:.1} % less than {begun_with} ")?;
-                write!(f, "({seconds_before:.3} s)")
+                write!(f, "{kept} take {seconds} a step, {gain:.1} % less than {begun_with} ")?;
+                write!(f, "({seconds_before})")
             }
         }
     }

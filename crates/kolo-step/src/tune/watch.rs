@@ -1,6 +1,7 @@
 //! Watch for a change in the duration of steps since a setting was chosen.
 
 use super::median::lower_median;
+use kolo_comm::schedule::seconds::LEAST;
 
 /// Number of steps of which the median is compared.
 const WINDOW: usize = 10;
@@ -28,7 +29,7 @@ impl Watch {
         let now = lower_median(&mut self.seconds);
         self.seconds.clear();
         let usual = *self.usual.get_or_insert(now);
-        let is_other = now > CHANGED * usual || now * CHANGED < usual;
+        let is_other = now.max(usual) > CHANGED * now.min(usual) && (now - usual).abs() >= LEAST;
         self.changed = if is_other { self.changed + 1 } else { 0 };
         (self.changed >= IN_A_ROW).then_some((usual, now))
     }
@@ -54,5 +55,9 @@ mod tests {
         let mut quicker = Watch::default();
         steps(&mut quicker, 10, 1.0);
         assert_eq!(steps(&mut quicker, 20, 0.5), Some((1.0, 0.5)));
+        let mut short = Watch::default();
+        steps(&mut short, 10, 0.002);
+        assert_eq!(steps(&mut short, 40, 0.0049), None, "less than a time slice is no matter");
+        assert_eq!(steps(&mut short, 20, 0.006), Some((0.002, 0.006)));
     }
 }

@@ -63,6 +63,8 @@ pub struct StepReport {
     /// Last complete reduction of each bucket: of this step, or of the one before if this one's is still on
     /// the wire.
     pub buckets: Vec<BucketTiming>,
+    /// Time since the last report in which at least one bucket was being reduced.
+    pub communicating: Duration,
     /// Time that this rank's thread waited for communication since the last report.
     pub exposed: Duration,
     /// Time that this rank's thread spent in backward passes since the last report.
@@ -96,9 +98,9 @@ pub struct StepReport {
 }
 
 impl StepReport {
-    /// Returns the sum of the buckets' reduction times, in seconds.
+    /// Returns [`StepReport::communicating`] in seconds. Buckets that were on their way together count once.
     pub fn comm_seconds(&self) -> f64 {
-        self.buckets.iter().fold(0.0, |sum, bucket| sum + bucket.seconds)
+        self.communicating.as_secs_f64()
     }
 }
 

@@ -138,6 +138,7 @@ impl Core {
     pub(crate) fn report(&mut self, ended: Vec<Ended>) -> (StepReport, Agreed) {
         let (buckets, exposed) = (self.step.timings(), self.step.take_exposed());
         let Spent { backward, optimizer } = self.step.take_spent();
+        let communicating = self.step.take_wire_time();
         self.observers.stragglers.step_over(exposed, &self.step, &self.ranks.group);
         self.observers.members.step_done();
         let known: Vec<LastStep> = ended.iter().map(|ended| ended.done).collect();
@@ -159,6 +160,7 @@ impl Core {
             skipped: done.is_some_and(|done| done.skipped),
             loss_scale: loss_scale.filter(|_| self.scaler.is_on()),
             buckets,
+            communicating,
             exposed,
             backward,
             optimizer,
@@ -312,7 +314,8 @@ pub(crate) fn check_rate(step: u64, rate: f64) -> Result<(), Error> {
     match (rate as f32).is_finite() {
         true => Ok(()),
         false => Err(Error::Setting(format!(
-            "the learning rate of step {step} is {rate}, which is not finite in single precision; give a smaller one"
+            "the learning rate of step {step} is {rate:e}, which is not finite in single precision; give one of at most \
+             3e38"
         ))),
     }
 }

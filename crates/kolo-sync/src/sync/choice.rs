@@ -40,8 +40,8 @@ impl SyncMode {
         self.traits.rounds
     }
 
-    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights; else
-    /// `None`.
+    /// Number of steps by which the slowest worker may be behind one that pulls weights, where servers hold
+    /// the weights; else `None`.
     pub fn staleness_bound(&self) -> Option<u64> {
         self.traits.staleness_bound
     }

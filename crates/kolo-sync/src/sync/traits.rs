@@ -12,8 +12,8 @@ pub struct SyncTraits {
     pub rounds: Option<Rounds>,
     /// True if updates are one step late: the last gradient may still be in flight between two steps.
     pub is_delayed: bool,
-    /// Number of steps that a worker may be ahead of the slowest one, where servers hold the weights; else
-    /// `None`.
+    /// Number of steps by which the slowest worker may be behind one that pulls weights, where servers hold
+    /// the weights; else `None`.
     pub staleness_bound: Option<u64>,
 }
 

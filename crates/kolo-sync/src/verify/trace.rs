@@ -110,7 +110,7 @@ pub struct Trace {
     /// Its beginning.
     pub start: Start,
     /// Its steps, in their order.
-    pub(crate) steps: Vec<Step>,
+    pub steps: Vec<Step>,
 }
 
 /// Returns true if the trace has the run's beginning and `steps` steps.

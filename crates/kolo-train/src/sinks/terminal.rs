@@ -161,9 +161,8 @@ impl Terminal {
         writeln!(to, "training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds)?;
         writeln!(
             to,
-            "communication   {:.1} % of the work, {:.1} % of the time waited for",
-            100.0 * summary.comm_fraction,
-            100.0 * summary.exposed_comm_fraction
+            "communication   {}",
+            communication(summary.comm_fraction, summary.exposed_comm_fraction)
         )?;
         if let Some(noise) = &summary.noise_scale {
             writeln!(to, "noise scale     {}", noise.words(unit))?;
@@ -194,14 +193,23 @@ impl Terminal {
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
     let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
     format!(
-        "epoch {}/{epochs}: train loss {:.4}, {}{:.0} {unit}/s, communication {:.1} % of the work, {:.1} % of \
-         the time waited for",
+        "epoch {}/{epochs}: train loss {:.4}, {}{:.0} {unit}/s, communication {}",
         row.epoch,
         row.train_loss,
         tests.collect::<String>(),
         row.samples_per_second,
-        100.0 * row.comm_fraction,
-        100.0 * row.exposed_comm_fraction,
+        communication(row.comm_fraction, row.exposed_comm_fraction),
+    )
+}
+
+/// Describes the shares of the steps' time in which gradients were on their way, hidden behind computing or not,
+/// and in which rank 0 waited for them or for workers that were late. Each is at most 100 %; the second one is
+/// no part of the first.
+fn communication(on_its_way: f64, waiting: f64) -> String {
+    format!(
+        "{:.1} % of the time, waiting for it or for other workers {:.1} %",
+        100.0 * on_its_way,
+        100.0 * waiting
     )
 }
 
@@ -210,5 +218,16 @@ fn clock(time: Duration) -> String {
     match seconds / 3600 {
         0 => format!("{}:{:02}", seconds / 60, seconds % 60),
         hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn communication_is_told_in_shares_of_the_time() {
+        let words = communication(0.173, 0.43);
+        assert_eq!(words, "17.3 % of the time, waiting for it or for other workers 43.0 %");
     }
 }

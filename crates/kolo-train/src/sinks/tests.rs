@@ -34,6 +34,7 @@ fn report() -> StepReport {
             needed: 0.004,
             exposed: 0.0005,
         }],
+        communicating: Duration::from_millis(1),
         exposed: Duration::ZERO,
         backward: Duration::from_millis(40),
         optimizer: Duration::from_millis(5),

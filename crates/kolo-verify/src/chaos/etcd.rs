@@ -48,9 +48,9 @@ impl Etcd {
         }
     }
 
-    /// Returns the arbiter in the syntax of `--arbiter`.
-    pub(super) fn arbiter(&self) -> String {
-        format!("etcd://{}:{}", address(self.host.as_ref()), self.ports[0])
+    /// Returns the host and the port at which clients reach it.
+    pub(super) fn member(&self) -> String {
+        format!("{}:{}", address(self.host.as_ref()), self.ports[0])
     }
 
     /// Kills the etcd, and starts it again after `time`.

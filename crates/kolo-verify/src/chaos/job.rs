@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use kolo_ddp::verify::trace;
+use kolo_elastic::{ArbiterKind, Needs};
 use kolo_launch::die_with_parent;
 use kolo_program::Failure;
 use kolo_recipe::RunFolder;
@@ -53,17 +54,6 @@ impl Program {
     }
 }
 
-/// Arbiter between the launchers of several nodes.
-#[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
-pub enum Arbiter {
-    /// Nobody: more than half of the workers go on.
-    Majority,
-    /// A folder beside the run's.
-    Folder,
-    /// An etcd that is started for each run.
-    Etcd,
-}
-
 /// The job that all runs repeat.
 pub struct ChaosJob {
     /// The program.
@@ -71,7 +61,7 @@ pub struct ChaosJob {
     /// Number of nodes, each with a launcher on this machine.
     pub nodes: usize,
     /// Arbiter between the launchers of several nodes.
-    pub arbiter: Arbiter,
+    pub arbiter: &'static ArbiterKind,
     /// Number of workers of each node.
     pub nproc: usize,
     /// Number of summation servers, which faults strike as well.
@@ -114,7 +104,7 @@ impl ChaosJob {
     pub(super) fn targets(&self) -> Targets {
         let (nodes, workers, etcd) = (self.nodes, self.nproc, self.asks_etcd());
         // A majority may need the node whose launcher is killed with half of the workers.
-        let launchers = nodes > 1 && self.arbiter != Arbiter::Majority;
+        let launchers = nodes > 1 && self.arbiter.needs != Needs::Nothing;
         let (disk, links, resumes) = (self.disk.is_some(), self.cut_links, self.can_be_resumed());
         Targets { nodes, workers, launchers, resumes, etcd, disk, links }
     }
@@ -135,7 +125,7 @@ impl ChaosJob {
     }
 
     fn asks_etcd(&self) -> bool {
-        self.nodes > 1 && self.arbiter == Arbiter::Etcd
+        self.nodes > 1 && self.arbiter.needs == Needs::Etcd
     }
 
     /// Makes the reference run.
@@ -324,11 +314,11 @@ impl ChaosJob {
         }
         let hub = place.hosts.as_ref().map(Hosts::hub);
         let etcd = self.asks_etcd().then(|| Etcd::start(&place.path().join("etcd"), hub)).transpose()?;
-        let arbiter = match &etcd {
-            Some(etcd) => etcd.arbiter(),
-            None if self.arbiter == Arbiter::Majority => "majority".into(),
-            None => format!("folder:{}", place.path().join("arbiter").display()),
-        };
+        let arbiter = self.arbiter.with(&match &etcd {
+            Some(etcd) => etcd.member(),
+            None if self.arbiter.needs == Needs::Nothing => String::new(),
+            None => place.path().join("arbiter").display().to_string(),
+        });
         let address = place.hosts.as_ref().map_or(Ipv4Addr::LOCALHOST, |hosts| hosts.host(0).address);
         let (count, master) = (self.nodes.to_string(), format!("{address}:{}", free_port()?));
         // Communication beyond loopback needs a token.

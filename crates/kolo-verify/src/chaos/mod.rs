@@ -23,7 +23,7 @@ mod workers;
 use std::ops::Range;
 use std::path::Path;
 
-pub use job::{Arbiter, ChaosJob, Program};
+pub use job::{ChaosJob, Program};
 
 use hosts::own_names;
 use job::RunVerdict;

@@ -1,6 +1,6 @@
 //! The runs to compare: a selection in which every choice occurs once, or every combination of choices.
 
-use kolo_comm::schedule::{ALGORITHMS, Operation, Problem};
+use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
 use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
 use kolo_ddp::verify::trace::Start;
@@ -146,11 +146,18 @@ fn algorithms(axes: &Axes, workers: usize) -> Vec<Option<String>> {
     if let Some(algorithm) = &axes.algorithm {
         return vec![Some(algorithm.clone())];
     }
-    let mut names = vec![None, Some("direct".into())];
-    if workers.is_power_of_two() {
-        names.push(Some("halving-doubling".into()));
-    }
-    names
+    let is_tried =
+        |algorithm: &&Algorithm| algorithm.keeps_tree && refusal(algorithm, &vec![1; workers]).is_none();
+    let names = ALGORITHMS.iter().filter(is_tried).map(|algorithm| Some(algorithm.name.to_string()));
+    [None].into_iter().chain(names).collect()
+}
+
+/// Returns the reason that an algorithm cannot sum this many shards of each rank; `None` if it can.
+fn refusal(algorithm: &Algorithm, shares: &[usize]) -> Option<&'static str> {
+    let (contributions, topology) = (&Contributions::of_shares(shares), &Topology::single(shares.len()));
+    let operation = &Operation::AllReduce;
+    let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
+    (algorithm.build)(&problem).err()
 }
 
 /// Returns the reason that a job with this start cannot be run in this way: with servers, tuned, or with an
@@ -166,10 +173,7 @@ pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Star
     let mut shares: Vec<usize> =
         (0..run.workers).map(|rank| share(shards, run.workers, Rank(rank)).len()).collect();
     shares.resize(run.workers + run.servers, 0);
-    let (contributions, topology) = (&Contributions::of_shares(&shares), &Topology::single(shares.len()));
-    let operation = &Operation::AllReduce;
-    let problem = Problem { operation, rank: Rank(0), len: 1, contributions, topology, segment: 1 };
-    (algorithm.build)(&problem).err()
+    refusal(algorithm, &shares)
 }
 
 /// True if an algorithm adds in the order of the tree.
@@ -186,26 +190,62 @@ mod tests {
         Axes { workers, caps, transport: None, algorithm: None, full, steps: 1 }
     }
 
+    /// Kolo's own choice, and the algorithms of one host that keep the tree.
+    const EXACT: [&str; 6] =
+        ["-", "direct", "one-shot", "halving-doubling", "recursive-doubling", "binomial"];
+
+    fn start(shards: usize) -> Start {
+        let (transport, tensors) = ("solo".into(), Vec::new());
+        Start { world_size: 1, shards, islands: false, tunable: true, transport, tensors }
+    }
+
     #[test]
     fn a_selection_has_every_entry_of_every_list() {
         let runs = plan(&axes(&[2, 3], false)).unwrap();
         assert!(runs[0].workers == 1 && runs[1].again && runs[2].cap == 0.5);
-        for (workers, algorithms) in [(2, 3), (3, 2)] {
+        for workers in [2, 3] {
             let own =
                 || runs.iter().filter(move |run| run.workers == workers && run.servers == 0 && !run.tuned);
-            assert_eq!(own().count(), algorithms);
+            let algorithms: Vec<_> = own().map(|run| run.algorithm.as_deref().unwrap_or("-")).collect();
+            assert_eq!(algorithms, EXACT, "each once");
             assert!([25.0, 0.5].iter().all(|cap| own().any(|run| run.cap == *cap)));
             let transport = |name: &str| own().any(|run| run.transport.as_deref() == Some(name));
             assert!(transport("shm") && transport("tcp"));
-            assert!(own().any(|run| run.algorithm.as_deref() == Some("direct")));
-            assert_eq!(own().any(|run| run.algorithm.as_deref() == Some("halving-doubling")), workers == 2);
         }
+    }
+
+    #[test]
+    fn every_algorithm_is_tried_that_keeps_the_tree_and_needs_no_nodes() {
+        let names = |workers| algorithms(&axes(&[workers], false), workers);
+        for workers in 2..9 {
+            let tried: Vec<String> = names(workers).into_iter().flatten().collect();
+            for algorithm in ALGORITHMS {
+                let expected = algorithm.keeps_tree && algorithm.name != "hierarchical";
+                assert_eq!(tried.iter().any(|name| name == algorithm.name), expected, "{algorithm:?}");
+            }
+        }
+    }
+
+    /// Algorithms that add whole subtrees are left out with most numbers of shards, so a small job is verified by
+    /// 18 runs where there were 15 without them.
+    #[test]
+    fn the_default_selection_stays_short() {
+        let axes = Axes { caps: vec![25.0, 0.5, 0.0625], steps: 8, ..axes(&[2, 3], false) };
+        for (shards, count) in [(2, 18), (4, 18), (6, 18), (8, 18), (5, 15)] {
+            let start = start(shards);
+            let made = plan(&axes).unwrap().iter().filter(|run| obstacle(run, &start).is_none()).count();
+            assert_eq!(made, count, "{shards} shards");
+        }
+        // The number of runs of the example in docs/exact.md.
+        let documented = Axes { full: true, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
+        let documented = plan(&documented).unwrap();
+        assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 95);
     }
 
     #[test]
     fn everything_with_everything_has_no_two_alike() {
         let runs = plan(&axes(&[2, 3], true)).unwrap();
-        assert_eq!(runs.len(), 3 + 2 * 2 * 3 + 2 * 2 * 2 + 2);
+        assert_eq!(runs.len(), 3 + 2 * 2 * 2 * EXACT.len() + 2);
         assert_eq!(runs.iter().filter(|run| run.tuned && run.workers == 3).count(), 1);
         assert_eq!(runs.iter().filter(|run| run.servers > 0).count(), 1);
         for (number, run) in runs.iter().enumerate() {
@@ -239,14 +279,6 @@ mod tests {
             again: false,
             resumed_after: None,
             tuned: false,
-        };
-        let start = |shards| Start {
-            world_size: 1,
-            shards,
-            islands: false,
-            tunable: true,
-            transport: "solo".into(),
-            tensors: Vec::new(),
         };
         let halving = obstacle(&run(Some("halving-doubling")), &start(6));
         assert!(halving.is_some_and(|why| why.contains("power-of-two")));

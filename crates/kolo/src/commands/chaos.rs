@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
+use kolo_elastic::{ARBITERS, ArbiterKind};
 use kolo_recipe::Recipe;
-use kolo_verify::chaos::{Arbiter, ChaosJob, Program, chaos};
+use kolo_verify::chaos::{ChaosJob, Program, chaos};
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use crate::options::seconds;
@@ -35,9 +37,10 @@ pub(crate) struct Chaos {
     /// Nodes of the job, each with a launcher on this machine; launchers are struck as well
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// By what several launchers agree who goes on
-    #[arg(long, default_value = "folder")]
-    arbiter: Arbiter,
+    /// By what several launchers agree who goes on: a majority needs nothing, a folder is made and an etcd is
+    /// started for each run
+    #[arg(long, default_value = "folder", value_parser = arbiters())]
+    arbiter: &'static ArbiterKind,
     /// Give each node a host of its own (a network namespace), whose link is cut at times; needs root
     #[arg(long)]
     cut_links: bool,
@@ -117,6 +120,13 @@ impl Chaos {
         let job = ChaosJob { program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
         chaos(&job, self.seed..end, self.json.as_deref())
     }
+}
+
+/// Accepts the names of the arbiters.
+fn arbiters() -> impl TypedValueParser<Value = &'static ArbiterKind> {
+    let names = ARBITERS.iter().map(|kind| PossibleValue::new(kind.name).help(kind.summary));
+    let named = |name: String| ARBITERS.iter().find(|kind| kind.name == name).unwrap_or(&ARBITERS[0]);
+    PossibleValuesParser::new(names).map(named)
 }
 
 /// Refuses a job with stale synchronization, which does not promise the same bits.

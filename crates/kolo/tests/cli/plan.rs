@@ -266,6 +266,7 @@ fn what_a_job_may_change_is_said_with_its_worth() {
     assert!(gain("--accumulate 4").unwrap().0 > 3.0);
     let fast = told(&["--between", "ndr"]);
     assert!(fast.contains("The best that keeps the bits: as it is."), "{fast}");
+    assert!(fast.contains("The time to compress is counted only in profiles measured with"), "{fast}");
     let picture = std::fs::read_to_string(place.path().join("plan.svg")).unwrap();
     assert!(picture.contains("<svg") && picture.contains("workers") && picture.contains("predicted"));
     let reduced = ["--reduction", "powersgd:rank=2"];

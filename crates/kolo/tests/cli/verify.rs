@@ -27,11 +27,12 @@ fn a_training_agrees_with_itself() {
     // Two steps an epoch, the second one of 8 images for 4 shards.
     let (code, table, words) = verify("--data DATA --shards 4 --batch-size 8 --dropout 0.3");
     assert_eq!(code, 0, "{table}{words}");
-    assert!(table.contains("all 15 runs went through the same bits"), "{table}");
+    assert!(table.contains("all 18 runs went through the same bits"), "{table}");
     for word in [
         "tcp",
         "shm",
         "halving-doubling",
+        "binomial",
         "0.0625 MiB",
         "repeated",
         "resumed from a checkpoint after 4 steps",
@@ -58,12 +59,12 @@ fn a_training_in_step_agrees_with_itself() {
     let fixed = "--data DATA --batch-size 4 --steps 3 --dropout 0.3 --batch-norm sync";
     let (code, table, words) = verify(&format!("{fixed} --shards 8 --workers 2,3,8"));
     assert_eq!(code, 0, "{table}{words}");
-    assert!(table.contains("all 19 runs went through the same bits"), "{table}");
+    assert!(table.contains("all 25 runs went through the same bits"), "{table}");
     // Three shards a worker.
     let (code, table, words) = verify(&format!("{fixed} --shards 6 --workers 2"));
     assert_eq!(code, 0, "{table}{words}");
     assert!(
-        table.contains("left out: ") && table.contains("all 10 runs went through the same bits"),
+        table.contains("left out: ") && table.contains("all 11 runs went through the same bits"),
         "{table}"
     );
 }

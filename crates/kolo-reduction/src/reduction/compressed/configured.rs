@@ -1,5 +1,6 @@
 //! Common part of the table's reductions: the entry's name, and the settings of the reducer.
 
+use kolo_comm::schedule::WireCost;
 use kolo_optim::Settings;
 use kolo_optim::table::Entry;
 use serde::de::DeserializeOwned;
@@ -41,6 +42,10 @@ impl<R: Reducer> Reducer for Configured<R> {
 
     fn is_sum(&self) -> bool {
         self.reducer.is_sum()
+    }
+
+    fn wire_cost(&self) -> Option<WireCost> {
+        self.reducer.wire_cost()
     }
 
     fn safe_below(&self) -> f32 {

@@ -9,6 +9,8 @@
 //! The local gradient is clipped to clip_norm/√S, S shards (section 3.2). Kolo clips by blocks, each to its
 //! part of that, √(d/D) for d of the model's D elements, because other blocks may be in other buckets.
 
+use kolo_comm::schedule::{Travel, WireCost};
+
 use super::Compressed;
 use super::configured::configured;
 use super::feedback::keep_more;
@@ -54,6 +56,10 @@ impl Dgc {
 }
 
 impl Reducer for Dgc {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::Gathered, 6.0 * self.density))
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         &["mean_velocity", "mean_accumulated"]
     }

@@ -8,12 +8,15 @@
 //! Residuals belong to shards, not to ranks, and the scale ‖p‖₁/d to blocks of [`BLOCK`](crate::BLOCK)
 //! elements of a tensor.
 
+use kolo_comm::schedule::{Travel, WireCost};
+
 use super::bits::float;
 use super::configured::configured;
 use super::feedback::{keep, recall};
 use super::gathered::{Codec, Gathered, Kept, Place};
 use super::parts::Parts;
 use super::{Compressed, DENSE_BELOW};
+use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::table::Entry;
@@ -33,6 +36,10 @@ struct EfSign {
 }
 
 impl Reducer for EfSign {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::Gathered, 1.0 / 8.0 + 4.0 / BLOCK as f64))
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         &["mean_residual"]
     }

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use kolo_comm::schedule::Chunks;
+use kolo_comm::schedule::{Chunks, Travel, WireCost};
 use kolo_comm::tree::share;
 use kolo_comm::{Collective, DType, Element, Error as CommError, Rank, Stages, bf16, f16};
 
@@ -45,6 +45,10 @@ struct HalfPrecision<T> {
 }
 
 impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::ToOwners, size_of::<T>() as f64))
+    }
+
     fn is_sum(&self) -> bool {
         true
     }

@@ -14,7 +14,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kolo_comm::schedule::Chunks;
+use kolo_comm::schedule::{Chunks, Travel, WireCost};
 use kolo_comm::{Collective, Error as CommError, Stages};
 
 use super::configured::configured;
@@ -56,6 +56,10 @@ struct OnebitAdam {
 }
 
 impl Reducer for OnebitAdam {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::ToOwners, 1.0 / 8.0 + 4.0 / BLOCK as f64))
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         &["mean_worker_error", "mean_server_error"]
     }

@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::{Error as CommError, Group};
 
 use super::configured::configured;
@@ -46,6 +47,10 @@ struct PowerSgd {
 }
 
 impl Reducer for PowerSgd {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost { travel: Travel::Summed { rounds: 2 }, bytes_per_element: None, is_exact: false })
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         &["mean_residual"]
     }

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use kolo_comm::schedule::{Travel, WireCost};
+
 use super::bits::{float, pack, packed_bytes, unpack};
 use super::configured::configured;
 use super::gathered::{Codec, Gathered, Kept, Place};
@@ -41,6 +43,10 @@ struct Qsgd {
 }
 
 impl Reducer for Qsgd {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::Gathered, self.bits / 8.0 + 4.0 / self.block))
+    }
+
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let Qsgd { bits, block, dense_below, seed } = *self;
         let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::{Error as CommError, Group};
 
 use super::configured::configured;
@@ -44,6 +45,10 @@ struct RandomK {
 }
 
 impl Reducer for RandomK {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::Summed { rounds: 1 }, 4.0 * self.density))
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         match self.unbiased {
             true => &[],

@@ -4,6 +4,8 @@
 //! magnitude of each block of [`BLOCK`](crate::BLOCK) elements, and keeps the others: ‖C·e‖² ≤ (1 −
 //! k/d)·‖p‖². On the wire six bytes for each of them: its place in its block, and its value.
 
+use kolo_comm::schedule::{Travel, WireCost};
+
 use super::bits::float;
 use super::configured::configured;
 use super::feedback::{keep, recall};
@@ -34,6 +36,10 @@ struct TopK {
 }
 
 impl Reducer for TopK {
+    fn wire_cost(&self) -> Option<WireCost> {
+        Some(WireCost::lossy(Travel::Gathered, 6.0 * self.density))
+    }
+
     fn shard_state(&self) -> &'static [&'static str] {
         &["mean_residual"]
     }

@@ -83,6 +83,7 @@ impl Islands {
             report.loss_scale = step.loss_scale.filter(|_| self.together);
             if island.core.ranks.group.world_size() > 1 {
                 report.buckets.extend(step.buckets);
+                report.communicating += step.communicating;
             }
             report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
             // Several islands may produce the same warnings, so only the first one's are reported.
@@ -178,7 +179,9 @@ impl Islands {
             }
         }
         let exposed = report.exposed + islands.exposed;
-        let report = StepReport { exposed, known, gradient_norm: None, skipped: done.skipped, ..report };
+        let communicating = report.communicating + islands.communicating;
+        let (gradient_norm, skipped) = (None, done.skipped);
+        let report = StepReport { communicating, exposed, known, gradient_norm, skipped, ..report };
         Ok((report, agreed))
     }
 

@@ -24,8 +24,13 @@ use kolo_reduction::Error;
 
 pub(in crate::sync) const STALE: Entry<Synchronization> = Entry {
     name: "stale",
-    about: "asynchronous SGD through servers, K steps stale at most: promises no bits (Ho et al. 2013)",
-    settings: &[Setting::whole("K", 3, 0..u64::MAX, "Steps that a worker may be ahead of the slowest one")],
+    about: "asynchronous SGD through servers, each worker at its own pace: promises no bits (Ho et al. 2013)",
+    settings: &[Setting::whole(
+        "K",
+        3,
+        0..u64::MAX,
+        "Most steps by which the slowest worker may be behind one that pulls weights",
+    )],
     make: |settings| {
         let BoundSetting { bound } = settings.read();
         let traits = SyncTraits { staleness_bound: Some(bound as u64), ..SyncTraits::default() };

@@ -87,6 +87,7 @@ impl Worker {
             });
             report.summed_bytes += bytes as u64;
         }
+        report.communicating = began.elapsed();
         report.exposed = waited + outer.step.take_exposed();
         Ok(pulled)
     }

@@ -2,6 +2,9 @@
 
 use kolo::Failure;
 use kolo_comm::schedule::ALGORITHMS;
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::reduction::{REDUCTIONS, Reducer};
+use kolo_ddp::table::{Choice, Entry, Value};
 use kolo_plan::step::{
     Advice, Caps, Choices, Keeps, LoadTable, Pick, Prediction, StepProfile, Sync, Variant, advise, predict,
 };
@@ -13,8 +16,6 @@ use super::profile_options::Origin;
 
 /// Bucket sizes to try, in MiB.
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
-/// Reductions to try, with their default settings.
-const REDUCTIONS: [&str; 6] = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true"];
 /// Ways to synchronize to try.
 const SYNCS: [(&str, Sync); 3] =
     [("delayed:1", Sync::Delayed), ("local:H=8", Sync::Rounds(8)), ("diloco:H=50", Sync::Rounds(50))];
@@ -98,17 +99,44 @@ fn accumulations(job: &Variant) -> Vec<Variant> {
     ACCUMULATIONS.iter().filter(|times| **times != job.choices.accumulate).map(|times| of(*times)).collect()
 }
 
+/// Returns the reductions of the table that suit every optimizer: each with its default settings and with each
+/// of its flags. One that costs as much as an earlier one is left out.
+fn table() -> Vec<Choice> {
+    let suits = |reducer: &dyn Reducer| {
+        let check = |entry: &Entry<dyn Optimizer>| {
+            let defaults = entry.complete(&Settings::default());
+            defaults.is_ok_and(|settings| reducer.check(entry.name, &settings).is_ok())
+        };
+        OPTIMIZERS.iter().all(check)
+    };
+    let mut costs = Vec::new();
+    let mut choices = Vec::new();
+    for entry in REDUCTIONS {
+        let Ok(reducer) = entry.build(&Settings::default()) else { continue };
+        let cost = reducer.wire_cost();
+        if cost.is_none_or(|cost| cost.is_exact) || costs.contains(&cost) || !suits(&*reducer) {
+            continue;
+        }
+        costs.push(cost);
+        choices.push(Choice::new(entry.name));
+        let flags = entry.settings.iter().filter(|setting| matches!(setting.default, Value::Flag(false)));
+        choices.extend(flags.map(|flag| Choice::new(entry.name).with(flag.name, true)));
+    }
+    choices
+}
+
 /// Returns the measured reductions, and those whose bytes follow without the shapes of the tensors. The
 /// latter need the profile of a sum.
 fn reductions(job: &Variant, origin: &Origin, measured: Vec<Variant>) -> Vec<Variant> {
-    let of = |name: &&str| {
-        let (profile, reduction) = reduced(name, origin).ok()?;
+    let of = |choice: &Choice| {
+        let name = choice.to_string();
+        let (profile, reduction) = reduced(&name, origin).ok()?;
         let choices = Choices { reduction, ..job.choices };
         Some(Variant { profile, ..changed(job, format!("--reduction {name}"), Keeps::Nothing, choices) })
     };
     let is_other = |variant: &Variant| variant.choices.reduction != job.choices.reduction;
     let is_new = |variant: &Variant| measured.iter().all(|known| known.options != variant.options);
-    let others = REDUCTIONS.iter().filter_map(of).filter(is_other).filter(is_new).collect();
+    let others = table().iter().filter_map(of).filter(is_other).filter(is_new).collect();
     [measured, others].concat()
 }
 
@@ -136,7 +164,7 @@ fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
     let both = |a: &Variant, b: &Variant| Variant {
         options: format!("{} {}", a.options, b.options),
         choices: Choices { sync: b.choices.sync, ..merged(a, b) },
-        profile: if b.choices.reduction.is_lossy { b.profile.clone() } else { a.profile.clone() },
+        profile: if b.choices.reduction.is_exact { a.profile.clone() } else { b.profile.clone() },
         samples: a.samples,
         keeps: a.keeps.max(b.keeps),
     };
@@ -146,6 +174,18 @@ fn combined(first: &[Variant], second: &[Variant]) -> Vec<Variant> {
 
 /// Returns the choices of `a`, with the reduction of `b` if that one is lossy.
 fn merged(a: &Variant, b: &Variant) -> Choices {
-    let reduction = if b.choices.reduction.is_lossy { b.choices.reduction } else { a.choices.reduction };
+    let reduction = if b.choices.reduction.is_exact { a.choices.reduction } else { b.choices.reduction };
     Choices { reduction, ..a.choices }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reductions_of_the_table_are_tried_by_their_cost() {
+        let tried: Vec<String> = table().iter().map(Choice::to_string).collect();
+        let expected = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true", "powersgd"];
+        assert_eq!(tried, expected, "powersgd only as it was measured");
+    }
 }

@@ -4,8 +4,7 @@ use clap::Args;
 use kolo::Failure;
 use kolo_ddp::reduction;
 use kolo_ddp::sync::SyncMode;
-use kolo_ddp::table::{Choice, Value};
-use kolo_plan::step::{Caps, Choices, Pick, ReductionKind, StepProfile, Sync};
+use kolo_plan::step::{Caps, Choices, Pick, StepProfile, Sync, WireCost};
 
 use super::profile_options::Origin;
 use crate::commands::plan::numbers::positive;
@@ -71,28 +70,28 @@ impl ChoiceOptions {
     }
 }
 
+/// Returns the cost of the reduction with which a profile was measured. Returns that of the sum for an unknown
+/// one, because the profile has the bytes.
+pub(super) fn measured_with(text: &str) -> WireCost {
+    reduction::parse(text).ok().and_then(|reducer| reducer.wire_cost()).unwrap_or(WireCost::SUM)
+}
+
 /// Returns the profile of a sum as it would be with the reduction that `text` names.
-pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, &'static ReductionKind), Failure> {
+pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, WireCost), Failure> {
     let refuse = |problem: &str| Failure::input(format!("--reduction {text}: {problem}"));
-    let choice: Choice = text.parse().map_err(Failure::input)?;
-    let entry = reduction::find(&choice.name).map_err(Failure::input)?;
-    let settings = entry.complete(&choice.settings).map_err(Failure::input)?;
-    let kind = ReductionKind::named(entry.name).ok_or_else(|| refuse("its cost is not known"))?;
-    if origin.reduction.name != "sum" {
-        return match origin.reduction.name == kind.name {
-            true => Ok((origin.profile.clone(), kind)),
+    let reducer = reduction::parse(text).map_err(Failure::input)?;
+    let cost = reducer.wire_cost().ok_or_else(|| refuse("its cost is not known"))?;
+    if !origin.reduction.is_exact {
+        return match origin.reduction == cost {
+            true => Ok((origin.profile.clone(), cost)),
             false => Err(refuse(
                 "the profile was measured with another one, and only an exact sum's can be changed",
             )),
         };
     }
-    let of = |name: &str| match settings.get(name) {
-        Some(Value::Number(number)) => number,
-        Some(Value::Flag(_)) | None => 0.0,
-    };
     let advice = "its bytes depend on the shapes of the tensors; measure it: kolo bench profile --reduction";
-    let profile = kind.applied(&origin.profile, &of).ok_or_else(|| refuse(&format!("{advice} {text}")))?;
-    Ok((profile, kind))
+    let bytes = cost.bytes_per_element.ok_or_else(|| refuse(&format!("{advice} {text}")))?;
+    Ok((origin.profile.sending(bytes), cost))
 }
 
 fn sync(mode: &SyncMode) -> Result<Sync, Failure> {

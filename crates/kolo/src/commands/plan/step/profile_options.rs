@@ -5,8 +5,9 @@ use std::process::Command;
 
 use clap::Args;
 use kolo::Failure;
-use kolo_plan::step::{Caps, REDUCTIONS, ReductionKind, StepProfile};
+use kolo_plan::step::{Caps, StepProfile, WireCost};
 
+use super::choice_options::measured_with;
 use super::other_profiles::{OtherProfile, others};
 use super::run_profile;
 use crate::bench::profile::WorkerProfile;
@@ -54,7 +55,7 @@ const FIGURES: [&str; 4] = ["forward_ms", "backward_ms", "optimizer_ms", "parame
 pub(super) struct Origin {
     pub(super) profile: StepProfile,
     /// Reduction with which the profile was measured.
-    pub(super) reduction: &'static ReductionKind,
+    pub(super) reduction: WireCost,
     /// Cores of the host, and the factor by which a step is slower if all of them compute.
     pub(super) cores: Option<(f64, f64)>,
     /// Buckets that a job would have, unless the profile has those of a job.
@@ -73,7 +74,7 @@ impl ProfileOptions {
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
             let (profile, reduction) = run_profile::read(folder)?;
-            let reduction = ReductionKind::measured_with(&reduction);
+            let reduction = measured_with(&reduction);
             return Ok(Origin { profile, reduction, cores: None, caps: None, others: Vec::new() });
         }
         let measured = match &self.model {
@@ -82,7 +83,7 @@ impl ProfileOptions {
         };
         if let Some(first) = measured.first() {
             let profile = first.profile.clone();
-            let reduction = ReductionKind::measured_with(&first.reduction);
+            let reduction = measured_with(&first.reduction);
             let cores = Some((first.cores as f64, first.full_slowdown));
             return Ok(Origin { profile, reduction, cores, caps: Some(caps), others: others(measured)? });
         }
@@ -94,7 +95,7 @@ impl ProfileOptions {
         let bytes = 4.0 * self.parameters.unwrap_or_default();
         let part = PART.max(bytes / 1024.0);
         let profile = StepProfile::even(forward, backward, optimizer, bytes, part);
-        Ok(Origin { profile, reduction: &REDUCTIONS[0], cores: None, caps: Some(caps), others: Vec::new() })
+        Ok(Origin { profile, reduction: WireCost::SUM, cores: None, caps: Some(caps), others: Vec::new() })
     }
 
     /// Measures every batch size with every precision, beginning with the first of both.

@@ -74,6 +74,10 @@ pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
             if told.is_worth_it { "" } else { "  (not worth it)" }
         );
     }
+    if advice.iter().any(|told| told.options.contains("--reduction ")) {
+        text += "\nThe time to compress is counted only in profiles measured with the reduction (kolo bench profile \
+                 --reduction);\nothers look better here than they are, above all over fast links.\n";
+    }
     let named = |keeps| {
         best(advice, keeps)
             .map_or("as it is".into(), |told| format!("{} ({:.2}x the samples)", told.options, told.gain))
