@@ -13,9 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::replica::Replica;
 use kolo_reduction::{Error, ranks_of};
 use kolo_step::NoiseScale;
-use kolo_sync::Core;
-use kolo_sync::Warning;
 use kolo_sync::sync::mode::Saved;
+use kolo_sync::{Core, Warning};
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,

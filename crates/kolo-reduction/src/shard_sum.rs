@@ -51,7 +51,7 @@ impl<T: Number> ShardSum<T> {
     }
 
     /// Begins the next step.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.nodes.clear();
     }
 

@@ -13,7 +13,7 @@ pub enum Exchange<T: Element> {
 
 impl<T: Element> Exchange<T> {
     /// A collective of a thread that computes until it waits for it, or that waits at once.
-    pub fn new(group: &Group, mode: WaitMode, collective: Collective, buffer: Buffer<T>) -> Self {
+    pub(crate) fn new(group: &Group, mode: WaitMode, collective: Collective, buffer: Buffer<T>) -> Self {
         match mode {
             WaitMode::Background => Exchange::UnderWay(group.start(collective, buffer)),
             WaitMode::Blocking => Exchange::Left(collective, buffer),
@@ -25,7 +25,7 @@ impl<T: Element> Exchange<T> {
     /// # Errors
     ///
     /// As [`Group::run`].
-    pub fn wait(self, group: &Group) -> Result<Buffer<T>, Error> {
+    pub(crate) fn wait(self, group: &Group) -> Result<Buffer<T>, Error> {
         match self {
             Exchange::UnderWay(pending) => pending.wait(),
             Exchange::Left(collective, buffer) => group.run(&collective, buffer),

@@ -26,7 +26,7 @@ pub(crate) struct ShardLosses {
 
 impl ShardLosses {
     /// Takes the loss of the next shard, summed over `count` samples.
-    pub fn push(&mut self, loss: f64, count: f64) {
+    pub(crate) fn push(&mut self, loss: f64, count: f64) {
         self.values.push([loss, count]);
     }
 
@@ -36,7 +36,7 @@ impl ShardLosses {
         losses.filter(|(_, loss)| !loss.is_finite()).collect()
     }
 
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.values.clear();
         self.samples = SampleCount::default();
     }
@@ -47,7 +47,7 @@ impl ShardLosses {
     }
 
     /// The samples of the current step.
-    pub fn samples(&self) -> SampleCount {
+    pub(crate) fn samples(&self) -> SampleCount {
         self.samples.clone()
     }
 
@@ -61,7 +61,12 @@ impl ShardLosses {
     /// # Errors
     ///
     /// Out of memory.
-    pub fn start(&mut self, group: &Group, mode: WaitMode, assignment: &Assignment) -> Result<(), Error> {
+    pub(crate) fn start(
+        &mut self,
+        group: &Group,
+        mode: WaitMode,
+        assignment: &Assignment,
+    ) -> Result<(), Error> {
         let Assignment { for_all: contributions, shards, .. } = assignment;
         let nodes = contributions.of(group.rank());
         let mut buffer: Buffer<f64> = group.alloc(2 * contributions.parts(group.rank()))?;
@@ -91,7 +96,7 @@ impl ShardLosses {
     /// # Errors
     ///
     /// The collective failed (naming the rank).
-    pub fn finish(&mut self, group: &Group, exposed: &mut Duration) -> Result<[f64; 2], Error> {
+    pub(crate) fn finish(&mut self, group: &Group, exposed: &mut Duration) -> Result<[f64; 2], Error> {
         match self.pending.take() {
             Some(pending) => {
                 let sum = timed(exposed, "the loss", || pending.wait(group))?;

@@ -10,9 +10,7 @@ use kolo_optim::{Optimizer, ParamGroup};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
-use kolo_reduction::transform;
+use kolo_reduction::{BucketCaps, Error, transform};
 use kolo_step::LossScaling;
 
 /// Text for a setting that a rank has not been given.

@@ -32,7 +32,7 @@ impl Staleness {
     }
 
     /// Counts a pull that was `behind` steps behind.
-    pub fn add(&mut self, behind: usize) {
+    pub(crate) fn add(&mut self, behind: usize) {
         self.0.resize(self.0.len().max(behind + 1), 0);
         self.0[behind] += 1;
     }

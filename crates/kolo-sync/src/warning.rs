@@ -96,7 +96,7 @@ pub struct Warnings(Vec<Warning>);
 
 impl Warnings {
     /// Logs a warning, and keeps it for the next report.
-    pub fn add(&mut self, warning: Warning) {
+    pub(crate) fn add(&mut self, warning: Warning) {
         kolo_checkpoint::tell(&warning);
         self.0.push(warning);
     }

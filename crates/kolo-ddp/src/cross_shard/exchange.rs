@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
 
-use kolo_reduction::Error;
-use kolo_reduction::ShardSum;
+use kolo_reduction::{Error, ShardSum};
 use kolo_sampler::Assignment;
 use kolo_step::timed;
 

@@ -21,11 +21,8 @@ use crate::replica::Replica;
 use crate::shard_pass::{ShardPass, lock};
 use kolo_optim::{Layout, Optimizer, SpanId};
 use kolo_reduction::Error;
-use kolo_sampler::BatchGrowth;
-use kolo_sampler::Sampler;
-use kolo_sync::Config;
-use kolo_sync::Warning;
-use kolo_sync::{Change, StepReport};
+use kolo_sampler::{BatchGrowth, Sampler};
+use kolo_sync::{Change, Config, StepReport, Warning};
 
 /// A model of which every worker holds a replica.
 ///

@@ -8,8 +8,7 @@ use super::handle::Replica;
 use kolo_optim::{Optimizer, ParamSpec};
 use kolo_reduction::Error;
 use kolo_step::Agreed;
-use kolo_sync::Change;
-use kolo_sync::Config;
+use kolo_sync::{Change, Config};
 
 /// Number of groups that may fail in a row before a replica gives up.
 const TRIES: usize = 100;

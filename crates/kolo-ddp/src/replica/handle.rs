@@ -7,19 +7,12 @@ use std::time::Duration;
 use kolo_comm::{Group, Rank};
 
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanId};
-use kolo_reduction::Bucket;
-use kolo_reduction::Error;
 use kolo_reduction::transform::GradientTransform;
-use kolo_step::LastStep;
-use kolo_step::LossScale;
-use kolo_step::NoiseScale;
-use kolo_sync::Config;
-use kolo_sync::Core;
-use kolo_sync::StepReport;
-use kolo_sync::Warning;
-use kolo_sync::assignment;
+use kolo_reduction::{Bucket, Error};
+use kolo_step::{LastStep, LossScale, NoiseScale};
 use kolo_sync::sync::mode::{Made, Mode, Standing};
 use kolo_sync::sync::{self, SyncTraits};
+use kolo_sync::{Config, Core, StepReport, Warning, assignment};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///

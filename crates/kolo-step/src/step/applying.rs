@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use super::profile::Lesson;
 use super::{BetweenSteps, Phase, Step};
 use crate::last_step::LastStep;
-use kolo_reduction::Bucket;
-use kolo_reduction::Error;
 use kolo_reduction::reduction::Reduction;
+use kolo_reduction::{Bucket, Error};
 
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.

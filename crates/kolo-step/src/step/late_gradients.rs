@@ -6,10 +6,8 @@ use kolo_comm::Collective;
 use super::Step;
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
-use kolo_reduction::Error;
-use kolo_reduction::ShardSum;
-use kolo_reduction::Slice;
 use kolo_reduction::reduction::Reduction;
+use kolo_reduction::{Error, ShardSum, Slice};
 
 impl Step {
     /// Adds the contributions beyond the expected number of uses.

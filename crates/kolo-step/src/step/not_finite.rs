@@ -4,8 +4,7 @@ use super::Step;
 use super::finiteness::{Culprit, SumSeen};
 use kolo_optim::finite::are_finite;
 use kolo_optim::{Kind, SpanId};
-use kolo_reduction::Error;
-use kolo_reduction::Origin;
+use kolo_reduction::{Error, Origin};
 
 impl Step {
     /// Checks the values of a statistic that this rank alone has computed in the current pass.

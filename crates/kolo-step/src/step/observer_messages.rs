@@ -22,7 +22,7 @@ pub struct ObserverMessage {
 #[derive(Default)]
 pub struct Received {
     /// The maximum of each flag; `None` in a step that is not synchronized.
-    pub flags: Option<[u8; FLAGS]>,
+    pub(crate) flags: Option<[u8; FLAGS]>,
     /// True if the ranks have sent different fingerprints.
     pub settings_differ: bool,
     /// The numbers of all ranks, in rank order, if there are any.

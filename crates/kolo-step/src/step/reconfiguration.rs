@@ -14,8 +14,7 @@ use super::launch_order::{self, LaunchOrder};
 use crate::tune::{Space, TunedSetting};
 use crate::wait_time::timed;
 use kolo_optim::SpanId;
-use kolo_reduction::Error;
-use kolo_reduction::{Bucket, plan_sliced, reversed};
+use kolo_reduction::{Bucket, Error, plan_sliced, reversed};
 use kolo_sampler::Assignment;
 
 impl Step {

@@ -11,8 +11,7 @@ use super::unscaling::StepNumber;
 use super::{Phase, Step};
 use crate::wait_time::timed;
 use kolo_optim::Span;
-use kolo_reduction::Error;
-use kolo_reduction::ShardLoss;
+use kolo_reduction::{Error, ShardLoss};
 
 /// Result of the ranks' agreement.
 pub struct Totals {

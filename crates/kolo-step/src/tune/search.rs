@@ -23,17 +23,17 @@ const BUCKETS: usize = 256;
 /// The settings that can be tried in a group.
 pub struct Space {
     /// The model's tensors.
-    pub layout: Arc<Layout>,
+    pub(crate) layout: Arc<Layout>,
     /// The order in which their gradients become ready.
-    pub order: Vec<SpanId>,
+    pub(crate) order: Vec<SpanId>,
     /// True if no tensor may be cut.
-    pub whole: bool,
+    pub(crate) whole: bool,
     /// Algorithms for long sums besides the one that the cost model picks.
     pub(crate) algorithms: Vec<&'static str>,
     /// Share of sums that each rank should add according to its link, if links differ.
-    pub ownership: Option<Vec<u32>>,
+    pub(crate) ownership: Option<Vec<u32>>,
     /// Number of connections between two ranks.
-    pub streams: usize,
+    pub(crate) streams: usize,
 }
 
 impl Space {
@@ -80,7 +80,7 @@ pub(crate) struct Search {
 
 impl Search {
     /// Creates a search that begins with the first setting that will be [`Search::measured`].
-    pub fn new(space: Space) -> Self {
+    pub(crate) fn new(space: Space) -> Self {
         Search { space, trials: Vec::new(), best: 0, axis: 0 }
     }
 
@@ -103,7 +103,7 @@ impl Search {
     }
 
     /// Returns the next setting to try; `None` when nothing is left.
-    pub fn next(&mut self) -> Option<TunedSetting> {
+    pub(crate) fn next(&mut self) -> Option<TunedSetting> {
         let best = self.best()?.setting.clone();
         while self.trials.len() < MOST {
             let axis = *AXES.get(self.axis)?;

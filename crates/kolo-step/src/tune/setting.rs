@@ -44,7 +44,7 @@ impl TunedSetting {
     }
 
     /// Size limits of buckets.
-    pub fn caps(&self) -> BucketCaps {
+    pub(crate) fn caps(&self) -> BucketCaps {
         BucketCaps { first: self.first_bytes.min(self.cap_bytes), other: self.cap_bytes }
     }
 }

@@ -16,14 +16,10 @@ use crate::sync::SyncTraits;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
 use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
 use kolo_reduction::transform::Transforms;
+use kolo_reduction::{BucketCaps, Error};
 use kolo_sampler::equal;
-use kolo_step::LastStep;
-use kolo_step::LossScaler;
-use kolo_step::MembershipObserver;
-use kolo_step::Step;
+use kolo_step::{LastStep, LossScaler, MembershipObserver, Step};
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.
 pub struct Core {
@@ -89,7 +85,7 @@ pub struct Observers {
     pub stragglers: StragglerObserver,
     pub members: MembershipObserver,
     pub noise: NoiseProbe,
-    pub tuning: TuningObserver,
+    pub(crate) tuning: TuningObserver,
 }
 
 /// Settings that the program stated, and warnings for it.
@@ -185,7 +181,7 @@ impl Core {
     /// # Errors
     ///
     /// Another pass is under way, this rank has no more shards in this step, or an earlier update has failed.
-    pub fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
+    pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         self.apply_outstanding()?;
         let shards = self.step.shares().iter().sum();
         self.observers.verifier.begin(
@@ -235,7 +231,7 @@ impl Core {
     }
 
     /// Ranks that compute a shard.
-    pub fn holders(&self, shard: usize) -> Vec<Rank> {
+    pub(crate) fn holders(&self, shard: usize) -> Vec<Rank> {
         let shares = self.step.shares().iter();
         let ends = shares.scan(0, |end, share| {
             *end += share;

@@ -17,13 +17,9 @@ use super::undo::Undo;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_model;
 use crate::same_settings::Stated;
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
 use kolo_reduction::transform::States;
-use kolo_step::LastStep;
-use kolo_step::LossScale;
-use kolo_step::NoiseScale;
-use kolo_step::Step;
+use kolo_reduction::{BucketCaps, Error};
+use kolo_step::{LastStep, LossScale, NoiseScale, Step};
 
 /// A rank's message to the others before the first step of a group. It says whether the rank's values are
 /// the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back. It also

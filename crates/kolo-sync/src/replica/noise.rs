@@ -3,8 +3,7 @@
 use kolo_optim::Layout;
 use kolo_reduction::transform::BlockSquares;
 use kolo_reduction::{Bucket, Slice};
-use kolo_step::Totals;
-use kolo_step::{NoiseScale, Norms};
+use kolo_step::{NoiseScale, Norms, Totals};
 
 /// Averages after the last complete step, and the squares of the current one.
 pub struct NoiseProbe {
@@ -14,7 +13,7 @@ pub struct NoiseProbe {
 }
 
 impl NoiseProbe {
-    pub fn new(is_on: bool, layout: &Layout) -> Self {
+    pub(crate) fn new(is_on: bool, layout: &Layout) -> Self {
         NoiseProbe { squares: is_on.then(|| BlockSquares::new(layout)), known: NoiseScale::default() }
     }
 
@@ -33,7 +32,7 @@ impl NoiseProbe {
     /// Returns the averages including the step that ends, whose gradient has been seen in full; unchanged
     /// averages if it cannot be measured. `unscale` times that gradient is the gradient of the unscaled
     /// loss. The caller keeps the result only when the step is complete, because the step may be repeated.
-    pub fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
+    pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
         let norms = Norms::of(&totals.received.by_shard, squares, totals.count);
         Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))

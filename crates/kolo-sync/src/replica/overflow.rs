@@ -25,7 +25,7 @@ pub struct Overflow {
 
 impl Overflow {
     /// Creates the record for values before the first step.
-    pub fn new(layout: &Layout, values: &[f32]) -> Self {
+    pub(crate) fn new(layout: &Layout, values: &[f32]) -> Self {
         let given = layout.spans().iter().map(|span| !are_finite(&values[span.range()])).collect();
         Overflow { given, ..Overflow::default() }
     }
@@ -36,12 +36,12 @@ impl Overflow {
     }
 
     /// Begins the updates of a step; `is_large` says that its gradient is large.
-    pub fn begin(&mut self, is_large: bool) {
+    pub(crate) fn begin(&mut self, is_large: bool) {
         (self.found, self.is_large) = (false, is_large);
     }
 
     /// Checks values of a tensor that have been updated.
-    pub fn look(&mut self, id: SpanId, values: &[f32]) {
+    pub(crate) fn look(&mut self, id: SpanId, values: &[f32]) {
         self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
     }
 
@@ -55,7 +55,7 @@ impl Overflow {
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`].
-    pub fn name(
+    pub(crate) fn name(
         &mut self,
         step: u64,
         layout: &Layout,
@@ -79,7 +79,7 @@ impl Overflow {
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`], as after step `step`.
-    pub fn check_state(
+    pub(crate) fn check_state(
         &mut self,
         step: u64,
         layout: &Layout,

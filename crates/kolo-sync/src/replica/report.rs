@@ -5,10 +5,7 @@ use std::time::Duration;
 use super::core::Core;
 use crate::staleness::Staleness;
 use crate::warning::Warning;
-use kolo_step::BucketTiming;
-use kolo_step::LastStep;
-use kolo_step::NoiseScale;
-use kolo_step::Tuning;
+use kolo_step::{BucketTiming, LastStep, NoiseScale, Tuning};
 use kolo_straggler::{Straggler, Times};
 
 /// Effect on a worker of a step that changed the members of the job.

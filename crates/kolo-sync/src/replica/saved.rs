@@ -11,8 +11,7 @@ use super::weights::Weights;
 use crate::sync::mode::Saved;
 use kolo_reduction::Error;
 use kolo_reduction::reduction::Reducer;
-use kolo_step::LossScale;
-use kolo_step::NoiseScale;
+use kolo_step::{LossScale, NoiseScale};
 
 impl Core {
     /// Returns true if ranks hold state that could die with them.
@@ -31,7 +30,7 @@ impl Core {
     ///
     /// The last step's reduction failed (naming the rank), or a step failed when half of its updates were
     /// applied.
-    pub fn save(&mut self) -> Result<Saved, Error> {
+    pub(crate) fn save(&mut self) -> Result<Saved, Error> {
         self.expect_whole_step()?;
         let states =
             self.weights.optimizer.state().into_iter().map(|(name, values)| Part::state(name, values));
@@ -44,7 +43,7 @@ impl Core {
     /// # Errors
     ///
     /// A file is damaged or missing (naming it), or a tensor does not fit (naming the first).
-    pub fn load(&mut self, reader: &Reader) -> Result<(), Error> {
+    pub(crate) fn load(&mut self, reader: &Reader) -> Result<(), Error> {
         self.expect_whole_step()?;
         reader.read(Set::Weights, "", &self.weights.layout, 0, &mut self.weights.values)?;
         reader.expect_no_others(&self.weights.layout)?;

@@ -12,10 +12,10 @@ use crate::same_settings::Stated;
 use crate::warning::Warning;
 use kolo_reduction::Error;
 use kolo_reduction::transform::Decision;
-use kolo_step::LastStep;
-use kolo_step::LossScale;
-use kolo_step::{Agreed, MembershipObserver};
-use kolo_step::{ObserverMessage, Received, Spent, StepNumber, SumSeen, Totals};
+use kolo_step::{
+    Agreed, LastStep, LossScale, MembershipObserver, ObserverMessage, Received, Spent, StepNumber, SumSeen,
+    Totals,
+};
 
 /// A step whose passes are over on this rank and whose collectives are in flight.
 pub(crate) struct Started {
@@ -32,7 +32,7 @@ pub(crate) struct Ended {
     started_early: usize,
     compared: Compared,
     shards_changed: bool,
-    pub agreed: Agreed,
+    pub(crate) agreed: Agreed,
 }
 
 impl Core {
@@ -186,7 +186,7 @@ impl Core {
 
     /// Compares the values of all ranks if a comparison is due. They were last the same when `before` steps
     /// were done.
-    pub fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
+    pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
             self.observers.verifier.verify(

@@ -15,14 +15,14 @@ pub struct Compared {
     /// Compared times of all ranks, in rank order.
     pub(crate) times: Vec<Times>,
     /// A rank that delays the others.
-    pub straggler: Option<Straggler>,
+    pub(crate) straggler: Option<Straggler>,
     /// Better shares.
     pub(crate) rebalance: Option<Rebalance>,
 }
 
 impl Compared {
     /// Of two steps that end together, returns the later one's, unless it had no comparison.
-    pub fn or(self, earlier: Compared) -> Compared {
+    pub(crate) fn or(self, earlier: Compared) -> Compared {
         if self.times.is_empty() { earlier } else { self }
     }
 }
@@ -35,7 +35,7 @@ pub struct StragglerObserver {
 
 impl StragglerObserver {
     /// Watches a group that begins with these shares; `servers` marks summation servers.
-    pub fn new(policy: Policy, shares: Vec<usize>, servers: Arc<[bool]>) -> Self {
+    pub(crate) fn new(policy: Policy, shares: Vec<usize>, servers: Arc<[bool]>) -> Self {
         let detector = StragglerDetector::new(policy, shares, servers);
         StragglerObserver { timing: StepTiming::default(), detector }
     }

@@ -7,10 +7,8 @@ use kolo_comm::{Collective, DType, Group};
 use super::core::Core;
 use super::tuning_observer::TuningObserver;
 use crate::config::Config;
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
-use kolo_step::Received;
-use kolo_step::{Effort, Space, TunedSetting, Tuner, Verdict};
+use kolo_reduction::{BucketCaps, Error};
+use kolo_step::{Effort, Received, Space, TunedSetting, Tuner, Verdict};
 
 /// Name of the algorithm whose ranks may add unequal parts of a sum.
 const BY_LINKS: &str = "direct";

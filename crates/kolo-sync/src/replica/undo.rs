@@ -54,7 +54,7 @@ impl Undo {
     }
 
     /// Runs `update` on the elements of a slice that are not updated yet.
-    pub fn update(
+    pub(crate) fn update(
         &mut self,
         slice: &Slice,
         values: &mut [f32],
@@ -102,7 +102,7 @@ impl Undo {
 
     /// Returns true if some blocks have been rolled back: then the optimizer's state is newer than the
     /// values.
-    pub fn is_halfway(&self) -> bool {
+    pub(crate) fn is_halfway(&self) -> bool {
         self.states.contains(&State::Reverted)
     }
 
@@ -113,7 +113,7 @@ impl Undo {
     }
 
     /// Takes over another rank's block states.
-    pub fn take_over(&mut self, reverted: &[u8]) {
+    pub(crate) fn take_over(&mut self, reverted: &[u8]) {
         let state = |reverted: &u8| if *reverted == 1 { State::Reverted } else { State::Old };
         self.states = reverted.iter().map(state).collect();
     }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::overflow::Overflow;
 use super::undo::Undo;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
-use kolo_reduction::Error;
-use kolo_reduction::{BLOCK, Slice};
+use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
@@ -24,7 +23,7 @@ pub struct Weights {
     pub layout: Arc<Layout>,
     pub values: Vec<f32>,
     pub optimizer: Box<dyn Optimizer>,
-    pub groups: SpanGroups,
+    pub(crate) groups: SpanGroups,
     /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient. It
     /// grows to the longest of them in the first step.
     room: Vec<f32>,
@@ -35,14 +34,14 @@ pub struct Weights {
     /// stay as they are.
     pub(crate) unused: Vec<bool>,
     /// Factor for the summed gradient in the updates of the last step.
-    pub scale: f64,
+    pub(crate) scale: f64,
     /// Additional factor for gradients of parameters, from the step's transforms.
-    pub factor: f64,
+    pub(crate) factor: f64,
 }
 
 impl Weights {
     /// Creates the weights; the optimizer already has its state for the whole layout.
-    pub fn new(
+    pub(crate) fn new(
         layout: Arc<Layout>,
         values: Vec<f32>,
         optimizer: Box<dyn Optimizer>,

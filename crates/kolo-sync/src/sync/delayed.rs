@@ -28,8 +28,7 @@ use crate::replica::report::StepReport;
 use crate::replica::stepping::{Ended, Started};
 use kolo_optim::table::{Entry, Setting};
 use kolo_reduction::Error;
-use kolo_step::Agreed;
-use kolo_step::Step;
+use kolo_step::{Agreed, Step};
 
 pub(super) const DELAYED: Entry<Synchronization> = Entry {
     name: "delayed",

@@ -12,8 +12,7 @@ use crate::replica::report::StepReport;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
 use kolo_optim::{Optimizer, named};
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
+use kolo_reduction::{BucketCaps, Error};
 use kolo_step::Agreed;
 
 /// A mode before its ranks have met, with the configuration and the optimizer for its core.

@@ -16,8 +16,7 @@ use kolo_comm::{Group, Rank};
 
 use crate::config::Config;
 use kolo_optim::{Kind, Layout};
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
+use kolo_reduction::{BucketCaps, Error};
 use kolo_step::LastStep;
 use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
@@ -56,7 +55,7 @@ impl Verifier {
     /// # Errors
     ///
     /// A variable of the environment is invalid.
-    pub fn new(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
         let (options, tunes, tunable) = (TraceOptions::from_env()?, trace::tunes()?, config.can_be_tuned());
@@ -64,7 +63,7 @@ impl Verifier {
     }
 
     /// Bucket sizes to try in place of the program's.
-    pub fn caps(&self) -> Option<BucketCaps> {
+    pub(crate) fn caps(&self) -> Option<BucketCaps> {
         self.options.as_ref()?.caps
     }
 
@@ -90,7 +89,7 @@ impl Verifier {
 
     /// Returns true if [`Verifier::verify`] is to be called by `world` ranks. They were equal after the
     /// range's first number of steps, and are equal again after its end.
-    pub fn is_due(&self, steps: Range<u64>, world: usize) -> bool {
+    pub(crate) fn is_due(&self, steps: Range<u64>, world: usize) -> bool {
         let is_multiple = || steps.end / self.every > steps.start / self.every;
         self.options.is_some() || (world > 1 && self.every > 0 && is_multiple())
     }
@@ -150,7 +149,7 @@ impl Verifier {
     /// # Errors
     ///
     /// The ranks differ ([`Error::Drift`]), a collective failed, or the trace cannot be written.
-    pub fn verify(
+    pub(crate) fn verify(
         &mut self,
         group: &Group,
         layout: &Layout,

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
+use kolo_reduction::{BucketCaps, Error};
 
 /// The file to write to; it must not exist.
 pub const FILE: &str = "KOLO_VERIFY_FILE";
@@ -161,9 +160,9 @@ pub(crate) fn tunes() -> Result<bool, Error> {
 
 /// Requests of the environment.
 pub(crate) struct TraceOptions {
-    pub file: PathBuf,
-    pub steps: Option<u64>,
-    pub caps: Option<BucketCaps>,
+    pub(crate) file: PathBuf,
+    pub(crate) steps: Option<u64>,
+    pub(crate) caps: Option<BucketCaps>,
     pub(crate) resume: Option<u64>,
     pub(crate) end_round: Option<u64>,
 }
@@ -217,7 +216,7 @@ impl Writer {
     }
 
     /// Continues the trace of a rank 0 that has died.
-    pub fn resume(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn resume(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::file(path, e))?;
         Ok(Writer { path: path.into(), file })
     }
@@ -227,7 +226,7 @@ impl Writer {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn add(&mut self, step: &Step) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, step: &Step) -> Result<(), Error> {
         self.line(step)
     }
 

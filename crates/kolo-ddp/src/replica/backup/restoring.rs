@@ -5,11 +5,9 @@ use kolo_comm::{Group, Rank};
 
 use crate::replica::handle::Replica;
 use kolo_reduction::Error;
-use kolo_sync::Core;
-use kolo_sync::Undo;
-use kolo_sync::Warning;
 use kolo_sync::backup::Common;
 use kolo_sync::backup::{Held, newest};
+use kolo_sync::{Core, Undo, Warning};
 
 /// A copy to which all ranks have gone back; the state of shards is still to be restored.
 pub(crate) struct Restored {

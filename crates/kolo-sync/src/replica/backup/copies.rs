@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::newest::Held;
 use kolo_reduction::transform::States;
-use kolo_step::LastStep;
-use kolo_step::LossScale;
-use kolo_step::NoiseScale;
+use kolo_step::{LastStep, LossScale, NoiseScale};
 
 /// Number of copies that a rank keeps. While it makes a new one, the one before it is the last valid one.
 const KEPT: usize = 2;
@@ -55,9 +53,9 @@ pub struct Common {
 #[derive(Clone, Serialize, Deserialize)]
 pub struct ShardNotes {
     /// Number of times that the shard's model expects to use each tensor.
-    pub uses: Vec<u32>,
+    pub(crate) uses: Vec<u32>,
     /// State of loss scaling in its model.
-    pub loss_scale: LossScale,
+    pub(crate) loss_scale: LossScale,
 }
 
 /// Newest copies, oldest first.

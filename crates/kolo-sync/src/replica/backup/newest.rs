@@ -9,7 +9,7 @@ pub struct Held {
     /// Number of steps after which the copy was made.
     pub steps: u64,
     /// Shards whose state it has.
-    pub shards: Vec<usize>,
+    pub(crate) shards: Vec<usize>,
 }
 
 /// Returns the newest step after which a rank holds each of `shards` shards, and one such rank for each

@@ -6,9 +6,9 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Island {
     /// Shards of the island, among those of the job.
-    pub shards: Range<usize>,
+    pub(crate) shards: Range<usize>,
     /// Ranks that hold its shards; the first of them has at least one.
-    pub ranks: Range<usize>,
+    pub(crate) ranks: Range<usize>,
     /// Number of its shards that each of these ranks holds.
     pub(crate) counts: Vec<usize>,
 }

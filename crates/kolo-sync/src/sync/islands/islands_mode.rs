@@ -14,8 +14,7 @@ use crate::same_settings::Stated;
 use crate::sync::mode::{Mode, Passes, Standing};
 use crate::sync::traits::Rounds;
 use kolo_optim::Optimizer;
-use kolo_reduction::BucketCaps;
-use kolo_reduction::Error;
+use kolo_reduction::{BucketCaps, Error};
 use kolo_step::Agreed;
 
 /// The islands of a rank.

@@ -7,8 +7,7 @@ use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use kolo_optim::{Kind, SpanId};
 use kolo_reduction::Error;
-use kolo_step::Agreed;
-use kolo_step::LastStep;
+use kolo_step::{Agreed, LastStep};
 
 impl Islands {
     /// Runs a step of all islands of this rank, and the outer step if it is due. Only in the outer step do

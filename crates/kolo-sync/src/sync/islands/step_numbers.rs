@@ -3,8 +3,7 @@
 use kolo_comm::Rank;
 
 use super::islands_mode::OwnIsland;
-use kolo_reduction::Error;
-use kolo_reduction::Origin;
+use kolo_reduction::{Error, Origin};
 
 impl OwnIsland {
     /// Returns an error of the island with the job's numbers of steps, shards and ranks.

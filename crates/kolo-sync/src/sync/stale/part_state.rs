@@ -15,8 +15,7 @@ use super::message::{Answer, Push, PushHeader};
 use super::parts;
 use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
-use kolo_reduction::Error;
-use kolo_reduction::Slice;
+use kolo_reduction::{Error, Slice};
 
 /// A server's part of the model.
 pub(super) struct PartState {

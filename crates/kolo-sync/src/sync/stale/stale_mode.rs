@@ -9,8 +9,7 @@ use crate::replica::report::StepReport;
 use crate::staleness::Staleness;
 use crate::sync::mode::{Mode, Passes, Standing};
 use kolo_reduction::Error;
-use kolo_step::Agreed;
-use kolo_step::LastStep;
+use kolo_step::{Agreed, LastStep};
 
 /// State of a rank besides its core, in a job whose servers hold the weights.
 pub(super) struct Stale {

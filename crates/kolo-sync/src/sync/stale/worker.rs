@@ -7,10 +7,8 @@ use super::message::{Exchange, Pair, Push, PushHeader};
 use crate::replica::core::Core;
 use crate::replica::report::StepReport;
 use crate::replica::stepping::check_rate;
-use kolo_reduction::Error;
-use kolo_reduction::Slice;
-use kolo_step::LastStep;
-use kolo_step::{BucketTiming, ObserverMessage, Totals};
+use kolo_reduction::{Error, Slice};
+use kolo_step::{BucketTiming, LastStep, ObserverMessage, Totals};
 
 /// This rank as a worker.
 pub(super) struct Worker {
