@@ -40,6 +40,7 @@ mod late_gradients;
 mod launch_order;
 mod not_finite;
 mod observer_messages;
+mod parts;
 mod profile;
 mod reconfiguration;
 mod reducing;
@@ -50,7 +51,6 @@ mod unscaling;
 mod use_counts;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 
@@ -61,6 +61,8 @@ pub use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
 use self::launch_order::LaunchOrder;
 pub use self::observer_messages::{FLAGS, ObserverMessage, Received};
+pub use self::parts::Spent;
+use self::parts::{Cuts, Incoming, Options, Pass, Ranks, Times};
 use self::profile::Profile;
 pub use self::reducing::Totals;
 use self::shard_squares::ShardSquares;
@@ -69,9 +71,9 @@ use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
-use kolo_optim::{Layout, SpanId};
+use kolo_optim::Layout;
 use kolo_reduction::Error;
-use kolo_reduction::reduction::{FinishedShard, Reducer};
+use kolo_reduction::reduction::Reducer;
 use kolo_reduction::{BucketCaps, plan, reversed};
 use kolo_sampler::Assignment;
 
@@ -94,65 +96,21 @@ enum Phase {
 /// The steps of one rank of a group, one after another; the replica holds all that survives a change of the
 /// group.
 pub struct Step {
-    group: Arc<Group>,
     layout: Arc<Layout>,
-    /// Which ranks are summation servers.
-    servers: Arc<[bool]>,
-    assignment: Assignment,
+    ranks: Ranks,
     reducer: Arc<dyn Reducer>,
-    caps: BucketCaps,
-    /// Bytes of the longest slice of a tensor.
-    slice: usize,
-    /// The order in which spans become ready, as far as it is known; the same on all ranks.
-    order: Vec<SpanId>,
-    synchronise: bool,
-    /// True if reduced gradients are read once ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on
-    /// all ranks; false in the first steps, before the ranks have agreed on it.
-    reads_once: bool,
-    /// True if a step may be without any sample: then nothing changes.
-    may_be_empty: bool,
+    cuts: Cuts,
+    options: Options,
     phase: Phase,
-    /// Passes begun so far.
-    passes: u64,
-    /// The shard of the running pass, or of the last one.
-    shard: FinishedShard,
+    pass: Pass,
     buckets: Buckets,
     launches: LaunchOrder,
     losses: ShardLosses,
     uses: UseCounts,
-    unscaling: Unscaling,
-    /// Observed magnitudes of the contributions, and their limits.
-    watch: Watch,
-    limits: Limits,
-    /// For the noise scale; `None` where it is not measured.
-    squares: Option<ShardSquares>,
+    incoming: Incoming,
     agreement: Agreement,
-    /// Buckets whose reduction had been started before the last backward pass was over.
-    started_early: usize,
     profile: Profile,
-    /// Time in which this rank's thread waited for communication, not yet reported.
-    exposed: Duration,
-    /// Start of the running pass, or of the last one.
-    pass_began: Instant,
-    spent: Spent,
-    between: BetweenSteps,
-}
-
-/// Time from the end of a step to the next use of its parameters.
-struct BetweenSteps {
-    /// The end of the step.
-    since: Instant,
-    /// Time since then in which this rank's thread waited for buckets, or updated values.
-    away: Duration,
-}
-
-/// Times of this rank's thread since the last query.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
-    /// In backward passes.
-    pub backward: Duration,
-    /// In updates of the values.
-    pub optimizer: Duration,
+    times: Times,
 }
 
 impl Step {
@@ -182,59 +140,47 @@ impl Step {
         let plan = plan(&layout, &order, caps, reducer.needs_whole_tensors());
         let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
         let limits = Limits::new(&*reducer, shares.iter().sum());
+        let incoming =
+            Incoming { unscaling: Unscaling::default(), watch: Watch::default(), limits, squares: None };
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
             profile: Profile::new(layout.spans().len()),
-            group,
             layout,
-            servers,
-            assignment,
+            ranks: Ranks { group, servers, assignment },
             reducer,
-            caps,
-            slice: caps.other,
-            order,
-            synchronise: true,
-            reads_once: false,
-            may_be_empty: false,
+            cuts: Cuts { caps, slice: caps.other, order },
+            options: Options { synchronise: true, reads_once: false, may_be_empty: false },
             phase: Phase::Idle,
-            passes: 0,
-            shard: FinishedShard { number: 0, step: 0, count: 0.0 },
+            pass: Pass::default(),
             buckets,
             losses: ShardLosses::default(),
-            unscaling: Unscaling::default(),
-            watch: Watch::default(),
-            limits,
-            squares: None,
+            incoming,
             agreement: Agreement::default(),
-            started_early: 0,
-            exposed: Duration::ZERO,
-            pass_began: Instant::now(),
-            spent: Spent::default(),
-            between: BetweenSteps { since: Instant::now(), away: Duration::ZERO },
+            times: Times::default(),
         })
     }
 
     /// Size limits of the buckets.
     pub fn caps(&self) -> BucketCaps {
-        self.caps
+        self.cuts.caps
     }
 
     /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To be
     /// called before the first step.
     pub fn measure_shards(&mut self) {
-        self.squares = Some(ShardSquares::new(&self.layout));
+        self.incoming.squares = Some(ShardSquares::new(&self.layout));
     }
 
     /// Enables or disables synchronization. Without it, steps use this rank's own gradients only, and the
     /// ranks' weights diverge.
     pub fn synchronise(&mut self, synchronise: bool) {
-        self.synchronise = synchronise;
+        self.options.synchronise = synchronise;
     }
 
     /// Permits steps without any sample: they change nothing and are not errors.
     pub fn allow_no_samples(&mut self) {
-        self.may_be_empty = true;
+        self.options.may_be_empty = true;
     }
 
     /// Returns true if the passes of all of this rank's shards are over in the current step.
@@ -257,22 +203,22 @@ impl Step {
     pub fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
         // So that a pass of the previous group that is still held is not mistaken for one of this group.
-        self.passes = last.passes;
-        self.may_be_empty = last.may_be_empty;
+        self.pass.number = last.pass.number;
+        self.options.may_be_empty = last.options.may_be_empty;
     }
 
     /// Makes the numbers of later passes differ from those of `other`.
     pub fn count_passes_after(&mut self, other: &Step) {
-        self.passes = self.passes.max(other.passes);
+        self.pass.number = self.pass.number.max(other.pass.number);
     }
 
     /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its time
     /// of waiting.
     pub fn take_turn(&mut self, other: &mut Step) {
-        self.passes = self.passes.max(other.passes);
-        self.exposed += other.take_exposed();
+        self.pass.number = self.pass.number.max(other.pass.number);
+        self.times.exposed += other.take_exposed();
         let Spent { backward, optimizer } = other.take_spent();
-        self.spent.backward += backward;
-        self.spent.optimizer += optimizer;
+        self.times.spent.backward += backward;
+        self.times.spent.optimizer += optimizer;
     }
 }
