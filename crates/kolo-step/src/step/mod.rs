@@ -1,19 +1,18 @@
 //! One step, as a state machine: `Collecting(shard i) → Reducing → Applying(bucket by bucket) → Idle`.
 //!
 //! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every computed gradient,
-//! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose
-//! contributions are complete goes to the group's communication thread, which reduces it while the backward
-//! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent of
-//! their passes: the loss first, so that the divisor is known, then the buckets and the agreement. Buckets
-//! whose sums are deferred ([`Reduction::is_deferred`](kolo_reduction::reduction::Reduction)) stay until the last
-//! pass is over; then the training thread itself announces all of them at once.
+//! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose contributions
+//! are complete goes to the group's communication thread, which reduces it while the backward pass continues.
+//! All ranks start the same collectives in the same order ([`launch_order`]), independent of their passes:
+//! the loss first, so that the divisor is known, then the buckets and the agreement. Buckets whose sums are
+//! deferred ([`Reduction::is_deferred`](kolo_reduction::reduction::Reduction)) stay until the last pass is
+//! over; then the training thread itself announces all of them at once.
 //!
-//! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
-//! *training thread* needs a value: the next forward pass requests a parameter
-//! (`Replica::latest`), waits for that parameter's buckets only
-//! ([`Step::collect`]), runs the optimizer on them in place, and marks them ([`Step::applied`]). Buckets
-//! that are not requested before the next backward pass or `Replica::step` begins
-//! are applied then, in the order of launches. The last bucket that is applied ends the step
+//! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the *training
+//! thread* needs a value: the next forward pass requests a parameter (`Replica::latest`), waits for that
+//! parameter's buckets only ([`Step::collect`]), runs the optimizer on them in place, and marks them
+//! ([`Step::applied`]). Buckets that are not requested before the next backward pass or `Replica::step`
+//! begins are applied then, in the order of launches. The last bucket that is applied ends the step
 //! ([`Step::prepare_next`]).
 //!
 //! | phase | entered by | thread | then |
@@ -24,11 +23,11 @@
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
-//! Where updates are one step late (kolo-sync) two of these take turns: one is in `Reducing` while
-//! the other collects the gradients of the next step.
+//! Where updates are one step late (kolo-sync) two of these take turns: one is in `Reducing` while the other
+//! collects the gradients of the next step.
 //!
-//! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`ObserverMessage`],
-//! of which the step knows only the size.
+//! Observers of steps (membership, stragglers) send their messages with the agreement, as a
+//! [`ObserverMessage`], of which the step knows only the size.
 
 mod accessors;
 mod agreement;

@@ -33,8 +33,9 @@ pub(super) struct Cuts {
 /// Settings that apply from one step to the next.
 pub(super) struct Options {
     pub(super) synchronise: bool,
-    /// True if reduced gradients are read once ([`Reduction::read_once`](kolo_reduction::reduction::Reduction))
-    /// on all ranks; false in the first steps, before the ranks have agreed on it.
+    /// True if reduced gradients are read once
+    /// ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on all ranks; false in the first
+    /// steps, before the ranks have agreed on it.
     pub(super) reads_once: bool,
     /// True if a step may be without any sample: then nothing changes.
     pub(super) may_be_empty: bool,

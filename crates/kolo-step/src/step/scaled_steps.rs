@@ -1,4 +1,5 @@
-//! Beginning and skipping a step of a scaled loss, whose reduction may keep state ([`unscaling`](super::unscaling)).
+//! Beginning and skipping a step of a scaled loss, whose reduction may keep state
+//! ([`unscaling`](super::unscaling)).
 
 use super::Step;
 use super::bucket_state::BucketState;

@@ -63,8 +63,8 @@ impl StragglerObserver {
         Compared { findings: self.detector.compare(&times), times }
     }
 
-    /// Takes the result of the move to the shares that [`StragglerObserver::compare_times`] has found better, or the
-    /// reason why they are not possible.
+    /// Takes the result of the move to the shares that [`StragglerObserver::compare_times`] has found better,
+    /// or the reason why they are not possible.
     pub(crate) fn rebalanced(&mut self, result: &Result<(), String>) {
         match result {
             Ok(()) => self.timing.forget(),
