@@ -1,9 +1,9 @@
 //! Data sets: from files to batches of numbers, the same on every worker.
 //!
-//! This crate reads data sets, alters training images, and prepares batches ahead of time. It uses no
-//! tensor library, group or model: batches are plain numbers. `kolo-train`, above this crate, decides
-//! which samples a worker takes. `kolo-sampler`, below it, provides the [`Key`](kolo_sampler::key::Key) that draws
-//! the random numbers of an alteration.
+//! This crate reads data sets, alters training images, and prepares batches ahead of time. It uses no tensor
+//! library, group or model: batches are plain numbers. `kolo-train`, above this crate, decides which samples
+//! a worker takes. `kolo-sampler`, below it, provides the [`Key`](kolo_sampler::key::Key) that draws the
+//! random numbers of an alteration.
 //!
 //! [`open`] reads a data set of the table [`DATASETS`] into memory. A [`DataSet`] returns batches of its
 //! samples, normalized; only (seed, epoch, sample) decides how a sample is altered. A [`Loader`] has the

@@ -109,8 +109,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         Step { loader: self, due, failed }
     }
 
-    /// Like [`Loader::step`] for a step of the whole run, from 0, as `Ddp::steps`
-    /// counts them.
+    /// Like [`Loader::step`] for a step of the whole run, from 0, as `Ddp::steps` counts them.
     pub fn at(&mut self, step: u64, shards: Range<usize>) -> Step<'_, D> {
         let (epoch, step) = self.sampler.position(step);
         self.step(epoch, step, shards)

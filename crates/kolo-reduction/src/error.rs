@@ -10,8 +10,7 @@ use crate::shard_loss::ShardLoss;
 use kolo_optim::GroupError;
 use kolo_optim::table::ChoiceError;
 
-/// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as
-/// [`Error::Binding`].
+/// An error of a binding. Any error becomes one by `?`; `Ddp` returns it as [`Error::Binding`].
 pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of data-parallel training, named after the culprit.

@@ -1,9 +1,9 @@
 //! One step of data-parallel training: the way of a gradient to the other ranks and back.
 //!
 //! `step/mod.rs` describes that way; [`Step`] is its state machine. [`LastStep`] is the result of a step,
-//! [`NoiseScale`] an average over steps; a [`LossScaler`] and a [`Tuner`] choose the settings of the
-//! next ones, and a [`MembershipObserver`] carries requests to leave. The weights and the optimizer belong to
-//! the caller.
+//! [`NoiseScale`] an average over steps; a [`LossScaler`] and a [`Tuner`] choose the settings of the next
+//! ones, and a [`MembershipObserver`] carries requests to leave. The weights and the optimizer belong to the
+//! caller.
 
 mod exchange;
 mod last_step;

@@ -8,10 +8,9 @@ pub enum Policy {
     Warn,
     /// In addition, whole shards move to the other ranks, and back when it recovers.
     Rebalance,
-    /// The caller acts on the finding: it is in `StepReport::straggler` on
-    /// all ranks, and `Replica::leave_out` continues without that rank, or in a
-    /// job without members `Replica::regroup`. Needs
-    /// `Config::elastic`.
+    /// The caller acts on the finding: it is in `StepReport::straggler` on all ranks, and
+    /// `Replica::leave_out` continues without that rank, or in a job without members `Replica::regroup`.
+    /// Needs `Config::elastic`.
     Drop,
 }
 

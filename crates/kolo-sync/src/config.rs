@@ -17,9 +17,9 @@ pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size yields
     /// the same bits. `None`: one for each rank.
     pub shards: Option<usize>,
-    /// A weight for each rank, by which whole shards are divided (`apportion`), for
-    /// workers of unequal speed. It changes which rank computes what, not the bits. Rank 0's weights apply.
-    /// `None`, or a group of another size after `Replica::regroup`: equal shares.
+    /// A weight for each rank, by which whole shards are divided (`apportion`), for workers of unequal speed.
+    /// It changes which rank computes what, not the bits. Rank 0's weights apply. `None`, or a group of
+    /// another size after `Replica::regroup`: equal shares.
     pub shares: Option<Vec<f64>>,
     /// Treatment of a rank that delays the others. Rank 0's setting applies.
     pub straggler: Policy,
@@ -46,8 +46,8 @@ pub struct Config {
     /// which all are made, which does decide the bits (`Replica::end_round`).
     pub backup_every: u64,
     /// Transforms of the gradient before the optimizer sees it, one after another: entries of
-    /// [`TRANSFORMS`](kolo_reduction::transform::TRANSFORMS), such as `Choice::new("clip").with("clip_norm", 1.0)`.
-    /// The same on all ranks.
+    /// [`TRANSFORMS`](kolo_reduction::transform::TRANSFORMS), such as
+    /// `Choice::new("clip").with("clip_norm", 1.0)`. The same on all ranks.
     pub transforms: Vec<Choice>,
     /// Learning rates and settings of the optimizer that differ for some tensors, selected by name or
     /// purpose, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on all
@@ -60,15 +60,13 @@ pub struct Config {
     pub loss_scaling: Option<LossScaling>,
     /// True if reductions may overlap with the next step's forward pass. The bits are the same either way.
     pub forward_overlap: bool,
-    /// True if a failed step can be repeated with other ranks
-    /// (`Replica::regroup`). If reductions overlap with the next forward pass,
-    /// that takes a copy of the values; within one host they then do not overlap.
+    /// True if a failed step can be repeated with other ranks (`Replica::regroup`). If reductions overlap
+    /// with the next forward pass, that takes a copy of the values; within one host they then do not overlap.
     pub elastic: bool,
     /// Steps between two comparisons of the ranks' weights, which find a rank whose weights have diverged
-    /// ([`Error::Drift`](crate::Error::Drift)); 0: never. A comparison takes a pass over the weights and
-    /// eight bytes a rank. Steps without synchronization
-    /// (`Replica::synchronise`) leave the ranks with different weights on
-    /// purpose: then 0.
+    /// ([`Error::Drift`](kolo_reduction::Error::Drift)); 0: never. A comparison takes a pass over the weights
+    /// and eight bytes a rank. Steps without synchronization (`Replica::synchronise`) leave the ranks with
+    /// different weights on purpose: then 0.
     pub verify_every: u64,
     /// Treatment of running statistics.
     pub statistics: Statistics,
@@ -87,7 +85,8 @@ pub struct Config {
     pub islands: Option<usize>,
     /// Further settings that must be the same on all ranks, by name and as text: the program's own settings,
     /// fingerprints of its data. They are compared, like all of the above, when ranks meet, newcomers
-    /// included. The first that differs is named ([`Error::SettingsDiffer`](crate::Error::SettingsDiffer)).
+    /// included. The first that differs is named
+    /// ([`Error::SettingsDiffer`](kolo_reduction::Error::SettingsDiffer)).
     pub stated: Vec<(String, String)>,
 }
 

@@ -88,8 +88,8 @@ pub trait Reducer: Send + Sync + 'static {
 /// of calls of [`Reduction::is_over`] and [`Reduction::wait`]; [`Reduction::result`]; and
 /// [`Reduction::reset`]. All but the started work runs on the training thread.
 ///
-/// With scaled losses (`Config::loss_scaling`) it sees gradients without the
-/// scale, unless it is a sum ([`Reducer::is_sum`]) without state, for which the scale makes no difference.
+/// With scaled losses (`Config::loss_scaling`) it sees gradients without the scale, unless it is a sum
+/// ([`Reducer::is_sum`]) without state, for which the scale makes no difference.
 ///
 /// The result must be the same bits on all ranks, for any number of ranks and any cut of spans into buckets.
 /// Slices begin at multiples of [`BLOCK`](crate::BLOCK) elements of their span. Slices of a
@@ -197,8 +197,7 @@ pub trait Reduction: Send {
 pub struct FinishedShard {
     /// Number of the shard in the job, from 0.
     pub number: usize,
-    /// The step, from 0; steps that were skipped (`StepReport::skipped`) are
-    /// not counted.
+    /// The step, from 0; steps that were skipped (`StepReport::skipped`) are not counted.
     pub step: u64,
     /// Number of samples, or of the items that the loss counts, over which the gradient is summed.
     pub count: f64,

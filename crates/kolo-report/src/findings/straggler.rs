@@ -165,10 +165,10 @@ mod tests {
         assert!(!is_about_straggler("rank 0 computes on x86, rank 1 on arm"));
     }
 
-    /// The reasons that the ranks give today, as [`kolo_ddp::straggler::diagnose`] writes them.
+    /// The reasons that the ranks give today, as [`kolo_straggler::diagnose`] writes them.
     #[test]
     fn warnings_are_recognized_as_they_are_written() {
-        use kolo_ddp::straggler::{Times, diagnose};
+        use kolo_straggler::{Times, diagnose};
         let rank = |compute| Times { shards: 1, compute, ..Times::default() };
         let data = Times { data: 0.3, ..rank(0.2) };
         let waiting = Times { exposed: 0.3, waited_for: Some((kolo_comm::Rank(2), 0.3)), ..rank(0.2) };

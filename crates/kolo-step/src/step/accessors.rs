@@ -11,12 +11,12 @@ use kolo_reduction::Bucket;
 impl Step {
     /// Shards of this rank.
     pub fn shards(&self) -> Range<usize> {
-        self.assignment.shards.clone()
+        self.ranks.assignment.shards.clone()
     }
 
     /// Number of shards of every rank.
     pub fn shares(&self) -> &[usize] {
-        &self.assignment.shares
+        &self.ranks.assignment.shares
     }
 
     /// The buckets, in the order in which they become ready.
@@ -41,7 +41,7 @@ impl Step {
 
     /// Returns true if steps are synchronized, so that all ranks draw the same conclusions.
     pub fn is_synchronised(&self) -> bool {
-        self.synchronise
+        self.options.synchronise
     }
 
     /// Returns true in the first steps, in which [`Step::prepare_next`] communicates with the other ranks.
@@ -62,26 +62,26 @@ impl Step {
 
     /// Time in which this rank's thread waited for communication since [`Step::take_exposed`].
     pub fn exposed(&self) -> Duration {
-        self.exposed
+        self.times.exposed
     }
 
     /// Returns that time, and counts from 0 again.
     pub fn take_exposed(&mut self) -> Duration {
-        std::mem::take(&mut self.exposed)
+        std::mem::take(&mut self.times.exposed)
     }
 
     /// Returns the time in which at least one bucket was being reduced, since the last call.
     pub fn take_wire_time(&mut self) -> Duration {
-        self.wire_time.take()
+        self.times.wire.take()
     }
 
     /// Returns the times of this rank's thread since the last call.
     pub fn take_spent(&mut self) -> Spent {
-        std::mem::take(&mut self.spent)
+        std::mem::take(&mut self.times.spent)
     }
 
     /// Adds time in which this rank's thread waited for other communication than the step's.
     pub fn add_exposed(&mut self, time: Duration) {
-        self.exposed += time;
+        self.times.exposed += time;
     }
 }

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::bucket_state::Stage;
 use super::profile::Lesson;
-use super::{BetweenSteps, Phase, Step};
+use super::{Phase, Step};
 use crate::last_step::LastStep;
 use kolo_reduction::reduction::Reduction;
 use kolo_reduction::{Bucket, Error};
@@ -12,8 +13,7 @@ use kolo_reduction::{Bucket, Error};
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
     pub fn begin_applying(&mut self, ends: LastStep) {
-        self.buckets.states.iter_mut().for_each(|state| state.is_due = true);
-        self.between = BetweenSteps { since: Instant::now(), away: Duration::ZERO };
+        (self.times.ended, self.times.away) = (Instant::now(), Duration::ZERO);
         self.phase = Phase::Applying { left: self.buckets.states.len(), ends };
     }
 
@@ -45,15 +45,15 @@ impl Step {
     ///
     /// As [`Step::collect`].
     pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
-        let before = self.exposed;
-        self.buckets.states[bucket].wait(&mut self.exposed, &mut self.wire_time)?;
-        self.between.away += self.exposed.saturating_sub(before);
+        let before = self.times.exposed;
+        self.buckets.states[bucket].wait(&mut self.times)?;
+        self.times.away += self.times.exposed.saturating_sub(before);
         Ok(())
     }
 
     /// Returns true if a bucket's update is still to be made.
     pub fn is_due(&self, bucket: usize) -> bool {
-        self.buckets.states[bucket].is_due
+        matches!(self.phase, Phase::Applying { .. }) && self.buckets.states[bucket].stage != Stage::Current
     }
 
     /// Number of updates that are still to be made.
@@ -66,9 +66,9 @@ impl Step {
 
     /// Marks a bucket as applied: it has changed the values.
     pub fn applied(&mut self, bucket: usize) {
-        let state = &mut self.buckets.states[bucket];
+        let stage = &mut self.buckets.states[bucket].stage;
         if let Phase::Applying { left, .. } = &mut self.phase
-            && std::mem::take(&mut state.is_due)
+            && std::mem::replace(stage, Stage::Current) != Stage::Current
         {
             *left -= 1;
         }
@@ -77,9 +77,9 @@ impl Step {
     /// Records the time from `start` until now, in which a bucket has changed the values.
     pub fn updated(&mut self, bucket: usize, start: Instant) {
         let end = Instant::now();
-        let needed = (start - self.between.since).saturating_sub(self.between.away);
-        self.between.away += end - start;
-        self.spent.optimizer += end - start;
+        let needed = (start - self.times.ended).saturating_sub(self.times.away);
+        self.times.away += end - start;
+        self.times.spent.optimizer += end - start;
         self.buckets.states[bucket].updated(start, end, needed.as_secs_f64());
     }
 
@@ -107,7 +107,7 @@ impl Step {
     pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
         self.uses.end_step();
         // Without the other ranks, no lesson would be the same on all of them.
-        if self.synchronise && !self.profile.is_over() {
+        if self.options.synchronise && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {
                 Lesson::Wait => {}
                 Lesson::Order(order) => self.rebuild(order)?,
@@ -116,8 +116,8 @@ impl Step {
         }
         self.launches.restart();
         self.losses.reset();
-        self.watch.reset();
-        if let Some(squares) = &mut self.squares {
+        self.incoming.watch.reset();
+        if let Some(squares) = &mut self.incoming.squares {
             squares.reset();
         }
         self.buckets.reset();

@@ -1,14 +1,14 @@
 //! The buckets of a step: the contributions to each of them, and the state of its reduction.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kolo_comm::{Group, Timing};
 use kolo_trace::What;
 
 use super::finiteness;
+use super::parts::Times;
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
-use super::wire_time::WireTime;
 use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
@@ -35,19 +35,25 @@ pub struct BucketTiming {
     pub exposed: f64,
 }
 
+/// Stage of a bucket in the current step.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Stage {
+    /// It takes gradients; `owed` contributions of the current shard are still missing.
+    Collecting { owed: u32 },
+    /// Its reduction has been started.
+    Reducing,
+    /// Its reduction has been waited for.
+    Reduced,
+    /// Its result has changed the values.
+    Current,
+}
+
 /// One bucket in the current step.
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
     reduction: Box<dyn Reduction>,
     rollback: Rollback,
-    /// Contributions of the current shard that are still missing.
-    pub(super) owed: u32,
-    /// True if its reduction has been started in this step.
-    pub(super) is_launched: bool,
-    /// True if its result is still to change the values.
-    pub(super) is_due: bool,
-    /// True if that has been waited for.
-    is_waited_for: bool,
+    pub(super) stage: Stage,
     /// Timing of its last completed reduction.
     timing: BucketTiming,
     /// Its number, and for the timeline the step in which it was launched last.
@@ -65,10 +71,7 @@ impl BucketState {
             bucket,
             reduction,
             rollback,
-            owed: 0,
-            is_launched: false,
-            is_due: false,
-            is_waited_for: false,
+            stage: Stage::Collecting { owed: 0 },
             timing,
             number,
             launched_in: 0,
@@ -84,7 +87,19 @@ impl BucketState {
             look(&gradient[run.clone()]);
             self.reduction.add(offset + run.start, &gradient[run], first);
         }
-        self.owed -= 1;
+        if let Stage::Collecting { owed } = &mut self.stage {
+            *owed -= 1;
+        }
+    }
+
+    /// Returns true if its reduction has been started in this step.
+    pub(super) fn is_launched(&self) -> bool {
+        !matches!(self.stage, Stage::Collecting { .. })
+    }
+
+    /// Returns true if no contribution of the current shard is missing.
+    pub(super) fn is_complete(&self) -> bool {
+        !matches!(self.stage, Stage::Collecting { owed: 1.. })
     }
 
     /// Adds zeros for spans without a gradient, then adds the shard to the earlier ones.
@@ -104,7 +119,7 @@ impl BucketState {
     }
 
     fn launched(&mut self) {
-        (self.is_launched, self.is_waited_for) = (true, false);
+        self.stage = Stage::Reducing;
         self.launched_in = kolo_trace::current_step();
     }
 
@@ -123,16 +138,16 @@ impl BucketState {
     /// # Errors
     ///
     /// It failed (naming the rank), now or before.
-    pub(super) fn wait(&mut self, exposed: &mut Duration, wire_time: &mut WireTime) -> Result<(), Error> {
-        if self.is_waited_for {
+    pub(super) fn wait(&mut self, times: &mut Times) -> Result<(), Error> {
+        if self.stage != Stage::Reducing {
             return self.reduction.wait().map(drop);
         }
-        self.is_waited_for = true;
-        let (bucket, before) = (self.in_timeline(), *exposed);
-        let ran = timed_as(exposed, || What::WaitBucket(bucket), || self.reduction.wait())?;
-        self.timing.exposed = (*exposed - before).as_secs_f64();
+        let (bucket, before) = (self.in_timeline(), times.exposed);
+        let ran = timed_as(&mut times.exposed, || What::WaitBucket(bucket), || self.reduction.wait())?;
+        self.stage = Stage::Reduced;
+        self.timing.exposed = (times.exposed - before).as_secs_f64();
         if let Some(ran) = ran {
-            wire_time.add(ran);
+            times.wire.add(ran);
             self.timing.seconds = (ran.ended - ran.started).as_secs_f64();
             self.timing.wire_bytes = self.reduction.wire_bytes().unwrap_or(self.timing.bytes);
             kolo_trace::span_of(self.launched_in, ran.started, ran.ended, || {
@@ -181,7 +196,7 @@ impl BucketState {
     }
 
     fn reset(&mut self) {
-        (self.is_launched, self.is_due) = (false, false);
+        self.stage = Stage::Collecting { owed: 0 };
         self.reduction.reset();
     }
 }
@@ -318,13 +333,14 @@ impl Buckets {
     /// Begins a shard's pass, with the number of contributions that each span expects.
     pub(super) fn begin_shard(&mut self, expected: &[u32]) {
         for state in &mut self.states {
-            state.owed = state.bucket.slices.iter().map(|slice| expected[slice.span.0]).sum();
+            let owed = state.bucket.slices.iter().map(|slice| expected[slice.span.0]).sum();
+            state.stage = Stage::Collecting { owed };
         }
     }
 
     /// Ends a shard's pass: adds it in all buckets that have not been launched yet.
     pub(super) fn end_shard(&mut self, uses: &UseCounts, shard: FinishedShard) {
-        let here = self.states.iter_mut().filter(|state| !state.is_launched);
+        let here = self.states.iter_mut().filter(|state| !state.is_launched());
         here.for_each(|state| state.end_shard(uses, shard));
     }
 

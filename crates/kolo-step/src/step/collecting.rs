@@ -35,15 +35,15 @@ impl Step {
             self.begin(step);
         }
         self.losses.push(loss, count);
-        self.shard = FinishedShard { number: self.shards().start + done, step: step.updates, count };
+        self.pass.shard = FinishedShard { number: self.shards().start + done, step: step.updates, count };
         self.uses.begin_shard();
-        if let Some(squares) = &mut self.squares {
+        if let Some(squares) = &mut self.incoming.squares {
             squares.begin_shard(count);
         }
         self.buckets.begin_shard(&self.uses.expected);
-        self.passes += 1;
-        self.phase = Phase::Collecting { done, pass: Some(self.passes) };
-        self.pass_began = Instant::now();
+        self.pass.number += 1;
+        self.phase = Phase::Collecting { done, pass: Some(self.pass.number) };
+        self.pass.began = Instant::now();
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
             if !self.defers() {
@@ -51,7 +51,7 @@ impl Step {
                 self.launch_complete();
             }
         }
-        Ok(self.passes)
+        Ok(self.pass.number)
     }
 
     /// Adds one contribution to a span's gradient. It is ignored if the pass is not running any more, as
@@ -65,10 +65,10 @@ impl Step {
         let span = self.layout.span(id);
         assert_eq!(gradient.len(), span.len, "gradient of {}", span.spec.name);
         let is_scaled = span.spec.kind.is_trained();
-        match is_scaled.then(|| self.unscaling.take(gradient)).flatten() {
+        match is_scaled.then(|| self.incoming.unscaling.take(gradient)).flatten() {
             Some(unscaled) => {
                 self.contribute(done, id, &unscaled);
-                self.unscaling.give_back(unscaled);
+                self.incoming.unscaling.give_back(unscaled);
             }
             None => self.contribute(done, id, gradient),
         }
@@ -77,13 +77,13 @@ impl Step {
     /// Puts a contribution to a span into its buckets, in the pass of this rank's shard `done`.
     fn contribute(&mut self, done: usize, id: SpanId, gradient: &[f32]) {
         let (last, (before, expected)) = (done + 1 == self.shards().len(), self.uses.count(id));
-        if let Some(squares) = &mut self.squares {
+        if let Some(squares) = &mut self.incoming.squares {
             squares.add(&self.layout, id, gradient, before, expected);
         }
-        let (kind, shard) = (self.layout.span(id).spec.kind, self.shard.number);
+        let (kind, shard) = (self.layout.span(id).spec.kind, self.pass.shard.number);
         let limit = self.limit(expected.max(before + 1));
         if before >= expected {
-            self.watch.look(kind, id, shard, limit, gradient);
+            self.incoming.watch.look(kind, id, shard, limit, gradient);
             return self.uses.keep_late(id, gradient, done, self.shards().len());
         }
         if last && before + 1 == expected {
@@ -92,9 +92,9 @@ impl Step {
         for place in 0..self.buckets.places[id.0].len() {
             let (bucket, slice) = self.buckets.places[id.0][place];
             let state = &mut self.buckets.states[bucket];
-            let watch = &mut self.watch;
+            let watch = &mut self.incoming.watch;
             state.add(slice, gradient, before == 0, |part| watch.look(kind, id, shard, limit, part));
-            let complete = state.owed == 0;
+            let complete = state.is_complete();
             if last {
                 if complete {
                     state.complete(self.profile.bucket_complete(bucket));
@@ -110,14 +110,14 @@ impl Step {
     ///
     /// The pass is not running any more, as after a change of the group.
     pub fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
-        self.spent.backward += self.pass_began.elapsed();
+        self.times.spent.backward += self.pass.began.elapsed();
         let Some(done) = self.shard_of(pass) else {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
         };
-        self.buckets.end_shard(&self.uses, self.shard);
+        self.buckets.end_shard(&self.uses, self.pass.shard);
         self.uses.end_shard();
-        if let Some(squares) = &mut self.squares {
+        if let Some(squares) = &mut self.incoming.squares {
             squares.end_shard();
         }
         self.phase = Phase::Collecting { done: done + 1, pass: None };
@@ -155,24 +155,24 @@ impl Step {
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
-            if state.owed > 0 || (self.synchronise && state.is_deferred()) {
+            if !state.is_complete() || (self.options.synchronise && state.is_deferred()) {
                 break;
             }
-            state.end_shard(&self.uses, self.shard);
-            self.launch(bucket, self.shard.step);
+            state.end_shard(&self.uses, self.pass.shard);
+            self.launch(bucket, self.pass.shard.step);
         }
     }
 
     pub(super) fn launch(&mut self, bucket: usize, step: u64) {
-        let group = self.synchronise.then_some(&*self.group);
+        let group = self.options.synchronise.then_some(&*self.ranks.group);
         let step = ReadyStep { number: step, samples: self.losses.samples() };
-        self.buckets.states[bucket].launch(group, &self.assignment, &step);
+        self.buckets.states[bucket].launch(group, &self.ranks.assignment, &step);
         self.launches.advance();
     }
 
     pub(super) fn start_losses(&mut self, mode: WaitMode) -> Result<(), Error> {
-        match self.synchronise {
-            true => self.losses.start(&self.group, mode, &self.assignment),
+        match self.options.synchronise {
+            true => self.losses.start(&self.ranks.group, mode, &self.ranks.assignment),
             false => {
                 self.losses.are_all();
                 Ok(())
@@ -184,6 +184,6 @@ impl Step {
     /// ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent of a
     /// step.
     pub(super) fn defers(&self) -> bool {
-        self.synchronise && self.buckets.are_deferred()
+        self.options.synchronise && self.buckets.are_deferred()
     }
 }

@@ -12,9 +12,9 @@ use kolo_reduction::{Error, ShardSum, Slice};
 impl Step {
     /// Adds the contributions beyond the expected number of uses.
     pub(super) fn add_late(&mut self) -> Result<(), Error> {
-        let group = self.group.clone();
-        let all = self.synchronise.then_some(&*group);
-        for id in self.uses.exchange(all, &mut self.exposed)? {
+        let group = self.ranks.group.clone();
+        let all = self.options.synchronise.then_some(&*group);
+        for id in self.uses.exchange(all, &mut self.times.exposed)? {
             let late = self.uses.take_late(id, self.shards().len());
             if self.keeps_late(id)? {
                 self.keep_late(id, &late)?;
@@ -61,7 +61,7 @@ impl Step {
     /// Sums `len` elements over all shards. `late` has those of this rank's shards, `None` for a shard
     /// without any.
     fn sum_late(&mut self, len: usize, late: Vec<Option<Vec<f32>>>) -> Result<ShardSum, Error> {
-        let mut sum = ShardSum::new(&self.group, len, self.shards())?;
+        let mut sum = ShardSum::new(&self.ranks.group, len, self.shards())?;
         for (shard, late) in self.shards().zip(late) {
             match late {
                 Some(gradient) => sum.put(0, &gradient, true),
@@ -69,11 +69,12 @@ impl Step {
             }
             sum.end_shard(shard);
         }
-        if self.synchronise {
-            let contributions = self.assignment.contributions.clone();
+        if self.options.synchronise {
+            let contributions = self.ranks.assignment.contributions.clone();
             let collective = Collective::TreeSum { contributions, len };
-            let buffer =
-                timed(&mut self.exposed, "late gradients", || self.group.run(&collective, sum.take()))?;
+            let buffer = timed(&mut self.times.exposed, "late gradients", || {
+                self.ranks.group.run(&collective, sum.take())
+            })?;
             sum.give_back(buffer);
         } else {
             sum.fold();

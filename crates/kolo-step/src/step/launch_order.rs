@@ -23,12 +23,14 @@ pub(super) enum LaunchSlot {
 pub(super) struct LaunchOrder {
     slots: Vec<LaunchSlot>,
     started: usize,
+    /// Buckets that had been started before the last backward pass was over.
+    pub(super) early: usize,
 }
 
 impl LaunchOrder {
     /// Returns the order, before the first start of a step.
     pub(super) fn new(slots: Vec<LaunchSlot>) -> Self {
-        LaunchOrder { slots, started: 0 }
+        LaunchOrder { slots, started: 0, early: 0 }
     }
 
     /// The next slot; `None` when all have been started.

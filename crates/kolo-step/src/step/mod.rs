@@ -1,19 +1,18 @@
 //! One step, as a state machine: `Collecting(shard i) → Reducing → Applying(bucket by bucket) → Idle`.
 //!
 //! **The way there.** The thread that runs a backward pass calls [`Step::add`] for every computed gradient,
-//! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose
-//! contributions are complete goes to the group's communication thread, which reduces it while the backward
-//! pass continues. All ranks start the same collectives in the same order ([`launch_order`]), independent of
-//! their passes: the loss first, so that the divisor is known, then the buckets and the agreement. Buckets
-//! whose sums are deferred ([`Reduction::is_deferred`](kolo_reduction::reduction::Reduction)) stay until the last
-//! pass is over; then the training thread itself announces all of them at once.
+//! which copies it into its place in a bucket. In the last of this rank's shards a bucket whose contributions
+//! are complete goes to the group's communication thread, which reduces it while the backward pass continues.
+//! All ranks start the same collectives in the same order ([`launch_order`]), independent of their passes:
+//! the loss first, so that the divisor is known, then the buckets and the agreement. Buckets whose sums are
+//! deferred ([`Reduction::is_deferred`](kolo_reduction::reduction::Reduction)) stay until the last pass is
+//! over; then the training thread itself announces all of them at once.
 //!
-//! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the
-//! *training thread* needs a value: the next forward pass requests a parameter
-//! (`Replica::latest`), waits for that parameter's buckets only
-//! ([`Step::collect`]), runs the optimizer on them in place, and marks them ([`Step::applied`]). Buckets
-//! that are not requested before the next backward pass or `Replica::step` begins
-//! are applied then, in the order of launches. The last bucket that is applied ends the step
+//! **The way back.** The end of a reduction calls nothing. Its buffer waits in the bucket until the *training
+//! thread* needs a value: the next forward pass requests a parameter (`Replica::latest`), waits for that
+//! parameter's buckets only ([`Step::collect`]), runs the optimizer on them in place, and marks them
+//! ([`Step::applied`]). Buckets that are not requested before the next backward pass or `Replica::step`
+//! begins are applied then, in the order of launches. The last bucket that is applied ends the step
 //! ([`Step::prepare_next`]).
 //!
 //! | phase | entered by | thread | then |
@@ -24,11 +23,11 @@
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
-//! Where updates are one step late (kolo-sync) two of these take turns: one is in `Reducing` while
-//! the other collects the gradients of the next step.
+//! Where updates are one step late (kolo-sync) two of these take turns: one is in `Reducing` while the other
+//! collects the gradients of the next step.
 //!
-//! Observers of steps (membership, stragglers) send their messages with the agreement, as a [`ObserverMessage`],
-//! of which the step knows only the size.
+//! Observers of steps (membership, stragglers) send their messages with the agreement, as a
+//! [`ObserverMessage`], of which the step knows only the size.
 
 mod accessors;
 mod agreement;
@@ -40,6 +39,7 @@ mod late_gradients;
 mod launch_order;
 mod not_finite;
 mod observer_messages;
+mod parts;
 mod profile;
 mod reconfiguration;
 mod reducing;
@@ -51,7 +51,6 @@ mod use_counts;
 mod wire_time;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 
@@ -62,18 +61,19 @@ pub use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
 use self::launch_order::LaunchOrder;
 pub use self::observer_messages::{FLAGS, ObserverMessage, Received};
+pub use self::parts::Spent;
+use self::parts::{Cuts, Incoming, Options, Pass, Ranks, Times};
 use self::profile::Profile;
 pub use self::reducing::Totals;
 use self::shard_squares::ShardSquares;
 pub use self::unscaling::StepNumber;
 use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
-use self::wire_time::WireTime;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
-use kolo_optim::{Layout, SpanId};
+use kolo_optim::Layout;
 use kolo_reduction::Error;
-use kolo_reduction::reduction::{FinishedShard, Reducer};
+use kolo_reduction::reduction::Reducer;
 use kolo_reduction::{BucketCaps, plan, reversed};
 use kolo_sampler::Assignment;
 
@@ -96,67 +96,21 @@ enum Phase {
 /// The steps of one rank of a group, one after another; the replica holds all that survives a change of the
 /// group.
 pub struct Step {
-    group: Arc<Group>,
     layout: Arc<Layout>,
-    /// Which ranks are summation servers.
-    servers: Arc<[bool]>,
-    assignment: Assignment,
+    ranks: Ranks,
     reducer: Arc<dyn Reducer>,
-    caps: BucketCaps,
-    /// Bytes of the longest slice of a tensor.
-    slice: usize,
-    /// The order in which spans become ready, as far as it is known; the same on all ranks.
-    order: Vec<SpanId>,
-    synchronise: bool,
-    /// True if reduced gradients are read once ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on
-    /// all ranks; false in the first steps, before the ranks have agreed on it.
-    reads_once: bool,
-    /// True if a step may be without any sample: then nothing changes.
-    may_be_empty: bool,
+    cuts: Cuts,
+    options: Options,
     phase: Phase,
-    /// Passes begun so far.
-    passes: u64,
-    /// The shard of the running pass, or of the last one.
-    shard: FinishedShard,
+    pass: Pass,
     buckets: Buckets,
     launches: LaunchOrder,
     losses: ShardLosses,
     uses: UseCounts,
-    unscaling: Unscaling,
-    /// Observed magnitudes of the contributions, and their limits.
-    watch: Watch,
-    limits: Limits,
-    /// For the noise scale; `None` where it is not measured.
-    squares: Option<ShardSquares>,
+    incoming: Incoming,
     agreement: Agreement,
-    /// Buckets whose reduction had been started before the last backward pass was over.
-    started_early: usize,
     profile: Profile,
-    /// Time in which this rank's thread waited for communication, not yet reported.
-    exposed: Duration,
-    /// Time in which buckets were being reduced, not yet reported.
-    wire_time: WireTime,
-    /// Start of the running pass, or of the last one.
-    pass_began: Instant,
-    spent: Spent,
-    between: BetweenSteps,
-}
-
-/// Time from the end of a step to the next use of its parameters.
-struct BetweenSteps {
-    /// The end of the step.
-    since: Instant,
-    /// Time since then in which this rank's thread waited for buckets, or updated values.
-    away: Duration,
-}
-
-/// Times of this rank's thread since the last query.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
-    /// In backward passes.
-    pub backward: Duration,
-    /// In updates of the values.
-    pub optimizer: Duration,
+    times: Times,
 }
 
 impl Step {
@@ -186,60 +140,47 @@ impl Step {
         let plan = plan(&layout, &order, caps, reducer.needs_whole_tensors());
         let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
         let limits = Limits::new(&*reducer, shares.iter().sum());
+        let incoming =
+            Incoming { unscaling: Unscaling::default(), watch: Watch::default(), limits, squares: None };
         Ok(Step {
             launches: LaunchOrder::new(launch_order::by_readiness(buckets.states.len())),
             uses: UseCounts::new(layout.spans().len()),
             profile: Profile::new(layout.spans().len()),
-            group,
             layout,
-            servers,
-            assignment,
+            ranks: Ranks { group, servers, assignment },
             reducer,
-            caps,
-            slice: caps.other,
-            order,
-            synchronise: true,
-            reads_once: false,
-            may_be_empty: false,
+            cuts: Cuts { caps, slice: caps.other, order },
+            options: Options { synchronise: true, reads_once: false, may_be_empty: false },
             phase: Phase::Idle,
-            passes: 0,
-            shard: FinishedShard { number: 0, step: 0, count: 0.0 },
+            pass: Pass::default(),
             buckets,
             losses: ShardLosses::default(),
-            unscaling: Unscaling::default(),
-            watch: Watch::default(),
-            limits,
-            squares: None,
+            incoming,
             agreement: Agreement::default(),
-            started_early: 0,
-            exposed: Duration::ZERO,
-            wire_time: WireTime::default(),
-            pass_began: Instant::now(),
-            spent: Spent::default(),
-            between: BetweenSteps { since: Instant::now(), away: Duration::ZERO },
+            times: Times::default(),
         })
     }
 
     /// Size limits of the buckets.
     pub fn caps(&self) -> BucketCaps {
-        self.caps
+        self.cuts.caps
     }
 
     /// Enables the measurement of the squared norm of each shard's gradient, which all ranks receive. To be
     /// called before the first step.
     pub fn measure_shards(&mut self) {
-        self.squares = Some(ShardSquares::new(&self.layout));
+        self.incoming.squares = Some(ShardSquares::new(&self.layout));
     }
 
     /// Enables or disables synchronization. Without it, steps use this rank's own gradients only, and the
     /// ranks' weights diverge.
     pub fn synchronise(&mut self, synchronise: bool) {
-        self.synchronise = synchronise;
+        self.options.synchronise = synchronise;
     }
 
     /// Permits steps without any sample: they change nothing and are not errors.
     pub fn allow_no_samples(&mut self) {
-        self.may_be_empty = true;
+        self.options.may_be_empty = true;
     }
 
     /// Returns true if the passes of all of this rank's shards are over in the current step.
@@ -262,23 +203,23 @@ impl Step {
     pub fn follow(&mut self, last: &Step, expected: Vec<u32>) {
         self.uses.expected = expected;
         // So that a pass of the previous group that is still held is not mistaken for one of this group.
-        self.passes = last.passes;
-        self.may_be_empty = last.may_be_empty;
+        self.pass.number = last.pass.number;
+        self.options.may_be_empty = last.options.may_be_empty;
     }
 
     /// Makes the numbers of later passes differ from those of `other`.
     pub fn count_passes_after(&mut self, other: &Step) {
-        self.passes = self.passes.max(other.passes);
+        self.pass.number = self.pass.number.max(other.pass.number);
     }
 
     /// Takes the place of `other`, with which it takes turns: continues its numbers of passes, and its times
     /// of waiting and of reductions.
     pub fn take_turn(&mut self, other: &mut Step) {
-        self.passes = self.passes.max(other.passes);
-        self.exposed += other.take_exposed();
-        self.wire_time.follow(&mut other.wire_time);
+        self.pass.number = self.pass.number.max(other.pass.number);
+        self.times.exposed += other.take_exposed();
+        self.times.wire.follow(&mut other.times.wire);
         let Spent { backward, optimizer } = other.take_spent();
-        self.spent.backward += backward;
-        self.spent.optimizer += optimizer;
+        self.times.spent.backward += backward;
+        self.times.spent.optimizer += optimizer;
     }
 }

@@ -9,22 +9,22 @@ use kolo_reduction::{Error, Origin};
 impl Step {
     /// Checks the values of a statistic that this rank alone has computed in the current pass.
     pub fn look_at_statistic(&mut self, id: SpanId, values: &[f32]) {
-        self.watch.look(Kind::Statistic, id, self.shard.number, f32::INFINITY, values);
+        self.incoming.watch.look(Kind::Statistic, id, self.pass.shard.number, f32::INFINITY, values);
     }
 
     /// Upper bound of a contribution to a tensor that is used `uses` times in a shard.
     pub(super) fn limit(&self, uses: u32) -> f32 {
-        self.limits.of(uses)
+        self.incoming.limits.of(uses)
     }
 
     /// Returns the error, the same on all ranks, after the agreement that a contribution is not finite.
     /// Belongs to `Reducing`.
     pub(super) fn contribution_not_finite(&self, step: u64) -> Result<Error, Error> {
-        let rank = self.group.rank();
-        let own = self.watch.first;
+        let rank = self.ranks.group.rank();
+        let own = self.incoming.watch.first;
         let own = own.map(|(SpanId(span), shard, value)| Culprit { span, shard, rank, value });
-        let all = match self.synchronise {
-            true => self.group.all_gather_value::<_, Option<Culprit>>(&own)?,
+        let all = match self.options.synchronise {
+            true => self.ranks.group.all_gather_value::<_, Option<Culprit>>(&own)?,
             false => vec![own],
         };
         let first = all.into_iter().flatten().min_by_key(|culprit| (culprit.span, culprit.shard));

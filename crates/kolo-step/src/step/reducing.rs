@@ -56,25 +56,25 @@ impl Step {
         if !self.losses.are_started() {
             self.start_losses(mode)?;
         }
-        self.started_early = self.buckets.states.iter().filter(|state| state.is_launched).count();
+        self.launches.early = self.buckets.states.iter().filter(|state| state.is_launched()).count();
         if self.defers() {
-            let defer = || self.buckets.defer(&self.group, &self.assignment);
-            timed(&mut self.exposed, "the others' buckets", defer)?;
+            let defer = || self.buckets.defer(&self.ranks.group, &self.ranks.assignment);
+            timed(&mut self.times.exposed, "the others' buckets", defer)?;
         }
         while let Some(slot) = self.launches.next() {
             match slot {
-                LaunchSlot::Bucket(bucket) if self.buckets.states[bucket].is_launched => {
+                LaunchSlot::Bucket(bucket) if self.buckets.states[bucket].is_launched() => {
                     self.launches.advance()
                 }
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
-                    if self.synchronise {
+                    if self.options.synchronise {
                         let places = self
                             .by_shard()
                             .into_iter()
                             .chain(self.by_rank(message.seconds))
                             .collect::<Vec<_>>();
-                        self.agreement.start(&self.group, mode, self.seen(), message, &places)?;
+                        self.agreement.start(&self.ranks.group, mode, self.seen(), message, &places)?;
                     }
                     self.launches.advance();
                 }
@@ -92,15 +92,15 @@ impl Step {
     /// gradient.
     pub fn agree(&mut self, step: StepNumber) -> Result<Totals, Error> {
         let StepNumber { number, may_overflow, .. } = step;
-        let [loss, count] = self.losses.finish(&self.group, &mut self.exposed)?;
+        let [loss, count] = self.losses.finish(&self.ranks.group, &mut self.times.exposed)?;
         let is_empty = count <= 0.0;
-        if is_empty && !self.may_be_empty {
+        if is_empty && !self.options.may_be_empty {
             return Err(Error::NoSamples { step: number });
         }
-        let agreed = self.agreement.finish(&self.group, &mut self.exposed)?;
+        let agreed = self.agreement.finish(&self.ranks.group, &mut self.times.exposed)?;
         let (seen, mut received) = agreed.unwrap_or_else(|| (self.seen(), Received::default()));
         // The shards' numbers come first, if there are any.
-        let shards = if self.squares.is_some() { self.shares().iter().sum() } else { 0 };
+        let shards = if self.incoming.squares.is_some() { self.shares().iter().sum() } else { 0 };
         received.seconds = received.by_shard.split_off(shards.min(received.by_shard.len()));
         if !loss.is_finite() && !may_overflow {
             return Err(self.not_finite(number, loss)?);
@@ -120,7 +120,7 @@ impl Step {
         if !is_used && !is_empty && self.layout.spans().iter().any(is_trained) {
             return Err(Error::NoGradient { step: number });
         }
-        let started_early = self.started_early;
+        let started_early = self.launches.early;
         let is_large = !overflowed && seen.gradient.max(seen.statistic) > Magnitude::Ordinary;
         Ok(Totals { loss, count, started_early, unused, overflowed, is_large, received })
     }
@@ -128,17 +128,17 @@ impl Step {
     /// Observations of this rank in its passes.
     fn seen(&self) -> Seen {
         let unexpected = !self.shards().is_empty() && self.uses.is_unexpected();
-        let (gradient, statistic) = self.watch.seen();
+        let (gradient, statistic) = self.incoming.watch.seen();
         Seen { unexpected, gradient, statistic }
     }
 
     /// Returns the error of a step whose loss, summed over all shards, is not finite; it names the shards.
     fn not_finite(&self, step: u64, loss: f64) -> Result<Error, Error> {
-        let (rank, own) = (self.group.rank(), self.losses.not_finite());
+        let (rank, own) = (self.ranks.group.rank(), self.losses.not_finite());
         let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
         let mut shards: Vec<ShardLoss> = own.into_iter().map(named).collect();
-        if self.synchronise {
-            shards = self.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
+        if self.options.synchronise {
+            shards = self.ranks.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
         }
         Ok(Error::LossNotFinite { step, loss, shards })
     }
@@ -146,15 +146,15 @@ impl Step {
     /// Returns a place for each rank, in which this rank's is filled; empty in a job that is not tuned.
     fn by_rank(&self, seconds: Option<f64>) -> Vec<f64> {
         let Some(seconds) = seconds else { return Vec::new() };
-        let mut all = vec![0.0; self.group.world_size()];
-        all[self.group.rank().0] = seconds;
+        let mut all = vec![0.0; self.ranks.group.world_size()];
+        all[self.ranks.group.rank().0] = seconds;
         all
     }
 
     /// Returns a place for each of the job's shards, in which this rank's are filled; empty where they are
     /// not measured.
     fn by_shard(&self) -> Vec<f64> {
-        let Some(squares) = &self.squares else { return Vec::new() };
+        let Some(squares) = &self.incoming.squares else { return Vec::new() };
         let mut all = vec![0.0; self.shares().iter().sum()];
         all[self.shards()].copy_from_slice(squares.done());
         all

@@ -1,4 +1,5 @@
-//! Beginning and skipping a step of a scaled loss, whose reduction may keep state ([`unscaling`](super::unscaling)).
+//! Beginning and skipping a step of a scaled loss, whose reduction may keep state
+//! ([`unscaling`](super::unscaling)).
 
 use super::Step;
 use super::bucket_state::BucketState;
@@ -8,7 +9,7 @@ use kolo_reduction::Error;
 impl Step {
     /// Begins a step, before this rank's first pass or, on a rank without shards, in place of it.
     pub(super) fn begin(&mut self, step: StepNumber) {
-        self.unscaling.scale = step.unscale;
+        self.incoming.unscaling.scale = step.unscale;
         if step.unscale.is_some() {
             self.buckets.states.iter_mut().for_each(BucketState::save_state);
         }
@@ -23,7 +24,7 @@ impl Step {
     pub fn take_back(&mut self) -> Result<(), Error> {
         for bucket in self.order() {
             self.wait(bucket)?;
-            if self.unscaling.scale.is_some() {
+            if self.incoming.unscaling.scale.is_some() {
                 self.buckets.states[bucket].restore_state();
             }
         }

@@ -1,11 +1,10 @@
 //! Tuning: in a job's first steps settings that decide no bits are tried, and the best is kept.
 //!
-//! This is the decision alone; kolo-sync applies it. The input is the slowest rank's seconds of
-//! each step, which all ranks know, so all of them decide the same. A setting is tried for a few steps, of
-//! which the first does not count. When nothing is left to try ([`search`]) the first setting and the best
-//! one are measured once more, one after the other: the least of many figures is partly luck, and a machine
-//! drifts. Then steps are watched ([`watch`]). If their duration changes, tuning begins anew with the kept
-//! setting.
+//! This is the decision alone; kolo-sync applies it. The input is the slowest rank's seconds of each step,
+//! which all ranks know, so all of them decide the same. A setting is tried for a few steps, of which the
+//! first does not count. When nothing is left to try ([`search`]) the first setting and the best one are
+//! measured once more, one after the other: the least of many figures is partly luck, and a machine drifts.
+//! Then steps are watched ([`watch`]). If their duration changes, tuning begins anew with the kept setting.
 
 mod median;
 mod report;

@@ -16,8 +16,7 @@ pub enum Change {
     None,
     /// The worker continues with other ranks: its rank and its shards may have changed.
     Regrouped,
-    /// The worker has left, as requested (`Replica::leave`). Its values are those
-    /// after the whole step.
+    /// The worker has left, as requested (`Replica::leave`). Its values are those after the whole step.
     Left,
     /// All workers have left: the job is over, and one of them, say rank 0, should save its state. The group
     /// can still be used for that.
@@ -83,8 +82,7 @@ pub struct StepReport {
     /// ranks. Empty in steps without such a comparison.
     pub times: Vec<Times>,
     /// True if shards move between ranks from the next step on
-    /// ([`Policy::Rebalance`](kolo_straggler::Policy::Rebalance)): call
-    /// `Replica::shards` again.
+    /// ([`Policy::Rebalance`](kolo_straggler::Policy::Rebalance)): call `Replica::shards` again.
     pub shards_changed: bool,
     /// Staleness of the weights that all workers have pulled, in the report of the last step of a round;
     /// only where servers hold the weights.
@@ -105,8 +103,7 @@ impl StepReport {
 }
 
 impl Core {
-    /// Steps that became known with the last whole one
-    /// (`Replica::last_steps`).
+    /// Steps that became known with the last whole one (`Replica::last_steps`).
     pub fn last_steps(&self) -> Vec<LastStep> {
         let number = |last: &LastStep| last.step;
         match self.progress.round.last().map(number) == self.progress.last.as_ref().map(number) {

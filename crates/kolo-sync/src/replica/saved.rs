@@ -83,8 +83,8 @@ impl Core {
     }
 
     /// Returns the reduction's state of each shard of the job, for a checkpoint; empty if it keeps none. For
-    /// each name of [`Reducer::shard_state`](kolo_reduction::reduction::Reducer::shard_state) it has the values in
-    /// the order of flat memory, one after another.
+    /// each name of [`Reducer::shard_state`](kolo_reduction::reduction::Reducer::shard_state) it has the
+    /// values in the order of flat memory, one after another.
     pub fn all_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         match &self.gathered {
@@ -101,8 +101,8 @@ impl Core {
     }
 
     /// Returns the reduction's state that is the same on all ranks: for each name of
-    /// [`Reducer::common_state`](kolo_reduction::reduction::Reducer::common_state) the values in the order of flat
-    /// memory.
+    /// [`Reducer::common_state`](kolo_reduction::reduction::Reducer::common_state) the values in the order of
+    /// flat memory.
     pub fn common_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
         self.apply_outstanding()?;
         Ok(self.step.common_state())

@@ -150,7 +150,7 @@ impl Core {
         let done = known.last();
         let (loss_scale, started_early) =
             (last.as_ref().map(|last| last.loss_scale), last.as_ref().map_or(0, |last| last.started_early));
-        let Compared { times, straggler, .. } = last.map(|last| last.compared).unwrap_or_default();
+        let Compared { times, findings } = last.map(|last| last.compared).unwrap_or_default();
         let report = StepReport {
             loss: done.map_or(f64::NAN, |done| done.loss),
             count: done.map_or(0.0, |done| done.count),
@@ -166,7 +166,7 @@ impl Core {
             optimizer,
             started_early,
             change: Change::None,
-            straggler,
+            straggler: findings.straggler,
             times,
             shards_changed,
             staleness: None,
@@ -222,10 +222,10 @@ impl Core {
     fn mind_stragglers(&mut self, received: &Received) -> Result<(Compared, bool), Error> {
         let world = self.ranks.group.world_size();
         let mut compared = self.observers.stragglers.compare_times(received.numbers.as_deref(), world);
-        if let Some(straggler) = &compared.straggler {
+        if let Some(straggler) = &compared.findings.straggler {
             self.warn(Warning::Straggler(straggler.clone()));
         }
-        let Some(wanted) = compared.rebalance.take() else { return Ok((compared, false)) };
+        let Some(wanted) = compared.findings.rebalance.take() else { return Ok((compared, false)) };
         self.apply_outstanding()?;
         let result = self.step.rebalance(&wanted.shares)?;
         self.observers.stragglers.rebalanced(&result);

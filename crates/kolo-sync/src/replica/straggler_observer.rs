@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kolo_comm::Group;
 
-use kolo_straggler::{Findings, Policy, Rebalance, StepTiming, Straggler, StragglerDetector, Times};
+use kolo_straggler::{Findings, Policy, StepTiming, StragglerDetector, Times};
 
 use kolo_step::Step;
 
@@ -14,10 +14,7 @@ use kolo_step::Step;
 pub struct Compared {
     /// Compared times of all ranks, in rank order.
     pub(crate) times: Vec<Times>,
-    /// A rank that delays the others.
-    pub(crate) straggler: Option<Straggler>,
-    /// Better shares.
-    pub(crate) rebalance: Option<Rebalance>,
+    pub(crate) findings: Findings,
 }
 
 impl Compared {
@@ -63,12 +60,11 @@ impl StragglerObserver {
     pub(crate) fn compare_times(&mut self, numbers: Option<&[f64]>, world: usize) -> Compared {
         let Some(numbers) = numbers else { return Compared::default() };
         let times = Times::decode(numbers, world);
-        let Findings { straggler, rebalance } = self.detector.compare(&times);
-        Compared { times, straggler, rebalance }
+        Compared { findings: self.detector.compare(&times), times }
     }
 
-    /// Takes the result of the move to the shares that [`StragglerObserver::compare_times`] has found better, or the
-    /// reason why they are not possible.
+    /// Takes the result of the move to the shares that [`StragglerObserver::compare_times`] has found better,
+    /// or the reason why they are not possible.
     pub(crate) fn rebalanced(&mut self, result: &Result<(), String>) {
         match result {
             Ok(()) => self.timing.forget(),

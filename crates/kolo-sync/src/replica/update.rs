@@ -1,7 +1,6 @@
 //! Updates: a reduced bucket changes the values.
 //!
-//! They run on the thread that reads values, in [`Replica::step`](super::Replica::step) or in the next
-//! forward pass.
+//! They run on the thread that reads values, in `Replica::step` or in the next forward pass.
 
 use std::time::Instant;
 

@@ -12,12 +12,11 @@
 //! the same order on all ranks, and no rank waits for those that this step has started.
 //!
 //! A gradient in flight is awaited and applied after the last step of an epoch or of the run, before a
-//! checkpoint (`Replica::end_round`), and every
-//! [`Config::backup_every`](crate::Config::backup_every) steps. The last holds for jobs of any kind, so that
-//! the bits do not depend on whether a job is elastic. The next step is then a first one again. At these
-//! points values and the optimizer's state are the complete state, so a checkpoint holds no gradient. After
-//! a death all ranks go back to a copy that was made there (`backup`). Members that join or leave wait for
-//! such a point.
+//! checkpoint (`Replica::end_round`), and every [`Config::backup_every`](crate::Config::backup_every) steps.
+//! The last holds for jobs of any kind, so that the bits do not depend on whether a job is elastic. The next
+//! step is then a first one again. At these points values and the optimizer's state are the complete state,
+//! so a checkpoint holds no gradient. After a death all ranks go back to a copy that was made there
+//! (`backup`). Members that join or leave wait for such a point.
 
 use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
 use super::mode::{Made, Mode, ModeState, Passes, Standing};

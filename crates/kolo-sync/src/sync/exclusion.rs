@@ -44,8 +44,8 @@ use JobSetting::{
 };
 
 impl JobSetting {
-    /// Returns the settings that a configuration uses. It does not know [`GlobalBatch`], a property of a layer,
-    /// and [`Servers`], ranks of the group.
+    /// Returns the settings that a configuration uses. It does not know [`GlobalBatch`], a property of a
+    /// layer, and [`Servers`], ranks of the group.
     pub fn of(config: &Config) -> Vec<JobSetting> {
         let settings = [
             (Islands, config.islands.is_some_and(|islands| islands != 1)),

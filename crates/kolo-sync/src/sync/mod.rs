@@ -1,8 +1,8 @@
 //! Ways to synchronize the shards of a job.
 //!
-//! A replica is a core (layout, values, optimizer, the step with its collectives; `replica/core.rs`) and a mode
-//! (`mode.rs`), which runs the core's steps. Each way to synchronize is a file or a folder here, and a line of
-//! [`SYNCS`]:
+//! A replica is a core (layout, values, optimizer, the step with its collectives; `replica/core.rs`) and a
+//! mode (`mode.rs`), which runs the core's steps. Each way to synchronize is a file or a folder here, and a
+//! line of [`SYNCS`]:
 //!
 //! | module | way |
 //! |---|---|

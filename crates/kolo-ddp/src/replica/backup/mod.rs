@@ -5,9 +5,10 @@
 //! that synchronizes rarely. Copying this state after every step would cost more than the compressed
 //! gradient, or the rare outer step, saves. Instead each rank copies everything it holds every
 //! [`Config::backup_every`](crate::Config::backup_every) steps, and sends its private state to the next two
-//! workers (`keepers` in kolo-sync). With islands it does so at the end of a round, when their weights are the same.
-//! After a death all ranks go back to the newest copy of which every shard survives somewhere (`newest` there,
-//! [`restoring`]), and repeat the steps since then, in the same bits. This file makes the copies.
+//! workers (`keepers` in kolo-sync). With islands it does so at the end of a round, when their weights are
+//! the same. After a death all ranks go back to the newest copy of which every shard survives somewhere
+//! (`newest` there, [`restoring`]), and repeat the steps since then, in the same bits. This file makes the
+//! copies.
 
 mod restoring;
 

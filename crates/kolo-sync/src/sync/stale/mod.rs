@@ -7,11 +7,10 @@
 //! ([`server`]), as soon as the slowest worker has pushed all steps but the last K ([`clocks`]). The pulled
 //! values always include the worker's own push.
 //!
-//! A *round* ends at the step that `Replica::end_round` chooses: then all
-//! pushes have arrived, all workers hold the same values, and all ranks act together again, for an
-//! evaluation or a checkpoint ([`saved`]). Within a round the only collectives are messages between a worker
-//! and a server, over a group for each such pair ([`forming`]). Hence only the values depend on which worker
-//! is faster.
+//! A *round* ends at the step that `Replica::end_round` chooses: then all pushes have arrived, all workers
+//! hold the same values, and all ranks act together again, for an evaluation or a checkpoint ([`saved`]).
+//! Within a round the only collectives are messages between a worker and a server, over a group for each such
+//! pair ([`forming`]). Hence only the values depend on which worker is faster.
 
 mod clocks;
 mod forming;
