@@ -1,5 +1,5 @@
-//! Time of a training step of a language model on a CUDA device, and how much of it is Kolo's:
-//! `cargo run --release -p kolo-burn --features cuda --example device_speed`.
+//! Time of a training step of a language model on a GPU, and how much of it is Kolo's:
+//! `cargo run --release -p kolo-burn --features wgpu --example device_speed` (or `cuda`).
 //!
 //! Three ways run one after the other: Burn's forward and backward passes alone, without an optimizer; steps
 //! of `Ddp` with one worker; and with two workers (threads), which share the device. Every step ends with a
@@ -98,7 +98,11 @@ fn median(times: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    #[cfg(feature = "cuda")]
     let device = Device::cuda(0).autodiff();
+    #[cfg(not(feature = "cuda"))]
+    let device = Device::wgpu_options().init()?.autodiff();
+    println!("{device:?}");
     let count = std::env::args().nth(1).map_or(Ok(30), |text| text.parse())?;
     println!("batch time width layers | Burn's passes, ms | Kolo, 1 worker, ms | Kolo, 2 workers, ms");
     for shape in SHAPES {
