@@ -1,9 +1,7 @@
 //! Comparison of two engines: every operation on every type must give the same results.
 
 use kolo_comm::schedule::{Chunks, Message, Range};
-use kolo_comm::{Collective, Collectives, DType, Op, Rank, bf16, f16};
-
-use crate::operations::Value;
+use kolo_comm::{Collective, Collectives, DType, Element, Op, Rank, bf16, f16};
 
 /// Elements of a chunk: not a round number.
 const EACH: usize = 251;
@@ -25,7 +23,7 @@ pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives)
         + of_type::<bf16>(engine, native)
 }
 
-fn of_type<T: Value>(engine: &impl Collectives, native: &impl Collectives) -> usize {
+fn of_type<T: Element>(engine: &impl Collectives, native: &impl Collectives) -> usize {
     let trials = trials(native.rank(), native.world_size(), T::DTYPE);
     for Trial { collective, elements, specified } in &trials {
         let data: Vec<T> = (0..*elements).map(|index| value(native.rank(), index)).collect();
@@ -40,13 +38,13 @@ fn of_type<T: Value>(engine: &impl Collectives, native: &impl Collectives) -> us
     trials.len()
 }
 
-fn results<T: Value>(engine: &impl Collectives, collective: &Collective, data: &[T]) -> Vec<T> {
+fn results<T: Element>(engine: &impl Collectives, collective: &Collective, data: &[T]) -> Vec<T> {
     let buffer = engine.run(collective, engine.copied(data).unwrap()).unwrap();
     engine.to_vec(&buffer).unwrap()
 }
 
 /// Returns 1 or 2, and only 1 beyond the fourth rank, so that products of all ranks are exact in every type.
-fn value<T: Value>(rank: Rank, index: usize) -> T {
+fn value<T: Element>(rank: Rank, index: usize) -> T {
     T::of(if rank.0 < 4 { 1 + (index >> rank.0 & 1) } else { 1 })
 }
 

@@ -14,7 +14,6 @@ pub struct Etcd {
     process: Child,
     folder: TempDir,
     address: Ipv4Addr,
-    /// Ports for clients and for peers.
     ports: [u16; 2],
 }
 

@@ -1,6 +1,5 @@
 //! Checks of the seeds of every crate's fuzz targets.
 
-/// The name of a target, and its decoder.
 type Target<'a> = (&'a str, fn(&[u8]));
 
 /// The name of a seed's target, its own, and the bytes.

@@ -70,7 +70,6 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Writes until the disk is full.
 fn fill(file: &mut File, zeros: &[u8]) -> std::io::Result<()> {
     loop {
         match file.write(zeros) {

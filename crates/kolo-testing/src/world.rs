@@ -42,7 +42,21 @@ pub fn free_port() -> SocketAddr {
 
 /// Runs `work` on every rank, with a thread for each. The ranks use shared memory and sockets like
 /// processes: a thread opens the other ranks' memory through /proc and connects to their ports.
+///
+/// # Panics
+///
+/// A rank cannot join the group, or panics.
 pub fn spawn<R: Send>(
+    over: Over,
+    world: usize,
+    options: &Options,
+    work: impl Fn(Group) -> R + Sync,
+) -> Vec<R> {
+    try_spawn(over, world, options, work).into_iter().map(Result::unwrap).collect()
+}
+
+/// Works like [`spawn`], but returns the error of a rank that cannot join the group.
+pub fn try_spawn<R: Send>(
     over: Over,
     world: usize,
     options: &Options,

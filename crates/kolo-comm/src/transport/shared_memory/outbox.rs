@@ -13,7 +13,6 @@ const CAPACITY: usize = 256 * 1024;
 /// Alignment of copies: each starts on its own cache line.
 const LINE: usize = 64;
 
-/// The place of a copy.
 #[derive(Clone)]
 struct Spot {
     /// Position in bytes since the ring's first beginning; of a copy outside, the ring's end at that time.
@@ -25,7 +24,6 @@ struct Spot {
 /// One copy that a peer may still read.
 struct Untaken {
     peer: Rank,
-    /// Number of the message.
     number: u32,
     /// Place of the copy: the ring is in use from there until the peer has taken it. Several peers may
     /// share one copy, which is free when the last of them has taken it.

@@ -10,7 +10,6 @@ use crate::bench::samples::{Samples, memory_bus};
 use crate::output::{print_json, say};
 use kolo::Failure;
 
-/// Result for one size and one algorithm.
 #[derive(Serialize)]
 pub(super) struct Row {
     bytes: usize,
