@@ -2,7 +2,7 @@
 
 use kolo_report::units::number;
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
@@ -11,7 +11,6 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Usual learning rates of an optimizer.
 struct Usual {
     optimizer: &'static str,
     least: f64,

@@ -12,7 +12,6 @@ use crate::run_folder::RunFolder;
 /// Bytes that may wait before an automatic write.
 const ENOUGH: usize = 8 << 10;
 
-/// Longest wait of a line for the next one, so that a run with slow steps can be watched.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Lines of a file, of which the last ones wait to be written.
@@ -48,10 +47,7 @@ impl AppendFile {
     }
 
     /// Adds a line, which is written now or later.
-    ///
-    /// # Errors
-    ///
-    /// The write that is due fails: the line waits.
+    /// If the write that is due fails, the line waits.
     pub(super) fn add(&mut self, line: &str) -> Result<(), Error> {
         self.waiting += line;
         self.waiting.push('\n');

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kolo_ddp::sync::SyncMode;
+use kolo_run_folder::units::clock;
 
 use super::console::Console;
 use super::live::LogFormat;
@@ -59,7 +60,6 @@ struct Terminal {
     shown: Option<Shown>,
 }
 
-/// The steps that have been shown.
 struct Shown {
     /// True for a bar, false for plain lines.
     has_bar: bool,
@@ -190,7 +190,6 @@ impl Terminal {
     }
 }
 
-/// Describes one of `epochs` epochs in a line.
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
     let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
     format!(
@@ -203,12 +202,4 @@ pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
         100.0 * row.comm_fraction,
         100.0 * row.exposed_comm_fraction,
     )
-}
-
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
 }

@@ -12,7 +12,6 @@ use crate::metric::{Metric, Score, Scores};
 use crate::progress::Progress;
 use crate::run_folder::RunFolder;
 
-/// Steps of an epoch, and of the run.
 pub(super) const STEPS: usize = 4;
 pub(super) const TOTAL: u64 = 10;
 
