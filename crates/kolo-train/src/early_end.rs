@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::module::Module;
+use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
 
@@ -22,7 +23,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.note_failure(failed);
             return Ok(false);
         };
-        if !is_the_first_of_too_few(&error) || self.ddp.steps() == 0 {
+        if !matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. })) || self.ddp.steps() == 0 {
             return Err(error.into());
         }
         self.ddp.regroup(Group::alone())?;
@@ -119,9 +120,4 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
 fn culprit(error: &kolo_ddp::Error) -> Option<Rank> {
     let kolo_ddp::Error::Comm(error) = error else { return None };
     error.culprit()
-}
-
-fn is_the_first_of_too_few(error: &kolo_ddp::Error) -> bool {
-    use kolo_comm::Error::TooFew;
-    matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. }))
 }

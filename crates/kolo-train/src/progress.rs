@@ -162,7 +162,6 @@ impl Progress {
         settled
     }
 
-    /// Adds a step with its final loss.
     pub(crate) fn add_step(&mut self, row: StepRow) {
         if self.calendar.position(row.step).step_in_epoch == 0 {
             self.epoch = Meter::default();
@@ -242,7 +241,6 @@ impl Progress {
         self.evaluations.best(metric, index)
     }
 
-    /// Number of evaluations so far.
     pub(crate) fn evaluated(&self) -> usize {
         self.evaluations.len()
     }
@@ -292,7 +290,6 @@ impl Progress {
         self.calendar.epochs_begun(self.position.step)
     }
 
-    /// True if all steps of the run are done.
     pub(crate) fn is_over(&self) -> bool {
         self.position.step >= self.total
     }

@@ -39,10 +39,8 @@ impl RunClaim {
     }
 
     /// Checks that this process may write. Takes the folder if that was not possible before.
-    ///
-    /// # Errors
-    ///
-    /// Another process writes the folder ([`Error::NotTheWriter`]), or the folder is gone and may come back.
+    /// Fails if another process writes the folder ([`Error::NotTheWriter`]), or if the folder is gone and may come
+    /// back.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         match &state.held {
@@ -62,7 +60,6 @@ impl RunClaim {
         }
     }
 
-    /// Unique id of this claim.
     pub(crate) fn id(&self) -> String {
         self.state.lock().candidate.id.clone()
     }

@@ -25,7 +25,6 @@ const CONFIG: &str = "config.toml";
 pub(crate) use kolo_run_folder::SUMMARY;
 /// File with the id of the job that made the folder, whose workers may each be the first to come.
 const JOB: &str = ".job";
-/// Folder of the writers' claims.
 const CLAIMS: &str = ".claims";
 /// Entries that a run folder may have before the first step is recorded.
 const BEFORE_A_STEP: [&str; 13] = [
@@ -298,10 +297,7 @@ impl RunFolder {
     }
 
     /// Takes over the folder of a run without a checkpoint, for one with another configuration.
-    ///
-    /// # Errors
-    ///
-    /// That run is still active ([`Error::NotTheWriter`]), or the configuration cannot be written.
+    /// Fails if that run is still active ([`Error::NotTheWriter`]).
     fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
         self.wait_until_free(false)?;
         let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::meter::{Meter, StepRow};
 use crate::progress::Progress;
 
-/// A worker's knowledge of the epoch.
 #[derive(Serialize, Deserialize)]
 struct EpochSoFar {
     /// First step with a row, and the sums over those before.

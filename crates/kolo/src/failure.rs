@@ -155,7 +155,6 @@ fn comm_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kolo_comm::Err
     }
 }
 
-/// Exit code that an error of the chain requires.
 fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -182,7 +181,6 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     is_input.then_some(WRONG_INPUT)
 }
 
-/// True for a wrong setting in the environment.
 fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
     matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
 }

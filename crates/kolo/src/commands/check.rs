@@ -64,7 +64,6 @@ impl Check {
         end(&verdict)
     }
 
-    /// Performs the checks as one of the workers.
     fn work(&self) -> Result<(), Failure> {
         let mut recipe = self.train.configuration()?;
         self.train.refuse(&recipe)?;
@@ -95,7 +94,6 @@ impl Check {
         if file.is_some() { Ok(()) } else { end(&verdict) }
     }
 
-    /// Returns the folder that the run would use.
     fn folder(&self, recipe: &Recipe) -> Result<PathBuf, Failure> {
         match self.train.resume.clone().or(self.train.out.clone()) {
             Some(folder) => Ok(folder),

@@ -91,7 +91,6 @@ fn grace(seconds: f64) -> Result<Duration, Failure> {
         .map_err(|_| Failure::input(format!("--grace {seconds}: give seconds, 0 or more")))
 }
 
-/// Returns the help of `--arbiter`, which lists the arbiters.
 fn arbiter_help() -> String {
     let says = "By what the launchers of several nodes agree which of them goes on when the network between \
                 them is cut, the same on all nodes:";

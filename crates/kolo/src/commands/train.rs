@@ -207,7 +207,7 @@ impl Train {
         models::find(&config.model)?;
         config.check_shares()?;
         let is_stale = config.sync.mode.staleness_bound().is_some();
-        if is_stale && self.elastic.is_given() {
+        if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
             return Err(Failure::input(format!(
                 "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
                  first that dies, and --resume goes on; leave these options out",
@@ -262,7 +262,6 @@ impl Train {
         }
     }
 
-    /// Trains as one of the workers, all of which have the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         // Checked before the run folder exists, which would stand in the way of the next try.
@@ -302,7 +301,10 @@ impl Train {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             // Rank 0 makes the folder.
-            None => told_folder().or(self.earlier_part()).map(RunFolder::at),
+            None => {
+                let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
+                told_folder().or(earlier).map(RunFolder::at)
+            }
         };
         self.train(config, Membership::Fixed(group), folder)
     }
@@ -393,12 +395,6 @@ impl Train {
         self.resume.is_some() || self.resume_or_start
     }
 
-    /// Returns the folder that may hold an earlier part of the run.
-    fn earlier_part(&self) -> Option<PathBuf> {
-        self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start))
-    }
-
-    /// True if the run continues from a checkpoint.
     pub(super) fn resumes(&self, folder: &RunFolder) -> bool {
         self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
     }

@@ -15,7 +15,6 @@ use kolo::Failure;
 const CAPS: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
 /// Reductions to try, with their default settings.
 const REDUCTIONS: [&str; 6] = ["bf16", "qsgd", "ef-sign", "top-k", "random-k", "random-k:unbiased=true"];
-/// Ways to synchronize to try.
 const SYNCS: [(&str, Sync); 3] =
     [("delayed:1", Sync::Delayed), ("local:H=8", Sync::Rounds(8)), ("diloco:H=50", Sync::Rounds(50))];
 /// Numbers of micro-batches to try.
@@ -38,6 +37,7 @@ pub(super) fn all(
         samples: 1.0,
         keeps: Keeps::Bits,
     };
+    let is_of_reduction = |variant: &Variant| variant.options.starts_with("--reduction ");
     let (reduced, profiled) = profiled(&job, origin).into_iter().partition(is_of_reduction);
     let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin, reduced), syncs(&job)];
     let single = [&profiled, &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
@@ -66,11 +66,6 @@ fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
         Variant { profile, samples, ..changed(job, other.options.clone(), other.keeps, choices) }
     };
     origin.others.iter().map(of).filter(Variant::is_possible).collect()
-}
-
-/// True if the reduction is the variant's only change.
-fn is_of_reduction(variant: &Variant) -> bool {
-    variant.options.starts_with("--reduction ")
 }
 
 fn caps(job: &Variant) -> Vec<Variant> {
