@@ -142,7 +142,7 @@ impl OutputForwarder {
 
     fn source(&self, pipe: OwnedFd, worker: &WorkerProcess, stream: Stream) -> io::Result<Source> {
         let mut source = Source::new(pipe, self.prefix(worker), stream)?;
-        source.lines.keep_objects(self.messages == Messages::Json);
+        source.lines.keeps_objects = self.messages == Messages::Json;
         Ok(source)
     }
 

@@ -216,7 +216,7 @@ impl Workers {
         for mut worker in self.list.extract_if(.., is_survived).collect::<Vec<_>>() {
             signal_group(worker.pid, Signal::KILL);
             if let Some(reaper) = &self.reaper {
-                reaper.forget(worker.pid);
+                reaper.socket.forget(worker.pid);
             }
             // The worker has ended, so this returns at once; afterwards its number may be reused.
             let _ = worker.child.wait();

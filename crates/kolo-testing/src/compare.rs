@@ -9,10 +9,6 @@ const EACH: usize = 251;
 /// Runs every operation on every type by both engines, except sums in tree order, and compares every
 /// specified element. All ranks of the engines' common group must call it. Returns the number of compared
 /// collectives.
-///
-/// # Panics
-///
-/// A collective fails, or an element differs.
 pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives) -> usize {
     of_type::<f32>(engine, native)
         + of_type::<f64>(engine, native)

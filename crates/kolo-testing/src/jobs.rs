@@ -27,10 +27,6 @@ pub struct Job {
 
 impl Job {
     /// Waits for the end. Returns true if the job ended well, and its whole output.
-    ///
-    /// # Panics
-    ///
-    /// The job hangs.
     pub fn end(mut self) -> (bool, String) {
         let status = self.within(HANG);
         let text = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
@@ -126,10 +122,6 @@ pub struct Logged {
 
 impl Logged {
     /// Starts a command, with its error output in this file, and its output nowhere.
-    ///
-    /// # Panics
-    ///
-    /// The command cannot be started.
     pub fn start(command: &mut Command, words: PathBuf) -> Logged {
         let file = std::fs::File::create(&words).unwrap();
         Logged { process: command.stdout(Stdio::null()).stderr(file).spawn().unwrap(), words }
@@ -141,10 +133,6 @@ impl Logged {
     }
 
     /// Waits until `holds` is true of the error output. Returns false if the program ends first.
-    ///
-    /// # Panics
-    ///
-    /// With `otherwise`, if that takes as long as only a hang does.
     pub fn wait(&mut self, otherwise: &str, mut holds: impl FnMut(&str) -> bool) -> bool {
         let until = Instant::now() + JOB_HANG;
         while Instant::now() < until {
@@ -187,10 +175,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the path of an example of the package under test, which `cargo test` builds beside the tests.
-///
-/// # Panics
-///
-/// The example has not been built.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().nth(2).unwrap().join("examples").join(name);

@@ -3,7 +3,7 @@
 //! their processes ([`children`], [`Logged`](jobs::Logged)), two hosts with a cable ([`TwoHosts`]), a disk that fills up
 //! ([`SmallDisk`]), a terminal ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of collectives
 //! ([`operations`], [`assert_same_results`]), and the seeds of fuzz targets ([`assert_seeds_are_taken`]). It
-//! stands above kolo-comm; only tests and examples use it.
+//! stands above kolo-comm; only tests and examples use it. Its functions panic where a test is to fail.
 
 mod compare;
 mod etcd;

@@ -35,10 +35,6 @@ pub fn alive(pid: u32) -> bool {
 }
 
 /// Sends a signal, such as `KILL`, to processes.
-///
-/// # Panics
-///
-/// A process does not exist.
 pub fn send(signal: &str, pids: &[u32]) {
     let pids = pids.iter().map(u32::to_string);
     let sent = Command::new("kill").arg(format!("-{signal}")).args(pids).status();
@@ -47,10 +43,6 @@ pub fn send(signal: &str, pids: &[u32]) {
 
 /// Returns true if this process, and so every one that it starts, ignores the signal of this number, as a
 /// script's background jobs ignore SIGINT.
-///
-/// # Panics
-///
-/// `/proc` does not report it.
 pub fn ignores(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -58,10 +50,6 @@ pub fn ignores(signal: i32) -> bool {
 }
 
 /// Waits until `holds` returns true.
-///
-/// # Panics
-///
-/// With `otherwise`, if that takes as long as only a hang does.
 pub fn wait_until(otherwise: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + HANG;
     while !holds() {

@@ -42,10 +42,6 @@ pub fn free_port() -> SocketAddr {
 
 /// Runs `work` on every rank, with a thread for each. The ranks use shared memory and sockets like
 /// processes: a thread opens the other ranks' memory through /proc and connects to their ports.
-///
-/// # Panics
-///
-/// A rank cannot join the group, or panics.
 pub fn spawn<R: Send>(
     over: Over,
     world: usize,

@@ -18,7 +18,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// alone until it can save the work. Returns true if it can save the work now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
         let Error::Training(error) = error else { return Err(error) };
-        let failed = culprit(&error);
+        // The rank whose failure made the step fail.
+        let failed = match &error {
+            kolo_ddp::Error::Comm(error) => error.culprit(),
+            _ => None,
+        };
         let Err(error) = self.ddp.recover(error) else {
             self.note_failure(failed);
             return Ok(false);
@@ -114,10 +118,4 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         };
         Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept })
     }
-}
-
-/// Rank whose failure made the step fail.
-fn culprit(error: &kolo_ddp::Error) -> Option<Rank> {
-    let kolo_ddp::Error::Comm(error) = error else { return None };
-    error.culprit()
 }

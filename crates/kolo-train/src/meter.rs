@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use kolo_ddp::{LastStep, NoiseScale, StepReport};
 use kolo_run_folder::NoiseRow;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::metric::{Metric, Scores};
 use crate::samples::Samples;
 
 /// A line of `steps.jsonl`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepRow {
     /// Number of the step, from 0.
     pub step: u64,

@@ -4,9 +4,8 @@ use kolo_ddp::checkpoint::Position;
 use kolo_ddp::{LastStep, Staleness, StepReport};
 
 use crate::calendar::Calendar;
-use crate::evaluations::{Best, Evaluations};
+use crate::evaluations::Evaluations;
 use crate::meter::{EpochRow, Meter, StepRow};
-use crate::metric::Metric;
 
 /// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
 /// there has a row in `metrics.csv`, and all evaluations.
@@ -235,14 +234,6 @@ impl Progress {
         self.recorded = self.position.step;
         self.evaluations.add(self.position.step, &row.scores);
         self.epochs.push(row);
-    }
-
-    pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
-        self.evaluations.best(metric, index)
-    }
-
-    pub(crate) fn evaluated(&self) -> usize {
-        self.evaluations.len()
     }
 
     /// Ends the run here if `early` is true, because of the evaluations; else as planned.

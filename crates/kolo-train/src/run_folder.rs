@@ -136,7 +136,7 @@ impl RunFolder {
             if let Some(path) = numbered_of(job) {
                 return Ok(RunFolder::at(path));
             }
-            let path = next_number(config)?;
+            let path = Self::next_numbered(config)?;
             // Another worker may have been faster: if it is of this job, the next round finds its folder.
             match Self::claim(path.clone(), config, job) {
                 Err(_) if path.exists() => {}
@@ -148,7 +148,7 @@ impl RunFolder {
 
     /// Makes `runs/<number>-<model>-<data>`, with the first free number.
     pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
-        Self::create(next_number(config)?, config)
+        Self::create(Self::next_numbered(config)?, config)
     }
 
     /// Returns the path that [`Self::create_numbered`] would use, and makes nothing.
@@ -157,7 +157,24 @@ impl RunFolder {
     ///
     /// The folder `runs` cannot be read.
     pub fn next_numbered(config: &Recipe) -> Result<PathBuf, Error> {
-        next_number(config)
+        let runs = Path::new("runs");
+        let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
+        let entries = match fs::read_dir(runs) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            read => Some(read.map_err(|e| Error::file(runs, e))?),
+        };
+        let taken =
+            entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
+        let mut next = taken.max().unwrap_or(0) + 1;
+        let data = config.data.split(':').next().unwrap_or_default();
+        loop {
+            let path = runs.join(format!("{next:04}-{}-{data}", config.model));
+            // Another run may have taken the number meanwhile.
+            if !path.exists() {
+                return Ok(path);
+            }
+            next += 1;
+        }
     }
 
     /// Finds the folder of a job that began before this worker was started. A missing folder is away: this
@@ -404,27 +421,6 @@ impl RunFolder {
 fn newest(folder: PathBuf) -> Result<Found, Error> {
     let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
     found.ok_or(Error::NoCheckpoint { folder })
-}
-
-/// Returns the path with the first free number.
-fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
-    let runs = Path::new("runs");
-    let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
-    let entries = match fs::read_dir(runs) {
-        Err(e) if e.kind() == ErrorKind::NotFound => None,
-        read => Some(read.map_err(|e| Error::file(runs, e))?),
-    };
-    let taken = entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
-    let mut next = taken.max().unwrap_or(0) + 1;
-    let data = config.data.split(':').next().unwrap_or_default();
-    loop {
-        let path = runs.join(format!("{next:04}-{}-{data}", config.model));
-        // Another run may have taken the number meanwhile.
-        if !path.exists() {
-            return Ok(path);
-        }
-        next += 1;
-    }
 }
 
 /// Returns the numbered folder that this job made, if there is one.

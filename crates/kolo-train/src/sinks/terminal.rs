@@ -72,12 +72,12 @@ struct Shown {
 impl MetricSink for Terminal {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         match record {
-            Record::Note(line) => self.say(line),
+            Record::Note(line) => self.console.say(*line),
             Record::Generation { .. } => {}
             Record::Step { row, epoch, report } => {
                 self.step(row, epoch);
                 if let Some(tuning) = &report.tuning {
-                    self.say(&tuning.to_string());
+                    self.console.say(tuning.to_string());
                 }
             }
             Record::Epoch(row) => self.epoch(row),
@@ -92,7 +92,7 @@ impl MetricSink for Terminal {
             self.console.show_progress(progress.step(), progress.total());
         }
         if std::mem::take(&mut self.lacks_dashboard) {
-            self.say(NO_DASHBOARD);
+            self.console.say(NO_DASHBOARD);
         }
         Ok(())
     }
@@ -107,10 +107,6 @@ impl Shown {
 }
 
 impl Terminal {
-    fn say(&self, line: &str) {
-        self.console.say(line);
-    }
-
     fn step(&mut self, row: &StepRow, epoch: &Meter) {
         let Some(shown) = self.shown.as_mut().filter(|_| !self.has_dashboard) else { return };
         let done = row.step + 1;
@@ -136,7 +132,7 @@ impl Terminal {
     }
 
     fn epoch(&self, row: &EpochRow) {
-        self.say(&epoch_words(row, self.epochs, &self.unit));
+        self.console.say(epoch_words(row, self.epochs, &self.unit));
     }
 
     fn end(&mut self, summary: &Summary) {

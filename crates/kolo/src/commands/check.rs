@@ -57,7 +57,7 @@ impl Check {
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
-        start_workers(recipe.nproc, self.train.master_port, env, self.train.elastic(), Messages::Text)?;
+        start_workers(recipe.nproc, self.train.master_port, env, &self.train.elastic, Messages::Text)?;
         let verdict = Verdict::read(told.path())?;
         verdict.print()?;
         drop(told);

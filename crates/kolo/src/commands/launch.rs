@@ -78,7 +78,7 @@ impl Launch {
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
         self.elastic.apply(&mut job);
-        job.group_restarts = self.elastic.group_restarts();
+        job.group_restarts = self.elastic.max_restarts.unwrap_or(0);
         job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
             .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
         job.grace = self.grace.map(grace).transpose()?;

@@ -84,7 +84,7 @@ pub(crate) struct Train {
     #[command(flatten)]
     live: LiveMetrics,
     #[command(flatten)]
-    elastic: Elastic,
+    pub(super) elastic: Elastic,
     #[command(flatten)]
     pub(super) communication: Communication,
     /// Workers on this machine [default: 2, or what the configuration says]
@@ -215,7 +215,7 @@ impl Train {
             )));
         }
         if !is_worker() {
-            config.sync.check_servers(self.elastic.servers())?;
+            config.sync.check_servers(self.elastic.servers)?;
         }
         self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
@@ -242,11 +242,6 @@ impl Train {
     /// Environment of the workers that this command starts.
     pub(super) fn environment(&self) -> Vec<(String, OsString)> {
         self.communication.environment(self.algorithm.as_ref())
-    }
-
-    /// Options for the death of workers.
-    pub(super) fn elastic(&self) -> &Elastic {
-        &self.elastic
     }
 
     /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
@@ -329,7 +324,7 @@ impl Train {
             min_workers: self.elastic.min(),
             slowdowns: self.slow.clone(),
             live: self.live.clone(),
-            stop_on: self.elastic.stop_on().to_vec(),
+            stop_on: self.elastic.stop_on.clone(),
             ..Job::new(config)
         };
         model.train(job, data, membership)?;

@@ -11,7 +11,7 @@ pub(crate) struct Elastic {
     /// the others, so that these send less; the bits are the same. They pay where they have links of their
     /// own. With --sync stale they hold the weights
     #[arg(long, value_name = "SERVERS", default_value_t = 0)]
-    servers: usize,
+    pub(crate) servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     pub(crate) min: Option<usize>,
@@ -22,31 +22,13 @@ pub(crate) struct Elastic {
     /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both, as
     /// for Slurm's --signal=B:USR1@120
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
-    stop_on: Vec<StopSignal>,
+    pub(crate) stop_on: Vec<StopSignal>,
 }
 
 impl Elastic {
-    /// Options with so many servers and defaults otherwise.
-    pub(crate) fn with_servers(servers: usize) -> Self {
-        Elastic { servers, ..Elastic::default() }
-    }
-
-    pub(crate) fn servers(&self) -> usize {
-        self.servers
-    }
-
     /// Fewest workers with which the job continues.
     pub(crate) fn min(&self) -> usize {
         self.min.unwrap_or(1)
-    }
-
-    /// Number of times that a program without elasticity is restarted as a whole.
-    pub(crate) fn group_restarts(&self) -> usize {
-        self.max_restarts.unwrap_or(0)
-    }
-
-    pub(crate) fn stop_on(&self) -> &[StopSignal] {
-        &self.stop_on
     }
 
     pub(crate) fn apply(&self, job: &mut Job) {

@@ -372,7 +372,7 @@ impl InPlace for Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         if (0..self.inboxes.len()).all(|peer| self.has_taken_all(Rank(peer))) {
-            self.outbox.note_all_taken();
+            self.outbox.all_taken = true;
         }
     }
 }
