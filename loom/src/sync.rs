@@ -21,7 +21,6 @@ pub(super) fn sleep(word: &AtomicU32, seen: u32, _limit: Duration) {
     }
 }
 
-/// Wakes who sleeps on the word.
 pub(super) fn wake(_word: &AtomicU32) {
     let _awake = QUEUE.0.lock().expect("no thread panics with it");
     QUEUE.1.notify_all();

@@ -49,7 +49,6 @@ impl Values {
         self.0.shape()
     }
 
-    /// Returns the tensor that holds the values.
     pub(crate) fn tensor(&self) -> &FlexTensor {
         &self.0
     }
@@ -99,14 +98,12 @@ fn permuted_back(ordered: FlexTensor, order: &[usize; 4]) -> FlexTensor {
     ordered.with_layout(layout)
 }
 
-/// Returns the position of each axis in `order`.
 pub(crate) fn inverse(order: &[usize; 4]) -> [usize; 4] {
     let mut inverse = [0; 4];
     order.iter().enumerate().for_each(|(place, axis)| inverse[*axis] = place);
     inverse
 }
 
-/// Returns the four sizes of a tensor.
 pub(crate) fn dims(tensor: &FlexTensor) -> [usize; 4] {
     tensor.shape().dims()
 }

@@ -29,7 +29,6 @@ const POISONS: [f32; 11] = [
     -0.0,
 ];
 
-/// Kernel, and a way to call it.
 struct Kernel {
     name: &'static str,
     /// Lengths of its inputs, and last of its output.
@@ -67,13 +66,11 @@ const OTHERS: [&str; 2] = ["arrange", "with_precision"];
 /// Reader of one input's gradient.
 type GradientOf = Box<dyn Fn(&Gradients) -> Vec<f32>>;
 
-/// One call of a kernel.
 struct Pass<'a> {
     /// True if the crate's function is called, false if Burn's.
     ours: bool,
     inputs: &'a [Vec<f32>],
     gradients: Vec<GradientOf>,
-    /// Further results.
     others: Vec<Vec<f32>>,
 }
 
@@ -95,7 +92,6 @@ impl Pass<'_> {
         leaf
     }
 
-    /// Creates an input that is a parameter.
     fn param<const D: usize>(&mut self, n: usize, dims: [usize; D]) -> Param<Tensor<D>> {
         Param::from_tensor(self.input(n, dims))
     }

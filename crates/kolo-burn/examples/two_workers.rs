@@ -14,7 +14,6 @@ use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Error};
 
-/// Samples of each shard.
 const SAMPLES: usize = 32;
 
 #[derive(Module, Debug)]

@@ -8,9 +8,6 @@ use burn_flex_nn::Precision;
 use crate::Error;
 
 /// Refuses a device on which the hook cannot see gradients.
-///
-/// # Errors
-///
 /// Returns an error if the backend is not in the table, or if the device does not record gradients.
 pub(crate) fn check(device: &Device) -> Result<(), Error> {
     is_exact(device).map(drop)
@@ -32,9 +29,6 @@ pub fn check_precision(precision: Precision, device: &Device) -> Result<(), Erro
 }
 
 /// Refuses a model whose gradients Kolo cannot see. Returns one warning for each device without exact bits.
-///
-/// # Errors
-///
 /// Returns an error if a trained parameter is on an unknown backend, or if no parameter is trained, perhaps
 /// because the device records no gradients.
 pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
@@ -81,10 +75,6 @@ pub(crate) fn is_on_host(device: &Device) -> Result<bool, Error> {
 
 /// Returns true if the device adds in a fixed order, so that the weights are the same bits in every run and
 /// on every machine of a kind. A GPU kernel may choose another order with every launch.
-///
-/// # Errors
-///
-/// Returns the errors of [`check`].
 fn is_exact(device: &Device) -> Result<bool, Error> {
     let DispatchDevice::Autodiff(autodiff) = device.as_dispatch() else {
         return Err(Error::NoAutodiff { device: format!("{:?}", device.as_dispatch()) });

@@ -79,7 +79,6 @@ pub(crate) fn address<const D: usize>(tensor: &Tensor<D>) -> Option<usize> {
 pub(crate) struct FrozenTensors(Vec<Box<dyn Any + Send + Sync>>);
 
 impl FrozenTensors {
-    /// Collects the frozen tensors of a module.
     pub(crate) fn of<M: Module>(module: &M, list: &TensorList) -> Self {
         let mut visitor = Visit { list, next: 0, next_other: 0, see: Keep(Vec::new()) };
         module.visit(&mut visitor);
@@ -87,9 +86,6 @@ impl FrozenTensors {
     }
 
     /// Compares a module with the frozen tensors.
-    ///
-    /// # Errors
-    ///
     /// Returns an error with the name of the first frozen tensor that changed.
     pub(crate) fn expect_in<M: Module>(&self, module: &M, list: &TensorList) -> Result<(), Error> {
         if self.0.is_empty() {

@@ -44,12 +44,10 @@ pub(crate) type Nodes = HashMap<NodeId, (SpanId, MemoryOrder)>;
 on_backends! {
     /// Operations that the hook needs of a backend. Without autodiff there is no graph.
     trait Graph: Backend {
-        /// Returns the graph node of a tensor.
         fn node(_tensor: FloatTensor<Self>) -> Option<NodeId> {
             None
         }
 
-        /// Returns the order of the elements in memory.
         fn memory_order(tensor: FloatTensor<Self>) -> MemoryOrder;
 
         /// Returns the loss behind an identity operation, which is the first step of its backward pass.
@@ -95,7 +93,6 @@ pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
     if tensor.is_require_grad() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
 }
 
-/// Returns the order of a tensor's elements in memory.
 pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
     <Dispatch as Graph>::memory_order(tensor.into_dispatch())
 }
@@ -103,9 +100,6 @@ pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
 /// Runs the backward pass of `loss` and passes each parameter's gradient to `sink` as soon as it is computed.
 ///
 /// Gradients do not outlive the pass: the hook takes them out of the container.
-///
-/// # Errors
-///
 /// Returns an error if the loss is on a device without autodiff, or if a gradient cannot be read.
 pub(crate) fn backward(loss: Tensor<1>, nodes: Nodes, sink: Arc<dyn GradientSink>) -> Result<(), Error> {
     let reading = match device::is_on_host(&loss.device())? {

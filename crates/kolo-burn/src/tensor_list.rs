@@ -21,11 +21,9 @@ pub(crate) struct TensorList {
     floats: usize,
 }
 
-/// Tensor of floats in a module.
 pub(crate) struct Listed {
     /// Path in the module.
     pub(crate) name: String,
-    /// Role in training.
     pub(crate) kind: Kind,
     /// Index among Kolo's tensors.
     pub(crate) span: SpanId,
@@ -104,9 +102,6 @@ impl TensorList {
     }
 
     /// Returns warnings for the user before training.
-    ///
-    /// # Errors
-    ///
     /// Returns an error if a parameter would not be trained although others are and it is not frozen.
     pub(crate) fn check(&self) -> Result<Vec<String>, Error> {
         let untracked = |tensor: &Listed| {

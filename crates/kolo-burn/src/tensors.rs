@@ -111,7 +111,6 @@ impl ModuleVisitor for Read<'_> {
     }
 }
 
-/// Returns true if `which` includes tensors of this kind.
 fn is_among(kind: Kind, which: Which) -> bool {
     match which {
         Which::All => true,

@@ -130,7 +130,6 @@ impl Net for Letters {
     }
 }
 
-/// One way to train.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,

@@ -76,7 +76,6 @@ fn rank(rank: usize) -> RankFacts {
     }
 }
 
-/// A number of workers on one host.
 pub(crate) fn one_host(workers: usize) -> Facts {
     Facts {
         settings: settings(workers),
@@ -100,7 +99,6 @@ pub(crate) fn hosts(count: usize) -> Facts {
     facts
 }
 
-/// Returns the work of the job, to be modified.
 pub(crate) fn work(facts: &mut Facts) -> &mut Work {
     facts.settings.work.as_mut().expect("the example's data can be read")
 }

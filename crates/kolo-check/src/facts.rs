@@ -97,12 +97,10 @@ impl Facts {
         }
     }
 
-    /// Returns the ranks that are workers.
     pub(crate) fn workers(&self) -> impl Iterator<Item = (usize, &RankFacts)> {
         self.ranks.iter().enumerate().filter(|(_, facts)| !facts.is_server)
     }
 
-    /// Returns the ranks of each host.
     pub(crate) fn hosts(&self) -> Vec<Vec<usize>> {
         let mut hosts: Vec<Vec<usize>> = Vec::new();
         for (rank, facts) in self.ranks.iter().enumerate() {

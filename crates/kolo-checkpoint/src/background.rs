@@ -42,10 +42,6 @@ impl<T> Shared<T> {
 
 impl<T: Send + 'static> Background<T> {
     /// Starts the thread, which runs `work` for each job.
-    ///
-    /// # Errors
-    ///
-    /// Returns the system's error if it cannot create a thread.
     pub(crate) fn start(
         name: &str,
         warnings: Warnings,
@@ -68,9 +64,6 @@ impl<T: Send + 'static> Background<T> {
 
     /// Waits for all jobs. A last job that fails is retried at least once, and for as long as `patience`
     /// allows.
-    ///
-    /// # Errors
-    ///
     /// Returns the last job's error if each attempt failed.
     pub(crate) fn finish(mut self, patience: Duration) -> Result<(), Error> {
         self.shared.state.lock().patience = patience;

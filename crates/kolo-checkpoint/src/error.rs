@@ -87,7 +87,6 @@ impl Error {
         Error::File { path: path.into(), problem: problem.to_string() }
     }
 
-    /// Creates the error of a failed write, with a remedy.
     pub(crate) fn not_written(path: impl Into<PathBuf>, cause: &std::io::Error) -> Self {
         Error::file(path, format_args!("{cause}{}", remedy(cause)))
     }

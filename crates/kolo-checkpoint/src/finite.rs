@@ -32,7 +32,6 @@ struct Place {
     is_finite: bool,
 }
 
-/// Description of a tensor in the header.
 #[derive(Deserialize)]
 struct Described {
     dtype: String,

@@ -162,9 +162,6 @@ pub(crate) fn clean(folder: &Path) {
 
 /// Removes checkpoints older than that of `step`, which is durable, so that `keep` remain in total. Damaged
 /// ones do not count. Newer ones, from a run that went back, stay.
-///
-/// # Errors
-///
 /// Returns an error with the checkpoint that cannot be removed.
 pub(crate) fn prune(folder: &Path, step: u64, keep: usize) -> Result<(), Error> {
     let mut kept = 1;

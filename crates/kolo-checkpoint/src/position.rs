@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// File of the position.
 pub(crate) const POSITION: &str = "position.json";
 /// Key in `position.json` of the expected number of uses of each tensor in the next step. They determine
 /// which contributions come late, and so the order in which they are added.

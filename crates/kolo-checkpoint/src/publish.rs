@@ -49,7 +49,6 @@ fn put_aside(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<()
     Ok(())
 }
 
-/// Makes the names in a folder durable.
 pub(crate) fn sync(folder: &Path) -> Result<(), Error> {
     sync_folder(folder).map_err(|e| Error::file(folder, e))
 }

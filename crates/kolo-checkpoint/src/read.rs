@@ -42,7 +42,6 @@ struct Held<'a> {
     kind: usize,
 }
 
-/// Request of a read.
 struct Wanted<'a> {
     /// Tensors by name.
     spans: HashMap<&'a str, &'a Span>,
@@ -359,7 +358,6 @@ fn frozen(layout: &Layout, wanted: &Range<usize>) -> impl Iterator<Item = Range<
     frozen.map(common).filter(|range| !range.is_empty())
 }
 
-/// Returns the bytes of a stored tensor.
 pub(crate) fn stored_bytes<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
     let key = entry.key();
     let tensor =

@@ -26,7 +26,6 @@ pub enum Set {
 pub const WEIGHTS: &str = "weights.safetensors";
 
 impl Set {
-    /// Returns the file that holds the whole set.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Set::Weights => WEIGHTS,
@@ -212,7 +211,6 @@ impl Snapshot {
         files
     }
 
-    /// Returns the tensors of a file.
     pub(crate) fn tensors(&self, file: &str) -> Vec<Piece<'_>> {
         let parts = self.parts.iter().filter(|part| part.file == file);
         parts.flat_map(|part| self.pieces(part)).collect()
@@ -257,9 +255,7 @@ pub(crate) struct Piece<'a> {
     span: &'a Span,
     /// Shape in the file.
     shape: Vec<usize>,
-    /// Values in flat memory.
     values: &'a [f32],
-    /// Element type in the file.
     element: Element,
 }
 
@@ -285,7 +281,6 @@ impl View for &Piece<'_> {
     }
 }
 
-/// Returns the safetensors type of an element type.
 pub(crate) fn dtype(element: Element) -> Dtype {
     match element {
         Element::F32 => Dtype::F32,

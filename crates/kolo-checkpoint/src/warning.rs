@@ -25,7 +25,6 @@ pub enum Warning {
 pub(crate) struct Warnings(Arc<Mutex<Vec<Warning>>>);
 
 impl Warnings {
-    /// Logs a warning and keeps it.
     pub(crate) fn add(&self, warning: Warning) {
         tell(&warning);
         self.0.lock().push(warning);

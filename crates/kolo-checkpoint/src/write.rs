@@ -82,7 +82,6 @@ fn fill(draft: &Path, snapshot: &Snapshot) -> Result<(), Error> {
     sync(draft)
 }
 
-/// Writes a file and returns its manifest entry.
 fn put(folder: &Path, name: &str, data: &[u8], tensors: Vec<TensorEntry>) -> Result<FileEntry, Error> {
     write_file(&folder.join(name), data)?;
     let sha256 = hex(&Sha256::digest(data));

@@ -60,7 +60,6 @@ impl Candidate {
         format!("{host}-{pid}-{time:x}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Creates the candidate's claim for a term.
     pub(crate) fn claim(&self, term: u64) -> Claim {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (id, job) = (self.id.clone(), self.job.clone());

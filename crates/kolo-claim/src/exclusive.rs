@@ -34,7 +34,10 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             Ok(fs::read(path).is_ok_and(|there| there == bytes))
         }
-        Err(e) if has_no_links(&e) => create_new(path, bytes),
+        // The file system has no hard links, such as FAT.
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            create_new(path, bytes)
+        }
         Err(e) => Err(e),
     }?;
     if created {
@@ -59,11 +62,6 @@ fn fill(file: File, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(path);
     }
     filled
-}
-
-/// Returns true if the file system has no hard links, such as FAT.
-fn has_no_links(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

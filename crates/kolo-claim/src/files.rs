@@ -105,7 +105,6 @@ impl ClaimFiles {
         Ok(Some(standing))
     }
 
-    /// Returns the newest claim of a term before this one.
     fn newest_before(&self, term: u64) -> Result<Option<Standing>, Error> {
         for _ in 0..TRIES {
             let earlier = self.terms()?.into_iter().filter(|(earlier, _)| *earlier < term);
@@ -169,10 +168,7 @@ impl ClaimFiles {
     }
 
     /// Returns true if this claim still stands.
-    ///
-    /// # Errors
-    ///
-    /// The file exists but cannot be read.
+    /// Fails if the file exists but cannot be read.
     pub(crate) fn stands(&self, claim: &Claim) -> Result<bool, Error> {
         let path = self.path(claim.term, false);
         match fs::read(&path) {
@@ -199,10 +195,6 @@ impl ClaimFiles {
     }
 
     /// Returns the time by the file system's clock, which on a shared file system is the same for all hosts.
-    ///
-    /// # Errors
-    ///
-    /// No file can be created.
     pub(crate) fn now(&self) -> Result<SystemTime, Error> {
         let path = self.claims.join(format!(".now-{}", Candidate::new_id()));
         let made = File::create_new(&path).and_then(|file| file.metadata()?.modified());
@@ -210,12 +202,10 @@ impl ClaimFiles {
         made.map_err(|e| Error::file(&path, e))
     }
 
-    /// Returns the error for a folder that does not exist.
     pub(crate) fn gone(&self) -> Error {
         Error::Gone { folder: self.folder.clone() }
     }
 
-    /// Terms of all claims, and whether each has ended.
     fn terms(&self) -> Result<Vec<(u64, bool)>, Error> {
         let entries = match fs::read_dir(&self.claims) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

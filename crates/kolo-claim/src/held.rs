@@ -20,10 +20,7 @@ pub struct Held {
 
 impl Held {
     /// Holds a claim that has just been created.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a thread. The claim is ended then.
+    /// If the system refuses a thread, the claim is ended.
     pub(crate) fn new(files: ClaimFiles, claim: Claim, beat: Duration) -> Result<Held, Error> {
         let (end, ended) = channel();
         let (own_files, own_claim) = (files.clone(), claim.clone());

@@ -81,7 +81,6 @@ impl Owner {
 
 #[cfg(test)]
 impl Owner {
-    /// Another process of this host.
     pub(crate) fn of_test(pid: u32) -> Owner {
         let drawn = Some(format!("drawn by {pid}"));
         Owner { pid, started: process(pid).map(|process| process.started), drawn, ..Owner::this_process() }

@@ -36,14 +36,12 @@ pub struct NewWindow<'a> {
     pub(crate) memory: Memory<'a>,
     /// Bytes of one part, the same on all ranks.
     pub(crate) part: usize,
-    /// Number of parts that each rank shows.
     pub(crate) parts: Vec<usize>,
     /// Number of the first window that this rank still reads.
     pub(crate) reads_from: u64,
 }
 
 impl NewWindow<'_> {
-    /// Number of bytes that `rank` shows.
     pub(crate) fn bytes_of(&self, rank: Rank) -> usize {
         self.part * self.parts[rank.0]
     }

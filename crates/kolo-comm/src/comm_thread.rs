@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 
 use kolo_rendezvous::Error;
 
-/// One collective to run.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 /// The thread and its queue. The first collective that needs the thread starts it.
@@ -16,7 +15,6 @@ pub(crate) struct CommThread {
 }
 
 impl CommThread {
-    /// Starts the thread unless it is running.
     pub(crate) fn ensure_started(&mut self) -> Result<(), Error> {
         if self.tasks.is_some() {
             return Ok(());

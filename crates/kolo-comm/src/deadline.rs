@@ -37,7 +37,6 @@ impl Deadline {
         *self = Deadline::Paced { pace, fixed, last: None };
     }
 
-    /// The pace that the deadline follows, if any.
     pub(crate) fn pace(&self) -> Option<Arc<Pace>> {
         match self {
             Deadline::Paced { pace, .. } => Some(pace.clone()),

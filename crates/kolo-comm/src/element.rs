@@ -21,6 +21,12 @@ pub unsafe trait Element:
     fn widen(from: &[Self], to: &mut [Self::Sum]);
     /// Rounds from the type of sums; both slices have the same length.
     fn narrow(from: &[Self::Sum], to: &mut [Self]);
+    /// Converts a whole number, which is exact if it is small.
+    fn of(number: usize) -> Self {
+        let mut converted = [Self::default()];
+        Self::narrow(&[Self::Sum::from_usize(number)], &mut converted);
+        converted[0]
+    }
 }
 
 /// A number type that sums are computed in.
@@ -35,6 +41,8 @@ pub trait Number: Element {
     fn smaller(self, other: Self) -> Self;
     /// Divides by a number of ranks.
     fn divide(self, ranks: usize) -> Self;
+    /// Converts a whole number.
+    fn from_usize(number: usize) -> Self;
 }
 
 macro_rules! itself {
@@ -78,6 +86,9 @@ macro_rules! float {
             fn divide(self, ranks: usize) -> Self {
                 self / ranks as $t
             }
+            fn from_usize(number: usize) -> Self {
+                number as $t
+            }
         }
     };
 }
@@ -106,6 +117,9 @@ macro_rules! integer {
             #[inline(always)]
             fn divide(self, ranks: usize) -> Self {
                 (self as i128 / ranks as i128) as $t
+            }
+            fn from_usize(number: usize) -> Self {
+                number as $t
             }
         }
     };

@@ -2,7 +2,6 @@
 
 mod windows;
 
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -200,7 +199,6 @@ impl Engine {
         Ok(Prepared { collective: collective.clone(), elements, dtype, plan, call })
     }
 
-    /// Returns the plan for a collective, from the cache if it is there.
     fn look_up(&mut self, collective: &Collective, len: usize, dtype: DType) -> Result<Plan, Error> {
         let (operation, contributions) = (collective.operation(), self.contributions(collective).clone());
         let key = Key { operation, len, dtype, contributions };
@@ -245,17 +243,8 @@ impl Backend for Engine {
                 std::mem::replace(&mut self.sequence, next)
             }
         };
-        let timeout = self.deadline.limit();
-        let wait = WaitContext {
-            here: self.rank,
-            members: &self.members,
-            call: call.after(sequence),
-            mode,
-            timeout,
-            liveness: &self.liveness,
-            began: Cell::new(None),
-            looked: Cell::new(None),
-        };
+        let (call, timeout) = (call.after(sequence), self.deadline.limit());
+        let wait = WaitContext::new(self.rank, &self.members, call, mode, timeout, &self.liveness);
         let result = executor::run(&plan.schedule, memory, collective.op(), &mut self.routes, &wait);
         self.deadline.over(wait.began.get(), &result);
         result

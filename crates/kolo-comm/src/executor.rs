@@ -128,7 +128,6 @@ fn elements<T: Element>(message: *const u8, from: Rank, wait: &WaitContext<'_>) 
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::time::Duration;
 
     use kolo_rendezvous::Liveness;
@@ -143,16 +142,9 @@ mod tests {
     fn a_message_between_two_elements_is_refused() {
         let liveness = Liveness::new(2);
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-        let wait = WaitContext {
-            here: Rank(0),
-            members: &[Rank(0), Rank(1)],
-            call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
-            mode: WaitMode::Blocking,
-            timeout: Duration::ZERO,
-            began: Cell::new(None),
-            looked: Cell::new(None),
-            liveness: &liveness,
-        };
+        let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+        let (members, timeout) = ([Rank(0), Rank(1)], Duration::ZERO);
+        let wait = WaitContext::new(Rank(0), &members, call, WaitMode::Blocking, timeout, &liveness);
         let memory = [0f32; 4];
         let start = memory.as_ptr().cast::<u8>();
         assert_eq!(elements::<f32>(start, Rank(1), &wait).unwrap(), memory.as_ptr());

@@ -42,7 +42,6 @@ impl Fingerprint {
         Fingerprint([what >> 32 << 32 | u64::from(sequence), length])
     }
 
-    /// Words of the fingerprint as they are sent.
     #[inline]
     pub(crate) fn words(&self) -> [u64; 2] {
         self.0

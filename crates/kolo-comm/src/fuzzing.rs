@@ -93,16 +93,7 @@ const SLOT_WORDS: usize = 7;
 
 /// Wait context of rank 0 of two.
 fn context(liveness: &Liveness) -> WaitContext<'_> {
-    WaitContext {
-        here: Rank(0),
-        members: &[Rank(0), Rank(1)],
-        call: call(),
-        mode: WaitMode::Blocking,
-        timeout: Duration::ZERO,
-        began: Cell::new(None),
-        looked: Cell::new(None),
-        liveness,
-    }
+    WaitContext::new(Rank(0), &[Rank(0), Rank(1)], call(), WaitMode::Blocking, Duration::ZERO, liveness)
 }
 
 fn call() -> Fingerprint {

@@ -25,9 +25,7 @@ pub struct Pace(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Number of steps done in this generation.
     steps: u32,
-    /// Longest time seen in this generation.
     longest: Duration,
     /// Shortest deadline. It doubles when a deadline runs out: an event such as an evaluation by one rank
     /// may happen again.

@@ -40,7 +40,20 @@ pub(crate) struct WaitContext<'a> {
 /// a longer pause it, or its machine, was stopped, and likely the peers, too.
 const ABSENT: Duration = Duration::from_secs(2);
 
-impl WaitContext<'_> {
+impl<'a> WaitContext<'a> {
+    /// Begins a wait of the rank `here`.
+    pub(crate) fn new(
+        here: Rank,
+        members: &'a [Rank],
+        call: Fingerprint,
+        mode: WaitMode,
+        timeout: Duration,
+        liveness: &'a Liveness,
+    ) -> Self {
+        let (began, looked) = (Cell::new(None), Cell::new(None));
+        WaitContext { here, members, call, mode, timeout, liveness, began, looked }
+    }
+
     fn deadline(&self) -> Instant {
         let began = self.began.get().unwrap_or_else(Instant::now);
         self.began.set(Some(began));
@@ -107,15 +120,12 @@ mod tests {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
         for (began, looked, gives_up) in [(30, 30, false), (30, 25, false), (30, 1, true), (8, 8, false)] {
+            let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+            let timeout = Duration::from_secs(10);
             let context = WaitContext {
-                here: Rank(0),
-                members: &members,
-                call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
-                mode: WaitMode::Blocking,
-                timeout: Duration::from_secs(10),
-                liveness: &liveness,
                 began: Cell::new(ago(began)),
                 looked: Cell::new(ago(looked)),
+                ..WaitContext::new(Rank(0), &members, call, WaitMode::Blocking, timeout, &liveness)
             };
             assert_eq!(
                 context.check(Rank(1)).is_err(),

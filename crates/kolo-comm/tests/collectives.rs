@@ -8,26 +8,13 @@ use kolo_comm::hash::splitmix64;
 use kolo_comm::schedule::{ALGORITHMS, Message, Range};
 use kolo_comm::tree::{Contributions, Node};
 use kolo_comm::{Collective, Error, Group, Op, Options, Rank, Token};
+use kolo_testing::operations::{tree_sum, uneven};
 use kolo_testing::{ALL, Over, spawn};
-
-/// Returns numbers whose sums depend on the order of additions.
-fn number(rank: usize, index: usize) -> f32 {
-    ((rank * 7919 + index * 104_729) as f32 * 0.001).sin() * 10f32.powi((index % 7) as i32 - 3)
-}
-
-/// Sums ranks `first .. first + count` in tree order.
-fn tree_sum(first: usize, count: usize, value: &impl Fn(usize) -> f32) -> f32 {
-    if count == 1 {
-        return value(first);
-    }
-    let left = count.next_power_of_two() / 2;
-    tree_sum(first, left, value) + tree_sum(first + left, count - left, value)
-}
 
 #[test]
 fn started_collectives_run_in_order_and_mix_with_blocking_ones() {
     for over in ALL {
-        for result in spawn(over, 4, &Options::default(), |group| {
+        spawn(over, 4, &Options::default(), |group| {
             let rank = group.rank().0 as f32;
             let pending: Vec<_> = (0..20)
                 .map(|n| {
@@ -43,9 +30,7 @@ fn started_collectives_run_in_order_and_mix_with_blocking_ones() {
                 let buffer = pending.wait().unwrap();
                 assert!(buffer.iter().all(|x| *x == 6.0 + 4.0 * n as f32));
             }
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
@@ -54,7 +39,7 @@ fn many_tensors_at_once() {
     // Together more than one pack; some tensors are longer than a pack.
     let lens = [0usize, 1, 700, 300_000, 1_500_000, 3, 0, 900_000, 250_000, 5];
     for over in ALL {
-        for result in spawn(over, 3, &Options::default(), |group| {
+        spawn(over, 3, &Options::default(), |group| {
             let value = |rank: usize, tensor: usize, i: usize| ((rank + 1) * (tensor * 31 + i % 97)) as f32;
             let fill = |(tensor, len): (usize, &usize)| {
                 (0..*len).map(|i| value(group.rank().0, tensor, i)).collect::<Vec<f32>>()
@@ -66,9 +51,7 @@ fn many_tensors_at_once() {
                 let expected = |i| 6.0 * value(0, tensor, i);
                 assert!(sums.iter().enumerate().all(|(i, sum)| *sum == expected(i)), "tensor {tensor}");
             }
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
@@ -81,7 +64,7 @@ fn long_and_short_ones_in_any_order() {
     let one_shot = ALGORITHMS.iter().find(|algorithm| algorithm.name == "one-shot");
     for (over, algorithm) in ALL.into_iter().flat_map(|over| [(over, None), (over, one_shot)]) {
         let options = Options { algorithm, ..Options::default() };
-        for result in spawn(over, WORLD, &options, |group| {
+        spawn(over, WORLD, &options, |group| {
             let rank = group.rank().0;
             for call in 0..CALLS {
                 // The same on all ranks.
@@ -110,9 +93,7 @@ fn long_and_short_ones_in_any_order() {
                 };
                 assert!(data == expected, "call {call} of {len} elements, {over:?}, {rank}");
             }
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
@@ -121,7 +102,7 @@ fn long_and_short_ones_in_any_order() {
 fn tree_sums_do_not_depend_on_the_number_of_ranks() {
     const LEN: usize = 3001;
     for shards in [1usize, 4, 6, 7] {
-        let expected: Vec<f32> = (0..LEN).map(|i| tree_sum(0, shards, &|shard| number(shard, i))).collect();
+        let expected: Vec<f32> = (0..LEN).map(|i| tree_sum(0, shards, &|shard| uneven(shard, i))).collect();
         for over in ALL {
             for world in [1usize, 2, 3, 4, 5, 9] {
                 let last = (0..world).map(|rank| if rank + 1 == world { shards } else { 0 });
@@ -131,7 +112,7 @@ fn tree_sums_do_not_depend_on_the_number_of_ranks() {
                     for sums in
                         spawn(over, world, &Options::default(), |group| sum_of(&group, &contributions, LEN))
                     {
-                        assert_eq!(sums.unwrap(), expected, "{contributions:?}, {over:?}");
+                        assert_eq!(sums, expected, "{contributions:?}, {over:?}");
                     }
                 }
             }
@@ -144,7 +125,7 @@ fn sum_of(group: &Group, contributions: &Arc<Contributions>, len: usize) -> Vec<
     let mut buffer = group.alloc::<f32>(len * contributions.parts(group.rank())).unwrap();
     for (part, Node { first, count }) in nodes.iter().enumerate() {
         for i in 0..len {
-            buffer[part * len + i] = tree_sum(*first, *count, &|shard| number(shard, i));
+            buffer[part * len + i] = tree_sum(*first, *count, &|shard| uneven(shard, i));
         }
     }
     let sum = Collective::TreeSum { contributions: contributions.clone(), len };
@@ -154,7 +135,7 @@ fn sum_of(group: &Group, contributions: &Arc<Contributions>, len: usize) -> Vec<
 #[test]
 fn wrong_calls_are_refused_and_harm_nobody() {
     for over in ALL {
-        for result in spawn(over, 2, &Options::default(), |group| {
+        spawn(over, 2, &Options::default(), |group| {
             let wrong = group.all_gather(&[0u8; 3], &mut [0u8; 5]).unwrap_err();
             assert!(matches!(wrong, Error::InvalidCall(_)), "{wrong}");
             let wrong = group.broadcast(&mut [0u8], Rank(2)).unwrap_err();
@@ -169,30 +150,25 @@ fn wrong_calls_are_refused_and_harm_nobody() {
             let wrong = group.run(&exchange, group.alloc::<f32>(6).unwrap()).unwrap_err();
             assert!(wrong.to_string().starts_with("elements 2 to 3 of rank"), "{wrong}");
             group.barrier().unwrap();
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
 #[test]
 fn the_environment_chooses_the_transport() {
-    let names = |over| {
-        let names = spawn(over, 2, &Options::default(), |group| group.transport());
-        names.into_iter().map(Result::unwrap).collect::<Vec<_>>()
-    };
+    let names = |over| spawn(over, 2, &Options::default(), |group| group.transport());
     assert_eq!(names(Over::SHM), ["shm", "shm"]);
     assert_eq!(names(Over::TCP), ["tcp", "tcp"]);
     assert_eq!(names(Over::THREADS), ["threads", "threads"]);
     let mixed = spawn(Over::Mixed, 3, &Options::default(), |group| group.transport());
-    assert!(mixed.into_iter().map(Result::unwrap).eq(["shm+tcp", "shm+tcp", "tcp"]));
+    assert_eq!(mixed, ["shm+tcp", "shm+tcp", "tcp"]);
 }
 
 /// Splits odd and even ranks, the highest first; each half runs collectives between those of all ranks.
 #[test]
 fn a_group_splits_by_color_and_key() {
     for over in ALL {
-        for result in spawn(over, 5, &Options::default(), |group| {
+        spawn(over, 5, &Options::default(), |group| {
             let rank = group.rank().0;
             let half = group.split(Some(rank as u32 % 2), -(rank as i64)).unwrap().unwrap();
             let members: Vec<usize> = half.members().iter().map(|member| member.0).collect();
@@ -211,15 +187,13 @@ fn a_group_splits_by_color_and_key() {
             let quarter = half.split((half.rank() == Rank(0)).then_some(7), 0).unwrap();
             assert_eq!(quarter.map(|quarter| quarter.world_size()), (rank > 2).then_some(1));
             group.barrier().unwrap();
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
 #[test]
 fn nodes_and_their_first_ranks_are_groups() {
-    for result in spawn(Over::Mixed, 5, &Options::default(), |group| {
+    spawn(Over::Mixed, 5, &Options::default(), |group| {
         let rank = group.rank().0;
         assert_eq!(group.topology().nodes().len(), 3);
         let node = group.node().unwrap();
@@ -232,16 +206,14 @@ fn nodes_and_their_first_ranks_are_groups() {
             firsts.all_reduce(&mut sum, Op::Sum).unwrap();
             assert_eq!((sum, firsts.transport()), ([6], "tcp"));
         }
-    }) {
-        result.unwrap();
-    }
+    });
 }
 
 /// Two groups run at once, each on its own thread, in no common order.
 #[test]
 fn groups_can_be_used_at_the_same_time() {
     for over in ALL {
-        for result in spawn(over, 4, &Options::default(), |group| {
+        spawn(over, 4, &Options::default(), |group| {
             let pair = group.split(Some(group.rank().0 as u32 / 2), 0).unwrap().unwrap();
             let reduce = |group: &Group| {
                 for n in 0..50 {
@@ -254,9 +226,7 @@ fn groups_can_be_used_at_the_same_time() {
                 scope.spawn(|| reduce(&group));
                 reduce(&pair);
             });
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
@@ -264,7 +234,7 @@ fn groups_can_be_used_at_the_same_time() {
 #[test]
 fn a_message_outlives_its_sender() {
     let options = Options { delay: Duration::from_millis(20), ..Options::default() };
-    for result in spawn(Over::TCP, 2, &options, |group| {
+    spawn(Over::TCP, 2, &options, |group| {
         let mut data = [group.rank().0 as f32 + 7.0; 1000];
         if group.rank() == Rank(0) {
             group.send(&data, Rank(1)).unwrap();
@@ -272,9 +242,7 @@ fn a_message_outlives_its_sender() {
             group.receive(&mut data, Rank(0)).unwrap();
         }
         assert_eq!(data, [7.0; 1000]);
-    }) {
-        result.unwrap();
-    }
+    });
 }
 
 /// Several connections between two ranks, and distance, change nothing but the time.
@@ -282,7 +250,7 @@ fn a_message_outlives_its_sender() {
 fn several_streams_and_distance_give_the_same() {
     let delay = Duration::from_millis(2);
     let options = Options { streams: Some(3), delay, ..Options::default() };
-    for result in spawn(Over::TCP, 3, &options, |group| {
+    spawn(Over::TCP, 3, &options, |group| {
         let began = std::time::Instant::now();
         for len in [1usize, 100, 700_000] {
             let mut data = vec![group.rank().0 as f32; len];
@@ -291,9 +259,7 @@ fn several_streams_and_distance_give_the_same() {
         }
         // Every message takes at least its delay, however fast the machine is.
         assert!(began.elapsed() >= 3 * delay);
-    }) {
-        result.unwrap();
-    }
+    });
 }
 
 /// Spare connections are open from the start and carry messages once they are used, encrypted or not.
@@ -306,7 +272,7 @@ fn spare_streams_are_opened_and_used_when_asked_for() {
     };
     for options in [Options::default(), encrypted] {
         let options = Options { spare_streams: Some(4), ..options };
-        for result in spawn(Over::TCP, 3, &options, |group| {
+        spawn(Over::TCP, 3, &options, |group| {
             assert_eq!(group.streams(), (1, 4));
             for (count, used) in [(4, 4), (3, 3), (1, 1), (9, 4), (0, 1)] {
                 group.use_streams(count);
@@ -320,9 +286,7 @@ fn spare_streams_are_opened_and_used_when_asked_for() {
             // A sub-group opens as many and begins with as few.
             let pair = group.split((group.rank().0 < 2).then_some(0), 0).unwrap();
             assert!(pair.is_none_or(|pair| pair.streams() == (1, 4)));
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }
 
@@ -357,7 +321,6 @@ fn late_rank_is_waited_for(over: Over) -> Result<(), String> {
         group.all_reduce(&mut [1.0f32], Op::Sum).unwrap();
         group.waited().into_iter().zip(before).map(|(now, then)| now - then).collect::<Vec<Duration>>()
     });
-    let waited: Vec<Vec<Duration>> = waited.into_iter().map(Result::unwrap).collect();
     let right = |times: &Vec<Duration>| !times[1].is_zero() && times.iter().max() == Some(&times[1]);
     if right(&waited[0]) && right(&waited[2]) { Ok(()) } else { Err(format!("{waited:?}")) }
 }
@@ -366,7 +329,7 @@ fn late_rank_is_waited_for(over: Over) -> Result<(), String> {
 fn two_ranks_exchange_more_messages_than_are_held_between_them() {
     const EACH: usize = 100;
     for over in ALL {
-        for result in spawn(over, 2, &Options::default(), |group| {
+        spawn(over, 2, &Options::default(), |group| {
             let (here, peer) = (group.rank().0 as f32, Rank(1 - group.rank().0));
             let messages = |first: usize| -> Arc<[Message]> {
                 (0..EACH).map(|n| Message { peer, range: Range { start: first + n, len: 1 } }).collect()
@@ -376,8 +339,6 @@ fn two_ranks_exchange_more_messages_than_are_held_between_them() {
             let result = group.run(&exchange, group.copied(&numbers).unwrap()).unwrap();
             let expected = (0..EACH).map(|n| (1.0 - here) * 1000.0 + n as f32);
             assert!(expected.eq(result[EACH..].iter().copied()), "{over:?}");
-        }) {
-            result.unwrap();
-        }
+        });
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::{Error, Group, Op, Options, Rank, TransportKind, env};
 use kolo_testing::jobs::example;
-use kolo_testing::{ALL, free_port, spawn};
+use kolo_testing::{ALL, free_port, spawn, try_spawn};
 
 fn patient(seconds: f64) -> Options {
     Options { timeout: Some(Duration::from_secs_f64(seconds)), ..Options::default() }
@@ -15,7 +15,7 @@ fn patient(seconds: f64) -> Options {
 #[test]
 fn different_calls_are_found() {
     for over in ALL {
-        let errors = spawn(over, 3, &patient(30.0), |group| match group.rank().0 {
+        let errors = try_spawn(over, 3, &patient(30.0), |group| match group.rank().0 {
             1 => group.all_reduce(&mut [0f32; 8], Op::Sum).unwrap_err(),
             _ => group.all_reduce(&mut [0f32; 9], Op::Sum).unwrap_err(),
         });
@@ -36,7 +36,7 @@ fn a_rank_that_leaves_is_named() {
             group.barrier().unwrap();
             if group.rank() == Rank(2) { None } else { Some(group.barrier().unwrap_err()) }
         });
-        for error in errors.into_iter().filter_map(Result::unwrap) {
+        for error in errors.into_iter().flatten() {
             assert!(matches!(&error, Error::Left { rank, .. } if *rank == Rank(2)), "{over:?}: {error}");
         }
     }
@@ -45,7 +45,7 @@ fn a_rank_that_leaves_is_named() {
 #[test]
 fn a_rank_that_gives_up_is_named_with_its_reason() {
     for over in ALL {
-        let errors = spawn(over, 3, &patient(30.0), |group| {
+        let errors = try_spawn(over, 3, &patient(30.0), |group| {
             if group.rank() == Rank(1) {
                 group.abandon("no more disk");
                 return None;
@@ -71,7 +71,6 @@ fn a_deadline_names_the_rank_that_is_late_and_all_agree() {
             group.barrier().unwrap_err()
         });
         for error in errors {
-            let error = error.unwrap();
             assert!(matches!(&error, Error::Timeout { rank, .. } if *rank == Rank(1)), "{over:?}: {error}");
         }
         assert!(started.elapsed() < Duration::from_secs(60));

@@ -8,12 +8,9 @@ use std::process::ExitCode;
 
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Op, Options, Rank, TCP, TransportKind};
+use kolo_testing::free_port;
 use kolo_testing::harness::{run, test, test_of, test_where};
 use kolo_testing::jobs::{Job, JobCommand, example};
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn main() -> ExitCode {
     run(vec![
@@ -36,7 +33,6 @@ fn sum() -> PathBuf {
     example("sum")
 }
 
-/// Checks that all `world` ranks have printed their sum.
 fn assert_sums(output: &str, world: usize, transport: &str) {
     for rank in 0..world {
         let line = format!("rank {rank} of {world} on {transport}: {}", world * (world - 1) / 2);
@@ -72,7 +68,7 @@ fn two_mpiruns(mpirun: &Path) {
 }
 
 fn torchrun(torchrun: &Path) {
-    let port = free_port().to_string();
+    let port = free_port().port().to_string();
     let sum = sum();
     let args = ["--nproc-per-node", "3", "--master-port", &port, "--no-python", sum.to_str().unwrap()];
     let (succeeded, output) = JobCommand::new("torchrun", torchrun, &args).run();
@@ -81,7 +77,7 @@ fn torchrun(torchrun: &Path) {
 }
 
 fn torchrun_on_two_nodes(torchrun: &Path) {
-    let (port, sum) = (free_port().to_string(), sum());
+    let (port, sum) = (free_port().port().to_string(), sum());
     let node = |rank: usize| {
         let rank = rank.to_string();
         let nodes = ["--nnodes", "2", "--node-rank", &rank, "--nproc-per-node", "2"];
@@ -102,7 +98,7 @@ fn torchrun_that_restarts(torchrun: &Path) {
         "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3; exec \"$0\"",
         "\"$0\" && [ $RANK$TORCHELASTIC_RESTART_COUNT != 10 ]",
     ] {
-        let port = free_port().to_string();
+        let port = free_port().port().to_string();
         let launcher =
             ["--nproc-per-node", "2", "--max-restarts", "1", "--master-port", &port, "--no-python"];
         let args = [&launcher[..], &["sh", "-c", script, sum.to_str().unwrap()]].concat();
@@ -191,7 +187,7 @@ fn masters_by_name() {
     let loopback = if Path::new("/sys/class/net/lo").exists() { "lo" } else { "lo0" };
     let six = ("::1", 0).to_socket_addrs().is_ok_and(|mut at| TcpListener::bind(at.next().unwrap()).is_ok());
     for host in ["localhost", "127.0.0.1", "::1"].into_iter().filter(|host| six || *host != "::1") {
-        let port = free_port().to_string();
+        let port = free_port().port().to_string();
         let start = |rank: usize| {
             JobCommand::new(&format!("by-hand-{rank}"), &sum, &[])
                 .env("RANK", &rank.to_string())

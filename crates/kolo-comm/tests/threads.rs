@@ -2,19 +2,14 @@
 //! which cannot see other processes.
 
 use kolo_comm::schedule::ALGORITHMS;
-use kolo_comm::{Collective, Group, Op, Options, Rank};
+use kolo_comm::{Collective, Op, Options, Rank};
 use kolo_testing::operations::{every_length, every_operation};
 use kolo_testing::{Over, spawn};
-
-fn on_threads<R: Send>(world: usize, work: impl Fn(Group) -> R + Sync) -> Vec<R> {
-    let results = spawn(Over::THREADS, world, &Options::default(), work);
-    results.into_iter().map(|result| result.unwrap()).collect()
-}
 
 #[test]
 fn every_algorithm_and_operation() {
     for world in [2, 3] {
-        on_threads(world, |group| {
+        spawn(Over::THREADS, world, &Options::default(), |group| {
             for algorithm in ALGORITHMS {
                 if group.use_algorithm(Some(algorithm)).is_ok() {
                     every_length(&group, &[1, 65, 5_000, 70_000]);
@@ -28,7 +23,7 @@ fn every_algorithm_and_operation() {
 
 #[test]
 fn started_collectives_and_sub_groups_at_once() {
-    on_threads(4, |group| {
+    spawn(Over::THREADS, 4, &Options::default(), |group| {
         let pair = group.split(Some(group.rank().0 as u32 % 2), 0).unwrap().unwrap();
         for round in 0..20 {
             let filled = |len: usize| group.copied(&vec![1f32; len]).unwrap();
@@ -49,7 +44,7 @@ fn started_collectives_and_sub_groups_at_once() {
 #[test]
 fn one_gives_up_in_the_middle_and_goes() {
     for round in 0..30 {
-        on_threads(3, |group| {
+        spawn(Over::THREADS, 3, &Options::default(), |group| {
             for step in 0.. {
                 if group.rank() == Rank(1) && step == round % 7 {
                     group.abandon("it has had enough");

@@ -38,7 +38,6 @@ pub struct Painter {
 
 struct Shared {
     run: Mutex<RunState>,
-    /// True when the run is over.
     over: Mutex<bool>,
     wake: Condvar,
 }
@@ -107,7 +106,6 @@ fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWrit
     Terminal::with_options(TermionBackend::new(writer), options)
 }
 
-/// Returns the whole area of the terminal.
 fn area(tty: &File) -> Rect {
     let size = rustix::termios::tcgetwinsize(tty).ok().map(|size| (size.ws_col, size.ws_row));
     let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(DEFAULT_SIZE);

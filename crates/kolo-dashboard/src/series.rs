@@ -8,7 +8,6 @@ const MOST: usize = 512;
 pub(crate) struct Series {
     /// Means, each with the first of its steps.
     points: Vec<(f64, f64)>,
-    /// Number of steps per point.
     stride: usize,
     /// Sum and number of values of the incomplete point, and the first of its steps.
     open: (f64, usize, f64),
@@ -56,7 +55,6 @@ impl Series {
         &self.points
     }
 
-    /// Returns the minimum and the maximum mean.
     pub(crate) fn range(&self) -> Option<(f64, f64)> {
         let values = || self.points.iter().map(|(_, value)| *value);
         Some((values().reduce(f64::min)?, values().reduce(f64::max)?))

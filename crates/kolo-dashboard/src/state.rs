@@ -10,7 +10,6 @@ use crate::series::Series;
 /// Number of last steps whose median shows where the time goes.
 const RECENT: usize = 20;
 
-/// Maximum number of messages kept.
 const MESSAGES: usize = 100;
 
 /// State of a run as reported so far.
@@ -126,12 +125,10 @@ impl RunState {
         self.recent.back()
     }
 
-    /// Returns the median seconds of the last steps.
     pub(crate) fn step_seconds(&self) -> Option<f64> {
         median(self.recent.iter().map(|row| row.seconds))
     }
 
-    /// Returns the samples per second in the last steps.
     pub(crate) fn samples_per_second(&self) -> Option<f64> {
         let of = |value: fn(&StepRow) -> f64| self.recent.iter().map(value).sum::<f64>();
         let seconds = of(|row| row.seconds);
@@ -145,7 +142,6 @@ impl RunState {
         Some(Parts { forward, backward, optimizer, waiting: of(|row| row.exposed_seconds)? })
     }
 
-    /// Returns the time for which this process has trained.
     pub(crate) fn elapsed(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
@@ -168,7 +164,6 @@ pub(crate) mod tests {
     pub(crate) fn step(number: u64) -> StepRow {
         StepRow {
             step: number,
-            epoch: 0,
             loss: Some(2.0 / (1.0 + number as f64 / 30.0)),
             samples: 64.0,
             learning_rate: 0.1,
@@ -177,10 +172,7 @@ pub(crate) mod tests {
             exposed_seconds: 0.01,
             backward_seconds: 0.024,
             optimizer_seconds: 0.004,
-            gradient_norm: None,
-            noise: None,
-            loss_scale: None,
-            skipped: false,
+            ..StepRow::default()
         }
     }
 

@@ -1,6 +1,4 @@
-//! Formats numbers with units, in few columns.
-
-use std::time::Duration;
+//! Formats numbers with units, in as many columns for most sizes.
 
 /// Formats as `12.3 ms`.
 pub(crate) fn seconds(seconds: f64) -> String {
@@ -17,15 +15,6 @@ pub(crate) fn bytes(bytes: usize) -> String {
         bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),
         bytes if bytes >= 1e3 => format!("{:.1} kB", bytes / 1e3),
         bytes => format!("{bytes} B"),
-    }
-}
-
-/// Formats as `1:02:03`.
-pub(crate) fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
     }
 }
 
@@ -47,10 +36,6 @@ mod tests {
     fn units_suit_the_size() {
         assert_eq!([12.345, 0.0123, 4.2e-5].map(seconds), ["12.35 s", "12.3 ms", "42 µs"]);
         assert_eq!([4_200_000, 1500, 12].map(bytes), ["4.2 MB", "1.5 kB", "12 B"]);
-        assert_eq!(
-            [59, 3600, 86_399].map(|s| clock(Duration::from_secs(s))),
-            ["0:59", "1:00:00", "23:59:59"]
-        );
         assert_eq!(
             [0.0, 0.25, 7.0, 1234.5, 2e7, 1e-5].map(number),
             ["0.0000", "0.2500", "7.00", "1234", "2.00e7", "1.00e-5"]

@@ -32,22 +32,7 @@ fn program() {
 }
 
 fn step(number: u64) -> StepRow {
-    StepRow {
-        step: number,
-        epoch: 0,
-        loss: Some(1.0),
-        samples: 8.0,
-        learning_rate: 0.1,
-        seconds: 0.01,
-        comm_seconds: 0.0,
-        exposed_seconds: 0.0,
-        backward_seconds: 0.0,
-        optimizer_seconds: 0.0,
-        gradient_norm: None,
-        noise: None,
-        loss_scale: None,
-        skipped: false,
-    }
+    StepRow { step: number, loss: Some(1.0), samples: 8.0, seconds: 0.01, ..StepRow::default() }
 }
 
 /// Returns all output on the terminal after an ending of the program; the terminal's modes must be restored.

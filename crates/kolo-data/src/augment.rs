@@ -24,7 +24,6 @@ pub struct AugmentKey {
     pub epoch: u64,
 }
 
-/// Alteration of one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Alteration {
     /// Shift in rows: pixel (y, x) of the result is pixel (y + dy, x + dx) of the image.

@@ -79,7 +79,6 @@ impl ImageSet {
     }
 }
 
-/// Checks the images of a part.
 fn check(part: Part, images: &Images, classes: usize) -> Result<(), DataError> {
     let (found, expected) = (images.pixels.len(), images.len().saturating_mul(images.image_bytes()));
     if found != expected {

@@ -10,7 +10,6 @@ use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, Part};
 use crate::prefetch::{Prefetch, PrefetchError};
 
-/// Number of batches prepared ahead.
 const AHEAD: usize = 3;
 
 /// Prepares the batches of a rank's shards ahead of time, step after step, on a thread of its own.
@@ -43,7 +42,6 @@ pub struct Loader<D: DataSet + ?Sized> {
     running: Option<Running<D::Batch>>,
 }
 
-/// A running thread and its position.
 struct Running<B> {
     batches: Prefetch<ShardBatch<B>>,
     /// Position of the next batch: epoch, step and shards.

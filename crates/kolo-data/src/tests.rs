@@ -61,7 +61,6 @@ fn message(damage: impl Fn(&Path)) -> String {
     refusal(&spec("fashion-mnist", dir.path()))
 }
 
-/// Returns the error of opening `spec`.
 fn refusal(spec: &str) -> String {
     open(spec).err().expect("it cannot be opened").to_string()
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use kolo_comm::{Error, Group, JobMembership, Op, Options};
 use kolo_elastic::{Coordinator, CoordinatorEvent, Member, MemberExit, MembershipPolicy, member_name};
 
-/// Number of sums in every generation.
 const STEPS: usize = 5;
 
 fn main() -> Result<(), Error> {

@@ -21,9 +21,7 @@ use crate::generation::Formed;
 use crate::launcher_view::LauncherView;
 use crate::worker_protocol::Reply;
 
-/// Prefix of the keys of messages to the leader.
 pub(crate) const TO_LEADER: &str = "to-leader/";
-/// Key of a launcher's view.
 pub(crate) const VIEW: &str = "view";
 
 /// One connection of a follower to a leader.
@@ -42,7 +40,6 @@ impl std::fmt::Display for ConnectionId {
     }
 }
 
-/// A follower's message to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum ToLeader {
     /// The launcher joins, or connects to a leader that has taken over.
@@ -61,7 +58,6 @@ pub(crate) enum ToLeader {
     ConnectionLost,
 }
 
-/// A launcher's introduction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Hello {
     /// Address at which others reach the launcher's store.
@@ -77,7 +73,6 @@ pub(crate) struct Hello {
     pub(crate) left: BTreeSet<u64>,
 }
 
-/// The leader's message to a follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum ToFollower {
     /// The launcher belongs to the job.

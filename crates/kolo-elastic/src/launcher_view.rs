@@ -9,12 +9,10 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Limits on the number of launchers of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeLimits {
     /// Number of launchers that must have joined before the job begins.
     pub(crate) min: usize,
-    /// Maximum number of launchers at a time.
     pub(crate) max: usize,
 }
 
@@ -47,7 +45,6 @@ pub(crate) struct LauncherView {
 }
 
 impl LauncherView {
-    /// Creates the view of a job that `first` begins.
     pub(crate) fn new(job_name: &str, arbiter: String, first: LauncherInfo) -> LauncherView {
         LauncherView {
             job_name: job_name.into(),
@@ -65,10 +62,7 @@ impl LauncherView {
     }
 
     /// Adds a launcher with the node rank it asks for, or else the lowest free one. Returns its node rank.
-    ///
-    /// # Errors
-    ///
-    /// The launcher cannot join; the text completes a sentence that begins with the job.
+    /// The error completes a sentence that begins with the job.
     pub(crate) fn admit(
         &mut self,
         id: u64,

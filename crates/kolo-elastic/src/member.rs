@@ -123,7 +123,6 @@ impl Member {
         }
     }
 
-    /// Sends an arrival to the coordinator, and returns its answer.
     fn arrive(&mut self, reason: Option<String>) -> Result<Reply, Error> {
         let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
         let arrival = self.membership.arrive(reason, self.pace.known());
@@ -147,11 +146,8 @@ impl Member {
 
 impl JobMembership for Member {
     /// Arrives at the coordinator, waits for an assignment in the next generation, and forms its group.
-    ///
-    /// # Errors
-    ///
-    /// The coordinator is gone, no member that held the job's state is left ([`Error::Orphaned`]), too few
-    /// members have come for too long ([`Error::TooFew`]), or another part of the job goes on
+    /// Fails if the coordinator is gone, if no member that held the job's state is left ([`Error::Orphaned`]), if
+    /// too few members have come for too long ([`Error::TooFew`]), or if another part of the job goes on
     /// ([`Error::Superseded`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
         let mut reason = reason.map(String::from);

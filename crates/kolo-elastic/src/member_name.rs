@@ -16,7 +16,6 @@ pub fn member_name(node_rank: usize, local: usize, before: usize) -> String {
     format!("node{node_rank}/{local}.{before}")
 }
 
-/// Names of the first `count` members of a node.
 pub(crate) fn initial_members(node_rank: usize, count: usize) -> impl Iterator<Item = String> {
     (0..count).map(move |local| member_name(node_rank, local, 0))
 }

@@ -13,7 +13,6 @@ use crate::coordinator_connection::CoordinatorConnection;
 use crate::worker_protocol;
 use crate::working::time_at_work;
 
-/// Interval at which the listener reports the CPU time.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two requests once the coordinator has asked for the end of the generation.
 const KNOWN_ANSWER: Duration = Duration::from_millis(100);

@@ -15,13 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::generation::{GenerationId, History};
 
-/// Key of the unique id of the job.
 pub(crate) const JOB_ID: &str = "job";
 /// Key of the reason why there is no job.
 pub(crate) const NO_JOB: &str = "no-job";
-/// Prefix of the keys of arrivals.
 pub(crate) const ARRIVAL: &str = "arrival/";
-/// Prefix of the keys of CPU times.
 pub(crate) const CPU_TIME: &str = "cpu/";
 
 /// A member's request for an assignment in the next generation.
@@ -43,7 +40,6 @@ pub(crate) struct Arrival {
     /// Number that distinguishes the member's process from others of its name.
     #[serde(default)]
     pub(crate) incarnation: u64,
-    /// Generations that the member has been in.
     #[serde(default)]
     pub(crate) history: History,
 }

@@ -36,7 +36,6 @@ pub(crate) fn time_at_work() -> Duration {
 
 /// The time during which at least one guard existed.
 struct Busy {
-    /// Number of guards that exist now.
     inside: usize,
     /// Time at which the first of them was created.
     since: Option<Instant>,

@@ -28,18 +28,14 @@ fn with_policy(policy: MembershipPolicy) -> (Coordinator, Receiver<CoordinatorEv
     Coordinator::single_node((Ipv4Addr::LOCALHOST, 0).into(), 8, policy, &Options::default()).unwrap()
 }
 
-/// Number of the generation that a member is in.
 fn number(member: &Member) -> u64 {
     member.generation().map_or(0, |generation| generation.number)
 }
 
-/// A worker, and the end of its work.
 struct Work<'a> {
     coordinator: &'a Coordinator,
     name: String,
-    /// Generation in which the worker dies.
     dies: Option<u64>,
-    /// Generation in which the worker completes its work.
     ends: u64,
 }
 

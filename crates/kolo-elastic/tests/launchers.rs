@@ -53,7 +53,6 @@ struct Launcher<'scope> {
     worker: ScopedJoinHandle<'scope, Vec<(u64, usize)>>,
 }
 
-/// Flags that end the workers.
 struct Ends {
     done: AtomicBool,
     killed: [AtomicBool; 4],
@@ -65,7 +64,6 @@ impl Ends {
     }
 }
 
-/// Number of the generation that a member is in.
 fn number(member: &Member) -> u64 {
     member.generation().map_or(0, |generation| generation.number)
 }
@@ -132,7 +130,6 @@ impl Launcher<'_> {
         panic!("no generation of {names:?}");
     }
 
-    /// Returns the number and size of the next generation that the launcher reports.
     fn next_generation(&self) -> (u64, usize) {
         loop {
             match self.events.recv_timeout(HANG).unwrap() {

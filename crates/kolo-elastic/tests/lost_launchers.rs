@@ -108,7 +108,6 @@ impl Launcher {
         Launcher { process, lines, seen: Vec::new() }
     }
 
-    /// Waits for a line with one of these beginnings.
     fn wait_for_line(&mut self, beginnings: &[&str], within: Duration) -> String {
         let until = Instant::now() + within;
         while let Ok(line) = self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {

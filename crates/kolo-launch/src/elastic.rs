@@ -5,12 +5,12 @@
 
 mod exits;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use kolo_comm::{Interface, Options, Token, env, host_timeout};
-use kolo_elastic::{Coordinator, CoordinatorEvent, MemberRanks, MembershipPolicy, NodeConfig};
+use kolo_elastic::{Coordinator, CoordinatorEvent, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -30,7 +30,7 @@ const NODES_POLL: Duration = Duration::from_millis(20);
 
 /// The coordinator of this node, and the replacements of its workers.
 pub(crate) struct Elastic {
-    coordinator: Coordinator,
+    pub coordinator: Coordinator,
     events: Receiver<CoordinatorEvent>,
     messages: Messages,
     min_members: usize,
@@ -103,21 +103,6 @@ impl Elastic {
     /// Returns true if a generation has formed, which shows that the program is elastic.
     pub fn has_formed(&self) -> bool {
         self.coordinator.generation() > 0
-    }
-
-    /// Returns the address at which members find the coordinator.
-    pub fn address(&self) -> SocketAddr {
-        self.coordinator.address()
-    }
-
-    /// Returns the current and future ranks of members.
-    pub fn ranks(&self) -> MemberRanks {
-        self.coordinator.ranks()
-    }
-
-    /// Reports to the coordinator a worker that starts now or has started.
-    pub fn member_started(&self, member: &str) {
-        self.coordinator.member_started(member);
     }
 
     /// Ends the job: the remaining members need not wait for others.

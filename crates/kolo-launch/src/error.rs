@@ -85,7 +85,6 @@ pub enum LaunchError {
     },
 }
 
-/// Formats each report on its own line.
 fn lines(reports: &[String]) -> String {
     reports.iter().map(|report| format!("\n  {}", report.replace('\n', "\n    "))).collect()
 }

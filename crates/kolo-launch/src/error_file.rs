@@ -22,7 +22,6 @@ const COUNTS_FOR: Duration = Duration::from_secs(60);
 const PANIC: &str = "panic: ";
 /// Maximum number of bytes read from an error file, which holds a message for people.
 const MAX_FILE: u64 = 1 << 20;
-/// Maximum number of bytes shown of a message.
 const MAX_MESSAGE: usize = 16 << 10;
 
 /// The error of a worker that failed.

@@ -92,7 +92,6 @@ pub enum Messages {
 }
 
 impl Messages {
-    /// Prints a message.
     pub(crate) fn print(self, message: &str) {
         let line = match self {
             Messages::Text => format!("kolo: {message}\n"),

@@ -5,11 +5,8 @@ use std::collections::VecDeque;
 use crate::error_file::{WorkerError, printable};
 use crate::named_rank::named_rank;
 
-/// Number of lines to keep.
 const LINES: usize = 32;
-/// Number of bytes to keep of a line.
 const LINE: usize = 1 << 10;
-/// Number of lines to show.
 const SHOWN: usize = 4;
 
 /// The last lines of a stream, in bounded memory. Frames of a backtrace are dropped, because they would

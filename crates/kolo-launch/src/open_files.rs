@@ -33,7 +33,6 @@ fn needed(job: &Job) -> (u64, u64) {
     (least, least.saturating_add(more))
 }
 
-/// Verdict on a limit.
 #[derive(Debug, PartialEq, Eq)]
 enum Verdict {
     /// It is high enough, or can be raised to this value.
@@ -67,10 +66,7 @@ fn judge(limit: Rlimit, job: &Job) -> Verdict {
 }
 
 /// Raises the limit as far as the system permits, if the job needs it. Warns if it stays too low.
-///
-/// # Errors
-///
-/// The limit is too low to start the workers.
+/// Fails if the limit is too low to start the workers.
 pub(crate) fn raise(job: &Job) -> Result<(), LaunchError> {
     let limit = getrlimit(Resource::Nofile);
     let raise_to = match judge(limit, job) {

@@ -38,7 +38,6 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 /// Pause between two reads of all pipes while the kernel cannot report which are ready.
 const BLIND: Duration = Duration::from_millis(20);
 
-/// The thread that forwards output.
 pub(crate) struct OutputForwarder {
     thread: JoinHandle<()>,
     /// Pipe to the thread: a byte announces new streams, closing it announces the workers' end.
@@ -143,7 +142,7 @@ impl OutputForwarder {
 
     fn source(&self, pipe: OwnedFd, worker: &WorkerProcess, stream: Stream) -> io::Result<Source> {
         let mut source = Source::new(pipe, self.prefix(worker), stream)?;
-        source.lines.keep_objects(self.messages == Messages::Json);
+        source.lines.keeps_objects = self.messages == Messages::Json;
         Ok(source)
     }
 

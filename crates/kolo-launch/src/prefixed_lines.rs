@@ -11,7 +11,7 @@ pub(crate) type Prefix = Box<dyn Fn() -> String + Send>;
 pub(crate) struct PrefixedLines {
     prefix: Prefix,
     /// True if lines that begin as JSON objects get no prefix.
-    keeps_objects: bool,
+    pub keeps_objects: bool,
     /// The unfinished line, at most [`MAX_LINE`] bytes.
     partial: Vec<u8>,
 }
@@ -19,11 +19,6 @@ pub(crate) struct PrefixedLines {
 impl PrefixedLines {
     pub fn new(prefix: Prefix) -> PrefixedLines {
         PrefixedLines { prefix, keeps_objects: false, partial: Vec::new() }
-    }
-
-    /// Selects whether lines that begin as JSON objects stay as they are, for programs that read them.
-    pub fn keep_objects(&mut self, keep: bool) {
-        self.keeps_objects = keep;
     }
 
     /// Adds bytes of the stream and appends the lines that they complete to `out`.
@@ -89,7 +84,7 @@ mod tests {
     #[test]
     fn objects_are_passed_on_as_they_are_where_that_is_asked_for() {
         let (mut lines, mut out) = (PrefixedLines::new(Box::new(|| "> ".into())), Vec::new());
-        lines.keep_objects(true);
+        lines.keeps_objects = true;
         lines.push(b"{\"a\":1}\nwords {}\n", &mut out);
         assert_eq!(out, b"{\"a\":1}\n> words {}\n");
     }

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 
 use crate::job::Job;
 
-/// The program of a job.
 #[derive(Debug)]
 pub(crate) struct Program {
     /// Name in the job's description.
@@ -52,7 +51,6 @@ impl Program {
     }
 }
 
-/// Returns true if both are the same file.
 fn is_same(one: Option<Metadata>, other: Option<Metadata>) -> bool {
     let of = |file: Metadata| (file.dev(), file.ino());
     one.is_some() && one.map(of) == other.map(of)

@@ -39,7 +39,7 @@ rm -rf -- "$1"
 #[derive(Debug)]
 pub(crate) struct Reaper {
     process: Child,
-    socket: ReaperSocket,
+    pub socket: ReaperSocket,
 }
 
 /// The socket at which groups are registered with the reaper. The reaper acts when all copies of the socket
@@ -63,11 +63,6 @@ impl Reaper {
             .spawn()
             .ok()?;
         Some(Reaper { process, socket: ReaperSocket(ours) })
-    }
-
-    /// Unregisters the group of a dead worker that the job has survived.
-    pub fn forget(&self, group: Pid) {
-        self.socket.forget(group);
     }
 
     /// Returns a copy of the socket, for a child that registers its group before it executes a program.

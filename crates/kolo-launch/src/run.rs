@@ -83,14 +83,15 @@ fn run_once(
         port,
         run_id: run_id(job, port),
         token: token.clone(),
-        coordinator: Some(elastic.address()),
+        coordinator: Some(elastic.coordinator.address()),
         group_restarts,
         most_workers,
     };
     // Must precede every arrival: the first generation waits for all expected members.
-    (0..job.processes()).for_each(|local| elastic.member_started(&member_name(job.node_rank, local, 0)));
-    let mut workers = Workers::start(job, &rendezvous, elastic.ranks())?;
-    let mut streams = OutputForwarder::start(&mut workers, elastic.ranks(), job.messages)?;
+    (0..job.processes())
+        .for_each(|local| elastic.coordinator.member_started(&member_name(job.node_rank, local, 0)));
+    let mut workers = Workers::start(job, &rendezvous, elastic.coordinator.ranks())?;
+    let mut streams = OutputForwarder::start(&mut workers, elastic.coordinator.ranks(), job.messages)?;
     let interrupted = supervise(job, &mut workers, &mut signals, |workers, goes_on| {
         if !goes_on {
             elastic.close();
@@ -100,7 +101,7 @@ fn run_once(
         for local_rank in due {
             match workers.start_one(job, &rendezvous, local_rank) {
                 Ok(worker) => {
-                    elastic.member_started(&worker.member);
+                    elastic.coordinator.member_started(&worker.member);
                     streams.add(worker)?;
                 }
                 // The other workers are well.

@@ -13,7 +13,6 @@ use kolo_comm::{Token, env};
 use crate::error::LaunchError;
 use crate::job::Job;
 
-/// Source of the workers' token.
 #[derive(Clone)]
 pub(crate) enum TokenSource {
     /// The workers inherit it in a variable, or the job has none.

@@ -38,7 +38,6 @@ const KILL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Number of survived workers to remember. If all workers have died, the job's error describes them.
 const REMEMBERED: usize = 32;
 
-/// The process of one worker.
 #[derive(Debug)]
 pub(crate) struct WorkerProcess {
     /// Rank at the start of the worker. An elastic job may have changed it since.
@@ -69,7 +68,6 @@ pub(crate) struct Workers {
     pub list: Vec<WorkerProcess>,
     /// Exits of the last workers that the job has survived.
     survived: VecDeque<WorkerExit>,
-    /// Number of starts for each local rank.
     starts: Vec<usize>,
     started: Instant,
     /// True after the workers were asked to end: later exits count as caused by the launcher.
@@ -221,7 +219,7 @@ impl Workers {
         for mut worker in self.list.extract_if(.., is_survived).collect::<Vec<_>>() {
             signal_group(worker.pid, Signal::KILL);
             if let Some(reaper) = &self.reaper {
-                reaper.forget(worker.pid);
+                reaper.socket.forget(worker.pid);
             }
             // The worker has ended, so this returns at once; afterwards its number may be reused.
             let _ = worker.child.wait();
@@ -233,7 +231,6 @@ impl Workers {
         self.survived.drain(..surplus).map(|exit| exit.member).collect()
     }
 
-    /// Returns the exit of a worker.
     fn exit(&self, worker: &WorkerProcess) -> WorkerExit {
         let (after, status) = worker.exit.unwrap_or((self.started.elapsed(), ExitStatus::Stuck));
         let ended = SystemTime::now() - self.started.elapsed().saturating_sub(after);

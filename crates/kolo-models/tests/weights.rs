@@ -32,7 +32,6 @@ fn data() -> ImageSet {
     ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default()).unwrap()
 }
 
-/// Runs a model of the table to its end.
 fn trained(folder: &Path, model: &str, init: Option<PathBuf>) -> RunFolder {
     let config = Recipe {
         model: model.into(),

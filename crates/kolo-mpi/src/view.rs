@@ -14,7 +14,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Address of an element.
     pub(super) fn at(&self, index: usize) -> *mut c_void {
         self.start.wrapping_add(index * self.dtype.size()).cast()
     }

@@ -23,7 +23,6 @@ pub struct DeviceBuffer<T> {
 }
 
 impl<T: Element> DeviceBuffer<T> {
-    /// Allocates a buffer of `len` zeros.
     pub(super) fn zeroed(device: &Device, len: usize) -> Result<Self, Error> {
         let each = size_of::<T>();
         let size = len.checked_mul(each).ok_or(InvalidCall::BufferTooLarge { elements: len, size: each })?;

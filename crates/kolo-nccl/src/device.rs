@@ -21,7 +21,6 @@ pub(super) struct Device {
 const HOST_ID: &str = "NCCL_HOSTID";
 
 impl Device {
-    /// Opens the device with this number.
     pub(super) fn open(number: usize) -> Result<Device, Error> {
         let count = count()?;
         if number >= count {
@@ -47,7 +46,6 @@ impl Device {
     }
 }
 
-/// Creates an error with the driver's message.
 pub(super) fn failed(what: impl Into<String>, cause: DriverError) -> Error {
     let message = match (cause.error_name(), cause.error_string()) {
         (Ok(name), Ok(text)) => format!("{} ({})", text.to_string_lossy(), name.to_string_lossy()),

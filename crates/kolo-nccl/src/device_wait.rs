@@ -7,7 +7,6 @@ use kolo_comm::Group;
 use kolo_rendezvous::{Error, WaitGuard};
 use kolo_schedule::Rank;
 
-/// One wait of this rank.
 pub(super) struct DeviceWait<'a> {
     group: &'a Group,
     during: &'a str,

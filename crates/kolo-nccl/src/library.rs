@@ -61,7 +61,6 @@ const OLDEST: c_int = 21_400;
 /// Declares the functions of NCCL, one per line, which are looked up when the library is loaded.
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident = $symbol:literal ($($argument:ty),*) -> $result:ty;)+) => {
-        /// The functions of the loaded library.
         pub(super) struct Library {
             /// `ncclGetVersion`: 10000 × major + 100 × minor + patch.
             pub(super) version: c_int,

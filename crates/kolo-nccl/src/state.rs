@@ -143,7 +143,6 @@ impl State {
         error
     }
 
-    /// Ends the communicator, if there is one.
     fn end(&self, how: fn(Communicator)) {
         let Some(communicator) = self.communicator.lock().take() else { return };
         let context = self.device.context.clone();

@@ -5,10 +5,9 @@
 
 use serde::Deserialize;
 
-use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::Layout;
-use crate::optimizer::{Optimizer, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::optimizer::{Update, UsualRates};
+use crate::rule::Rule;
+use crate::table::Setting;
 use crate::vectorised::vectorised;
 
 /// Settings of the optimizers with Adam's moments.
@@ -40,7 +39,6 @@ pub(crate) struct AdamSettings {
     pub(crate) freeze_after: f64,
 }
 
-/// Place of weight decay in the rule.
 #[derive(Clone, Copy)]
 pub(crate) enum WeightDecay {
     /// In the gradient, g + λ·θ, and thus in the moments: the L2 penalty of Adam.
@@ -70,34 +68,6 @@ impl AdamRule {
         AdamRule { settings, lr_scale, weight_decay, decay, rate, correction, is_frozen }
     }
 
-    /// Prepares step `step`, counted from 1.
-    pub(crate) fn begin(&mut self, step: u64, learning_rate: f64) {
-        let AdamSettings { beta1, beta2, weight_decay, freeze_after, .. } = self.settings;
-        self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
-        let seen = if self.is_frozen { freeze_after as u64 } else { step };
-        let rate = learning_rate * self.lr_scale;
-        let correct = |beta: f32, step: u64| 1.0 - libm::pow(f64::from(beta), step as f64);
-        self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
-        self.rate = (rate / correct(beta1, step)) as f32;
-        self.correction = (1.0 / correct(beta2, seen).sqrt()) as f32;
-    }
-
-    /// Steps elements with the moments `first` and `second`.
-    pub(crate) fn update(&self, update: Update<'_>, first: &mut [f32], second: &mut [f32]) {
-        let Update { parameters, gradient, scale, decay, .. } = update;
-        let moments = (first, second);
-        match self.weight_decay {
-            WeightDecay::Coupled => {
-                let penalty = if decay { self.settings.weight_decay } else { 0.0 };
-                self.pass(parameters, gradient, moments, move |g, p| g * scale + penalty * p, |p| p);
-            }
-            WeightDecay::Decoupled => {
-                let decay = if decay { self.decay } else { 1.0 };
-                self.pass(parameters, gradient, moments, move |g, _| g * scale, move |p| p * decay);
-            }
-        }
-    }
-
     /// Runs the pass over the elements. `seen` maps gradient and parameter to the gradient that the moments
     /// see; `decayed` maps a parameter to its value before the step. Both kinds of weight decay thus share
     /// one loop.
@@ -106,7 +76,7 @@ impl AdamRule {
         &self,
         parameters: &mut [f32],
         gradient: &[f32],
-        (first, second): (&mut [f32], &mut [f32]),
+        [first, second]: [&mut [f32]; 2],
         seen: impl Fn(f32, f32) -> f32,
         decayed: impl Fn(f32) -> f32,
     ) {
@@ -136,65 +106,41 @@ impl AdamRule {
     }
 }
 
-/// Adam or AdamW, depending on the entry and the kind of weight decay.
-pub(crate) struct Adam {
-    entry: &'static Entry<dyn Optimizer>,
-    weight_decay: WeightDecay,
-    settings: Settings,
-    groups: Vec<AdamRule>,
-    first: Vec<f32>,
-    second: Vec<f32>,
-}
+impl Rule<2> for AdamRule {
+    type Settings = AdamSettings;
+    type Scratch = ();
 
-impl Adam {
-    pub(crate) fn new(
-        entry: &'static Entry<dyn Optimizer>,
-        weight_decay: WeightDecay,
-        settings: Settings,
-    ) -> Self {
-        let groups = vec![AdamRule::new(weight_decay, 1.0, settings.read())];
-        Adam { entry, weight_decay, settings, groups, first: Vec::new(), second: Vec::new() }
-    }
-}
-
-impl Optimizer for Adam {
-    fn name(&self) -> &str {
-        self.entry.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "A step of Adam moves each weight by up to about the rate, however small its gradient (Kingma \
-                      & Ba 2015, section 2.1); 0.001 is their value, and transformers take less";
-        Some(UsualRates { least: 1e-7, most: 2e-2, source })
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        let groups = by_group(self.entry, &self.settings, groups)?.into_iter();
-        self.groups =
-            groups.map(|(scale, settings)| AdamRule::new(self.weight_decay, scale, settings)).collect();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-    }
+    const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-7,
+        most: 2e-2,
+        source: "A step of Adam moves each weight by up to about the rate, however small its gradient (Kingma & Ba 2015, \
+                 section 2.1); 0.001 is their value, and transformers take less",
+    });
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        self.groups.iter_mut().for_each(|group| group.begin(step, learning_rate));
+        let AdamSettings { beta1, beta2, weight_decay, freeze_after, .. } = self.settings;
+        self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
+        let seen = if self.is_frozen { freeze_after as u64 } else { step };
+        let rate = learning_rate * self.lr_scale;
+        let correct = |beta: f32, step: u64| 1.0 - libm::pow(f64::from(beta), step as f64);
+        self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
+        self.rate = (rate / correct(beta1, step)) as f32;
+        self.correction = (1.0 / correct(beta2, seen).sqrt()) as f32;
     }
 
-    fn update(&mut self, update: Update<'_>) {
-        let first = &mut self.first[update.range.clone()];
-        let second = &mut self.second[update.range.clone()];
-        self.groups[update.group].update(update, first, second);
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
+    fn update(&self, update: Update<'_>, moments: [&mut [f32]; 2], (): &mut ()) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        match self.weight_decay {
+            WeightDecay::Coupled => {
+                let penalty = if decay { self.settings.weight_decay } else { 0.0 };
+                self.pass(parameters, gradient, moments, move |g, p| g * scale + penalty * p, |p| p);
+            }
+            WeightDecay::Decoupled => {
+                let decay = if decay { self.decay } else { 1.0 };
+                self.pass(parameters, gradient, moments, move |g, _| g * scale, move |p| p * decay);
+            }
+        }
     }
 }
 
@@ -213,7 +159,7 @@ mod tests {
             let step = |p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32]| {
                 let range = 0..p.len();
                 let update = Update { range, parameters: p, gradient: g, scale: 0.25, decay: true, group: 0 };
-                rule.update(update, m, v);
+                rule.update(update, [m, v], &mut ());
             };
             for len in 1..70 {
                 let of = |by: f32| (0..len).map(|n| value(n, by)).collect::<Vec<f32>>();

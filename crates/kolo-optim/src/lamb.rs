@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 
-use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::rule::{Rule, optimizer};
+use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
 use crate::vectorised::vectorised;
 
@@ -20,7 +20,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::positive("epsilon", 1e-6, "Added to the root of the second moment"),
         TRUST_RATIO,
     ],
-    make: |settings| Box::new(Lamb::new(settings.clone())),
+    make: |settings| optimizer(&ENTRY, settings, Lamb::new),
 };
 
 #[derive(Clone, Copy, Deserialize)]
@@ -46,15 +46,6 @@ struct LambSettings {
 ///
 /// Memory: m, v, and a buffer as long as the longest trained tensor.
 struct Lamb {
-    settings: Settings,
-    groups: Vec<Group>,
-    first: Vec<f32>,
-    second: Vec<f32>,
-    /// u of the current tensor.
-    direction: Vec<f32>,
-}
-
-struct Group {
     settings: LambSettings,
     lr_scale: f64,
     /// η of the step
@@ -66,15 +57,28 @@ struct Group {
 }
 
 impl Lamb {
-    fn new(settings: Settings) -> Self {
-        let groups = vec![Group::new((1.0, settings.read()))];
-        Lamb { settings, groups, first: Vec::new(), second: Vec::new(), direction: Vec::new() }
+    fn new(lr_scale: f64, settings: LambSettings) -> Self {
+        Lamb { settings, lr_scale, rate: 0.0, first_correction: 1.0, second_correction: 1.0 }
     }
 }
 
-impl Group {
-    fn new((lr_scale, settings): (f64, LambSettings)) -> Self {
-        Group { settings, lr_scale, rate: 0.0, first_correction: 1.0, second_correction: 1.0 }
+impl Rule<2> for Lamb {
+    type Settings = LambSettings;
+    /// u of the current tensor.
+    type Scratch = Vec<f32>;
+
+    const SCOPE: Scope = Scope::Tensor;
+    const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-6,
+        most: 5e-2,
+        source: "LAMB's rate is the part of its norm by which a tensor moves in a step (You et al. 2020), whose largest is \
+                 0.04",
+    });
+
+    fn scratch(layout: &Layout) -> Vec<f32> {
+        let trained = layout.spans().iter().filter(|span| span.spec.kind.is_trained());
+        vec![0.0; trained.map(|span| span.len).max().unwrap_or(0)]
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
@@ -83,51 +87,14 @@ impl Group {
         self.first_correction = (1.0 / correct(self.settings.beta1)) as f32;
         self.second_correction = (1.0 / correct(self.settings.beta2).sqrt()) as f32;
     }
-}
 
-impl Optimizer for Lamb {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "LAMB's rate is the part of its norm by which a tensor moves in a step (You et al. 2020), whose \
-                      largest is 0.04";
-        Some(UsualRates { least: 1e-6, most: 5e-2, source })
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Tensor
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        (self.first, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
-        let trained = layout.spans().iter().filter(|span| span.spec.kind.is_trained());
-        self.direction = vec![0.0; trained.map(|span| span.len).max().unwrap_or(0)];
-    }
-
-    fn begin(&mut self, step: u64, learning_rate: f64) {
-        self.groups.iter_mut().for_each(|group| group.begin(step, learning_rate));
-    }
-
-    fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay, group } = update;
-        let group = &self.groups[group];
-        let LambSettings { beta1, beta2, epsilon, weight_decay, trust_ratio } = group.settings;
-        let (correct_m, correct_v) = (group.first_correction, group.second_correction);
+    fn update(&self, update: Update<'_>, [first, second]: [&mut [f32]; 2], direction: &mut Vec<f32>) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let LambSettings { beta1, beta2, epsilon, weight_decay, trust_ratio } = self.settings;
+        let (correct_m, correct_v) = (self.first_correction, self.second_correction);
         let decay = if decay { weight_decay } else { 0.0 };
-        let direction = &mut self.direction[..parameters.len()];
-        let moments = self.first[range.clone()].iter_mut().zip(&mut self.second[range]);
-        let elements = direction.iter_mut().zip(&*parameters).zip(gradient).zip(moments);
+        let direction = &mut direction[..parameters.len()];
+        let elements = direction.iter_mut().zip(&*parameters).zip(gradient).zip(first.iter_mut().zip(second));
         vectorised(
             #[inline(always)]
             move || {
@@ -143,12 +110,8 @@ impl Optimizer for Lamb {
             true => ratio(sum_of_squares(parameters), sum_of_squares(direction)),
             false => 1.0,
         };
-        let rate = (group.rate * ratio) as f32;
+        let rate = (self.rate * ratio) as f32;
         parameters.iter_mut().zip(direction).for_each(|(p, u)| *p -= rate * *u);
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("first_moment", &mut self.first), ("second_moment", &mut self.second)]
     }
 }
 

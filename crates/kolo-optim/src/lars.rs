@@ -3,11 +3,10 @@
 
 use serde::Deserialize;
 
-use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::Layout;
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::rule::{Rule, optimizer};
+use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
@@ -23,7 +22,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         ),
         TRUST_RATIO,
     ],
-    make: |settings| Box::new(Lars::new(settings.clone())),
+    make: |settings| optimizer(&ENTRY, settings, Lars::new),
 };
 
 #[derive(Clone, Copy, Deserialize)]
@@ -44,12 +43,6 @@ struct LarsSettings {
 /// λ is 1 if w or g has norm 0, so that a tensor of zeros can move. It is also 1 in groups with `trust_ratio`
 /// false.
 struct Lars {
-    settings: Settings,
-    groups: Vec<Group>,
-    velocity: Vec<f32>,
-}
-
-struct Group {
     settings: LarsSettings,
     lr_scale: f64,
     /// γ of the step
@@ -57,54 +50,31 @@ struct Group {
 }
 
 impl Lars {
-    fn new(settings: Settings) -> Self {
-        let groups = vec![Group::new((1.0, settings.read()))];
-        Lars { settings, groups, velocity: Vec::new() }
+    fn new(lr_scale: f64, settings: LarsSettings) -> Self {
+        Lars { settings, lr_scale, rate: 0.0 }
     }
 }
 
-impl Group {
-    fn new((lr_scale, settings): (f64, LarsSettings)) -> Self {
-        Group { settings, lr_scale, rate: 0.0 }
-    }
-}
+impl Rule<1> for Lars {
+    type Settings = LarsSettings;
+    type Scratch = ();
 
-impl Optimizer for Lars {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "LARS moves a tensor by the rate times 0.001 of its norm, or another `trust_coefficient` (You, \
-                      Gitman & Ginsburg 2017, algorithm 1)";
-        Some(UsualRates { least: 1e-4, most: 100.0, source })
-    }
-
-    fn scope(&self) -> Scope {
-        Scope::Tensor
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        self.velocity = vec![0.0; layout.len()];
-    }
+    const SCOPE: Scope = Scope::Tensor;
+    const STATE: [&'static str; 1] = ["velocity"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-4,
+        most: 100.0,
+        source: "LARS moves a tensor by the rate times 0.001 of its norm, or another `trust_coefficient` (You, Gitman & \
+                 Ginsburg 2017, algorithm 1)",
+    });
 
     fn begin(&mut self, _: u64, learning_rate: f64) {
-        self.groups.iter_mut().for_each(|group| group.rate = learning_rate * group.lr_scale);
+        self.rate = learning_rate * self.lr_scale;
     }
 
-    fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay, group } = update;
-        let Group { settings, rate, .. } = self.groups[group];
-        let LarsSettings { weight_decay, momentum, trust_coefficient, trust_ratio } = settings;
+    fn update(&self, update: Update<'_>, [velocity]: [&mut [f32]; 1], (): &mut ()) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let LarsSettings { weight_decay, momentum, trust_coefficient, trust_ratio } = self.settings;
         let decay = if decay { weight_decay } else { 0.0 };
         let ratio = match trust_ratio {
             true => {
@@ -113,15 +83,11 @@ impl Optimizer for Lars {
             }
             false => 1.0,
         };
-        let rate = (rate * ratio) as f32;
-        for ((p, g), v) in parameters.iter_mut().zip(gradient).zip(&mut self.velocity[range]) {
+        let rate = (self.rate * ratio) as f32;
+        for ((p, g), v) in parameters.iter_mut().zip(gradient).zip(velocity) {
             *v = momentum * *v + rate * (g * scale + decay * *p);
             *p -= *v;
         }
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("velocity", &mut self.velocity)]
     }
 }
 

@@ -23,6 +23,7 @@ mod muon;
 pub mod norm;
 mod optimizer;
 pub mod rate;
+mod rule;
 mod settings;
 mod sgd;
 pub mod table;

@@ -2,10 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::rule::{Rule, optimizer};
+use crate::table::{Entry, Setting};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lion",
@@ -15,7 +14,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("beta1", 0.9, 0.0..1.0, "Share of the momentum in a step"),
         Setting::number("beta2", 0.99, 0.0..1.0, "Decay of the momentum"),
     ],
-    make: |settings| Box::new(Lion::new(settings.clone())),
+    make: |settings| optimizer(&ENTRY, settings, Lion::new),
 };
 
 #[derive(Clone, Copy, Deserialize)]
@@ -34,12 +33,6 @@ struct LionSettings {
 /// All elements move by η. The paper's learning rates are therefore 3 to 10 times smaller than AdamW's, and
 /// its weight decay is larger by the same factor.
 struct Lion {
-    settings: Settings,
-    groups: Vec<Group>,
-    momentum: Vec<f32>,
-}
-
-struct Group {
     settings: LionSettings,
     lr_scale: f64,
     /// η of the step
@@ -49,66 +42,38 @@ struct Group {
 }
 
 impl Lion {
-    fn new(settings: Settings) -> Self {
-        let groups = vec![Group::new((1.0, settings.read()))];
-        Lion { settings, groups, momentum: Vec::new() }
+    fn new(lr_scale: f64, settings: LionSettings) -> Self {
+        Lion { settings, lr_scale, rate: 0.0, decay: 1.0 }
     }
 }
 
-impl Group {
-    fn new((lr_scale, settings): (f64, LionSettings)) -> Self {
-        Group { settings, lr_scale, rate: 0.0, decay: 1.0 }
-    }
+impl Rule<1> for Lion {
+    type Settings = LionSettings;
+    type Scratch = ();
 
-    fn begin(&mut self, learning_rate: f64) {
+    const STATE: [&'static str; 1] = ["momentum"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-8,
+        most: 5e-3,
+        source: "A step of Lion moves each weight by the rate itself; it takes 3 to 10 times less than AdamW (Chen et al. \
+                 2023, section 5)",
+    });
+
+    fn begin(&mut self, _: u64, learning_rate: f64) {
         let rate = learning_rate * self.lr_scale;
         self.rate = rate as f32;
         self.decay = (1.0 - rate * f64::from(self.settings.weight_decay)) as f32;
     }
-}
 
-impl Optimizer for Lion {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "A step of Lion moves each weight by the rate itself; it takes 3 to 10 times less than AdamW \
-                      (Chen et al. 2023, section 5)";
-        Some(UsualRates { least: 1e-8, most: 5e-3, source })
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        self.momentum = vec![0.0; layout.len()];
-    }
-
-    fn begin(&mut self, _: u64, learning_rate: f64) {
-        self.groups.iter_mut().for_each(|group| group.begin(learning_rate));
-    }
-
-    fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay, group } = update;
-        let group = &self.groups[group];
-        let LionSettings { beta1, beta2, .. } = group.settings;
-        let (rate, decay) = (group.rate, if decay { group.decay } else { 1.0 });
-        for ((p, g), m) in parameters.iter_mut().zip(gradient).zip(&mut self.momentum[range]) {
+    fn update(&self, update: Update<'_>, [momentum]: [&mut [f32]; 1], (): &mut ()) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let LionSettings { beta1, beta2, .. } = self.settings;
+        let (rate, decay) = (self.rate, if decay { self.decay } else { 1.0 });
+        for ((p, g), m) in parameters.iter_mut().zip(gradient).zip(momentum) {
             let g = g * scale;
             *p = *p * decay - rate * sign(beta1 * *m + (1.0 - beta1) * g);
             *m = beta2 * *m + (1.0 - beta2) * g;
         }
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("momentum", &mut self.momentum)]
     }
 }
 

@@ -200,7 +200,6 @@ impl fmt::Display for Settings {
 
 /// Reads `momentum=0.9,nesterov=true`; blanks around names and values are ignored.
 impl FromStr for Settings {
-    /// Fault in the text.
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {

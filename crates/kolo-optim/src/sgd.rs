@@ -2,10 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::groups::{GroupError, GroupSettings, by_group};
-use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::rule::{Rule, optimizer};
+use crate::table::{Entry, Setting};
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "sgd",
@@ -15,7 +14,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("momentum", 0.0, 0.0..1.0, "Momentum; 0 is none"),
         Setting::flag("nesterov", "Nesterov's form of momentum"),
     ],
-    make: |settings| Box::new(Sgd::new(settings.clone())),
+    make: |settings| optimizer(&ENTRY, settings, Sgd::new),
 };
 
 #[derive(Clone, Copy, Deserialize)]
@@ -32,15 +31,6 @@ struct SgdSettings {
 ///
 /// The first step has v = g, as in PyTorch, because v starts at 0.
 struct Sgd {
-    settings: Settings,
-    groups: Vec<Group>,
-    /// Number of elements of flat memory.
-    len: usize,
-    /// Empty if no group has momentum.
-    velocity: Vec<f32>,
-}
-
-struct Group {
     settings: SgdSettings,
     lr_scale: f64,
     /// η of the step
@@ -48,64 +38,40 @@ struct Group {
 }
 
 impl Sgd {
-    fn new(settings: Settings) -> Self {
-        let groups = vec![Group::new((1.0, settings.read()))];
-        Sgd { settings, groups, len: 0, velocity: Vec::new() }
-    }
-
-    fn size_velocity(&mut self) {
-        let momentum = self.groups.iter().any(|group| group.settings.momentum != 0.0);
-        self.velocity.resize(if momentum { self.len } else { 0 }, 0.0);
+    fn new(lr_scale: f64, settings: SgdSettings) -> Self {
+        Sgd { settings, lr_scale, rate: 0.0 }
     }
 }
 
-impl Group {
-    fn new((lr_scale, settings): (f64, SgdSettings)) -> Self {
-        Group { settings, lr_scale, rate: 0.0 }
-    }
-}
+impl Rule<1> for Sgd {
+    type Settings = SgdSettings;
+    type Scratch = ();
 
-impl Optimizer for Sgd {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
+    const STATE: [&'static str; 1] = ["velocity"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-5,
+        most: 10.0,
+        source: "Goyal et al. 2017 (section 5.1) train with 0.1 for 256 images and with 3.2 for 8,192",
+    });
 
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "Goyal et al. 2017 (section 5.1) train with 0.1 for 256 images and with 3.2 for 8,192";
-        Some(UsualRates { least: 1e-5, most: 10.0, source })
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
-        self.size_velocity();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        self.len = layout.len();
-        self.velocity.clear();
-        self.size_velocity();
+    fn has_state(&self) -> bool {
+        self.settings.momentum != 0.0
     }
 
     fn begin(&mut self, _: u64, learning_rate: f64) {
-        self.groups.iter_mut().for_each(|group| group.rate = (learning_rate * group.lr_scale) as f32);
+        self.rate = (learning_rate * self.lr_scale) as f32;
     }
 
-    fn update(&mut self, update: Update<'_>) {
-        let Update { range, parameters, gradient, scale, decay, group } = update;
-        let Group { settings: SgdSettings { momentum, nesterov, weight_decay }, rate, .. } =
-            self.groups[group];
+    fn update(&self, update: Update<'_>, [velocity]: [&mut [f32]; 1], (): &mut ()) {
+        let Update { parameters, gradient, scale, decay, .. } = update;
+        let (SgdSettings { momentum, nesterov, weight_decay }, rate) = (self.settings, self.rate);
         let decay = if decay { weight_decay } else { 0.0 };
         let pairs = parameters.iter_mut().zip(gradient);
         if momentum == 0.0 {
             pairs.for_each(|(p, g)| *p -= rate * (g * scale + decay * *p));
             return;
         }
-        let triples = pairs.zip(&mut self.velocity[range]);
+        let triples = pairs.zip(velocity);
         if nesterov {
             triples.for_each(|((p, g), v)| {
                 let g = g * scale + decay * *p;
@@ -119,16 +85,14 @@ impl Optimizer for Sgd {
             });
         }
     }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        if self.velocity.is_empty() { Vec::new() } else { vec![("velocity", &mut self.velocity)] }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Kind, ParamSpec};
+    use crate::groups::GroupSettings;
+    use crate::layout::{Kind, Layout, ParamSpec};
+    use crate::table::Settings;
 
     /// Returns θ after two steps with gradient 0.5 and rate 0.1; the tests compare it with values computed by
     /// hand.

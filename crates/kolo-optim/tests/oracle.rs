@@ -15,7 +15,6 @@ const STEPS: u64 = 30;
 /// Largest distance, relative to the norm of a tensor's values.
 const LIMIT: f64 = 1e-5;
 
-/// Returns the number of samples of a step.
 fn count(step: u64) -> usize {
     [64, 1, 7, 64, 33, 1, 1, 7][step as usize % 8]
 }

@@ -1,7 +1,7 @@
 //! A cluster as collectives see it: its ranks, its nodes and its links.
 
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{Cost, Link, Network, Rank, Topology, Traffic};
+use kolo_schedule::{Link, Network, Rank, Topology};
 
 use crate::cores::Cores;
 
@@ -47,7 +47,6 @@ impl Cluster {
         self.topology.world() - self.servers
     }
 
-    /// Returns the cluster without its servers.
     pub(crate) fn without_servers(&self) -> Self {
         if self.servers == 0 {
             return self.clone();
@@ -55,21 +54,6 @@ impl Cluster {
         let node = |worker: usize| self.topology.node_of(Rank(worker));
         let nodes: Vec<usize> = (0..self.workers()).map(node).collect();
         Cluster { topology: Topology::of_names(&nodes), servers: 0, ..self.clone() }
-    }
-
-    /// Returns true if all ranks can read each other's memory.
-    pub(crate) fn is_one_memory(&self) -> bool {
-        self.shares_memory && self.topology.nodes().len() == 1
-    }
-
-    /// Returns the number of ranks of the fullest node.
-    pub(crate) fn fullest_node(&self) -> usize {
-        self.topology.nodes().iter().map(Vec::len).max().unwrap_or(1)
-    }
-
-    /// Returns the seconds of a cost that are spent within nodes and on additions.
-    pub(crate) fn near_seconds(&self, cost: &Cost, size: usize) -> f64 {
-        self.network.seconds(&Cost { far: Traffic::default(), ..*cost }, size)
     }
 
     /// Returns the contributions to a sum: one part per worker, none per server.

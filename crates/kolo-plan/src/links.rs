@@ -30,10 +30,30 @@ pub(crate) const SOCKET_BYTE: f64 = 9.85e-3 / 46.8e6;
 const QUEUE: f64 = 0.5e-6;
 
 const LOOPBACK: &str = "46.8 MB in 9.85 ms between two ranks, 5.3 µs for a few bytes (docs/benchmarks.md); all of it is time of cores";
-const ETHERNET: &str =
-    "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre";
-const INFINIBAND: &str =
-    "96 of 100 GB/s over four HDR links at best (nccl-tests); latency: NCCL 2.30, tuning.cc, net, Simple";
+
+const fn ethernet(name: &'static str, gigabits: f64) -> LinkKind {
+    LinkKind {
+        name,
+        gigabits,
+        payload: 0.941,
+        latency: 30e-6,
+        per_message: SOCKET,
+        cpu_per_byte: SOCKET_BYTE,
+        source: "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre",
+    }
+}
+
+const fn infiniband(name: &'static str, gigabits: f64) -> LinkKind {
+    LinkKind {
+        name,
+        gigabits,
+        payload: 0.96,
+        latency: 14e-6,
+        per_message: QUEUE,
+        cpu_per_byte: 0.0,
+        source: "96 of 100 GB/s over four HDR links at best (nccl-tests); latency: NCCL 2.30, tuning.cc, net, Simple",
+    }
+}
 
 /// All known kinds.
 pub static LINKS: &[LinkKind] = &[
@@ -46,69 +66,13 @@ pub static LINKS: &[LinkKind] = &[
         cpu_per_byte: SOCKET_BYTE,
         source: LOOPBACK,
     },
-    LinkKind {
-        name: "100mbe",
-        gigabits: 0.1,
-        payload: 0.941,
-        latency: 30e-6,
-        per_message: SOCKET,
-        cpu_per_byte: SOCKET_BYTE,
-        source: ETHERNET,
-    },
-    LinkKind {
-        name: "1gbe",
-        gigabits: 1.0,
-        payload: 0.941,
-        latency: 30e-6,
-        per_message: SOCKET,
-        cpu_per_byte: SOCKET_BYTE,
-        source: ETHERNET,
-    },
-    LinkKind {
-        name: "10gbe",
-        gigabits: 10.0,
-        payload: 0.941,
-        latency: 30e-6,
-        per_message: SOCKET,
-        cpu_per_byte: SOCKET_BYTE,
-        source: ETHERNET,
-    },
-    LinkKind {
-        name: "25gbe",
-        gigabits: 25.0,
-        payload: 0.941,
-        latency: 30e-6,
-        per_message: SOCKET,
-        cpu_per_byte: SOCKET_BYTE,
-        source: ETHERNET,
-    },
-    LinkKind {
-        name: "100gbe",
-        gigabits: 100.0,
-        payload: 0.941,
-        latency: 30e-6,
-        per_message: SOCKET,
-        cpu_per_byte: SOCKET_BYTE,
-        source: ETHERNET,
-    },
-    LinkKind {
-        name: "hdr",
-        gigabits: 200.0,
-        payload: 0.96,
-        latency: 14e-6,
-        per_message: QUEUE,
-        cpu_per_byte: 0.0,
-        source: INFINIBAND,
-    },
-    LinkKind {
-        name: "ndr",
-        gigabits: 400.0,
-        payload: 0.96,
-        latency: 14e-6,
-        per_message: QUEUE,
-        cpu_per_byte: 0.0,
-        source: INFINIBAND,
-    },
+    ethernet("100mbe", 0.1),
+    ethernet("1gbe", 1.0),
+    ethernet("10gbe", 10.0),
+    ethernet("25gbe", 25.0),
+    ethernet("100gbe", 100.0),
+    infiniband("hdr", 200.0),
+    infiniband("ndr", 400.0),
     LinkKind {
         name: "pcie4",
         gigabits: 256.0,

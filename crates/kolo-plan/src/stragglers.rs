@@ -1,6 +1,5 @@
 //! Models the wait of many workers for the slowest in every step.
 
-/// Number of points of the numeric integral.
 const POINTS: usize = 4000;
 /// Range of the integral, in standard deviations.
 const REACH: f64 = 9.0;

@@ -173,7 +173,6 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
 }
 
-/// Exit code that an error requires, whatever is within it.
 fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     if let Some(failure) = error.downcast_ref::<Failure>() {
         return failure.code;
@@ -202,7 +201,6 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         || error.is::<kolo_ddp::table::ChoiceError>()
 }
 
-/// True for a wrong setting in the environment.
 fn is_wrong_setting(error: &kolo_comm::Error) -> bool {
     matches!(error, kolo_comm::Error::Environment { .. } | kolo_comm::Error::Token { .. })
 }

@@ -24,7 +24,6 @@ use crate::run_claim::{RunClaim, from_claim, tell_waiting};
 const CONFIG: &str = "config.toml";
 /// File with the id of the job that made the folder, whose workers may each be the first to come.
 const JOB: &str = ".job";
-/// Folder of the writers' claims.
 const CLAIMS: &str = ".claims";
 /// Entries that a run folder may have before the first step is recorded.
 const BEFORE_A_STEP: [&str; 13] = [
@@ -137,7 +136,7 @@ impl RunFolder {
             if let Some(path) = numbered_of(job) {
                 return Ok(RunFolder::at(path));
             }
-            let path = next_number(config)?;
+            let path = Self::next_numbered(config)?;
             // Another worker may have been faster: if it is of this job, the next round finds its folder.
             match Self::claim(path.clone(), config, job) {
                 Err(_) if path.exists() => {}
@@ -149,7 +148,7 @@ impl RunFolder {
 
     /// Makes `runs/<number>-<model>-<data>`, with the first free number.
     pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
-        Self::create(next_number(config)?, config)
+        Self::create(Self::next_numbered(config)?, config)
     }
 
     /// Returns the path that [`Self::create_numbered`] would use, and makes nothing.
@@ -158,7 +157,24 @@ impl RunFolder {
     ///
     /// The folder `runs` cannot be read.
     pub fn next_numbered(config: &Recipe) -> Result<PathBuf, Error> {
-        next_number(config)
+        let runs = Path::new("runs");
+        let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
+        let entries = match fs::read_dir(runs) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            read => Some(read.map_err(|e| Error::file(runs, e))?),
+        };
+        let taken =
+            entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
+        let mut next = taken.max().unwrap_or(0) + 1;
+        let data = config.data.split(':').next().unwrap_or_default();
+        loop {
+            let path = runs.join(format!("{next:04}-{}-{data}", config.model));
+            // Another run may have taken the number meanwhile.
+            if !path.exists() {
+                return Ok(path);
+            }
+            next += 1;
+        }
     }
 
     /// Finds the folder of a job that began before this worker was started. A missing folder is away: this
@@ -300,10 +316,7 @@ impl RunFolder {
     }
 
     /// Takes over the folder of a run without a checkpoint, for one with another configuration.
-    ///
-    /// # Errors
-    ///
-    /// That run is still active ([`Error::NotTheWriter`]), or the configuration cannot be written.
+    /// Fails if that run is still active ([`Error::NotTheWriter`]).
     fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
         self.wait_until_free(false)?;
         let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
@@ -415,27 +428,6 @@ impl RunFolder {
 fn newest(folder: PathBuf) -> Result<Found, Error> {
     let found = checkpoint::newest(&folder).map_err(|error| Error::Refused(error.into()))?;
     found.ok_or(Error::NoCheckpoint { folder })
-}
-
-/// Returns the path with the first free number.
-fn next_number(config: &Recipe) -> Result<PathBuf, Error> {
-    let runs = Path::new("runs");
-    let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
-    let entries = match fs::read_dir(runs) {
-        Err(e) if e.kind() == ErrorKind::NotFound => None,
-        read => Some(read.map_err(|e| Error::file(runs, e))?),
-    };
-    let taken = entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
-    let mut next = taken.max().unwrap_or(0) + 1;
-    let data = config.data.split(':').next().unwrap_or_default();
-    loop {
-        let path = runs.join(format!("{next:04}-{}-{data}", config.model));
-        // Another run may have taken the number meanwhile.
-        if !path.exists() {
-            return Ok(path);
-        }
-        next += 1;
-    }
 }
 
 /// Returns the numbered folder that this job made, if there is one.

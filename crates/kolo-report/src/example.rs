@@ -15,10 +15,7 @@ pub(crate) fn run(steps: u64) -> Run {
         exposed_seconds: 0.001,
         backward_seconds: 0.016,
         optimizer_seconds: 0.003,
-        gradient_norm: None,
-        noise: None,
-        loss_scale: None,
-        skipped: false,
+        ..StepRow::default()
     };
     let settings = [("model", "small".into()), ("data", "fashion-mnist-small".into()), ("nproc", 2.into())];
     Run {

@@ -58,7 +58,6 @@ pub(crate) struct Element {
     inner: Html,
 }
 
-/// Creates an empty element with this name.
 pub(crate) fn element(name: &'static str) -> Element {
     Element { name, attributes: String::new(), inner: Html::default() }
 }

@@ -43,8 +43,8 @@ mod page;
 mod predicted;
 mod report;
 mod statistics;
-pub mod units;
 
 pub use error::Error;
+pub use kolo_run_folder::units;
 pub use predicted::PredictedStep;
 pub use report::Report;

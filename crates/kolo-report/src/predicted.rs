@@ -41,7 +41,6 @@ impl Outcome {
         self.predicted.seconds / self.seconds - 1.0
     }
 
-    /// Returns the outcome as a sentence.
     pub(crate) fn sentence(&self) -> String {
         let PredictedStep { workers, seconds: predicted, .. } = self.predicted;
         let by = percent(self.error().abs());

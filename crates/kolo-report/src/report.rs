@@ -76,7 +76,7 @@ impl Report {
                 lines.push(format!("{name}nothing stands out"));
             }
             let line = |finding: &Finding| {
-                format!("{name}{}: {}", finding.severity.name().to_lowercase(), finding.headline)
+                format!("{name}{}: {}", page::word(finding.severity).to_lowercase(), finding.what)
             };
             lines.extend(found.iter().map(line));
             let outcome = Outcome::of(run, &self.predicted);

@@ -14,6 +14,7 @@
 //! | `settings`, `summary` | `config.toml`, `summary.json` |
 //! | `csv`, `lines` | tables of numbers; files with one JSON object per line |
 //! | `run` | all of them together |
+//! | [`units`] | numbers as text with units |
 
 mod buckets;
 mod csv;
@@ -27,6 +28,7 @@ mod settings;
 mod statistics;
 mod steps;
 mod summary;
+pub mod units;
 
 pub use buckets::{BUCKETS, BucketRow};
 pub use csv::NumberTable;

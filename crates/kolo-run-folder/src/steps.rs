@@ -33,7 +33,7 @@ pub const STEP_FIELDS: [&str; 15] = [
 ];
 
 /// A step of a run. Times are rank 0's, in seconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRow {
     /// Number of the step, from 0.
     pub step: u64,

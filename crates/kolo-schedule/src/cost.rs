@@ -40,7 +40,6 @@ pub struct Traffic {
 }
 
 impl Default for Traffic {
-    /// No traffic.
     fn default() -> Self {
         Traffic { messages: 0.0, handled: 0.0, exchanged: 0.0, one_way: 0.0, busy: 1.0, read_in_place: 0.0 }
     }

@@ -7,12 +7,10 @@ use crate::rank::Rank;
 use crate::schedule::{Schedule, Source, Step};
 use crate::topology::Topology;
 
-/// Message of a collective.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: Rank,
     pub(crate) to: Rank,
-    /// Number of elements.
     pub(crate) len: usize,
     /// Elements of these that are copied: by the sender, once for any number of peers that get the range,
     /// or by a receiver that does not add them in place.

@@ -206,7 +206,6 @@ mod tests {
         assert!("all_reduce".parse::<OperationKind>().is_err());
     }
 
-    /// The table agrees with [`Operation::root`].
     #[test]
     fn an_operation_has_a_root_if_the_table_says_so() {
         let (rank, none) = (Rank(1), || -> Arc<[Message]> { [].into() });

@@ -23,10 +23,7 @@ pub(crate) struct Sample(Vec<(Rank, f64)>);
 
 impl Sample {
     /// Returns the sampled ranks and their messages without segmentation; the same on all ranks.
-    ///
-    /// # Errors
-    ///
-    /// The algorithm's reason if it has no schedule for the problem.
+    /// The error is the algorithm's reason if it has no schedule for the problem.
     pub(crate) fn of(algorithm: &Algorithm, problem: &Problem<'_>) -> Result<(Self, Messages), &'static str> {
         let sample = if (0..problem.world()).any(|rank| problem.seen_by(Rank(rank)).is_none()) {
             Sample(vec![(problem.rank, 1.0)])
@@ -41,7 +38,6 @@ impl Sample {
         Ok((sample, messages))
     }
 
-    /// Returns all ranks.
     pub(crate) fn all(problem: &Problem<'_>) -> Self {
         Sample((0..problem.world()).map(|rank| (Rank(rank), 1.0)).collect())
     }

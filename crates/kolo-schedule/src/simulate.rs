@@ -68,7 +68,6 @@ pub(crate) struct Usage {
     pub(crate) one_way: f64,
 }
 
-/// State of one run of the simulation.
 pub(crate) struct Simulation<'a> {
     messages: &'a Messages,
     topology: &'a Topology,

@@ -169,7 +169,6 @@ impl Contributions {
         (0..self.world()).map(Rank).filter(|rank| !self.is_server(*rank))
     }
 
-    /// Returns the contributions of the workers, in their order.
     pub(crate) fn of_workers(&self) -> Self {
         Self::of_nodes(self.workers().map(|worker| self.nodes[worker.0].clone()).collect())
     }

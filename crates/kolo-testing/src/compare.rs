@@ -1,9 +1,7 @@
 //! Comparison of two engines: every operation on every type must give the same results.
 
 use kolo_comm::schedule::{Chunks, Message, Range};
-use kolo_comm::{Collective, Collectives, DType, Op, Rank, bf16, f16};
-
-use crate::operations::Value;
+use kolo_comm::{Collective, Collectives, DType, Element, Op, Rank, bf16, f16};
 
 /// Elements of a chunk: not a round number.
 const EACH: usize = 251;
@@ -11,10 +9,6 @@ const EACH: usize = 251;
 /// Runs every operation on every type by both engines, except sums in tree order, and compares every
 /// specified element. All ranks of the engines' common group must call it. Returns the number of compared
 /// collectives.
-///
-/// # Panics
-///
-/// A collective fails, or an element differs.
 pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives) -> usize {
     of_type::<f32>(engine, native)
         + of_type::<f64>(engine, native)
@@ -25,7 +19,7 @@ pub fn assert_same_results(engine: &impl Collectives, native: &impl Collectives)
         + of_type::<bf16>(engine, native)
 }
 
-fn of_type<T: Value>(engine: &impl Collectives, native: &impl Collectives) -> usize {
+fn of_type<T: Element>(engine: &impl Collectives, native: &impl Collectives) -> usize {
     let trials = trials(native.rank(), native.world_size(), T::DTYPE);
     for Trial { collective, elements, specified } in &trials {
         let data: Vec<T> = (0..*elements).map(|index| value(native.rank(), index)).collect();
@@ -40,13 +34,13 @@ fn of_type<T: Value>(engine: &impl Collectives, native: &impl Collectives) -> us
     trials.len()
 }
 
-fn results<T: Value>(engine: &impl Collectives, collective: &Collective, data: &[T]) -> Vec<T> {
+fn results<T: Element>(engine: &impl Collectives, collective: &Collective, data: &[T]) -> Vec<T> {
     let buffer = engine.run(collective, engine.copied(data).unwrap()).unwrap();
     engine.to_vec(&buffer).unwrap()
 }
 
 /// Returns 1 or 2, and only 1 beyond the fourth rank, so that products of all ranks are exact in every type.
-fn value<T: Value>(rank: Rank, index: usize) -> T {
+fn value<T: Element>(rank: Rank, index: usize) -> T {
     T::of(if rank.0 < 4 { 1 + (index >> rank.0 & 1) } else { 1 })
 }
 

@@ -14,25 +14,16 @@ pub struct Etcd {
     process: Child,
     folder: TempDir,
     address: Ipv4Addr,
-    /// Ports for clients and for peers.
     ports: [u16; 2],
 }
 
 impl Etcd {
     /// Starts the program `etcd` on loopback.
-    ///
-    /// # Panics
-    ///
-    /// The program cannot be started.
     pub fn start(program: &Path) -> Etcd {
         Self::start_at(program, Ipv4Addr::LOCALHOST, [(); 2].map(|()| free_port().port()))
     }
 
     /// Starts the program `etcd` at an address of the thread's host; ports for clients and for peers.
-    ///
-    /// # Panics
-    ///
-    /// The program cannot be started.
     pub fn start_at(program: &Path, address: Ipv4Addr, ports: [u16; 2]) -> Etcd {
         let folder = tempfile::tempdir().expect("a folder for etcd");
         let process = spawn(program, folder.path(), address, ports);
@@ -45,20 +36,12 @@ impl Etcd {
     }
 
     /// Kills etcd at once.
-    ///
-    /// # Panics
-    ///
-    /// The process had ended.
     pub fn kill(&mut self) {
         self.process.kill().expect("etcd runs");
         self.process.wait().expect("etcd has been killed");
     }
 
     /// Starts etcd again, with its old data.
-    ///
-    /// # Panics
-    ///
-    /// The program cannot be started.
     pub fn start_again(&mut self) {
         self.process = spawn(&self.program, self.folder.path(), self.address, self.ports);
     }

@@ -9,6 +9,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 /// Exceeded only by a hang, even on the busiest machine.
 const HANG: Duration = Duration::from_secs(120);
 
+/// The same for a whole training.
+const JOB_HANG: Duration = Duration::from_secs(400);
+
 /// Time that a launcher has to end its workers on request.
 const ENDING: Duration = Duration::from_secs(2);
 
@@ -24,10 +27,6 @@ pub struct Job {
 
 impl Job {
     /// Waits for the end. Returns true if the job ended well, and its whole output.
-    ///
-    /// # Panics
-    ///
-    /// The job hangs.
     pub fn end(mut self) -> (bool, String) {
         let status = self.within(HANG);
         let text = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
@@ -114,6 +113,60 @@ impl JobCommand {
     }
 }
 
+/// A program with its error output in a file; killed on drop.
+pub struct Logged {
+    /// The process.
+    pub process: Child,
+    words: PathBuf,
+}
+
+impl Logged {
+    /// Starts a command, with its error output in this file, and its output nowhere.
+    pub fn start(command: &mut Command, words: PathBuf) -> Logged {
+        let file = std::fs::File::create(&words).unwrap();
+        Logged { process: command.stdout(Stdio::null()).stderr(file).spawn().unwrap(), words }
+    }
+
+    /// Returns the error output so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.words).unwrap()
+    }
+
+    /// Waits until `holds` is true of the error output. Returns false if the program ends first.
+    pub fn wait(&mut self, otherwise: &str, mut holds: impl FnMut(&str) -> bool) -> bool {
+        let until = Instant::now() + JOB_HANG;
+        while Instant::now() < until {
+            let has_ended = self.process.try_wait().unwrap().is_some();
+            if holds(&self.said()) {
+                return true;
+            } else if has_ended {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{otherwise}: {}", self.said());
+    }
+
+    /// Waits until the error output contains a text. Returns false if the program ends first.
+    pub fn has_said(&mut self, text: &str) -> bool {
+        self.wait(&format!("it has not said `{text}`"), |said| said.contains(text))
+    }
+
+    /// Waits for the end. Returns the status and the error output.
+    pub fn end(&mut self) -> (ExitStatus, String) {
+        self.wait("it does not end", |_| false);
+        (self.process.wait().unwrap(), self.said())
+    }
+}
+
+impl Drop for Logged {
+    fn drop(&mut self) {
+        // Fails if the process has ended.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
 /// Finds a program in `PATH`, or in the folder into which `bench/peers` installs PyTorch.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -122,10 +175,6 @@ pub fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the path of an example of the package under test, which `cargo test` builds beside the tests.
-///
-/// # Panics
-///
-/// The example has not been built.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.ancestors().nth(2).unwrap().join("examples").join(name);

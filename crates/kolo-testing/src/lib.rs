@@ -1,9 +1,9 @@
 //! Test support for the crates of Kolo: one way to spawn a world of ranks ([`spawn`]), tests that need
 //! something that a machine may lack ([`harness`]), programs started as workers ([`jobs`], [`mpirun`]) and
-//! their processes ([`children`]), two hosts with a cable ([`TwoHosts`]), a disk that fills up
+//! their processes ([`children`], [`Logged`](jobs::Logged)), two hosts with a cable ([`TwoHosts`]), a disk that fills up
 //! ([`SmallDisk`]), a terminal ([`PseudoTerminal`]), a real etcd ([`Etcd`]), the conformance of collectives
 //! ([`operations`], [`assert_same_results`]), and the seeds of fuzz targets ([`assert_seeds_are_taken`]). It
-//! stands above kolo-comm; only tests and examples use it.
+//! stands above kolo-comm; only tests and examples use it. Its functions panic where a test is to fail.
 
 mod compare;
 mod etcd;
@@ -21,8 +21,8 @@ mod world;
 pub use compare::assert_same_results;
 pub use etcd::Etcd;
 pub use fuzz_seeds::assert_seeds_are_taken;
-pub use processes::{children, children_that_run};
+pub use processes::{alive, children, children_that_run, ignores, send, wait_until};
 pub use pty::PseudoTerminal;
 pub use small_disk::SmallDisk;
 pub use two_hosts::{Hosts, TwoHosts};
-pub use world::{ALL, Over, free_port, spawn};
+pub use world::{ALL, Over, free_port, spawn, try_spawn};

@@ -4,42 +4,12 @@
 use kolo_comm::hash::splitmix64;
 use kolo_comm::{Element, Group, Op, Rank, bf16, f16};
 
-/// A type that the tests can use.
-pub trait Value: Element {
-    /// Converts a small integer.
-    fn of(number: usize) -> Self;
-}
-
-macro_rules! value {
-    ($($t:ty),*) => {$(
-        impl Value for $t {
-            fn of(number: usize) -> Self {
-                number as $t
-            }
-        }
-    )*};
-}
-value!(f32, f64, i32, i64, u8);
-
-impl Value for f16 {
-    fn of(number: usize) -> Self {
-        f16::from_f32(number as f32)
-    }
-}
-
-impl Value for bf16 {
-    fn of(number: usize) -> Self {
-        bf16::from_f32(number as f32)
-    }
-}
-
 /// Returns a number below 4, so that sums of a few ranks are integers in every type. Each rank has its own
 /// sequence.
 fn number(rank: usize, index: usize) -> usize {
     splitmix64((rank as u64) << 40 ^ index as u64) as usize % 4
 }
 
-/// Combines all ranks' numbers at an index.
 fn combined(op: Op, world: usize, index: usize) -> usize {
     let numbers = (0..world).map(|rank| number(rank, index));
     match op {
@@ -50,14 +20,14 @@ fn combined(op: Op, world: usize, index: usize) -> usize {
     }
 }
 
-fn check<T: Value>(what: &str, got: &[T], expected: impl Fn(usize) -> usize) {
+fn check<T: Element>(what: &str, got: &[T], expected: impl Fn(usize) -> usize) {
     for (index, value) in got.iter().enumerate() {
         assert_eq!(*value, T::of(expected(index)), "{what}: element {index} of {}", got.len());
     }
 }
 
 /// Checks every operation on one type and length.
-pub fn every_operation<T: Value>(group: &Group, len: usize) {
+pub fn every_operation<T: Element>(group: &Group, len: usize) {
     let (world, rank) = (group.world_size(), group.rank().0);
     let own = |len: usize| (0..len).map(|index| T::of(number(rank, index))).collect::<Vec<T>>();
     for op in [Op::Sum, Op::Max, Op::Min] {
@@ -147,7 +117,7 @@ pub fn every_length(group: &Group, lengths: &[usize]) {
 
 /// Checks every `Op`, on every type. Products of more than four ranks do not fit into all types.
 pub fn every_combination(group: &Group) {
-    fn all<T: Value>(group: &Group) {
+    fn all<T: Element>(group: &Group) {
         let world = group.world_size();
         let of = |number| vec![T::of(number); 37];
         let product = (1..=world).map(|rank| 2 * rank).product();

@@ -19,10 +19,7 @@ pub struct SmallDisk {
 
 impl SmallDisk {
     /// Makes a disk of so many MiB.
-    ///
-    /// # Errors
-    ///
-    /// The disk cannot be made here, for the reason in the text: it needs root.
+    /// Fails where the disk cannot be made, for the reason in the text: it needs root.
     pub fn new(mib: u64) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|cause| cause.to_string())?;
         // SAFETY: the call separates mounts, and leaves the table of file descriptors alone.
@@ -39,10 +36,6 @@ impl SmallDisk {
     }
 
     /// Fills the disk to the last byte.
-    ///
-    /// # Panics
-    ///
-    /// An error other than that of a full disk occurs.
     pub fn fill(&self) {
         let mut file = File::create(self.path().join(FILLER)).unwrap();
         for part in [64 << 10, 1] {
@@ -54,10 +47,6 @@ impl SmallDisk {
     }
 
     /// Frees the disk again.
-    ///
-    /// # Panics
-    ///
-    /// The disk was not full.
     pub fn free(&self) {
         fs::remove_file(self.path().join(FILLER)).unwrap();
     }
@@ -70,7 +59,6 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Writes until the disk is full.
 fn fill(file: &mut File, zeros: &[u8]) -> std::io::Result<()> {
     loop {
         match file.write(zeros) {

@@ -20,10 +20,7 @@ pub struct TwoHosts(Hosts);
 
 impl Hosts {
     /// Makes so many hosts, at most 200.
-    ///
-    /// # Errors
-    ///
-    /// The hosts cannot be made here, for the reason in the text: they need iproute2 and root.
+    /// Fails where the hosts cannot be made, for the reason in the text: they need iproute2 and root.
     pub fn new(count: usize) -> Result<Self, String> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -64,20 +61,12 @@ impl Hosts {
     }
 
     /// Moves the calling thread to a host, with all threads that it starts from now on.
-    ///
-    /// # Panics
-    ///
-    /// The move is not allowed.
     pub fn enter(&self, host: usize) {
         let namespace = File::open(format!("/run/netns/{}", self.names[host])).expect("a namespace");
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("to enter it");
     }
 
     /// Runs `work` on a host, in a new thread. Processes that it starts stay there.
-    ///
-    /// # Panics
-    ///
-    /// `work` panics, or the move to the host is not allowed.
     pub fn on<R: Send>(&self, host: usize, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let working = scope.spawn(|| {
@@ -89,10 +78,7 @@ impl Hosts {
     }
 
     /// Limits the rate at which a host sends to another one, in bits per second, such as `20mbit`.
-    ///
-    /// # Errors
-    ///
-    /// The limit cannot be set here, for the reason in the text: it needs `tc`, and a kernel with a token
+    /// Fails where the limit cannot be set, for the reason in the text: it needs `tc`, and a kernel with a token
     /// bucket filter.
     pub fn throttle(&self, host: usize, to: usize, rate: &str) -> Result<(), String> {
         let arguments =
@@ -101,10 +87,6 @@ impl Hosts {
     }
 
     /// Drops all packets between two hosts silently from now on.
-    ///
-    /// # Panics
-    ///
-    /// The cable cannot be cut.
     pub fn cut_between(&self, one: usize, other: usize) {
         for (host, to) in [(one, other), (other, one)] {
             // Packets go to a MAC address that neither host has.
@@ -119,19 +101,12 @@ impl Hosts {
 
 impl TwoHosts {
     /// Makes the hosts, 0 and 1.
-    ///
-    /// # Errors
-    ///
-    /// The same as those of [`Hosts::new`].
+    /// Fails like [`Hosts::new`].
     pub fn new() -> Result<Self, String> {
         Hosts::new(2).map(TwoHosts)
     }
 
     /// Drops all packets between the hosts silently from now on.
-    ///
-    /// # Panics
-    ///
-    /// The cable cannot be cut.
     pub fn cut(&self) {
         self.cut_between(0, 1);
     }

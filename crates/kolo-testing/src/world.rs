@@ -47,6 +47,16 @@ pub fn spawn<R: Send>(
     world: usize,
     options: &Options,
     work: impl Fn(Group) -> R + Sync,
+) -> Vec<R> {
+    try_spawn(over, world, options, work).into_iter().map(Result::unwrap).collect()
+}
+
+/// Works like [`spawn`], but returns the error of a rank that cannot join the group.
+pub fn try_spawn<R: Send>(
+    over: Over,
+    world: usize,
+    options: &Options,
+    work: impl Fn(Group) -> R + Sync,
 ) -> Vec<Result<R, Error>> {
     let transport = match over {
         Over::Only(kind) => Some(kind).filter(|kind| kind.is_for_jobs()),

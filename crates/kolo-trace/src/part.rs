@@ -21,7 +21,6 @@ pub struct PartHeader {
 }
 
 impl PartHeader {
-    /// Returns the header of this process.
     pub(crate) fn here() -> Self {
         let process = std::process::id();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -31,7 +30,6 @@ impl PartHeader {
         PartHeader { clock, host, process }
     }
 
-    /// Returns the name of the part's file.
     pub(crate) fn file_name(&self) -> String {
         let host: String =
             self.host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -67,7 +65,6 @@ impl Part {
     }
 }
 
-/// Writer of a part.
 pub(crate) struct PartWriter {
     path: PathBuf,
     file: BufWriter<File>,

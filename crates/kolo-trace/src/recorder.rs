@@ -18,7 +18,6 @@ use crate::span::{Event, What};
 /// True while a recording runs.
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// Number of the current step.
 static STEP: AtomicU64 = AtomicU64::new(0);
 
 static RECORDER: Mutex<Option<Recorder>> = Mutex::new(None);

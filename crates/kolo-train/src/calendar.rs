@@ -22,7 +22,6 @@ pub(crate) struct Calendar {
 pub(crate) struct Due {
     /// All workers evaluate the model, because an epoch or the run is over.
     pub(crate) evaluation: bool,
-    /// Rank 0 writes a checkpoint.
     pub(crate) checkpoint: bool,
     /// Rank 0 gathers the state it lacks from the others, because a checkpoint may be written: by this
     /// calendar, or because the evaluation is the best.

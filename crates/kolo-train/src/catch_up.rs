@@ -172,7 +172,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             return Err(NotTheWriter(refusal).into());
         }
         if is_held {
-            self.lineage.note_held();
+            self.lineage.has_held = true;
         }
         match claimed {
             // A folder that is away is claimed when it is back, before any write.

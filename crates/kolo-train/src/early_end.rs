@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::module::Module;
+use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
 
@@ -17,12 +18,16 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// alone until it can save the work. Returns true if it can save the work now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {
         let Error::Training(error) = error else { return Err(error) };
-        let failed = culprit(&error);
+        // The rank whose failure made the step fail.
+        let failed = match &error {
+            kolo_ddp::Error::Comm(error) => error.culprit(),
+            _ => None,
+        };
         let Err(error) = self.ddp.recover(error) else {
             self.note_failure(failed);
             return Ok(false);
         };
-        if !is_the_first_of_too_few(&error) || self.ddp.steps() == 0 {
+        if !matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. })) || self.ddp.steps() == 0 {
             return Err(error.into());
         }
         self.ddp.regroup(Group::alone())?;
@@ -113,15 +118,4 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         };
         Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept })
     }
-}
-
-/// Rank whose failure made the step fail.
-fn culprit(error: &kolo_ddp::Error) -> Option<Rank> {
-    let kolo_ddp::Error::Comm(error) = error else { return None };
-    error.culprit()
-}
-
-fn is_the_first_of_too_few(error: &kolo_ddp::Error) -> bool {
-    use kolo_comm::Error::TooFew;
-    matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. }))
 }

@@ -91,7 +91,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     /// Best evaluation so far, by the deciding metric.
     fn best(&self, progress: &Progress) -> Option<Best> {
         let (index, metric) = self.task.deciding_metric(&self.job.config)?;
-        progress.best(metric, index)
+        progress.evaluations.best(metric, index)
     }
 
     /// Ends the run after too many evaluations in a row without an improvement, and returns a note about it.
@@ -101,7 +101,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         let (_, metric) = self.task.deciding_metric(&self.job.config)?;
         let best = self.best(progress);
         // Counts from the first evaluation, as among equal ones: later ones are not better.
-        let since = best.map_or(progress.evaluated().saturating_sub(1), |best| best.since);
+        let since = best.map_or(progress.evaluations.len().saturating_sub(1), |best| best.since);
         let stops = since >= patience && !progress.is_unrecorded();
         progress.end_here(stops);
         let step = progress.step();

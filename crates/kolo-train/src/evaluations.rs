@@ -8,7 +8,6 @@ use crate::metric::{Metric, Score, Scores};
 /// The scores after some step, in the order of the metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Evaluation {
-    /// Steps done.
     step: u64,
     values: Vec<f64>,
 }
@@ -47,7 +46,6 @@ impl Evaluations {
         self.0.len()
     }
 
-    /// Forgets evaluations after more than `step` steps.
     pub(crate) fn forget_after(&mut self, step: u64) {
         self.0.retain(|evaluation| evaluation.step <= step);
     }

@@ -16,7 +16,7 @@ pub(crate) struct Lineage {
     job: String,
     known: Vec<String>,
     /// True if one of the claims has been made.
-    has_held: bool,
+    pub(crate) has_held: bool,
 }
 
 impl Lineage {
@@ -43,10 +43,6 @@ impl Lineage {
         let (job, known) = (self.job.clone(), self.known.clone());
         Ok(Candidate { id, job, generation, known, has_held: self.has_held, take_over: false })
     }
-
-    pub(crate) fn note_held(&mut self) {
-        self.has_held = true;
-    }
 }
 
 #[cfg(test)]
@@ -61,7 +57,7 @@ mod tests {
             let mut lineage = Lineage::new("job".into());
             if group.rank().0 == 1 {
                 lineage.known = vec!["earlier".into()];
-                lineage.note_held();
+                lineage.has_held = true;
             }
             let candidate = lineage.announce(&group, 2).unwrap();
             (candidate.id, candidate.known, candidate.has_held)

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use kolo_ddp::{LastStep, NoiseScale, StepReport};
 use kolo_run_folder::NoiseRow;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::metric::{Metric, Scores};
 use crate::samples::Samples;
 
 /// A line of `steps.jsonl`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct StepRow {
     /// Number of the step, from 0.
     pub step: u64,
@@ -90,14 +91,10 @@ impl StepRow {
             count: last.count as u64,
             learning_rate,
             seconds: took.as_secs_f64(),
-            comm_seconds: 0.0,
-            exposed_comm_seconds: 0.0,
-            backward_seconds: 0.0,
-            optimizer_seconds: 0.0,
             gradient_norm: last.gradient_norm,
             noise_scale: last.noise_scale,
             skipped: last.skipped,
-            loss_scale: None,
+            ..StepRow::default()
         }
     }
 
@@ -262,20 +259,12 @@ mod tests {
 
     fn row(seconds: f64) -> StepRow {
         StepRow {
-            step: 0,
-            epoch: 0,
             loss: 2.0,
             count: 10,
-            learning_rate: 0.1,
             seconds,
             comm_seconds: 0.25 * seconds,
             exposed_comm_seconds: 0.1 * seconds,
-            backward_seconds: 0.5 * seconds,
-            optimizer_seconds: 0.1 * seconds,
-            gradient_norm: None,
-            noise_scale: None,
-            skipped: false,
-            loss_scale: None,
+            ..StepRow::default()
         }
     }
 

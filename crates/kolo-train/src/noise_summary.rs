@@ -16,7 +16,6 @@ pub struct NoiseSummary {
 }
 
 impl NoiseSummary {
-    /// Makes the summary at the end of a run.
     pub(crate) fn of(noise: &NoiseScale, progress: &Progress) -> Self {
         let epoch = progress.steps().last().map_or(0, |row| row.epoch);
         let rows = progress.steps().iter().filter(|row| row.epoch == epoch);

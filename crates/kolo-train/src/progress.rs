@@ -4,9 +4,8 @@ use kolo_ddp::checkpoint::Position;
 use kolo_ddp::{LastStep, Staleness, StepReport};
 
 use crate::calendar::Calendar;
-use crate::evaluations::{Best, Evaluations};
+use crate::evaluations::Evaluations;
 use crate::meter::{EpochRow, Meter, StepRow};
-use crate::metric::Metric;
 
 /// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
 /// there has a row in `metrics.csv`, and all evaluations.
@@ -162,7 +161,6 @@ impl Progress {
         settled
     }
 
-    /// Adds a step with its final loss.
     pub(crate) fn add_step(&mut self, row: StepRow) {
         if self.calendar.position(row.step).step_in_epoch == 0 {
             self.epoch = Meter::default();
@@ -238,15 +236,6 @@ impl Progress {
         self.epochs.push(row);
     }
 
-    pub(crate) fn best(&self, metric: Metric, index: usize) -> Option<Best> {
-        self.evaluations.best(metric, index)
-    }
-
-    /// Number of evaluations so far.
-    pub(crate) fn evaluated(&self) -> usize {
-        self.evaluations.len()
-    }
-
     /// Ends the run here if `early` is true, because of the evaluations; else as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
         self.total = if early { self.position.step } else { self.calendar.total };
@@ -292,7 +281,6 @@ impl Progress {
         self.calendar.epochs_begun(self.position.step)
     }
 
-    /// True if all steps of the run are done.
     pub(crate) fn is_over(&self) -> bool {
         self.position.step >= self.total
     }

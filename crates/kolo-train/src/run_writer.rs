@@ -77,10 +77,6 @@ impl RunWriter {
     }
 
     /// Checks that no write so far was refused.
-    ///
-    /// # Errors
-    ///
-    /// [`NotTheWriter`].
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.refusal.clone().map_or(Ok(()), |refusal| Err(NotTheWriter(refusal).into()))
     }
@@ -184,7 +180,6 @@ impl RunWriter {
 }
 
 impl Opened {
-    /// Writes, and remembers a failure.
     fn note(&mut self, write: impl FnOnce(&mut Opened) -> Result<(), Error>) -> Written {
         let result = write(self);
         let is_told = std::mem::replace(&mut self.is_stuck, result.is_err());

@@ -2,7 +2,6 @@
 
 use kolo_run_folder::percentile;
 
-/// Most values to keep.
 const MOST: usize = 8192;
 
 /// A value for each step. The first 8,192 are all kept; then every second one of all, every fourth one after

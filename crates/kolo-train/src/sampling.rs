@@ -33,7 +33,6 @@ struct DataNote {
     samples: usize,
     hashed: usize,
     content: Option<String>,
-    /// The fingerprint as a text.
     words: String,
 }
 
@@ -70,10 +69,7 @@ impl Sampling {
 
     /// Refuses a checkpoint of other samples, or of another order. A checkpoint of an older version without
     /// such notes is judged by its epoch and step; `expected` is the position that follows from its step.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherSamples`], naming the first setting that differs.
+    /// [`Error::OtherSamples`] names the first setting that differs.
     pub(crate) fn check(
         &self,
         checkpoint: &Path,

@@ -26,10 +26,7 @@ pub(crate) struct StopRequested(Vec<i32>);
 
 impl StopRequested {
     /// Catches signals during its lifetime: the usual ones, `more`, and those of [`STOP_ON`].
-    ///
-    /// # Errors
-    ///
-    /// Signals cannot be caught, or the variable has an unknown name.
+    /// Fails if the variable has an unknown name.
     pub(crate) fn begin(more: &[StopSignal]) -> Result<Self, Error> {
         let told = std::env::var(STOP_ON).unwrap_or_default();
         let told = StopSignal::list(&told).map_err(|problem| Error::setting(STOP_ON, &told, problem))?;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use kolo_data::{AugmentKey, DataSet, Part};
 
-/// Work that is slowed down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
     /// The passes of a shard, in the training thread.

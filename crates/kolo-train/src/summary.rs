@@ -121,7 +121,10 @@ impl Summary {
             parameters: parameters(ddp),
             epochs: progress.epochs_begun(),
             steps: progress.step(),
-            skipped_steps: config.precision.loss_scaling()?.map(|_| skipped_steps(ddp)),
+            skipped_steps: config
+                .precision
+                .loss_scaling()?
+                .map(|_| ddp.with_replica(|replica| replica.skipped_steps())),
             train_seconds,
             speed: Speed { unit: unit.into(), per_second: whole.samples_per_second() },
             step_seconds_p50: whole.step_percentile(50.0),
@@ -155,11 +158,6 @@ pub fn peak_bytes() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
-}
-
-/// Returns the steps of the job, or of its islands, in which the scaled loss or its gradient overflowed.
-fn skipped_steps<M: Module>(ddp: &Ddp<M>) -> u64 {
-    ddp.with_replica(|replica| replica.skipped_steps())
 }
 
 pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {

@@ -4,44 +4,18 @@
 use std::cmp::Reverse;
 
 use kolo_comm::{Error, Group, Rank};
-use kolo_ddp::NoiseScale;
 use serde::{Deserialize, Serialize};
 
 use crate::meter::{Meter, StepRow};
 use crate::progress::Progress;
 
-/// A worker's knowledge of the epoch.
 #[derive(Serialize, Deserialize)]
 struct EpochSoFar {
     /// First step with a row, and the sums over those before.
     known_from: u64,
     loss_sum: f64,
     count: f64,
-    rows: Vec<Row>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Row(#[serde(with = "WholeRow")] StepRow);
-
-/// A [`StepRow`] with all of its fields: its own form may leave one out, which a codec without names cannot
-/// read.
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "StepRow")]
-struct WholeRow {
-    step: u64,
-    epoch: usize,
-    loss: f64,
-    count: u64,
-    learning_rate: f64,
-    seconds: f64,
-    comm_seconds: f64,
-    exposed_comm_seconds: f64,
-    backward_seconds: f64,
-    optimizer_seconds: f64,
-    gradient_norm: Option<f64>,
-    noise_scale: Option<NoiseScale>,
-    skipped: bool,
-    loss_scale: Option<f32>,
+    rows: Vec<StepRow>,
 }
 
 impl Progress {
@@ -77,7 +51,7 @@ impl Progress {
 
     fn epoch_so_far(&self) -> EpochSoFar {
         let first = self.first_of_epoch();
-        let rows = self.steps().iter().filter(|row| row.step >= first).cloned().map(Row).collect();
+        let rows = self.steps().iter().filter(|row| row.step >= first).cloned().collect();
         match self.known_from > first {
             true => {
                 let Meter { loss_sum, count, .. } = self.earlier;
@@ -90,7 +64,7 @@ impl Progress {
     fn adopt_epoch(&mut self, epoch: EpochSoFar, covers: u64) {
         (self.known_from, self.covered_from) = (epoch.known_from, covers);
         (self.earlier, self.before) = (Meter::of(epoch.loss_sum, epoch.count), Meter::default());
-        self.steps = epoch.rows.into_iter().map(|row| row.0).collect();
+        self.steps = epoch.rows;
         self.sum_epoch();
     }
 }
@@ -98,6 +72,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use kolo_comm::threads;
+    use kolo_ddp::NoiseScale;
     use kolo_ddp::checkpoint::Position;
     use serde_json::json;
 
@@ -196,7 +171,7 @@ mod tests {
             }
             progress.record_again(30);
             progress.synchronise(&group).unwrap();
-            progress.best(Metric::LOSS, 0)
+            progress.evaluations.best(Metric::LOSS, 0)
         });
         assert_eq!(best.unwrap(), vec![Some(Best { step: 20, since: 1 }); 3]);
     }

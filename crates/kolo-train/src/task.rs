@@ -66,5 +66,4 @@ impl<M, D: DataSet + ?Sized> Task<M, D> {
     }
 }
 
-/// A callback for the records of a run.
 pub(crate) type Listener = dyn FnMut(&Record<'_>);

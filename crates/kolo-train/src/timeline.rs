@@ -12,10 +12,6 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// Begins to record.
-    ///
-    /// # Errors
-    ///
-    /// The file of the part cannot be made.
     pub(crate) fn begin(live: &LiveMetrics) -> Result<Self, Error> {
         let file = live.trace.clone();
         if let Some(file) = &file {

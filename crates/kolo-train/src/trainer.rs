@@ -175,7 +175,6 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         run(&self.job, &mut self.task, membership, model)
     }
 
-    /// Makes the run folder, or finds the one to continue.
     fn find_folder(&mut self, membership: &mut Membership) -> Result<(), Error> {
         let place = std::env::var_os(RUN_FOLDER).map(PathBuf::from).or(self.place.take());
         let Some(path) = place.filter(|_| self.job.folder.is_none()) else { return Ok(()) };

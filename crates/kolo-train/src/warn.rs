@@ -16,7 +16,6 @@ impl Warnings {
         self.0.iter().any(|(known, _)| known.starts_with(words))
     }
 
-    /// Keeps a warning that the user has received.
     pub(crate) fn keep(&mut self, words: String) {
         match self.0.iter_mut().find(|(known, _)| *known == words) {
             Some((_, times)) => *times += 1,
@@ -24,7 +23,6 @@ impl Warnings {
         }
     }
 
-    /// Adds the warnings of another list.
     pub(crate) fn append(&mut self, other: Warnings) {
         for (words, times) in other.0 {
             (0..times).for_each(|_| self.keep(words.clone()));

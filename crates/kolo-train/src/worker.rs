@@ -37,10 +37,8 @@ use crate::warn::Warnings;
 
 /// Runs this worker's part of a training. Rank 0 writes to the folder; if the run is resumed, all ranks read
 /// from it.
-///
-/// # Errors
-///
-/// The run cannot be made as configured, a step failed, or the run ended before its last step.
+/// Fails if the run cannot be made as configured, if a step failed, or if the run ended before its last
+/// step.
 pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     job: &Job,
     task: &mut Task<M, D>,
@@ -126,7 +124,6 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) ddp: Ddp<M>,
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
-    /// Signals to end.
     pub(crate) stop: StopRequested,
     /// Start of the present or last step.
     pub(crate) step_began: Instant,

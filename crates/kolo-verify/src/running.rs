@@ -15,20 +15,12 @@ pub(crate) struct Running(pub(crate) Child);
 
 impl Running {
     /// Waits at most `limit` for the end of the run.
-    ///
-    /// # Errors
-    ///
-    /// The operating system does not report the run's state.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, Failure> {
         self.wait_unless(limit, || false)
     }
 
     /// Waits for the end of the run until `limit` has passed or `enough` returns true. Returns `None` if the
     /// run has not ended by then.
-    ///
-    /// # Errors
-    ///
-    /// The operating system does not report the run's state.
     pub(crate) fn wait_unless(
         &mut self,
         limit: Duration,

@@ -17,7 +17,6 @@ fn main() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     }
 }
 
-/// The program's own error.
 #[derive(Debug)]
 struct EpochFailed(kolo::comm::Error);
 

@@ -3,20 +3,19 @@
 
 mod chaos;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use chaos::injected;
 use kolo_testing::harness::{run_one_by_one, test_where};
-use kolo_testing::{SmallDisk, children_that_run};
+use kolo_testing::jobs::Logged;
+use kolo_testing::{SmallDisk, children_that_run, send};
 
 const STEPS: usize = 200;
 const RUN: [&str; 9] =
     ["train", "--shards", "4", "--steps", "200", "--batch-size", "8", "--checkpoint-steps", "20"];
-/// Longer than any step of a test on the busiest machine; only a hang takes that long.
-const HANG: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     run_one_by_one(vec![
@@ -32,15 +31,7 @@ fn main() -> ExitCode {
 struct Job {
     disk: SmallDisk,
     beside: tempfile::TempDir,
-    launcher: Child,
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        // Fails if the launcher has ended.
-        let _ = self.launcher.kill();
-        let _ = self.launcher.wait();
-    }
+    launcher: Logged,
 }
 
 fn kolo(folder: &Path, args: &[&str]) -> Command {
@@ -53,11 +44,11 @@ impl Job {
     /// Starts three workers, and waits until they train.
     fn start(more: &[&str]) -> Result<Job, String> {
         let (disk, beside) = (SmallDisk::new(16)?, tempfile::tempdir().unwrap());
-        let words = File::create(beside.path().join("words")).unwrap();
         let args = [&RUN[..], &["--nproc", "3", "--out", "run"], more].concat();
-        let launcher = kolo(disk.path(), &args).stdout(words.try_clone().unwrap()).stderr(words).spawn();
-        let mut job = Job { disk, beside, launcher: launcher.unwrap() };
-        job.wait_until("checkpoints", |job| job.run("checkpoints/step-00000020").exists());
+        let launcher = Logged::start(&mut kolo(disk.path(), &args), beside.path().join("words"));
+        let mut job = Job { disk, beside, launcher };
+        let first = job.run("checkpoints/step-00000020");
+        job.wait_until("checkpoints", |_| first.exists());
         Ok(job)
     }
 
@@ -66,27 +57,11 @@ impl Job {
     }
 
     fn said(&self) -> String {
-        fs::read_to_string(self.beside.path().join("words")).unwrap()
+        self.launcher.said()
     }
 
-    fn wait_until(&mut self, what: &str, mut holds: impl FnMut(&Job) -> bool) {
-        let until = Instant::now() + HANG;
-        while !holds(self) {
-            let ended = self.launcher.try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < until, "{what} {ended:?}: {}", self.said());
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn end(&mut self) -> ExitStatus {
-        let until = Instant::now() + HANG;
-        while Instant::now() < until {
-            if let Some(status) = self.launcher.try_wait().unwrap() {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("it does not end: {}", self.said());
+    fn wait_until(&mut self, what: &str, holds: impl FnMut(&str) -> bool) {
+        assert!(self.launcher.wait(what, holds), "{what}: {}", self.said());
     }
 
     /// Checks that every step has one whole line, that all checkpoints are whole, that no partial file is
@@ -119,18 +94,17 @@ fn hash(run: &Path) -> String {
 fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
-    job.wait_until("a warning", |job| job.said().contains("No space left"));
+    job.wait_until("a warning", |said| said.contains("No space left"));
     // Rank 0 was started first.
-    let first = children_that_run(env!("CARGO_BIN_EXE_kolo"), job.launcher.id())[0].to_string();
-    assert!(Command::new("kill").args(["-9", &first]).status().unwrap().success());
-    job.wait_until("another rank 0", |job| job.said().contains("generation 2 of 2 workers"));
+    send("KILL", &children_that_run(env!("CARGO_BIN_EXE_kolo"), job.launcher.process.id())[..1]);
+    job.wait_until("another rank 0", |said| said.contains("generation 2 of 2 workers"));
     std::thread::sleep(Duration::from_secs(1));
     job.disk.free();
-    let status = job.end();
-    assert!(status.success(), "{}", job.said());
+    let (status, said) = job.launcher.end();
+    assert!(status.success(), "{said}");
     // Each rank 0 warns once.
-    let told = job.said().matches("steps.jsonl: No space left").count();
-    assert!((1..=2).contains(&told), "{told} times: {}", job.said());
+    let told = said.matches("steps.jsonl: No space left").count();
+    assert!((1..=2).contains(&told), "{told} times: {said}");
     job.assert_whole();
     Ok(())
 }
@@ -139,14 +113,15 @@ fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
 fn a_job_that_is_asked_to_end() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
-    job.wait_until("a warning", |job| job.said().contains("steps.jsonl: No space left"));
-    let tries = |job: &Job| job.said().matches("checkpoint not written").count();
-    let earlier = tries(&job);
-    assert!(Command::new("kill").arg(job.launcher.id().to_string()).status().unwrap().success());
-    job.wait_until("a checkpoint without room", |job| tries(job) > earlier);
+    job.wait_until("a warning", |said| said.contains("steps.jsonl: No space left"));
+    let tries = |said: &str| said.matches("checkpoint not written").count();
+    let earlier = tries(&job.said());
+    send("TERM", &[job.launcher.process.id()]);
+    job.wait_until("a checkpoint without room", |said| tries(said) > earlier);
     job.disk.free();
-    assert_eq!(job.end().code(), Some(143), "{}", job.said());
-    assert!(job.said().contains("a checkpoint holds all of it"), "{}", job.said());
+    let (status, said) = job.launcher.end();
+    assert_eq!(status.code(), Some(143), "{said}");
+    assert!(said.contains("a checkpoint holds all of it"), "{said}");
     let resumed = kolo(job.disk.path(), &["train", "--nproc", "2", "--resume", "run"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));
     job.assert_whole();
@@ -156,10 +131,10 @@ fn a_job_that_is_asked_to_end() -> Result<(), String> {
 fn the_end_waits_for_room() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
-    job.wait_until("the end", |job| job.said().contains("the run is over, this is tried"));
+    job.wait_until("the end", |said| said.contains("the run is over, this is tried"));
     job.disk.free();
-    let status = job.end();
-    assert!(status.success(), "{}", job.said());
+    let (status, said) = job.launcher.end();
+    assert!(status.success(), "{said}");
     job.assert_whole();
     Ok(())
 }
@@ -167,8 +142,7 @@ fn the_end_waits_for_room() -> Result<(), String> {
 fn a_disk_that_stays_full() -> Result<(), String> {
     let mut job = Job::start(&["--max-restarts", "0"])?;
     job.disk.fill();
-    let status = job.end();
-    let said = job.said();
+    let (status, said) = job.launcher.end();
     assert_eq!(status.code(), Some(1), "{said}");
     let error = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or_default();
     assert!(error.contains("No space left") && error.contains("; make room there"), "{said}");

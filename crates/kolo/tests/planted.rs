@@ -20,7 +20,6 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Returns the finding of a check.
 fn found(output: &Output, check: &str) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout);
     let said: String = said.lines().map(|line| line.strip_prefix("[rank 0] ").unwrap_or(line)).collect();

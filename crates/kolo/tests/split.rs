@@ -3,21 +3,17 @@
 
 mod chaos;
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
 
 use chaos::injected;
 use kolo_testing::harness::{run, test_where};
-use kolo_testing::jobs::find;
+use kolo_testing::jobs::{Logged, find};
 use kolo_testing::{Etcd, TwoHosts};
 
 const STEPS: usize = 400;
 const RUN: [&str; 8] =
     ["train", "--shards", "4", "--steps", "400", "--batch-size", "8", "--checkpoint-epochs"];
-/// Longer than any step of a test on the busiest machine; only a hang takes that long.
-const HANG: Duration = Duration::from_secs(400);
 
 fn main() -> ExitCode {
     run(vec![
@@ -52,49 +48,15 @@ fn kolo(folder: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// A launcher, and the file with its output.
-struct Launcher {
-    process: Child,
-    words: PathBuf,
-}
-
-impl Drop for Launcher {
-    fn drop(&mut self) {
-        // Fails if the launcher has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Launcher {
-    /// Starts node `node` of a job of two, with two workers each, on its own host.
-    fn start(hosts: &TwoHosts, folder: &Path, node: usize, arbiter: &str) -> Launcher {
-        let (words, number) = (folder.join(format!("words{node}")), node.to_string());
-        let (master, file) = (format!("{}:29500", hosts.address(0)), File::create(&words).unwrap());
-        let launch = ["launch", "--nproc", "2", "--nnodes", "2", "--node-rank", &number, "--master", &master];
-        let job = ["--token-file", "token", "--max-restarts", "0", "--arbiter", arbiter, "--"];
-        let program = [env!("CARGO_BIN_EXE_kolo")];
-        let args = [&launch[..], &job, &program, &RUN, &["100", "--out", "run"]].concat();
-        let mut command = kolo(folder, &args);
-        command.stdout(file.try_clone().unwrap()).stderr(file);
-        Launcher { process: hosts.on(node, || command.spawn().unwrap()), words }
-    }
-
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.words).unwrap()
-    }
-
-    /// Waits for the launcher's end; returns true if it succeeded.
-    fn ends_well(&mut self) -> bool {
-        let until = Instant::now() + HANG;
-        while Instant::now() < until {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                return status.success();
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("it does not end: {}", self.said());
-    }
+/// Starts node `node` of a job of two, with two workers each, on its own host.
+fn start(hosts: &TwoHosts, folder: &Path, node: usize, arbiter: &str) -> Logged {
+    let (number, master) = (node.to_string(), format!("{}:29500", hosts.address(0)));
+    let launch = ["launch", "--nproc", "2", "--nnodes", "2", "--node-rank", &number, "--master", &master];
+    let job = ["--token-file", "token", "--max-restarts", "0", "--arbiter", arbiter, "--"];
+    let program = [env!("CARGO_BIN_EXE_kolo")];
+    let args = [&launch[..], &job, &program, &RUN, &["100", "--out", "run"]].concat();
+    let (mut command, words) = (kolo(folder, &args), folder.join(format!("words{node}")));
+    hosts.on(node, || Logged::start(&mut command, words))
 }
 
 /// Returns the numbers of the reported steps.
@@ -117,17 +79,13 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(folder.join("token"), private).unwrap();
     let (arbiter, _server) = arbiter(&hosts, folder)?;
-    let mut nodes = [0, 1].map(|node| Launcher::start(&hosts, folder, node, &arbiter));
-    let until = Instant::now() + HANG;
-    while steps(folder).len() < 20 {
-        let said = nodes.each_ref().map(Launcher::said).concat();
-        let runs = nodes.iter_mut().all(|node| node.process.try_wait().unwrap().is_none());
-        assert!(runs && Instant::now() < until, "it does not begin: {said}");
-        std::thread::sleep(Duration::from_millis(10));
+    let mut nodes = [0, 1].map(|node| start(&hosts, folder, node, &arbiter));
+    for node in &mut nodes {
+        assert!(node.wait("it does not begin", |_| steps(folder).len() >= 20), "{}", node.said());
     }
     hosts.cut();
-    let ended = nodes.each_mut().map(Launcher::ends_well);
-    let said = nodes.each_ref().map(Launcher::said);
+    let [(first, one), (second, two)] = nodes.each_mut().map(Logged::end);
+    let (ended, said) = ([first.success(), second.success()], [one, two]);
     let [first, second] = ended;
     assert!(first != second, "{ended:?}: {said:?}");
     let other = &said[usize::from(first)];

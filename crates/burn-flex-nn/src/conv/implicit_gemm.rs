@@ -239,7 +239,6 @@ impl ImplicitGemm<'_> {
         (position * self.geometry.samples * self.geometry.groups + group) * self.source.channels
     }
 
-    /// Returns the offset of a run in the target.
     fn target_start(&self, row: &Run, run: &Run, group: usize) -> usize {
         let position = row.targets.start * self.target.width + run.targets.start;
         (position * self.geometry.samples * self.geometry.groups + group) * self.target.channels

@@ -24,7 +24,6 @@ mod tests {
     use super::weight_gradient::weight_gradient_on;
     use super::*;
 
-    /// Returns the instruction sets of this processor.
     fn instruction_sets() -> Vec<Arch> {
         #[allow(unused_mut, reason = "there may be no others")]
         let mut all = vec![Arch::Scalar, Arch::new()];

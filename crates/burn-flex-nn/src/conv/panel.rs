@@ -10,7 +10,6 @@ const PIECE: usize = 16;
 #[derive(Default)]
 pub(super) struct Panel {
     values: Vec<f32>,
-    /// Number of elements of a row.
     width: usize,
 }
 
@@ -24,12 +23,10 @@ impl Panel {
         SCRATCH.take()
     }
 
-    /// Returns it for reuse.
     pub(super) fn give_back(self) {
         SCRATCH.set(self);
     }
 
-    /// Resizes to `rows` rows of `width` elements.
     pub(super) fn resize(&mut self, rows: usize, width: usize) {
         self.width = width;
         self.values.resize(rows * width, 0.0);

@@ -5,7 +5,6 @@
 
 use super::rows::{Formula, Terms, each, sums};
 
-/// Mean and variance of each channel.
 pub(super) struct Moments {
     pub(super) mean: Vec<f64>,
     pub(super) variance: Vec<f64>,

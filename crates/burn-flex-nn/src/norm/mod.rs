@@ -102,7 +102,6 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilo
     })
 }
 
-/// Kind of a normalization.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     epsilon: f64,

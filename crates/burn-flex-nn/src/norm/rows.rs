@@ -10,7 +10,6 @@ pub(super) trait Formula<const N: usize> {
     fn at(of_channel: [f32; N], a: f32, b: f32) -> f32;
 }
 
-/// Returns the value of the formula for each element.
 pub(super) fn each<F: Formula<N>, const N: usize>(
     channels: usize,
     of_channel: [&[f32]; N],

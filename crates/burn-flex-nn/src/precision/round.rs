@@ -103,7 +103,6 @@ fn drop_bits(magnitude: u32, bits: u32) -> u32 {
     magnitude.wrapping_add(half) & !((1 << bits) - 1)
 }
 
-/// Returns the nearest `bf16`, as an `f32`.
 #[inline(always)]
 fn to_bf16(value: f32) -> f32 {
     let magnitude = value.to_bits() & !SIGN;
@@ -112,7 +111,6 @@ fn to_bf16(value: f32) -> f32 {
     if value.is_nan() { value } else { rounded }
 }
 
-/// Returns the nearest `f16`, as an `f32`.
 #[inline(always)]
 fn to_f16(value: f32) -> f32 {
     /// Largest `f16`; values that round to more are infinite.

@@ -39,7 +39,6 @@ pub(crate) trait HostMemory: Backend {
     /// Reads `tensor` in row-major order, after waiting until the device has computed it.
     fn floats(tensor: FloatTensor<Self>) -> Result<Self::Floats, ReadError>;
 
-    /// Reads `tensor` in another order of its elements.
     fn floats_in(order: &MemoryOrder, tensor: FloatTensor<Self>) -> Result<Self::Floats, ReadError> {
         if order.is_row_major() {
             return Self::floats(tensor);

@@ -19,7 +19,6 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    /// Returns the number of elements of one channel.
     pub(super) fn count(&self) -> f64 {
         (self.samples * self.inner) as f64
     }

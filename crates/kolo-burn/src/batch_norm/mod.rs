@@ -72,9 +72,6 @@ struct Moments {
 }
 
 /// Normalizes `x` with the global batch's mean and variance.
-///
-/// # Errors
-///
 /// Returns an error if a tensor cannot be read as `f32`.
 fn normalise<const D: usize>(
     layer: &BatchNorm,

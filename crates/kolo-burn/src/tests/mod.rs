@@ -124,7 +124,6 @@ fn gate(x: Tensor<2>, replica: &Arc<Mutex<Replica>>) -> Tensor<2> {
     Tensor::from_primitive::<Backend>(gated)
 }
 
-/// Returns the inventory that training sees of a module.
 pub(super) fn inventory_of<M: Module>(module: &M) -> Inventory {
     tensors::inventory(module, Which::All, &TensorList::of(module)).unwrap()
 }

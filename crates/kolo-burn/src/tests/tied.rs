@@ -31,7 +31,6 @@ impl Tied {
     }
 }
 
-/// Creates a parameter with the values of a tensor.
 fn leaf(tensor: Tensor<2>) -> Tensor<2> {
     Tensor::from_data(tensor.into_data(), &device()).require_grad()
 }

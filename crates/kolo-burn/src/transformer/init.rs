@@ -13,7 +13,6 @@ const EPSILON: f64 = 1e-5;
 /// Standard deviation of weights (`initializer_range` of the published GPT-2).
 const DEVIATION: f64 = 0.02;
 
-/// Builder of initialized layers.
 pub(super) struct Init<'a> {
     pub(super) seed: u64,
     pub(super) device: &'a Device,

@@ -1,6 +1,6 @@
 //! Batch normalization over few samples.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Normalisation;
 

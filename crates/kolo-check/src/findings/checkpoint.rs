@@ -1,6 +1,6 @@
 //! A checkpoint that not all ranks can resume from.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {

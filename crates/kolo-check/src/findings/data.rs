@@ -1,6 +1,6 @@
 //! Data that cannot be read.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check { name: "data", about: "a rank that cannot read the data", find };

@@ -1,6 +1,6 @@
 //! A host without huge pages.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::probes::HugePages;
 

@@ -3,7 +3,7 @@
 use kolo_ddp::optimizer::{self, Settings, UsualRates};
 use kolo_report::units::number;
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {

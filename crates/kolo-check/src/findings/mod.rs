@@ -8,7 +8,6 @@ mod data;
 mod data_differs;
 mod disk_space;
 mod evaluation;
-mod finding;
 mod huge_pages;
 mod last_batch;
 mod latency;
@@ -35,9 +34,14 @@ mod steps;
 mod trial_step;
 mod warmup;
 
+use kolo_report::findings::{Entry, Found, search};
+
 use crate::facts::Facts;
 
-pub use finding::{Check, Finding, Severity};
+pub use kolo_report::findings::{Finding, Severity};
+
+/// Entry of the table of checks.
+pub type Check = Entry<Facts>;
 
 /// All checks: the hosts, the network, the disk, the data, and the settings in combination.
 pub static CHECKS: &[Check] = &[
@@ -78,9 +82,7 @@ pub static CHECKS: &[Check] = &[
 
 /// Returns the findings, the most severe first.
 pub fn findings(facts: &Facts) -> Vec<Finding> {
-    let mut found: Vec<Finding> = CHECKS.iter().filter_map(|check| check.find(facts)).collect();
-    found.sort_by_key(|finding| finding.severity);
-    found
+    search(CHECKS, facts)
 }
 
 #[cfg(test)]

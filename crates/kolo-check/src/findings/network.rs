@@ -2,7 +2,7 @@
 
 use kolo_report::units::{bytes, number, rate, seconds};
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 use crate::settings::Exchange;
 

@@ -1,6 +1,6 @@
 //! A low limit of open files.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check =

@@ -1,6 +1,6 @@
 //! A patience that is longer than the run.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check =

@@ -1,6 +1,6 @@
 //! A policy that moves shards, without shards to move.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check =

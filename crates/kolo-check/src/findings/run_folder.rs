@@ -1,6 +1,6 @@
 //! A run folder that cannot be written.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {

@@ -1,6 +1,6 @@
 //! An existing run with the same settings.
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check =

@@ -2,7 +2,7 @@
 
 use kolo_report::units::{number, seconds};
 
-use super::finding::{Check, Found, Severity};
+use super::{Check, Found, Severity};
 use crate::facts::Facts;
 
 pub(super) const CHECK: Check =

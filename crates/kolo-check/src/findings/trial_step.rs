@@ -2,8 +2,8 @@
 
 use kolo_report::units::bytes;
 
-use super::finding::{Check, Found, Severity};
 use super::memory::REMEDY;
+use super::{Check, Found, Severity};
 use crate::facts::{Facts, Trial};
 
 pub(super) const CHECK: Check =

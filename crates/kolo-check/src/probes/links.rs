@@ -212,7 +212,6 @@ mod tests {
     fn the_first_ranks_of_all_nodes_measure_their_links() {
         // Nodes of two ranks.
         let all = spawn(Over::Mixed, 6, &Options::default(), |group| measure_links(&group).unwrap());
-        let all: Vec<Vec<LinkFacts>> = all.into_iter().map(Result::unwrap).collect();
         let pairs = |rank: usize| all[rank].iter().map(|link| (link.from, link.to)).collect::<BTreeSet<_>>();
         assert_eq!(pairs(0), [(0, 2), (0, 4)].into());
         assert_eq!(pairs(2), [(2, 4)].into());

@@ -58,7 +58,6 @@ fn limit(folder: &Path) -> Option<Limit> {
     Some(Limit { group: cgroup::name(folder), bytes: bytes as u64, left: (bytes - used).max(0.0) as u64 })
 }
 
-/// Returns the number behind a name.
 fn field(text: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)

@@ -33,7 +33,6 @@ impl StoreSession {
     }
 }
 
-/// A job's connected group.
 pub(crate) struct Formed {
     pub(crate) session: StoreSession,
     pub(crate) connected: Connected,

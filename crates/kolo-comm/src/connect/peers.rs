@@ -15,7 +15,6 @@ use kolo_schedule::{Rank, Topology};
 /// in the rank order of the new group. All ranks call it with the same topics in the same order.
 pub(crate) type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
 
-/// The connections of a group.
 pub(crate) struct Connected {
     pub(crate) routes: Routes,
     pub(crate) topology: Arc<Topology>,
@@ -25,7 +24,6 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// A group of one rank, which has no peers.
     pub(crate) fn alone(context: GroupContext) -> Self {
         let topology = Arc::new(Topology::single(1));
         Connected { routes: Routes::alone(), topology, backing: Backing::Heap, context }

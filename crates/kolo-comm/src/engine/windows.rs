@@ -4,8 +4,6 @@
 //! to be read. If a buffer lies in memory that has not been shown before, a barrier follows. After the
 //! barrier all ranks have mapped the memory, so its owner may end while the others read on.
 
-use std::cell::Cell;
-
 use super::Engine;
 use crate::backend::{Backend, NewWindow, OpenedWindow};
 use crate::collective::{Collective, CollectiveKind};
@@ -100,16 +98,8 @@ impl Engine {
         }
         let (kind, op, dtype) = (CollectiveKind::AllGather, Op::Sum, DType::I64);
         let call = Call { kind, op, root: None, dtype, elements: WORDS as u64, algorithm: 0 };
-        let wait = WaitContext {
-            here: self.rank,
-            members: &self.members,
-            call: Fingerprint::new(&call).after(self.sequence),
-            mode,
-            timeout: self.deadline.limit(),
-            liveness: &self.liveness,
-            began: Cell::new(None),
-            looked: Cell::new(None),
-        };
+        let (call, timeout) = (Fingerprint::new(&call).after(self.sequence), self.deadline.limit());
+        let wait = WaitContext::new(self.rank, &self.members, call, mode, timeout, &self.liveness);
         let part = window.part as u64;
         if shown.part != part {
             let of = |part: u64| format!("a window with parts of {part} bytes");

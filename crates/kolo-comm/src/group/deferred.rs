@@ -66,7 +66,6 @@ impl Group {
     }
 }
 
-/// A window that is being opened for a sum.
 struct Opening<T: Element> {
     sum: SumParts<T>,
     number: u64,

@@ -107,7 +107,6 @@ impl Group {
         .expect("a group of one is asked for nothing special")
     }
 
-    /// Creates a group for [`crate::threads`].
     pub(crate) fn of_threads(
         rank: Rank,
         connected: Connected,

@@ -14,11 +14,9 @@ use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Curve, Link, Message, Network, Op, Range, Rank};
 use parking_lot::Mutex;
 
-/// Bytes of the measured messages.
 const LENGTHS: [usize; 7] = [4, 4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20];
 /// Bytes of the measured additions: within the first cache, within the last one, and beyond it.
 const ADDED: [usize; 3] = [64 << 10, 1 << 20, 16 << 20];
-/// Number of samples of each length.
 const SAMPLES: usize = 5;
 /// Bytes up to which a message has more samples, and their number: the time of short messages varies.
 const FEW: (usize, usize) = (4 << 10, 25);

@@ -36,7 +36,6 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// Wraps a slice.
     pub(crate) fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
         let (start, elements) = (NonNull::from(&mut *data).cast(), data.len());
         Memory { start, block: None, dtype: T::DTYPE, elements, exclusive: PhantomData }
@@ -57,14 +56,12 @@ impl<'a> Memory<'a> {
 }
 
 impl<T: Element> Buffer<T> {
-    /// Allocates a buffer of `len` zeros.
     pub(crate) fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, len)?;
         buffer.fill(T::default());
         Ok(buffer)
     }
 
-    /// Allocates a buffer with a copy of `data`.
     pub(crate) fn copied(pool: &Arc<Pool>, data: &[T]) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, data.len())?;
         buffer.copy_from_slice(data);
@@ -91,7 +88,6 @@ impl<T: Element> Buffer<T> {
         pool.abandon(block);
     }
 
-    /// Returns the buffer's block and the pool that owns it.
     pub(crate) fn into_parts(self) -> (Block, Arc<Pool>) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: neither field is used again, because the value that would drop them has been forgotten.

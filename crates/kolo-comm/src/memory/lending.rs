@@ -25,7 +25,6 @@ pub(crate) struct Lending {
 
 #[derive(Debug, Default)]
 struct Windows {
-    /// Number of the next window.
     next: u64,
     /// Windows that this rank reads or is opening.
     open: BTreeSet<u64>,
@@ -84,7 +83,6 @@ mod tests {
     use super::super::pool::Backing;
     use super::*;
 
-    /// Address of a block.
     fn address(block: &Block) -> usize {
         block.start().as_ptr().addr()
     }

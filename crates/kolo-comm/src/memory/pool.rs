@@ -94,7 +94,6 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(len, PAGE).expect("a block is a whole number of pages below isize::MAX")
 }
 
-/// A group's memory.
 #[derive(Debug)]
 pub(crate) struct Pool {
     backing: Backing,

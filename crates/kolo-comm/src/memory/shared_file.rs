@@ -18,7 +18,6 @@ use super::mapping::Mapping;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
-/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The inbox of a rank.
@@ -78,7 +77,6 @@ impl OpenError {
 }
 
 impl SharedFile {
-    /// Creates an empty file.
     pub(crate) fn create(purpose: Purpose) -> Result<SharedFile, Error> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let made = rustix::fs::memfd_create(purpose.name(), flags).and_then(|file| {
@@ -96,7 +94,6 @@ impl SharedFile {
         mapped.map_err(|cause| Error::io(what(), cause.into()))
     }
 
-    /// The file descriptor that peers refer to.
     pub(crate) fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }

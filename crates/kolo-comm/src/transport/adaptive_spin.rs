@@ -32,7 +32,6 @@ impl AdaptiveSpin {
         AdaptiveSpin { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
     }
 
-    /// Number of tries in this wait.
     pub(super) fn limit(&self) -> u32 {
         if self.left == 0 { PATIENT * self.most } else { self.now }
     }

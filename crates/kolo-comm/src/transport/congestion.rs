@@ -32,10 +32,7 @@ pub enum Congestion {
 
 impl Congestion {
     /// Parses a value of `KOLO_TCP_CONGESTION`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Environment`], if the kernel has no algorithm of that name; it lists those that it has.
+    /// If the kernel has no algorithm of that name, the error lists those that it has.
     pub(crate) fn named(text: &str) -> Result<Self, Error> {
         if text == SYSTEM {
             return Ok(Congestion::System);
@@ -52,10 +49,7 @@ impl Congestion {
     }
 
     /// Sets the algorithm of a connection to another host.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses the algorithm that the user has named.
+    /// Fails if the system refuses the algorithm that the user has named.
     pub(crate) fn set_up(&self, socket: &TcpStream) -> Result<(), Error> {
         match self {
             Congestion::System => Ok(()),

@@ -25,7 +25,6 @@ pub(crate) struct Routes {
     contents: u64,
 }
 
-/// All transports but one.
 struct Others<'a>(&'a mut [Box<dyn Transport>], &'a mut [Box<dyn Transport>]);
 
 impl Progress for Others<'_> {
@@ -70,7 +69,6 @@ impl Routes {
         self.reach
     }
 
-    /// Returns [`Transport::streams`] of the transport with the most.
     pub(crate) fn streams(&self) -> (usize, usize) {
         self.transports
             .iter()
@@ -79,7 +77,6 @@ impl Routes {
             .unwrap_or((1, 1))
     }
 
-    /// Calls [`Transport::use_streams`] on all transports.
     pub(crate) fn use_streams(&mut self, count: usize) {
         self.transports.iter_mut().for_each(|transport| transport.use_streams(count));
     }
@@ -159,7 +156,6 @@ impl Routes {
         self.transports[index].release(from);
     }
 
-    /// Calls [`Transport::settle`] on all transports.
     #[inline]
     pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         (0..self.transports.len())
@@ -174,12 +170,10 @@ impl Routes {
         }
     }
 
-    /// Calls [`Transport::abandon`] on all transports.
     pub(crate) fn abandon(&mut self) {
         self.transports.iter_mut().for_each(|transport| transport.abandon());
     }
 
-    /// Calls [`Transport::drain`] on all transports.
     pub(crate) fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         self.transports.iter_mut().for_each(|transport| transport.drain(gone, until));
     }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use kolo_run_folder::units::clock;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -10,7 +11,7 @@ use ratatui::widgets::{LineGauge, Paragraph};
 
 use super::style::{COMPUTE, DATA, WAITING, faint};
 use crate::state::RunState;
-use crate::units::{clock, number, seconds};
+use crate::units::{number, seconds};
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunState, now: Instant) {
     let [title, gauge, figures, time] = Layout::vertical([Constraint::Length(1); 4]).areas(area);

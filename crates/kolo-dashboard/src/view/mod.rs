@@ -15,7 +15,6 @@ use ratatui::layout::{Constraint, Layout, Rect};
 
 use crate::state::RunState;
 
-/// Height of the header, in lines.
 const HEADER: u16 = 4;
 
 /// Minimum height of the curves with their frame.
@@ -27,7 +26,6 @@ const TABLES: u16 = 12;
 /// Minimum height of the messages with their frame.
 const MESSAGES: u16 = 3;
 
-/// Draws the whole dashboard.
 pub(crate) fn draw(frame: &mut Frame<'_>, run: &RunState, now: Instant) {
     let area = frame.area();
     let [header, curves, tables, messages] = Layout::vertical(heights(area.height, wanted(run))).areas(area);

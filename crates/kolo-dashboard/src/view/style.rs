@@ -4,7 +4,6 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Span;
 use ratatui::widgets::{Block, BorderType};
 
-/// Computation.
 pub(super) const COMPUTE: Color = Color::Blue;
 /// Waiting for communication.
 pub(super) const WAITING: Color = Color::Red;
@@ -13,7 +12,6 @@ pub(super) const DATA: Color = Color::Yellow;
 /// Hidden communication.
 pub(super) const HIDDEN: Color = Color::Green;
 
-/// Returns a frame with a title.
 pub(super) fn framed(title: &str) -> Block<'static> {
     let title = Span::styled(format!(" {title} "), Style::new().add_modifier(Modifier::BOLD));
     Block::bordered()
@@ -22,7 +20,6 @@ pub(super) fn framed(title: &str) -> Block<'static> {
         .title(title)
 }
 
-/// Style of less important text.
 pub(super) fn faint() -> Style {
     Style::new().fg(Color::DarkGray)
 }

@@ -10,7 +10,6 @@ use crate::images::Images;
 const CHANNELS: usize = 3;
 const SIDE: usize = 32;
 
-/// Layout of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// Bytes before the pixels; the last one is the class (CIFAR-100 puts the coarse class before it).
@@ -31,10 +30,7 @@ pub(crate) fn in_folder(
 }
 
 /// Reads files one after another.
-///
-/// # Errors
-///
-/// A file whose length differs from `record`, or a label of `classes` or above.
+/// Refuses a file whose length differs from `record`, and a label of `classes` or above.
 pub(crate) fn read(sources: Vec<Source>, record: Record, classes: usize) -> Result<Images, DataError> {
     let mut images =
         Images { channels: CHANNELS, height: SIDE, width: SIDE, pixels: Vec::new(), labels: Vec::new() };

@@ -29,11 +29,8 @@ pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<I
 }
 
 /// Reads images and their labels.
-///
-/// # Errors
-///
-/// A wrong magic number, images of another size than 28x28, a length that differs from the header,
-/// different counts of images and labels, a label of `classes` or above, or no images at all.
+/// Refuses a wrong magic number, images of another size than 28x28, a length that differs from the header,
+/// different counts of images and labels, a label of `classes` or above, and no images at all.
 pub(crate) fn read(images: Source, labels: Source, classes: usize) -> Result<Images, DataError> {
     let (images_path, labels_path) = (images.path(), labels.path());
     let pixels = read_images(images)?;

@@ -10,7 +10,6 @@ use crate::generation::GenerationId;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claim {
     pub(crate) job: u64,
-    /// The launcher that claims.
     pub(crate) leader: u64,
     /// Host and process of that launcher, for messages to users on other nodes.
     pub(crate) place: String,
@@ -42,7 +41,6 @@ impl Claim {
     }
 }
 
-/// The arbiter's answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The claimed generation is the next, and has this number.

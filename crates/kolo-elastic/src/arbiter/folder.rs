@@ -22,7 +22,6 @@ use super::rule::Rule;
 
 /// Time within which a file of another host becomes visible: NFS clients cache folders.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
-/// Time between two looks for it.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 struct Folder {
@@ -64,7 +63,9 @@ impl Records for Folder {
         let (folder, until) = (self.job(job), Instant::now() + SEEN_WITHIN);
         while Instant::now() < until {
             // Listing a folder makes NFS clients ask their server.
-            if fs::read_dir(&folder).is_ok_and(|mut files| files.any(|file| is_begun(&file))) {
+            let is_begun =
+                |file: std::io::Result<fs::DirEntry>| file.is_ok_and(|file| file.file_name() == "begun");
+            if fs::read_dir(&folder).is_ok_and(|mut files| files.any(is_begun)) {
                 return Ok(Ok(()));
             }
             std::thread::sleep(BETWEEN_LOOKS);
@@ -102,10 +103,6 @@ impl Records for Folder {
 
 fn record_name(number: u64) -> String {
     format!("generation-{number}.json")
-}
-
-fn is_begun(file: &std::io::Result<fs::DirEntry>) -> bool {
-    file.as_ref().is_ok_and(|file| file.file_name() == "begun")
 }
 
 #[cfg(test)]

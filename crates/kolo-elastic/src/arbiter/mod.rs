@@ -123,10 +123,7 @@ impl Arbiter {
     }
 
     /// Registers a job that begins. [`Arbiter::knows`] then succeeds for launchers that share its records.
-    ///
-    /// # Errors
-    ///
-    /// The arbiter cannot be reached; the text describes why.
+    /// The error describes why the arbiter cannot be reached.
     pub(crate) fn begin(&self, job: u64) -> Result<(), String> {
         match &self.0 {
             Rule::Sole | Rule::Majority => Ok(()),
@@ -135,10 +132,7 @@ impl Arbiter {
     }
 
     /// Checks that this launcher's arbiter is the one at which the job began; the inner error is the reason.
-    ///
-    /// # Errors
-    ///
-    /// The arbiter cannot be reached; the text describes why.
+    /// The error describes why the arbiter cannot be reached.
     pub(crate) fn knows(&self, job: u64) -> Result<Result<(), String>, String> {
         match &self.0 {
             Rule::Sole | Rule::Majority => Ok(Ok(())),
@@ -147,10 +141,7 @@ impl Arbiter {
     }
 
     /// Claims the next generation.
-    ///
-    /// # Errors
-    ///
-    /// The arbiter cannot be reached now; the text describes why.
+    /// The error describes why the arbiter cannot be reached now.
     pub(crate) fn claim(&self, claim: &Claim) -> Result<Verdict, String> {
         match &self.0 {
             Rule::Sole => Ok(Verdict::Granted(claim.newest + 1)),

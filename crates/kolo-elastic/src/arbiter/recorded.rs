@@ -16,7 +16,6 @@ pub(crate) trait Records: Send + Sync {
     /// Returns the place, as written on the command line.
     fn place(&self) -> String;
 
-    /// Records that the job has begun.
     fn begin(&self, job: u64) -> Result<(), String>;
 
     /// Checks that the job began at this very place. The inner error describes why it seems not so, the

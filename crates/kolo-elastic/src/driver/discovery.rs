@@ -84,7 +84,7 @@ impl Discovery {
         let job_name = self.job_name();
         let mut refused = None;
         for place in masters.iter().flat_map(|master| master.addresses()) {
-            let view = match launcher_store::probe_view_or_refusal(*place, &self.access, PROBE) {
+            let view = match launcher_store::probe_view(*place, &self.access, PROBE) {
                 Ok(Some(view)) => view,
                 Ok(None) => continue,
                 Err(error) => {

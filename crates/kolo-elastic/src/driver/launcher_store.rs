@@ -17,16 +17,8 @@ pub(crate) fn publish_view(store: &Server, view: &LauncherView) {
 }
 
 /// Returns the view that the launcher at `address` publishes; `None` if none answers in time.
-pub(crate) fn probe_view(address: SocketAddr, access: &Access, timeout: Duration) -> Option<LauncherView> {
-    probe_view_or_refusal(address, access, timeout).ok()?
-}
-
-/// Works like [`probe_view`], but reports a refusal.
-///
-/// # Errors
-///
 /// [`Error::TokenDiffers`]: a launcher of Kolo with another token listens there.
-pub(crate) fn probe_view_or_refusal(
+pub(crate) fn probe_view(
     address: SocketAddr,
     access: &Access,
     timeout: Duration,

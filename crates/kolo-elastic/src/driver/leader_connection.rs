@@ -28,7 +28,6 @@ pub(crate) struct LeaderConnection {
     incoming: Receiver<Result<ToFollower, Error>>,
     sender: JoinHandle<()>,
     closing: Arc<AtomicBool>,
-    /// The local address of the connection.
     pub(crate) local_ip: IpAddr,
 }
 
@@ -68,11 +67,7 @@ impl LeaderConnection {
     }
 
     /// Introduces the launcher, and waits for the leader's answer. Returns the launcher's node rank.
-    ///
-    /// # Errors
-    ///
-    /// The connection has broken, or the leader has not answered in time. [`Error::LauncherRefused`]: the
-    /// leader refuses the launcher.
+    /// [`Error::LauncherRefused`]: the leader refuses the launcher.
     pub(crate) fn introduce(&self, hello: Hello, timeout: Duration) -> Result<usize, Error> {
         self.send(ToLeader::Hello(hello));
         match self.incoming.recv_timeout(timeout) {

@@ -59,7 +59,6 @@ pub(crate) struct Driver {
     wait: Option<WaitNotice>,
 }
 
-/// The parts of a [`Driver`].
 pub(crate) struct DriverParts {
     pub(crate) context: Context,
     pub(crate) access: Access,
@@ -209,7 +208,7 @@ impl Driver {
                 let access = self.access.clone();
                 let unknown = Answer::Probed { launcher, connection, view: None };
                 self.questions.ask("kolo-probe", unknown, move || {
-                    let view = launcher_store::probe_view(address, &access, PROBE);
+                    let view = launcher_store::probe_view(address, &access, PROBE).ok().flatten();
                     Answer::Probed { launcher, connection, view }
                 });
             }
@@ -222,7 +221,6 @@ impl Driver {
         None
     }
 
-    /// Turns the answer to a question into an event.
     fn answered(&mut self, answer: Answer) -> Option<Event> {
         Some(match answer {
             Answer::Found(Ok(discovered)) => {
@@ -269,7 +267,6 @@ impl Driver {
         });
     }
 
-    /// Connects to the next leader.
     fn connect(&mut self, leader: SocketAddr, hello: Hello) {
         self.leader = None;
         let (id, access) = (self.context.launcher_id, self.access.clone());

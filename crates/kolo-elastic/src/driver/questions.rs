@@ -45,7 +45,6 @@ impl Questions {
         drop(std::thread::Builder::new().name(name.into()).spawn(work));
     }
 
-    /// Returns the next answer that has arrived.
     pub(super) fn next(&self) -> Option<Answer> {
         self.answers.try_recv().ok()
     }

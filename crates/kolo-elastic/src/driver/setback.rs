@@ -21,7 +21,6 @@ impl From<Error> for Setback {
     }
 }
 
-/// The setbacks of a search so far.
 pub(super) struct Setbacks {
     /// Places at which the launcher looks.
     masters: String,
@@ -50,10 +49,7 @@ impl Setbacks {
     }
 
     /// Records a setback at `now`. Returns a message for the user, if one is due.
-    ///
-    /// # Errors
-    ///
-    /// The setback is final, or the job has refused the launcher for too long.
+    /// Fails if the setback is final, or if the job has refused the launcher for too long.
     pub(super) fn record(&mut self, setback: Setback, now: Instant) -> Result<Option<String>, Error> {
         let error = match setback {
             Setback::Final(error) => return Err(error),

@@ -10,7 +10,6 @@ use crate::arbiter::Claim;
 /// Time between two claims if the first was not granted.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// State of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claimed {
     /// The arbiter has granted the generation this number. The driver has started its store, or failed to.
@@ -21,7 +20,6 @@ pub(crate) enum Claimed {
     Refused(String),
 }
 
-/// The claims of one leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Claims {
     /// Time that claims may be refused before the leader gives up.
@@ -63,7 +61,6 @@ impl Claims {
         }
     }
 
-    /// Records the answer to the last claim.
     pub(crate) fn answered(&mut self, answer: ClaimAnswer) {
         if let Some((_, waits)) = &mut self.pending {
             *waits = Some(answer);

@@ -49,7 +49,6 @@ pub(crate) enum Effect {
     Discover,
 }
 
-/// The effects of one event, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Effects(pub(crate) Vec<Effect>);
 
@@ -58,12 +57,10 @@ impl Effects {
         self.0.push(effect);
     }
 
-    /// Reports an event to the launcher that runs the coordinator.
     pub(crate) fn report(&mut self, event: CoordinatorEvent) {
         self.push(Effect::Report(event));
     }
 
-    /// Reports a problem to the launcher.
     pub(crate) fn warn(&mut self, text: String) {
         self.report(CoordinatorEvent::Warning { text });
     }

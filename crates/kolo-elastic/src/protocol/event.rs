@@ -6,7 +6,6 @@ use crate::events::MemberEvent;
 use crate::launcher_protocol::{ConnectionId, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 
-/// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
     /// An event of a member of this node.
@@ -53,7 +52,6 @@ pub(crate) struct Found {
     pub(crate) leads: bool,
 }
 
-/// The arbiter's answer to a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ClaimAnswer {
     /// The generation has this number. Its store listens at this address, or could not be started.

@@ -27,7 +27,6 @@ pub(crate) struct Follower {
     tries: u32,
 }
 
-/// State of the connection to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Connection {
     Open,
@@ -37,7 +36,6 @@ enum Connection {
     Lost(String),
 }
 
-/// The next role of a follower.
 pub(crate) enum NextRole {
     /// The launcher goes on following.
     Follow,
@@ -56,7 +54,6 @@ impl NextRole {
 }
 
 impl Follower {
-    /// Creates a follower that the leader has welcomed.
     pub(crate) fn new(
         address: SocketAddr,
         view: LauncherView,
@@ -134,7 +131,6 @@ impl Follower {
         NextRole::Follow
     }
 
-    /// Carries out a message of the leader.
     fn handle_message(
         &mut self,
         message: ToFollower,
@@ -185,7 +181,6 @@ impl Follower {
         NextRole::Follow
     }
 
-    /// Carries out the decision of [`succeed`].
     fn succeed(
         &mut self,
         answer: LeaderAnswer,

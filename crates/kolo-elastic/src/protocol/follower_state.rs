@@ -10,7 +10,6 @@ use crate::launcher_protocol::ConnectionId;
 use crate::member_name::initial_members;
 use crate::timeouts::launcher_silence;
 
-/// The leader's record of one follower.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FollowerState {
     pub(crate) address: SocketAddr,
@@ -37,7 +36,6 @@ pub(crate) struct FollowerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Link {
     pub(crate) connection: ConnectionId,
-    /// Number of messages sent to the follower.
     pub(crate) sent: u64,
 }
 
@@ -48,7 +46,6 @@ impl Link {
 }
 
 impl FollowerState {
-    /// A follower that joins now.
     pub(crate) fn joining(
         connection: ConnectionId,
         address: SocketAddr,
@@ -103,7 +100,6 @@ impl FollowerState {
         self.link.map_or(0, |link| link.connection.number)
     }
 
-    /// Returns true if the follower came by this connection.
     pub(crate) fn came_by(&self, connection: ConnectionId) -> bool {
         self.link.is_some_and(|link| link.connection == connection)
     }
@@ -118,12 +114,10 @@ impl FollowerState {
         self.last_seen = self.last_seen.max(now);
     }
 
-    /// Returns true if the follower has been silent for too long.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last_seen) > launcher_silence()
     }
 
-    /// Records an event of one of the follower's members.
     pub(crate) fn record(&mut self, member: &str, event: &MemberEvent) {
         match event {
             MemberEvent::Started | MemberEvent::Arrived(_) => {
@@ -144,7 +138,6 @@ impl FollowerState {
     }
 }
 
-/// An event that a follower causes.
 pub(crate) enum FollowerEvent {
     /// An event of a follower's member.
     Member { member: String, event: MemberEvent },
@@ -157,7 +150,6 @@ pub(crate) enum FollowerEvent {
 }
 
 impl FollowerEvent {
-    /// A follower has started a member.
     pub(crate) fn started(member: String) -> FollowerEvent {
         FollowerEvent::Member { member, event: MemberEvent::Started }
     }

@@ -124,7 +124,6 @@ impl Followers {
         started
     }
 
-    /// Probes the followers that have been silent for too long.
     pub(crate) fn probe_the_silent(&mut self, now: Instant, out: &mut Effects) {
         if now.saturating_duration_since(std::mem::replace(&mut self.last_tick, now)) > launcher_silence() / 3
         {

@@ -25,7 +25,6 @@ impl Lineage {
         self.forget_the_old();
     }
 
-    /// Records a history that a member has reported.
     pub(crate) fn reported(&mut self, history: &History) {
         let numbers = history.formed.iter().chain(&history.entered).map(|id| id.number);
         self.newest = self.newest.max(numbers.max().unwrap_or(0));

@@ -34,7 +34,6 @@ pub(crate) struct LocalMembers {
 }
 
 impl LocalMembers {
-    /// Records that this node has started a member.
     pub(crate) fn started(&mut self, member: &str) {
         self.ended.remove(member);
         self.unanswered.entry(member.into()).or_default();
@@ -90,7 +89,6 @@ impl LocalMembers {
         }
     }
 
-    /// Records a generation that has begun.
     pub(crate) fn generation_formed(&mut self, formed: Formed, out: &mut Effects) {
         let after = self.formed.generation;
         self.formed = formed.clone();
@@ -109,7 +107,6 @@ pub(crate) struct Detached {
 }
 
 impl Detached {
-    /// Returns the reply to members that arrive.
     fn reply(&self) -> Reply {
         let reason = self.reason.clone();
         if self.superseded { Reply::Superseded { reason } } else { Reply::Failed { reason } }

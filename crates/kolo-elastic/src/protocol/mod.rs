@@ -49,7 +49,6 @@ pub use worker_set::MembershipPolicy;
 
 use crate::events::MemberEvent;
 
-/// A launcher's knowledge of its job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LauncherState {
     pub(crate) role: Role,
@@ -73,7 +72,6 @@ impl LauncherState {
         }
     }
 
-    /// A launcher in this role, without members.
     pub(crate) fn new(role: Role) -> LauncherState {
         LauncherState { role, local: LocalMembers::default() }
     }

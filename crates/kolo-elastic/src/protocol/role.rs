@@ -12,7 +12,6 @@ use super::leader::Leader;
 use super::local_members::{Detached, LocalMembers};
 use crate::events::CoordinatorEvent;
 
-/// A coordinator's role in its job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Role {
     /// The coordinator looks for the other launchers.
@@ -29,7 +28,6 @@ impl Role {
         Role::Leading(Box::new(Leader::new(context, None, now)))
     }
 
-    /// Handles an event, and returns the next role.
     pub(crate) fn handle(
         self,
         event: Event,

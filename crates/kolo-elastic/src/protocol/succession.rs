@@ -23,7 +23,6 @@ pub(crate) enum LeaderAnswer {
 }
 
 impl LeaderAnswer {
-    /// Classifies the answer of the leader of `view`.
     pub(crate) fn of(view: &LauncherView, answer: Option<LauncherView>) -> LeaderAnswer {
         let leader = |view: &LauncherView| view.leader().map(|leader| leader.id);
         match answer {
@@ -37,7 +36,6 @@ impl LeaderAnswer {
 /// A launcher's knowledge when its connection to the leader has broken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaderLoss {
-    /// The leader's answer to a probe.
     pub(crate) answer: LeaderAnswer,
     /// Number of connections to the leader since it last welcomed the launcher.
     pub(crate) tries: u32,

@@ -79,7 +79,7 @@ impl Elastic {
     /// writes the job's result, had ended well. Or it was a replacement without a rank, and the other
     /// workers of this node have ended, some of them well.
     fn is_done_without(&self, worker: &WorkerProcess, workers: &Workers) -> bool {
-        let ranks = self.ranks();
+        let ranks = self.coordinator.ranks();
         let rank_of = |worker: &WorkerProcess| ranks.current(&worker.member);
         let is_first = |worker: &&WorkerProcess| rank_of(worker) == Some(Rank(0));
         let was_killed = matches!(worker.status(), Some(ExitStatus::Signal(_)));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::harness::{Running, Trial, alive, ignored, wait_for_state};
+use crate::harness::{Running, Trial, alive, wait_for_state};
 
 /// A worker with a child and a grandchild; each writes down its process id.
 const FAMILY: &str = r#"
@@ -27,8 +27,7 @@ fn children_end_with_a_failed_job() {
     let running = Trial::new(2, &format!("{FAMILY} wait_for go; [ $RANK = 0 ] && exit 9; wait")).start();
     let pids = family(&running, 2);
     running.note("go");
-    let ended = running.end();
-    assert_eq!(ended.code, 9, "{}", ended.err);
+    let ended = running.ends_with(9);
     ended.left_nothing(&pids);
 }
 
@@ -76,7 +75,7 @@ fn signals_are_passed_on_and_end_the_job() {
         (Signal::HUP, "HUP", 129),
         (Signal::XCPU, "XCPU", 152),
     ] {
-        if ignored(signal) {
+        if kolo_testing::ignores(signal.as_raw()) {
             eprintln!("not tested: this test program was started with SIG{name} ignored");
             continue;
         }
@@ -119,8 +118,7 @@ fn a_second_signal_skips_the_grace() {
     // default actions when the job is over, so another one would kill it.
     std::thread::sleep(Duration::from_millis(1_100));
     running.signal(Signal::TERM);
-    let ended = running.end();
-    assert_eq!(ended.code, 143, "{}", ended.err);
+    let ended = running.ends_with(143);
     ended.left_nothing(&pids);
 }
 
@@ -175,8 +173,7 @@ fn grace_is_given_and_ends() {
         note pid.$RANK $$; while :; do sleep 0.05; done"#;
     let running = Trial::new(3, script).start();
     let pids = [running.noted_pid("pid.1"), running.noted_pid("pid.2")];
-    let ended = running.end();
-    assert_eq!(ended.code, 1, "{}", ended.err);
+    let ended = running.ends_with(1);
     assert!(ended.path("tidied").exists(), "{}", ended.err);
     ended.left_nothing(&pids);
 }

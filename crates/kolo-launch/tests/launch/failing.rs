@@ -12,8 +12,7 @@ const GOES_ON: &str = "note pid.$RANK $$; while :; do sleep 0.05; done";
 #[test]
 fn the_failing_rank_is_named_and_its_code_passed_on() {
     let script = r#"[ $RANK = 1 ] && { echo oops >&2; exit 3; }; exec sleep 600"#;
-    let ended = Trial::new(3, script).run();
-    assert_eq!(ended.code, 3, "{}", ended.err);
+    let ended = Trial::new(3, script).ends_with(3);
     assert!(ended.err.contains("[rank 1] oops\n"), "{}", ended.err);
     assert!(ended.error().starts_with("rank 1 (pid "), "{}", ended.err);
     assert!(ended.error().contains("exited with code 3"), "{}", ended.err);
@@ -78,8 +77,7 @@ fn victims_that_are_louder_and_faster_are_not_the_cause() {
     running.noted("watching.0");
     running.noted("watching.2");
     kill(victim, Signal::KILL);
-    let ended = running.end();
-    assert_eq!(ended.code, 137, "{}", ended.err);
+    let ended = running.ends_with(137);
     assert!(ended.error().starts_with("rank 1 "), "{}", ended.err);
     assert!(ended.err.contains("ended because of it: ranks 0, 2"), "{}", ended.err);
 }
@@ -88,8 +86,7 @@ fn victims_that_are_louder_and_faster_are_not_the_cause() {
 fn a_report_is_shown() {
     let me = std::env::current_exe().unwrap();
     let role = [me.to_str().unwrap(), "--exact", "role_failing_worker", "--nocapture"];
-    let ended = Trial::of(1, &role).after(&format!("export {CULPRIT}=none")).run();
-    assert_eq!(ended.code, 4, "{}", ended.err);
+    let ended = Trial::of(1, &role).after(&format!("export {CULPRIT}=none")).ends_with(4);
     assert!(ended.error().ends_with(": the disk"), "{}", ended.err);
     assert!(ended.err.contains("\n    is full"), "{}", ended.err);
     assert!(!ended.err.contains("so nothing"), "{}", ended.err);
@@ -120,8 +117,7 @@ fn one_that_stands_still_is_named_and_ended() {
     let pids = [running.noted_pid("pid.1"), running.noted_pid("pid.2")];
     kill(pids[0], Signal::STOP);
     running.note("stopped");
-    let ended = running.end();
-    assert_eq!(ended.code, 5, "{}", ended.err);
+    let ended = running.ends_with(5);
     assert!(ended.error().starts_with(&format!("rank 1 (pid {}) stood still", pids[0])), "{}", ended.err);
     assert!(ended.error().ends_with("rank 1 did not answer"), "{}", ended.err);
     ended.left_nothing(&pids);
@@ -141,8 +137,7 @@ fn one_that_only_hangs_is_named_by_what_others_print() {
         );
         let running = Trial::new(3, &script).start();
         let hung = running.noted_pid("pid.1");
-        let ended = running.end();
-        assert_eq!(ended.code, 1, "{}", ended.err);
+        let ended = running.ends_with(1);
         let named = format!("rank 1 (pid {hung}) is blamed by rank ");
         assert!(ended.error().starts_with(&named), "{}", ended.err);
         assert!(ended.error().contains("was running until it was ended"), "{}", ended.err);
@@ -154,8 +149,7 @@ fn one_that_only_hangs_is_named_by_what_others_print() {
 fn of_workers_that_fail_together_none_is_called_the_first() {
     let script = r#"note here.$RANK; wait_for here.0; wait_for here.1
         echo 'Error: ModelsDiffer("2 tensors on rank 1, 4 on rank 0")' >&2; exit 1"#;
-    let ended = Trial::new(2, script).run();
-    assert_eq!(ended.code, 1, "{}", ended.err);
+    let ended = Trial::new(2, script).ends_with(1);
     assert!(ended.error().starts_with("ranks 0, 1 exited with code 1, "), "{}", ended.err);
     assert!(
         ended.error().contains("its last words: Error: ModelsDiffer(\"2 tensors on rank 1"),
@@ -168,8 +162,7 @@ fn of_workers_that_fail_together_none_is_called_the_first() {
 fn what_comes_later_without_blame_is_not_called_a_consequence() {
     let script = r#"[ $RANK = 1 ] && { wait_for gone; sleep 0.3; echo 'cannot read' >&2; exit 4; }
         note gone; exit 3"#;
-    let ended = Trial::new(2, script).run();
-    assert_eq!(ended.code, 3, "{}", ended.err);
+    let ended = Trial::new(2, script).ends_with(3);
     assert!(ended.error().starts_with("rank 0 "), "{}", ended.err);
     let also = "failed as well, whether because of it is not known: rank 1 (pid ";
     assert!(ended.err.contains(also) && ended.err.contains("last words: cannot read"), "{}", ended.err);

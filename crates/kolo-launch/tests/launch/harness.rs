@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kolo_elastic::Arbiter;
 use kolo_launch::{Job, Output, run};
+use kolo_testing::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -107,20 +108,24 @@ impl Trial {
     pub fn run(self) -> Ended {
         self.start().end()
     }
+
+    pub fn ends_with(self, code: i32) -> Ended {
+        self.start().ends_with(code)
+    }
 }
 
 impl Running {
     /// Waits for a worker's file of this name, which may still be empty.
     pub fn noted(&self, name: &str) {
         let file = self.trial.path(name);
-        until(&format!("no worker noted {name}"), || file.exists());
+        wait_until(&format!("no worker noted {name}"), || file.exists());
     }
 
     /// Waits for the process id that a worker writes to the file of this name.
     pub fn noted_pid(&self, name: &str) -> i32 {
         let file = self.trial.path(name);
         let mut pid = None;
-        until(&format!("no worker noted {name}"), || {
+        wait_until(&format!("no worker noted {name}"), || {
             pid = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
             pid.is_some()
         });
@@ -143,7 +148,9 @@ impl Running {
     /// Waits until the launcher has printed a text.
     pub fn wait_for_output(&self, text: &str) {
         let file = self.trial.path("err");
-        until(&format!("it does not say `{text}`"), || fs::read_to_string(&file).unwrap().contains(text));
+        wait_until(&format!("it does not say `{text}`"), || {
+            fs::read_to_string(&file).unwrap().contains(text)
+        });
     }
 
     /// Returns the launcher's process id.
@@ -151,10 +158,17 @@ impl Running {
         self.launcher.id() as i32
     }
 
+    /// Waits for the launcher's end, which must have this exit code.
+    pub fn ends_with(self, code: i32) -> Ended {
+        let ended = self.end();
+        assert_eq!(ended.code, code, "{}", ended.err);
+        ended
+    }
+
     /// Waits for the launcher's end.
     pub fn end(mut self) -> Ended {
         let mut status = None;
-        until("the launcher hangs", || {
+        wait_until("the launcher hangs", || {
             status = self.launcher.try_wait().unwrap();
             status.is_some()
         });
@@ -188,12 +202,12 @@ impl Ended {
     /// Checks that none of these processes is left, none with this trial's environment, and no file.
     pub fn left_nothing(&self, pids: &[i32]) {
         for pid in pids {
-            until(&format!("process {pid} is left; the launcher said {}", self.err), || !alive(*pid));
+            wait_until(&format!("process {pid} is left; the launcher said {}", self.err), || !alive(*pid));
         }
         let mark = format!("DIR={}\0", self.folder.path().display());
-        until("a process with the trial's environment is left", || !inherited_by_any(mark.as_bytes()));
+        wait_until("a process with the trial's environment is left", || !inherited_by_any(mark.as_bytes()));
         let tmp = self.path("tmp");
-        until("temporary files are left", || fs::read_dir(&tmp).unwrap().next().is_none());
+        wait_until("temporary files are left", || fs::read_dir(&tmp).unwrap().next().is_none());
     }
 }
 
@@ -207,15 +221,11 @@ pub fn wait_for_state(pid: i32, state: char) {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(state))
     };
-    until(&format!("process {pid} does not come to state {state}"), is_there);
+    wait_until(&format!("process {pid} does not come to state {state}"), is_there);
 }
 
-/// Returns true if the process runs; a zombie does not.
 pub fn alive(pid: i32) -> bool {
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
-        Err(_) => false,
-    }
+    kolo_testing::alive(pid as u32)
 }
 
 /// Returns true if any process has these bytes in its environment.
@@ -223,21 +233,6 @@ fn inherited_by_any(mark: &[u8]) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut environments = processes.filter_map(|process| fs::read(process.path().join("environ")).ok());
     environments.any(|environment| environment.windows(mark.len()).any(|bytes| bytes == mark))
-}
-
-pub fn until(otherwise: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < HANG, "{otherwise}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns true if this process, and thus its launchers, ignores a signal, as a script's background jobs do.
-pub fn ignored(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal.as_raw() - 1)) != 0
 }
 
 /// Runs the launcher if the environment describes a job.

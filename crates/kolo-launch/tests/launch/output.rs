@@ -20,8 +20,7 @@ fn lines_of_many_are_never_mixed() {
     let script = format!(
         r#"i=0; while [ $i -lt {LINES} ]; do i=$((i+1)); printf 'from %s, ' $RANK; echo "$i the end"; done"#
     );
-    let ended = Trial::new(4, &script).run();
-    assert_eq!(ended.code, 0);
+    let ended = Trial::new(4, &script).ends_with(0);
     for rank in 0..4 {
         let prefix = format!("[rank {rank}] ");
         let lines: Vec<&str> = ended.out.lines().filter_map(|line| line.strip_prefix(&prefix)).collect();
@@ -33,8 +32,7 @@ fn lines_of_many_are_never_mixed() {
 
 #[test]
 fn a_line_of_a_megabyte_is_passed_on() {
-    let ended = Trial::new(2, "head -c 1000000 /dev/zero | tr '\\0' x").run();
-    assert_eq!(ended.code, 0);
+    let ended = Trial::new(2, "head -c 1000000 /dev/zero | tr '\\0' x").ends_with(0);
     assert_eq!(ended.out.bytes().filter(|byte| *byte == b'x').count(), 2_000_000);
     assert!(ended.out.lines().all(|line| line.starts_with("[rank ") && line.len() < 70_000));
 }
@@ -42,8 +40,7 @@ fn a_line_of_a_megabyte_is_passed_on() {
 #[test]
 fn rank_zero_may_write_untouched() {
     let script = r#"printf '10 %%\r20 %%'; echo "err $RANK" >&2"#;
-    let ended = Trial::new(2, script).set("output", "rank-zero").run();
-    assert_eq!(ended.code, 0);
+    let ended = Trial::new(2, script).set("output", "rank-zero").ends_with(0);
     assert!(ended.out.contains("[rank 1] 10 %\r20 %\n"), "{:?}", ended.out);
     assert_eq!(ended.out.replace("[rank 1] 10 %\r20 %\n", ""), "10 %\r20 %");
     let mut err: Vec<&str> = ended.err.lines().collect();

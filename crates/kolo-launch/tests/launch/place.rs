@@ -14,8 +14,7 @@ const NOTE_ENV: &str = r#"env > "$DIR/env.$RANK""#;
 
 #[test]
 fn every_worker_knows_its_rank_and_all_the_same_meeting_place() {
-    let ended = Trial::new(3, NOTE_ENV).run();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = Trial::new(3, NOTE_ENV).ends_with(0);
     let all: Vec<_> = (0..3).map(|rank| variables(&ended, rank)).collect();
     for (rank, seen) in all.iter().enumerate() {
         for (name, value) in [
@@ -44,8 +43,7 @@ fn every_worker_knows_its_rank_and_all_the_same_meeting_place() {
 #[test]
 fn a_second_node_counts_on() {
     let trial = Trial::new(2, NOTE_ENV).set("nnodes", 2).set("node_rank", 1).set("port", 29500);
-    let ended = trial.run();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = trial.ends_with(0);
     let seen = variables(&ended, 3);
     assert_eq!((seen["LOCAL_RANK"].as_str(), seen["WORLD_SIZE"].as_str()), ("1", "4"));
     assert_eq!((seen["GROUP_RANK"].as_str(), seen["MASTER_PORT"].as_str()), ("1", "29500"));
@@ -55,8 +53,7 @@ fn a_second_node_counts_on() {
 fn workers_of_one_job_have_one_token_that_nothing_shows() {
     let script = format!(r#"{NOTE_ENV}; tr '\0' ' ' < /proc/$PPID/cmdline > "$DIR/cmdline""#);
     let tokens = [0, 1].map(|_| {
-        let ended = Trial::new(2, &script).run();
-        assert_eq!(ended.code, 0, "{}", ended.err);
+        let ended = Trial::new(2, &script).ends_with(0);
         let token = variables(&ended, 0).remove("KOLO_TOKEN").unwrap();
         assert_eq!(variables(&ended, 1)["KOLO_TOKEN"], token);
         let cmdline = fs::read_to_string(ended.path("cmdline")).unwrap();
@@ -86,8 +83,7 @@ fn standard_input_is_empty() {
 
 #[test]
 fn a_folder_for_temporary_files_that_is_away_is_no_obstacle() {
-    let ended = Trial::new(2, NOTE_ENV).after("export TMPDIR=/no/such/folder").run();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = Trial::new(2, NOTE_ENV).after("export TMPDIR=/no/such/folder").ends_with(0);
     let file = &variables(&ended, 1)["TORCHELASTIC_ERROR_FILE"];
     assert!(["/tmp", "/var/tmp", "/dev/shm"].iter().any(|folder| file.starts_with(folder)), "{file}");
 }

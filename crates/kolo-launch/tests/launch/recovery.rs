@@ -2,9 +2,10 @@
 
 use kolo_comm::{JobMembership, Op};
 use kolo_elastic::Member;
+use kolo_testing::wait_until;
 use rustix::process::Signal;
 
-use crate::harness::{Running, Trial, alive, kill, until};
+use crate::harness::{Running, Trial, alive, kill};
 
 /// Variable that makes the test program a worker here.
 const MEMBER: &str = "KOLO_TEST_ELASTIC";
@@ -18,7 +19,7 @@ pub fn work_if_asked() {
     let folder = std::env::var("DIR").unwrap();
     if task == "late" && std::fs::exists(format!("{folder}/pid.0")).unwrap() {
         std::fs::write(format!("{folder}/late"), std::process::id().to_string()).unwrap();
-        until("the others have ended", || std::fs::exists(format!("{folder}/ended")).unwrap());
+        wait_until("the others have ended", || std::fs::exists(format!("{folder}/ended")).unwrap());
         std::process::exit(3);
     }
     let mut member = Member::from_env().unwrap().unwrap();
@@ -37,7 +38,7 @@ pub fn work_if_asked() {
             "stay" if group.rank().0 == 2 => std::thread::park(),
             "stay" => return,
             "late" if generation > 1 => {
-                until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
+                wait_until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
                 return;
             }
             "blame" if is_last => blame(group.rank().0),
@@ -92,8 +93,7 @@ fn lines_carry_the_rank_that_their_worker_has_now() {
     let running = start("finish");
     let pids = running.pids(3);
     kill(pids[0], Signal::KILL);
-    let ended = running.end();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = running.ends_with(0);
     let outputs: Vec<(&str, &str)> = ended.out.lines().filter_map(|line| line.split_once("] @")).collect();
     // On a busy machine, the replacement may arrive before the others have regrouped.
     assert!(outputs.len() >= 3 + 3, "{}", ended.out);
@@ -113,8 +113,7 @@ fn a_culprit_is_named_by_its_rank_of_now() {
     let running = start("blame");
     let pids = running.pids(3);
     kill(pids[0], Signal::KILL);
-    let ended = running.end();
-    assert_eq!(ended.code, 1, "{}", ended.err);
+    let ended = running.ends_with(1);
     // Rank 2 is the replacement, whose process is none of the first three.
     let error = ended.error();
     assert!(error.starts_with("rank 2 (pid ") && error.contains("is blamed by rank "), "{}", ended.err);
@@ -128,12 +127,11 @@ fn who_is_killed_when_rank_0_has_ended_well_is_survived() {
     let running = start("stay");
     let pids = running.pids(3);
     for pid in &pids[..2] {
-        until("rank 0 and rank 1 end", || !alive(*pid));
+        wait_until("rank 0 and rank 1 end", || !alive(*pid));
     }
     // The launcher has noticed the exits by then, or notices all at once.
     kill(pids[2], Signal::KILL);
-    let ended = running.end();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = running.ends_with(0);
     assert!(
         ended.err.contains("rank 2 (node0/2.0) was killed by SIGKILL when the work was done"),
         "{}",
@@ -149,11 +147,10 @@ fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
     kill(pids[2], Signal::KILL);
     let late = running.noted_pid("late");
     for pid in &pids[..2] {
-        until("rank 0 and rank 1 end", || !alive(*pid));
+        wait_until("rank 0 and rank 1 end", || !alive(*pid));
     }
     running.note("ended");
-    let ended = running.end();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = running.ends_with(0);
     assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[late]].concat());
 }
@@ -168,14 +165,12 @@ wait_for "here.0.$TORCHELASTIC_RESTART_COUNT"; wait_for "here.1.$TORCHELASTIC_RE
 [ $TORCHELASTIC_RESTART_COUNT = 2 ] || sleep 60
 "#;
     let trial = |restarts: usize| Trial::new(2, script).set("restarts", 0).set("group_restarts", restarts);
-    let ended = trial(2).run();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = trial(2).ends_with(0);
     let counts = |count: usize| ended.out.matches(&format!("count {count} of 2")).count();
     assert_eq!([0, 1, 2, 3].map(counts), [2, 2, 2, 0], "{}", ended.out);
     assert!(ended.err.contains("rank 1 (pid ") && ended.err.contains("(restart 2 of 2)"), "{}", ended.err);
     ended.left_nothing(&[]);
-    let ended = trial(1).run();
-    assert_eq!(ended.code, 3, "{}", ended.err);
+    trial(1).ends_with(3);
     let ended = trial(0).run();
     assert!(ended.code == 3 && !ended.err.contains("started again"), "{}", ended.err);
 }
@@ -195,8 +190,7 @@ fn a_replacement_runs_the_program_that_the_job_began_with() {
             false => std::fs::remove_file(&program).unwrap(),
         }
         kill(pids[1], Signal::KILL);
-        let ended = running.end();
-        assert_eq!(ended.code, 0, "{}", ended.err);
+        let ended = running.ends_with(0);
         assert!(ended.out.contains("] @rank 2 in generation"), "{}", ended.out);
         ended.left_nothing(&pids);
     }
@@ -216,8 +210,7 @@ fn a_replacement_that_cannot_be_started_ends_no_job() {
     kill(pids[1], Signal::KILL);
     running.wait_for_output("no worker could be started in place of a dead one: cannot start");
     running.note("go");
-    let ended = running.end();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = running.ends_with(0);
     assert!(ended.err.contains("script`: there is no such file; the job goes on without"), "{}", ended.err);
     ended.left_nothing(&pids);
 }

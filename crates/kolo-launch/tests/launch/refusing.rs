@@ -8,8 +8,7 @@ use crate::harness::{Trial, file};
 fn a_port_in_use() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let ended = Trial::new(2, "note started").set("port", port).run();
-    assert_eq!(ended.code, 1);
+    let ended = Trial::new(2, "note started").set("port", port).ends_with(1);
     assert!(ended.error().contains(&format!("port {port}")), "{}", ended.err);
     assert!(ended.error().contains("--master-port"), "{}", ended.err);
     assert!(!ended.path("started").exists());
@@ -19,8 +18,7 @@ fn a_port_in_use() {
 #[test]
 fn several_nodes_without_a_token() {
     let trial = Trial::new(1, "note started").set("nnodes", 2).set("node_rank", 1).set("port", 29500);
-    let ended = trial.set("master_addr", "192.0.2.1").run();
-    assert_eq!(ended.code, 2);
+    let ended = trial.set("master_addr", "192.0.2.1").ends_with(2);
     assert!(ended.error().contains("--token-file") && ended.error().contains("openssl"), "{}", ended.err);
     assert!(!ended.path("started").exists());
     ended.left_nothing(&[]);
@@ -56,8 +54,7 @@ fn programs_that_cannot_run() {
 
 #[test]
 fn no_workers() {
-    let ended = Trial::new(0, "true").run();
-    assert_eq!(ended.code, 2);
+    let ended = Trial::new(0, "true").ends_with(2);
     assert!(ended.error().contains("--nproc"), "{}", ended.err);
 }
 
@@ -74,16 +71,14 @@ fn the_launcher_raises_its_limit_of_files_and_workers_get_theirs_back() {
 #[test]
 fn too_few_files_are_reported_with_their_number() {
     let trial = || Trial::new(2, "echo started");
-    let ended = trial().after("ulimit -n 66").run();
-    assert_eq!(ended.code, 2, "{}", ended.err);
+    let ended = trial().after("ulimit -n 66").ends_with(2);
     assert!(
         ended.error().contains("may have 66 files") && ended.error().contains("some 70"),
         "{}",
         ended.err
     );
     assert!(!ended.out.contains("started"), "{}", ended.out);
-    let ended = trial().after("ulimit -n 80").run();
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let ended = trial().after("ulimit -n 80").ends_with(0);
     let words = ["kolo: this launcher may have 80 files", "some 88 for 2 workers", "elastic job"];
     assert!(words.iter().all(|words| ended.err.contains(words)), "{}", ended.err);
 }

@@ -48,9 +48,6 @@ impl GroupSettings {
 }
 
 /// Returns, for each group, the factor of the learning rate and the settings, which default to `own`.
-///
-/// # Errors
-///
 /// Returns an error if a group has a setting that the entry lacks, or a value that is not allowed.
 pub(crate) fn by_group<T: ?Sized, S: DeserializeOwned>(
     entry: &Entry<T>,

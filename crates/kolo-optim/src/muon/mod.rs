@@ -7,10 +7,10 @@ mod product;
 use serde::Deserialize;
 
 use crate::adam_rule::{AdamRule, AdamSettings, BETA1, BETA2, EPSILON, WeightDecay};
-use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
-use crate::table::{Entry, Setting, Settings};
+use crate::rule::{Rule, optimizer};
+use crate::table::{Entry, Setting};
 use matrix::Matrix;
 use newton_schulz::NewtonSchulz;
 
@@ -32,7 +32,7 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         BETA2,
         EPSILON,
     ],
-    make: |settings| Box::new(Muon::new(settings.clone())),
+    make: |settings| optimizer(&ENTRY, settings, Muon::new),
 };
 
 #[derive(Clone, Copy, Deserialize)]
@@ -70,16 +70,6 @@ struct MuonSettings {
 /// Memory: `momentum` (B, or AdamW's first moment), `second_moment` (0 for matrices), and the buffers of
 /// [`NewtonSchulz`] for the largest matrix.
 struct Muon {
-    settings: Settings,
-    groups: Vec<Group>,
-    /// Offset in flat memory of each trained matrix, in ascending order.
-    matrices: Vec<(usize, Matrix)>,
-    momentum: Vec<f32>,
-    second: Vec<f32>,
-    iteration: NewtonSchulz,
-}
-
-struct Group {
     settings: MuonSettings,
     adamw: AdamRule,
     lr_scale: f64,
@@ -88,25 +78,11 @@ struct Group {
 }
 
 impl Muon {
-    fn new(settings: Settings) -> Self {
-        let groups = vec![Group::new((1.0, settings.read()))];
-        Muon {
-            settings,
-            groups,
-            matrices: Vec::new(),
-            momentum: Vec::new(),
-            second: Vec::new(),
-            iteration: NewtonSchulz::default(),
-        }
-    }
-}
-
-impl Group {
-    fn new((lr_scale, settings): (f64, MuonSettings)) -> Self {
+    fn new(lr_scale: f64, settings: MuonSettings) -> Self {
         let MuonSettings { weight_decay, beta1, beta2, epsilon, .. } = settings;
         let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon, freeze_after: 0.0 };
         let adamw = AdamRule::new(WeightDecay::Decoupled, lr_scale, adamw);
-        Group { settings, adamw, lr_scale, rate: 0.0 }
+        Muon { settings, adamw, lr_scale, rate: 0.0 }
     }
 
     /// Returns s of a matrix.
@@ -120,8 +96,7 @@ impl Group {
         }
     }
 
-    /// Steps a matrix.
-    fn update(
+    fn step_matrix(
         &self,
         update: Update<'_>,
         matrix: &Matrix,
@@ -151,60 +126,49 @@ impl Group {
     }
 }
 
-impl Optimizer for Muon {
-    fn name(&self) -> &str {
-        ENTRY.name
-    }
+/// What the rules of all groups share.
+#[derive(Default)]
+struct Matrices {
+    /// Offset in flat memory of each trained matrix, in ascending order.
+    places: Vec<(usize, Matrix)>,
+    iteration: NewtonSchulz,
+}
 
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
+impl Rule<2> for Muon {
+    type Settings = MuonSettings;
+    type Scratch = Matrices;
 
-    fn usual_rates(&self) -> Option<UsualRates> {
-        let source = "A step of Muon is orthogonal, of the rate's size in every direction; 0.02 is usual (Jordan et \
-                      al. 2024)";
-        Some(UsualRates { least: 1e-6, most: 0.2, source })
-    }
+    const SCOPE: Scope = Scope::Tensor;
+    const STATE: [&'static str; 2] = ["momentum", "second_moment"];
+    const USUAL_RATES: Option<UsualRates> = Some(UsualRates {
+        least: 1e-6,
+        most: 0.2,
+        source: "A step of Muon is orthogonal, of the rate's size in every direction; 0.02 is usual (Jordan et al. 2024)",
+    });
 
-    fn scope(&self) -> Scope {
-        Scope::Tensor
-    }
-
-    fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
-        self.groups = by_group(&ENTRY, &self.settings, groups)?.into_iter().map(Group::new).collect();
-        Ok(())
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        (self.momentum, self.second) = (vec![0.0; layout.len()], vec![0.0; layout.len()]);
+    fn scratch(layout: &Layout) -> Matrices {
         let trained = layout.spans().iter().filter(|span| span.spec.kind.is_trained());
-        self.matrices = trained.filter_map(|span| Some((span.offset, Matrix::of(span)?))).collect();
+        let places = trained.filter_map(|span| Some((span.offset, Matrix::of(span)?))).collect();
+        Matrices { places, iteration: NewtonSchulz::default() }
     }
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
-        for group in &mut self.groups {
-            group.adamw.begin(step, learning_rate);
-            group.rate = learning_rate * group.lr_scale;
-        }
+        self.adamw.begin(step, learning_rate);
+        self.rate = learning_rate * self.lr_scale;
     }
 
-    fn update(&mut self, update: Update<'_>) {
+    fn update(&self, update: Update<'_>, state: [&mut [f32]; 2], matrices: &mut Matrices) {
         // A tensor without elements has the offset of the next one, which may be a matrix.
         if update.range.is_empty() {
             return;
         }
-        let (group, range) = (&self.groups[update.group], update.range.clone());
-        let momentum = &mut self.momentum[range.clone()];
-        let matrix = self.matrices.binary_search_by_key(&range.start, |(offset, _)| *offset);
-        match matrix {
-            Ok(n) if !group.settings.adamw => {
-                group.update(update, &self.matrices[n].1, momentum, &mut self.iteration);
+        let Matrices { places, iteration } = matrices;
+        match places.binary_search_by_key(&update.range.start, |(offset, _)| *offset) {
+            Ok(n) if !self.settings.adamw => {
+                let [momentum, _] = state;
+                self.step_matrix(update, &places[n].1, momentum, iteration);
             }
-            _ => group.adamw.update(update, momentum, &mut self.second[range]),
+            _ => self.adamw.update(update, state, &mut ()),
         }
-    }
-
-    fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        vec![("momentum", &mut self.momentum), ("second_moment", &mut self.second)]
     }
 }

@@ -34,10 +34,6 @@ pub(super) struct Panels {
 
 /// Computes `out = left · right`, row-major, with `left` of `rows` × `inner` and `out` of `rows` × `columns`
 /// elements.
-///
-/// # Panics
-///
-/// Panics if a slice has another length.
 pub(super) fn product(
     left: &[f32],
     right: Right<'_>,
@@ -189,7 +185,6 @@ mod tests {
         (0..len).map(|i| ((i * 7_919 + seed * 104_729) as f32 * 0.37).sin()).collect()
     }
 
-    /// Returns the instruction sets of this processor.
     fn instruction_sets() -> Vec<Arch> {
         #[allow(unused_mut, reason = "there may be no others")]
         let mut all = vec![Arch::Scalar, Arch::new()];

@@ -38,7 +38,6 @@ pub struct Choices {
 }
 
 impl Default for Choices {
-    /// Kolo's defaults.
     fn default() -> Self {
         Choices {
             caps: None,

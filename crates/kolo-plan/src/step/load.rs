@@ -1,6 +1,6 @@
 //! Time of a bucket's collectives.
 
-use kolo_schedule::{Algorithm, Chunks, DType, Operation, Travel};
+use kolo_schedule::{Algorithm, Chunks, Cost, DType, Operation, Traffic, Travel};
 
 use crate::cluster::Cluster;
 use crate::forecast::quickest;
@@ -65,9 +65,10 @@ fn collective(operation: &Operation, bytes: f64, cluster: &Cluster, pick: Pick) 
     let Some(found) = quickest(&allowed).or_else(|| quickest(&exact)) else {
         return Load::default();
     };
-    let near = cluster.near_seconds(&found.cost, size);
+    // Within nodes, and on additions.
+    let near = cluster.network.seconds(&Cost { far: Traffic::default(), ..found.cost }, size);
     let far = found.cost.far.exchanged + found.cost.far.one_way / 2.0;
-    let ranks = cluster.fullest_node() as f64;
+    let ranks = cluster.topology.nodes().iter().map(Vec::len).max().unwrap_or(1) as f64;
     let sockets = found.cost.far.handled * cluster.network.far.per_message
         + far / ranks * size as f64 * cluster.far_cpu;
     let cpu = (near + sockets * cluster.network.crowding).max(0.0);

@@ -47,7 +47,10 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
     };
     let mut profile = profile.accumulating(choices.accumulate).slowed(slowdown).longer_by(waiting);
     let is_deferred = defers(cluster, choices);
-    let loads = if is_deferred { no_loads(&profile) } else { loads(&profile, table, choices) };
+    let loads = match is_deferred {
+        true => vec![Load { seconds: 0.0, cpu: 0.0, algorithm: "deferred" }; profile.buckets.len()],
+        false => loads(&profile, table, choices),
+    };
     let (timeline, algorithm) = match choices.sync {
         Sync::Rounds(steps) => in_rounds(&profile, &loads, steps),
         Sync::EveryStep | Sync::Delayed => {
@@ -79,14 +82,10 @@ pub fn predict(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> P
 fn defers(cluster: &Cluster, choices: &Choices) -> bool {
     let is_exact = choices.reduction.is_exact && choices.pick == Pick::Exact;
     let is_plain = choices.sync == Sync::EveryStep && choices.accumulate <= 1;
-    is_exact && is_plain && cluster.workers() == 2 && cluster.servers == 0 && cluster.is_one_memory()
+    let is_one_memory = cluster.shares_memory && cluster.topology.nodes().len() == 1;
+    is_exact && is_plain && cluster.workers() == 2 && cluster.servers == 0 && is_one_memory
 }
 
-fn no_loads(profile: &StepProfile) -> Vec<Load> {
-    vec![Load { seconds: 0.0, cpu: 0.0, algorithm: "deferred" }; profile.buckets.len()]
-}
-
-/// Returns each bucket's load on the wire.
 fn loads(profile: &StepProfile, table: &LoadTable, choices: &Choices) -> Vec<Load> {
     let of = |bytes: f64| table.load(bytes, choices.reduction.travel, choices.pick);
     profile.buckets.iter().map(|bucket| of(bucket.wire_bytes)).collect()

@@ -21,7 +21,6 @@ pub struct Endpoint {
 }
 
 impl From<SocketAddr> for Endpoint {
-    /// Creates an endpoint with this address only.
     fn from(address: SocketAddr) -> Endpoint {
         Endpoint { host: address.ip().to_string(), addresses: vec![address], job: None }
     }
@@ -37,10 +36,7 @@ impl fmt::Display for Endpoint {
 impl Endpoint {
     /// Returns the addresses of `host`, a name or an address, at these ports. `job` distinguishes the job
     /// from others that might use the same addresses.
-    ///
-    /// # Errors
-    ///
-    /// The name has no address. The message is the rest of a sentence, after the source of the name.
+    /// The error is the rest of a sentence, after the source of the name.
     fn resolve(host: &str, ports: &[u16], job: Option<String>) -> Result<Endpoint, String> {
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let unknown = |cause: &str| format!("`{host}`, which does not resolve ({cause})");

@@ -42,7 +42,6 @@ pub enum Protocol {
     Data = b'd',
 }
 
-/// Protection of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Protection {
@@ -274,10 +273,6 @@ fn read_frame(stream: &mut impl Read) -> Result<Vec<u8>, RejectReason> {
 }
 
 /// Reads the responder's answer: a message, or "accepted" (`None`).
-///
-/// # Errors
-///
-/// The responder's reason for a rejection, an invalid answer, or a broken connection.
 fn read_answer(stream: &mut impl Read) -> Result<Option<Vec<u8>>, HandshakeError> {
     let mut len = [0; 2];
     stream.read_exact(&mut len)?;

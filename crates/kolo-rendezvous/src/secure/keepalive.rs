@@ -16,12 +16,10 @@ const DEFAULT: Duration = Duration::from_secs(8);
 /// Seconds that the kernel accepts, which counts in whole seconds.
 const BOUNDS: std::ops::RangeInclusive<u64> = 2..=32_767;
 
-/// Schedule of the kernel's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Probing {
     /// Idle time of a connection before the first probe.
     idle: Duration,
-    /// Time between two probes.
     interval: Duration,
     /// Number of unanswered probes after which the connection is broken.
     probes: u32,

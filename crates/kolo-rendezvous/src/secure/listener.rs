@@ -177,10 +177,7 @@ fn cannot_accept(cause: io::Error, notice: &mut Option<WaitNotice>) {
 
 impl Shared {
     /// Starts a thread for a connection, if the limits permit.
-    ///
-    /// # Errors
-    ///
-    /// No second descriptor is available: the connection is closed, and the peer connects again.
+    /// Without a second descriptor the connection is closed, and the peer connects again.
     fn begin_handshake(
         self: &Arc<Self>,
         stream: TcpStream,

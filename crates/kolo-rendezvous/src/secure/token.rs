@@ -113,7 +113,6 @@ impl Token {
         Ok(Token { key })
     }
 
-    /// Returns the handshake's key.
     pub(super) fn key(&self) -> &[u8; 32] {
         &self.key
     }

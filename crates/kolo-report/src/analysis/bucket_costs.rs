@@ -10,7 +10,6 @@ const LATE: f64 = 3.0;
 /// Cost of the reductions of one step, by the buckets' medians.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct BucketCosts {
-    /// Seconds of all buckets.
     pub(crate) seconds: f64,
     /// Bytes of all buckets on the wire.
     pub(crate) bytes: f64,

@@ -10,7 +10,6 @@ const TICKS: f64 = 5.0;
 /// Ratio of the axis's end to the 97th percentile of a series; the few larger values are cut off.
 const HEADROOM: f64 = 1.6;
 
-/// Format of the labels of ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Labels {
     /// Number in a unit of this size; the axis's title names the unit.

@@ -44,7 +44,6 @@ pub(crate) fn whisker(x: &Axis, y: &Axis, at: f64, [low, middle, high]: [f64; 3]
     element("path").with("class", format!("whisker s{}", series % SERIES)).with("d", path)
 }
 
-/// A stacked bar.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     /// Beginning and end on the x axis.

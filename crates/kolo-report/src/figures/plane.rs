@@ -11,7 +11,6 @@ pub(super) const TOP: f64 = 30.0;
 pub(super) const RIGHT: f64 = WIDTH - 26.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
 
-/// Number of colors.
 pub(super) const SERIES: usize = 8;
 
 /// Position of a value from the left of the figure.

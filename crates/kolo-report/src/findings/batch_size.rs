@@ -4,20 +4,19 @@ use serde_json::Value;
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Entry, Found, Severity};
 use crate::units::number;
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
+pub(super) const ENTRY: Entry<Run> = Entry {
     name: "batch size",
     about: "a batch far above or below the critical one, where that is measured",
-    among_workers: false,
     find,
 };
 
 /// Range of batch / critical batch without a finding.
 const MIDDLE: std::ops::Range<f64> = 0.25..2.0;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let noise = run.summary.as_ref()?.others.get("noise_scale")?;
     let field = |name: &str| noise.get(name).and_then(Value::as_f64);
     let (batch, critical, share) = (field("batch")?, field("critical")?, field("share")?);
@@ -38,10 +37,10 @@ fn find(run: &Run) -> Option<Finding> {
              the same loss with fewer samples.",
         )
     };
-    Some(Finding {
-        severity: Severity::Notice,
-        headline: headline.into(),
-        why: format!(
+    Some((
+        Severity::Notice,
+        headline.into(),
+        format!(
             "A step of {} {unit} is {} of the critical batch of {}: twice the batch takes {} times the \
              {unit} and {} times the steps.",
             number(batch),
@@ -51,8 +50,8 @@ fn find(run: &Run) -> Option<Finding> {
             number(steps),
             unit = run.unit
         ),
-        remedy: remedy.into(),
-    })
+        remedy.into(),
+    ))
 }
 
 #[cfg(test)]
@@ -68,13 +67,11 @@ mod tests {
                 "batch": 64, "critical": 64.0 / share, "share": share, "doubled_samples": 1.1, "doubled_steps": 0.55
             });
             run.summary.as_mut().unwrap().others.insert("noise_scale".into(), noise);
-            find(&run)
+            ENTRY.find(&run)
         };
         let small = with(0.1).unwrap();
-        assert!(
-            small.headline.starts_with("The batch may grow") && small.why.contains("critical batch of 640")
-        );
-        assert!(with(4.0).unwrap().headline.contains("larger than"));
-        assert_eq!((with(1.0), find(&example::run(100))), (None, None));
+        assert!(small.what.starts_with("The batch may grow") && small.why.contains("critical batch of 640"));
+        assert!(with(4.0).unwrap().what.contains("larger than"));
+        assert_eq!((with(1.0), ENTRY.find(&example::run(100))), (None, None));
     }
 }

@@ -2,16 +2,12 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
+use super::finding::{Entry, Found, LEAST_WAITING, of_share};
 use crate::analysis::Pace;
 use crate::units::{bytes, percent, seconds};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
-    name: "huge bucket",
-    about: "one bucket with nearly all gradients, which is waited for",
-    among_workers: true,
-    find,
-};
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "huge bucket", about: "one bucket with nearly all gradients, which is waited for", find };
 
 /// Share of all bytes from which a bucket is huge.
 const HUGE: f64 = 0.6;
@@ -19,7 +15,7 @@ const HUGE: f64 = 0.6;
 /// Minimum number of bytes of all buckets; fewer travel just as well in one bucket.
 const LEAST_BYTES: f64 = 2e6;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
     let largest = run.buckets.iter().max_by(|a, b| a.wire_bytes.total_cmp(&b.wire_bytes))?;
     let all: f64 = run.buckets.iter().map(|bucket| bucket.wire_bytes).sum();
@@ -29,10 +25,10 @@ fn find(run: &Run) -> Option<Finding> {
     {
         return None;
     }
-    Some(Finding {
-        severity: Severity::of_share(pace.exposed_share()),
-        headline: format!("One bucket holds {} of all gradients", percent(part)),
-        why: format!(
+    Some((
+        of_share(pace.exposed_share()),
+        format!("One bucket holds {} of all gradients", percent(part)),
+        format!(
             "Bucket {} of {} takes {}. It begins when the last of its gradients is there, near the end of \
              the backward pass, so that little is left to hide it behind: a step computes for {} and waits \
              for {} more, {} of the time.",
@@ -43,10 +39,10 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(exposed),
             percent(pace.exposed_share())
         ),
-        remedy: "Give a smaller --bucket-cap-mb, as 4: the first buckets then travel while later gradients \
+        "Give a smaller --bucket-cap-mb, as 4: the first buckets then travel while later gradients \
                  are computed."
             .into(),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -57,13 +53,10 @@ mod tests {
     #[test]
     fn one_bucket_that_is_waited_for_stands_out() {
         let sizes = [(1e6, 0.01), (40e6, 0.4), (1e6, 0.01)];
-        let finding = find(&example::waiting(example::with_buckets(&sizes), 0.3)).unwrap();
-        assert!(
-            finding.headline.contains("95.2 %") && finding.why.contains("Bucket 1 of 40 MB"),
-            "{finding:?}"
-        );
-        assert_eq!(find(&example::with_buckets(&sizes)), None, "nobody waits");
+        let finding = ENTRY.find(&example::waiting(example::with_buckets(&sizes), 0.3)).unwrap();
+        assert!(finding.what.contains("95.2 %") && finding.why.contains("Bucket 1 of 40 MB"), "{finding:?}");
+        assert_eq!(ENTRY.find(&example::with_buckets(&sizes)), None, "nobody waits");
         let even = [(1e6, 0.01), (20e6, 0.2), (20e6, 0.2), (1e6, 0.01)];
-        assert_eq!(find(&example::waiting(example::with_buckets(&even), 0.3)), None);
+        assert_eq!(ENTRY.find(&example::waiting(example::with_buckets(&even), 0.3)), None);
     }
 }

@@ -2,23 +2,18 @@
 
 use kolo_run_folder::{Run, mean};
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Entry, Found, Severity};
 use crate::units::{number, plural};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
-    name: "loss",
-    about: "a loss that does not fall from the first steps to the last",
-    among_workers: false,
-    find,
-};
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "loss", about: "a loss that does not fall from the first steps to the last", find };
 
-/// Minimum number of steps.
 const LEAST_STEPS: usize = 100;
 
 /// Ratio of the last loss to the first from which the loss has not fallen.
 const STILL: f64 = 0.98;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let steps = &run.steps;
     if steps.len() < LEAST_STEPS {
         return None;
@@ -31,19 +26,19 @@ fn find(run: &Run) -> Option<Finding> {
         return None;
     }
     let grows = last > 1.1 * first;
-    Some(Finding {
-        severity: if grows { Severity::Problem } else { Severity::Warning },
-        headline: format!("The loss {}", if grows { "grows" } else { "does not fall" }),
-        why: format!(
+    Some((
+        if grows { Severity::Error } else { Severity::Warning },
+        format!("The loss {}", if grows { "grows" } else { "does not fall" }),
+        format!(
             "It is {} over the first {} and {} over the last ones.",
             number(first),
             plural(part, "step"),
             number(last)
         ),
-        remedy: "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), \
+        "Try a learning rate that is ten times smaller, and one that is ten times larger (--lr), \
                  with --warmup-steps; look at whether labels belong to their samples."
             .into(),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -55,14 +50,11 @@ mod tests {
     fn a_loss_that_stays_or_grows_stands_out() {
         let mut run = example::run(200);
         run.steps.iter_mut().for_each(|step| step.loss = Some(2.3));
-        assert_eq!(find(&run).unwrap().headline, "The loss does not fall");
+        assert_eq!(ENTRY.find(&run).unwrap().what, "The loss does not fall");
         run.steps.iter_mut().for_each(|step| step.loss = Some(1.0 + step.step as f64));
-        let finding = find(&run).unwrap();
-        assert!(
-            finding.severity == Severity::Problem && finding.why.contains("first 20 steps"),
-            "{finding:?}"
-        );
+        let finding = ENTRY.find(&run).unwrap();
+        assert!(finding.severity == Severity::Error && finding.why.contains("first 20 steps"), "{finding:?}");
         run.steps.truncate(50);
-        assert_eq!(find(&run), None);
+        assert_eq!(ENTRY.find(&run), None);
     }
 }

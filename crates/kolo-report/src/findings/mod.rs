@@ -15,10 +15,10 @@ mod warnings;
 
 use kolo_run_folder::Run;
 
-pub use finding::{Finding, FindingEntry, Severity};
+pub use finding::{Entry, Finding, Found, Severity, search};
 
 /// All findings that a report looks for.
-pub static FINDINGS: &[FindingEntry] = &[
+pub static FINDINGS: &[Entry<Run>] = &[
     straggler::ENTRY,
     slow_link::ENTRY,
     small_buckets::ENTRY,
@@ -32,13 +32,12 @@ pub static FINDINGS: &[FindingEntry] = &[
     warnings::ENTRY,
 ];
 
+/// The first of them are about waiting for other workers, and cannot apply to a run with one worker.
+const AMONG_WORKERS: usize = 5;
+
 /// Returns the findings of a run, the most severe first.
 pub fn findings(run: &Run) -> Vec<Finding> {
-    let alone = is_alone(run);
-    let possible = FINDINGS.iter().filter(|entry| !(alone && entry.among_workers));
-    let mut found: Vec<Finding> = possible.filter_map(|entry| (entry.find)(run)).collect();
-    found.sort_by_key(|finding| finding.severity);
-    found
+    search(if is_alone(run) { &FINDINGS[AMONG_WORKERS..] } else { FINDINGS }, run)
 }
 
 /// Returns true if the run had one worker all the time: it waits only for its own work, on another thread.

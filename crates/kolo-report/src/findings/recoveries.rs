@@ -2,20 +2,16 @@
 
 use kolo_run_folder::{GenerationRow, Run};
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Entry, Found, Severity};
 use crate::units::{plural, seconds};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
-    name: "recoveries",
-    about: "generations of an elastic job after the first",
-    among_workers: false,
-    find,
-};
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "recoveries", about: "generations of an elastic job after the first", find };
 
 /// Maximum number of reasons listed.
 const LISTED: usize = 3;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let first = run.generations.first()?;
     // A resumed job begins again with generation 1.
     let later: Vec<&GenerationRow> = run.generations[1..].iter().filter(|row| row.generation > 1).collect();
@@ -40,18 +36,18 @@ fn find(run: &Run) -> Option<Finding> {
     } else {
         (Severity::Notice, format!("it has {} at the end", plural(last, "worker")))
     };
-    Some(Finding {
+    Some((
         severity,
-        headline: format!("The job went on with other workers {}; {workers}", times(later.len())),
-        why: format!(
+        format!("The job went on with other workers {}; {workers}", times(later.len())),
+        format!(
             "It did so {}{more}. From a new group until its first step was done it took {} at most.",
             reasons.collect::<Vec<_>>().join("; "),
             seconds(slowest)
         ),
-        remedy: "Nothing, if that was meant. Else the log names the worker that was lost first and its last \
+        "Nothing, if that was meant. Else the log names the worker that was lost first and its last \
                  words; exit code 137 is often the system's, for want of memory."
             .into(),
-    })
+    ))
 }
 
 fn times(count: usize) -> String {
@@ -84,12 +80,11 @@ mod tests {
     fn recoveries_are_listed_with_their_reasons() {
         let mut run = example::run(200);
         run.generations = vec![row(1, 2, "the job begins"), row(1, 2, "the job begins")];
-        assert_eq!(find(&run), None);
+        assert_eq!(ENTRY.find(&run), None);
         run.generations.push(row(2, 1, "rank 1 died"));
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert!(
-            finding.severity == Severity::Warning
-                && finding.headline.contains("once; it began with 2 workers")
+            finding.severity == Severity::Warning && finding.what.contains("once; it began with 2 workers")
         );
         assert!(
             finding.why.contains("before step 50: rank 1 died. From") && finding.why.contains("250 ms"),
@@ -97,7 +92,7 @@ mod tests {
             finding.why
         );
         run.generations.extend([row(3, 2, "a worker came"), row(4, 1, "x"), row(5, 2, "y")]);
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert!(finding.severity == Severity::Notice && finding.why.contains("and 1 more"), "{finding:?}");
     }
 }

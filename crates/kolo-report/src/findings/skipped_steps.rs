@@ -2,17 +2,13 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Entry, Found, Severity};
 use crate::units::{percent, plural};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
-    name: "skipped steps",
-    about: "steps that overflowed and changed nothing",
-    among_workers: false,
-    find,
-};
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "skipped steps", about: "steps that overflowed and changed nothing", find };
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let seen = run.steps.iter().filter(|step| step.skipped).count();
     let summed_up = run.summary.as_ref().and_then(|summary| summary.skipped_steps).unwrap_or(0);
     let skipped = seen.max(summed_up);
@@ -24,19 +20,19 @@ fn find(run: &Run) -> Option<Finding> {
     let last = last.map(|step| format!(" The last one is step {}.", step.step)).unwrap_or_default();
     // The first skipped steps find the loss scale.
     let severity = if share > 0.05 { Severity::Warning } else { Severity::Notice };
-    Some(Finding {
+    Some((
         severity,
-        headline: format!(
+        format!(
             "{} changed nothing, because {} overflowed",
             plural(skipped, "step"),
             if skipped == 1 { "it" } else { "they" }
         ),
-        why: format!("That is {} of the steps in f16.{last}", percent(share)),
-        remedy: "Some at the beginning are usual: they find the loss scale. If they go on, begin with a \
+        format!("That is {} of the steps in f16.{last}", percent(share)),
+        "Some at the beginning are usual: they find the loss scale. If they go on, begin with a \
                  smaller --loss-scale, clip gradients (--clip-norm) or compute in bf16 (--precision bf16), \
                  which does not overflow so."
             .into(),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -50,17 +46,14 @@ mod tests {
         for step in [3, 4, 70] {
             (run.steps[step].skipped, run.steps[step].loss) = (true, None);
         }
-        let finding = find(&run).unwrap();
-        assert!(
-            finding.severity == Severity::Notice && finding.headline.starts_with("3 steps"),
-            "{finding:?}"
-        );
+        let finding = ENTRY.find(&run).unwrap();
+        assert!(finding.severity == Severity::Notice && finding.what.starts_with("3 steps"), "{finding:?}");
         assert!(
             finding.why.contains("3 % of the steps") && finding.why.contains("step 70"),
             "{}",
             finding.why
         );
         run.summary.as_mut().unwrap().skipped_steps = Some(20);
-        assert_eq!(find(&run).unwrap().severity, Severity::Warning, "islands skip for themselves");
+        assert_eq!(ENTRY.find(&run).unwrap().severity, Severity::Warning, "islands skip for themselves");
     }
 }

@@ -2,14 +2,13 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
+use super::finding::{Entry, Found, LEAST_WAITING, of_share};
 use crate::analysis::{BucketCosts, Pace};
 use crate::units::{bytes, percent, rate, seconds};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
+pub(super) const ENTRY: Entry<Run> = Entry {
     name: "slow link",
     about: "communication that is waited for, and takes its time for each byte",
-    among_workers: true,
     find,
 };
 
@@ -19,7 +18,7 @@ const LEAST_BYTE_SHARE: f64 = 0.6;
 /// Maximum spread: without disturbances a wire takes about as long each time.
 const MOST_SPREAD: f64 = 3.0;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
     if pace.wire_wait_share() < LEAST_WAITING {
         return None;
@@ -38,15 +37,15 @@ fn find(run: &Run) -> Option<Finding> {
     if costs.seconds < 0.5 * pace.exposed_a_step() {
         return None;
     }
-    Some(Finding {
-        severity: Severity::of_share(pace.wire_wait_share()),
-        headline: format!(
+    Some((
+        of_share(pace.wire_wait_share()),
+        format!(
             "The link between the workers is too slow: {} of the time is waited for it",
             percent(pace.wire_wait_share())
         ),
-        why: why(run, &pace, &costs),
-        remedy: remedy(run),
-    })
+        why(run, &pace, &costs),
+        remedy(run),
+    ))
 }
 
 fn why(run: &Run, pace: &Pace<'_>, costs: &BucketCosts) -> String {
@@ -92,6 +91,7 @@ fn remedy(run: &Run) -> String {
 mod tests {
     use super::*;
     use crate::example;
+    use crate::findings::Severity;
 
     #[test]
     fn the_rate_of_the_link_is_reported() {
@@ -99,12 +99,12 @@ mod tests {
         let sizes: Vec<(f64, f64)> =
             [0.4e6, 1e6, 1e6, 0.2e6].map(|bytes| (bytes, 2e-4 + bytes / 12.5e6)).into();
         let run = example::waiting(example::with_buckets(&sizes), 0.18);
-        let finding = find(&run).unwrap();
-        assert_eq!(finding.severity, Severity::Problem);
+        let finding = ENTRY.find(&run).unwrap();
+        assert_eq!(finding.severity, Severity::Error);
         let mut late = run.clone();
         late.steps.iter_mut().for_each(|step| step.comm_seconds -= 0.07);
         let share = |run: &Run| percent(Pace::of(run).unwrap().wire_wait_share());
-        let headline = find(&late).unwrap().headline;
+        let headline = ENTRY.find(&late).unwrap().what;
         assert!(headline.contains(&share(&late)) && share(&late) != share(&run), "{headline}");
         assert!(finding.why.contains("100 Mbit/s through the link of each of 2 workers"), "{}", finding.why);
         assert!(finding.why.contains("2.6 MB") && finding.remedy.contains("powersgd"), "{finding:?}");
@@ -114,12 +114,12 @@ mod tests {
     fn a_late_rank_and_hidden_communication_are_no_slow_link() {
         let late =
             example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
-        assert_eq!(find(&late), None);
+        assert_eq!(ENTRY.find(&late), None);
         let mut disturbed = example::waiting(example::with_buckets(&[(1e6, 0.01), (2e6, 0.02)]), 0.03);
-        assert!(find(&disturbed).is_some());
+        assert!(ENTRY.find(&disturbed).is_some());
         disturbed.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);
-        assert_eq!(find(&disturbed), None, "it does not take as long each time");
+        assert_eq!(ENTRY.find(&disturbed), None, "it does not take as long each time");
         let hidden = example::with_buckets(&[(1e6, 0.01), (2e6, 0.02)]);
-        assert_eq!(find(&hidden), None);
+        assert_eq!(ENTRY.find(&hidden), None);
     }
 }

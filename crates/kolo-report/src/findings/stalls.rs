@@ -2,16 +2,12 @@
 
 use kolo_run_folder::{Run, StepRow};
 
-use super::finding::{Finding, FindingEntry, Severity};
+use super::finding::{Entry, Found, of_share};
 use crate::analysis::Pace;
 use crate::units::{count, percent, plural, seconds};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
-    name: "stalls",
-    about: "a few steps that take many times as long as the others",
-    among_workers: false,
-    find,
-};
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "stalls", about: "a few steps that take many times as long as the others", find };
 
 /// Minimum duration of a stall, in median steps.
 const STALL: f64 = 4.0;
@@ -19,7 +15,7 @@ const STALL: f64 = 4.0;
 /// Minimum share of time lost in stalls.
 const LEAST_SHARE: f64 = 0.05;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
     // The finding about recoveries covers the wait of a generation's first step.
     let is_first = |step: &StepRow| run.generations.iter().any(|row| step.step.abs_diff(row.first_step) <= 1);
@@ -38,10 +34,10 @@ fn find(run: &Run) -> Option<Finding> {
     } else {
         "rank 0 itself stops now and then"
     };
-    Some(Finding {
-        severity: Severity::of_share(share),
-        headline: format!("Stalls cost {} of the time: {cause}", percent(share)),
-        why: format!(
+    Some((
+        of_share(share),
+        format!("Stalls cost {} of the time: {cause}", percent(share)),
+        format!(
             "{} of {} took more than {STALL} times the median of {}, {} in all; the longest is step {} with \
              {}. {} of that was waiting for communication.",
             count(stalls.len()),
@@ -52,13 +48,13 @@ fn find(run: &Run) -> Option<Finding> {
             seconds(longest.seconds),
             percent((waited / lost).min(1.0))
         ),
-        remedy: format!(
+        format!(
             "Look for a CPU quota, other programs, swapping or slow storage on {}. Workers whose stalls \
              come again and again are named in the log after some 200 steps; --straggler rebalance then \
              moves shards away from them.",
             if is_waiting { "the other workers' machines" } else { "the machine of rank 0" }
         ),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -72,20 +68,20 @@ mod tests {
         for step in (20..200).step_by(30) {
             run.steps[step].seconds += 0.6;
         }
-        let own = find(&run).unwrap();
-        assert!(own.headline.ends_with("rank 0 itself stops now and then"), "{}", own.headline);
+        let own = ENTRY.find(&run).unwrap();
+        assert!(own.what.ends_with("rank 0 itself stops now and then"), "{}", own.what);
         assert!(own.why.starts_with("6 of 194 steps"), "{}", own.why);
         for step in (20..200).step_by(30) {
             run.steps[step].exposed_seconds += 0.6;
         }
-        assert!(find(&run).unwrap().headline.contains("another rank"));
+        assert!(ENTRY.find(&run).unwrap().what.contains("another rank"));
     }
 
     #[test]
     fn the_first_step_of_a_generation_is_no_stall() {
         let mut run = example::run(200);
         run.steps[50].seconds = 3.0;
-        assert!(find(&run).is_some());
+        assert!(ENTRY.find(&run).is_some());
         run.generations = vec![kolo_run_folder::GenerationRow {
             generation: 2,
             world_size: 1,
@@ -94,6 +90,6 @@ mod tests {
             first_step: 50,
             first_step_unix: 3.0,
         }];
-        assert_eq!(find(&run), None);
+        assert_eq!(ENTRY.find(&run), None);
     }
 }

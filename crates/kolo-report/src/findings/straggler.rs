@@ -2,12 +2,12 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
+use super::finding::{Entry, Found, LEAST_WAITING, Severity, of_share};
 use crate::analysis::{BucketCosts, Pace, SlowRank};
 use crate::units::{percent, seconds};
 
-pub(super) const ENTRY: FindingEntry =
-    FindingEntry { name: "straggler", about: "a rank that holds the others up", among_workers: true, find };
+pub(super) const ENTRY: Entry<Run> =
+    Entry { name: "straggler", about: "a rank that holds the others up", find };
 
 /// Minimum wait that matters, in seconds per step.
 const LEAST_SECONDS: f64 = 1e-3;
@@ -15,7 +15,7 @@ const LEAST_SECONDS: f64 = 1e-3;
 /// Minimum share of the waiting that the sizes of the buckets do not explain.
 const LATE_PART: f64 = 0.5;
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     warned(run).or_else(|| compared(run)).or_else(|| inferred(run))
 }
 
@@ -27,7 +27,7 @@ pub(super) fn is_about_straggler(warning: &str) -> bool {
 }
 
 /// Looks for a warning: the ranks have compared their own clocks, and reported the slow one.
-fn warned(run: &Run) -> Option<Finding> {
+fn warned(run: &Run) -> Option<Found> {
     let warnings = &run.summary.as_ref()?.warnings;
     let reports: Vec<&str> =
         warnings.iter().map(String::as_str).filter(|text| is_about_straggler(text)).collect();
@@ -37,9 +37,9 @@ fn warned(run: &Run) -> Option<Finding> {
     let slow = SlowRank::of(run).filter(|slow| slow.rank.to_string() == rank);
     // Rank 0 writes the figures of steps, so only the comparisons show how long the others wait for rank 0.
     let severity = match (&*rank, slow) {
-        ("0", Some(slow)) => Severity::of_share(slow.share).min(Severity::Warning),
-        ("0", None) => Severity::Problem,
-        _ => Severity::of_share(share).min(Severity::Warning),
+        ("0", Some(slow)) => of_share(slow.share).min(Severity::Warning),
+        ("0", None) => Severity::Error,
+        _ => of_share(share).min(Severity::Warning),
     };
     let more = match reports.len() {
         1 => String::new(),
@@ -54,26 +54,26 @@ fn warned(run: &Run) -> Option<Finding> {
         ("0", None) => "Rank 0 writes these figures, so the waiting of the others is not in them.".into(),
         _ => format!("Rank 0 waits for communication {} of the time.", percent(share)),
     };
-    Some(Finding {
+    Some((
         severity,
-        headline: format!("Rank {rank} holds the others up"),
-        why: format!("The ranks have compared their clocks: {first}.{more} {waited}"),
-        remedy: remedy(run),
-    })
+        format!("Rank {rank} holds the others up"),
+        format!("The ranks have compared their clocks: {first}.{more} {waited}"),
+        remedy(run),
+    ))
 }
 
 /// Looks for a rank that is busy so much longer than the others that they wait for it, by the comparison
 /// of the ranks' clocks. This finds a slow rank 0, which itself waits for no rank, before the ranks have
 /// reported it twice.
-fn compared(run: &Run) -> Option<Finding> {
+fn compared(run: &Run) -> Option<Found> {
     let slow = SlowRank::of(run)?;
     if slow.share < LEAST_WAITING || slow.waited < LEAST_SECONDS {
         return None;
     }
-    Some(Finding {
-        severity: Severity::of_share(slow.share),
-        headline: format!("Rank {} holds the others up", slow.rank),
-        why: format!(
+    Some((
+        of_share(slow.share),
+        format!("Rank {} holds the others up", slow.rank),
+        format!(
             "The ranks have compared their clocks: rank {} is busy for {} with a shard, the others for {} \
              in the median, so that they wait for {} of a step, {} of the time.",
             slow.rank,
@@ -82,12 +82,12 @@ fn compared(run: &Run) -> Option<Finding> {
             seconds(slow.waited),
             percent(slow.share)
         ),
-        remedy: remedy(run),
-    })
+        remedy(run),
+    ))
 }
 
 /// Looks for waiting that must be for a rank: nothing is on the wire, or larger buckets take less time.
-fn inferred(run: &Run) -> Option<Finding> {
+fn inferred(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
     let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);
     let idle = pace.rank_wait / pace.steps.len() as f64;
@@ -119,12 +119,12 @@ fn inferred(run: &Run) -> Option<Finding> {
             seconds(late)
         );
     }
-    Some(Finding {
-        severity: Severity::of_share(pace.exposed_share()),
-        headline: "Rank 0 waits for another rank, not for the wire".into(),
-        why: why + ".",
-        remedy: remedy(run),
-    })
+    Some((
+        of_share(pace.exposed_share()),
+        "Rank 0 waits for another rank, not for the wire".into(),
+        why + ".",
+        remedy(run),
+    ))
 }
 
 fn remedy(run: &Run) -> String {
@@ -154,10 +154,10 @@ mod tests {
     fn a_warning_about_a_rank_is_reported_with_its_figures() {
         let mut run = example::waiting(example::run(200), 0.12);
         run.summary.as_mut().unwrap().warnings = vec!["parameter `a` had no gradient".into(), WARNING.into()];
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert_eq!(
-            (finding.severity, finding.headline.as_str()),
-            (Severity::Problem, "Rank 1 holds the others up")
+            (finding.severity, finding.what.as_str()),
+            (Severity::Error, "Rank 1 holds the others up")
         );
         assert!(finding.why.contains("0.310 s") && finding.why.contains("of the time"), "{}", finding.why);
         assert!(finding.remedy.contains("--straggler rebalance, with more shards"));
@@ -183,21 +183,21 @@ mod tests {
     #[test]
     fn a_slow_rank_0_is_found_though_it_does_not_wait() {
         let mut run = example::run(200);
-        assert_eq!(find(&run), None);
+        assert_eq!(ENTRY.find(&run), None);
         run.ranks = example::comparisons(&[(0.03, 0.001), (0.01, 0.021)]);
-        let finding = find(&run).unwrap();
-        assert_eq!((finding.severity, &*finding.headline), (Severity::Problem, "Rank 0 holds the others up"));
+        let finding = ENTRY.find(&run).unwrap();
+        assert_eq!((finding.severity, &*finding.what), (Severity::Error, "Rank 0 holds the others up"));
         assert!(finding.why.contains("30 ms with a shard, the others for 10 ms"), "{}", finding.why);
         assert!(finding.why.contains("wait for 20 ms of a step, 64.5 % of the time"), "{}", finding.why);
         run.summary.as_mut().unwrap().warnings = vec![WARNING.replace("rank 1", "rank 0")];
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert!(
             finding.why.contains("0.310 s") && finding.why.contains("wait for it for 20 ms"),
             "{finding:?}"
         );
         run.summary = None;
         run.ranks = example::comparisons(&[(0.0105, 0.001), (0.01, 0.0015)]);
-        assert_eq!(find(&run), None, "a little is no matter");
+        assert_eq!(ENTRY.find(&run), None, "a little is no matter");
     }
 
     #[test]
@@ -205,14 +205,14 @@ mod tests {
         let mut run =
             example::waiting(example::with_buckets(&[(1e6, 0.041), (20e6, 0.002), (1e6, 0.001)]), 0.04);
         run.summary = None;
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert!(finding.why.contains("bucket 0 takes 41 ms"), "{}", finding.why);
         let wire = example::waiting(example::with_buckets(&[(1e6, 0.01), (4e6, 0.04), (4e6, 0.04)]), 0.04);
-        assert_eq!(find(&wire), None, "its buckets take as long as their bytes");
+        assert_eq!(ENTRY.find(&wire), None, "its buckets take as long as their bytes");
         let mut idle = example::waiting(example::run(200), 0.04);
         idle.steps.iter_mut().for_each(|step| step.comm_seconds = 0.004);
         idle.buckets.clear();
-        let finding = find(&idle).unwrap();
+        let finding = ENTRY.find(&idle).unwrap();
         assert!(finding.why.contains("while no bucket is on the wire"), "{}", finding.why);
     }
 }

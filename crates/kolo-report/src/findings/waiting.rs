@@ -2,25 +2,24 @@
 
 use kolo_run_folder::Run;
 
-use super::finding::{Finding, FindingEntry, LEAST_WAITING, Severity};
+use super::finding::{Entry, Found, LEAST_WAITING, of_share};
 use super::{huge_bucket, slow_link, small_buckets, straggler};
 use crate::analysis::{BucketCosts, Pace};
 use crate::units::{number, percent, seconds};
 
-pub(super) const ENTRY: FindingEntry = FindingEntry {
+pub(super) const ENTRY: Entry<Run> = Entry {
     name: "waiting",
     about: "communication that is waited for, for no reason that can be told",
-    among_workers: true,
     find,
 };
 
 /// Findings that explain the waiting.
-const CAUSES: [FindingEntry; 4] =
+const CAUSES: [Entry<Run>; 4] =
     [straggler::ENTRY, slow_link::ENTRY, small_buckets::ENTRY, huge_bucket::ENTRY];
 
-fn find(run: &Run) -> Option<Finding> {
+fn find(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
-    if pace.exposed_share() < LEAST_WAITING || CAUSES.iter().any(|cause| (cause.find)(run).is_some()) {
+    if pace.exposed_share() < LEAST_WAITING || CAUSES.iter().any(|cause| cause.find(run).is_some()) {
         return None;
     }
     let buckets = match BucketCosts::of(run) {
@@ -31,20 +30,20 @@ fn find(run: &Run) -> Option<Finding> {
         ),
         None => "Without buckets.csv it cannot be told from what.".into(),
     };
-    Some(Finding {
-        severity: Severity::of_share(pace.exposed_share()),
-        headline: format!("{} of the time is waited for communication", percent(pace.exposed_share())),
-        why: format!(
+    Some((
+        of_share(pace.exposed_share()),
+        format!("{} of the time is waited for communication", percent(pace.exposed_share())),
+        format!(
             "A step computes for {} and waits for {} more, {} of that with nothing on the wire. {buckets}",
             seconds(pace.compute_a_step()),
             seconds(pace.exposed_a_step()),
             percent(pace.rank_wait / pace.exposed)
         ),
-        remedy: "Where reductions now and then take many times as long, something disturbs a worker or the \
+        "Where reductions now and then take many times as long, something disturbs a worker or the \
                  network: look for other programs on the machines, and for more workers than cores. `kolo \
                  bench all-reduce` measures the network alone."
             .into(),
-    })
+    ))
 }
 
 #[cfg(test)]
@@ -55,15 +54,15 @@ mod tests {
     #[test]
     fn waiting_is_reported_if_nothing_else_explains_it() {
         let mut run = example::waiting(example::with_buckets(&[(1e6, 0.01), (2e6, 0.02), (2e6, 0.02)]), 0.03);
-        assert_eq!(find(&run), None, "the link explains it");
+        assert_eq!(ENTRY.find(&run), None, "the link explains it");
         run.buckets.iter_mut().for_each(|bucket| bucket.p95 = 10.0 * bucket.p50);
-        let finding = find(&run).unwrap();
+        let finding = ENTRY.find(&run).unwrap();
         assert!(
-            finding.headline.starts_with("50.8 % of the time") && finding.why.contains("10 times as long"),
+            finding.what.starts_with("50.8 % of the time") && finding.why.contains("10 times as long"),
             "{finding:?}"
         );
         run.buckets.clear();
-        assert!(find(&run).unwrap().why.contains("Without buckets.csv"));
-        assert_eq!(find(&example::run(200)), None);
+        assert!(ENTRY.find(&run).unwrap().why.contains("Without buckets.csv"));
+        assert_eq!(ENTRY.find(&example::run(200)), None);
     }
 }

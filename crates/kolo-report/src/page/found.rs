@@ -38,15 +38,24 @@ fn nothing(run: &Run) -> &'static str {
 
 fn card(finding: &Finding, heading: &'static str) -> Element {
     let class = match finding.severity {
-        Severity::Problem => "finding problem",
+        Severity::Error => "finding problem",
         Severity::Warning => "finding warning",
         Severity::Notice => "finding notice",
     };
-    let badge = element("span").with("class", "badge").add(finding.severity.name());
+    let badge = element("span").with("class", "badge").add(word(finding.severity));
     let remedy = element("p").add(element("strong").add("What to do: ")).add(with_code(&finding.remedy));
     element("article")
         .with("class", class)
-        .add(element(heading).add(badge).add(" ").add(finding.headline.as_str()))
+        .add(element(heading).add(badge).add(" ").add(finding.what.as_str()))
         .add(paragraph(&finding.why))
         .add(remedy)
+}
+
+/// Returns the severity as a word about a run that has been.
+pub(crate) fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "Problem",
+        Severity::Warning => "Warning",
+        Severity::Notice => "Notice",
+    }
 }

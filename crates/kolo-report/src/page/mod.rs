@@ -15,6 +15,7 @@ use kolo_run_folder::Run;
 use crate::findings::Finding;
 use crate::html::{Html, element};
 use crate::predicted::PredictedStep;
+pub(crate) use found::word;
 use section::{Ids, Section};
 
 /// First bytes of every report, by which a file is recognized as one.
@@ -25,7 +26,6 @@ const STYLE: &str = include_str!("style.css");
 /// Content security policy: the page loads nothing and runs no script, whatever the files contain.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// Renders the page about runs, their findings, and their predictions.
 pub(crate) fn html(found: &[(Run, Vec<Finding>)], predicted: &[PredictedStep]) -> String {
     let runs: Vec<&Run> = found.iter().map(|(run, _)| run).collect();
     let mut ids = Ids::default();

@@ -11,7 +11,6 @@ pub(super) struct Block {
     pub size: usize,
 }
 
-/// Returns the blocks of `world` ranks.
 pub(super) fn blocks(world: usize) -> Vec<Block> {
     let mut first = 0;
     let mut blocks = Vec::new();

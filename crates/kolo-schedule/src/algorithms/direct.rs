@@ -102,7 +102,6 @@ fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<St
     pipeline(owned.rounds(), &[(0, contribute), (1, add), (2, fetch)])
 }
 
-/// Returns one message for each other rank.
 fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> {
     others(problem.rank, problem.world()).map(|peer| Message { peer, range: range(peer) }).collect()
 }

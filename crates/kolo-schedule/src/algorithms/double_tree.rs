@@ -22,13 +22,11 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
     build: |problem| among_workers(problem, build),
 };
 
-/// Place of a rank in a tree.
 #[derive(Clone, Debug, PartialEq)]
 struct Position {
     parent: Option<Rank>,
     /// At most two, ascending by place.
     children: Vec<Rank>,
-    /// Number of steps to the root.
     depth: usize,
 }
 

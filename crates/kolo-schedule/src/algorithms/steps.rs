@@ -30,7 +30,6 @@ pub(super) fn segments(range: Range, segment: usize) -> impl Iterator<Item = Ran
     (0..range.len.div_ceil(size)).map(move |index| range.segment(index, size))
 }
 
-/// Returns the number of segments of the longest range.
 pub(super) fn longest(ranges: &[Range], segment: usize) -> usize {
     ranges.iter().map(|range| range.len.div_ceil(segment)).max().unwrap_or(0)
 }

@@ -270,7 +270,6 @@ fn long_pipelines_cost_what_short_ones_predict() {
     }
 }
 
-/// A sample that represents all ranks costs the same as all ranks.
 #[test]
 fn a_sample_costs_what_all_ranks_cost() {
     let mut sampled = std::collections::BTreeSet::new();

@@ -14,7 +14,6 @@ pub(super) struct Side {
     pub(super) rank: usize,
 }
 
-/// All collectives of the parts.
 #[derive(Default)]
 pub(super) struct Collectives(HashMap<(u64, u64, usize), Vec<Side>>);
 

@@ -13,7 +13,6 @@ use crate::error::Error;
 /// Bytes that may wait before an automatic write.
 const ENOUGH: usize = 8 << 10;
 
-/// Longest wait of a line for the next one, so that a run with slow steps can be watched.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Lines of a file, of which the last ones wait to be written.
@@ -49,10 +48,7 @@ impl AppendFile {
     }
 
     /// Adds a line, which is written now or later.
-    ///
-    /// # Errors
-    ///
-    /// The write that is due fails: the line waits.
+    /// If the write that is due fails, the line waits.
     pub(super) fn add(&mut self, line: &str) -> Result<(), Error> {
         self.waiting += line;
         self.waiting.push('\n');

@@ -44,7 +44,6 @@ struct Job {
     unit: String,
 }
 
-/// Speed of the run.
 struct Pace {
     started: Instant,
     /// Time of the last line of progress; `None` before the first step.

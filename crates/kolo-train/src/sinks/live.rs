@@ -58,7 +58,6 @@ impl LiveMetrics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsAddress(String);
 
-/// Default host.
 const LOOPBACK: &str = "127.0.0.1";
 
 impl FromStr for MetricsAddress {

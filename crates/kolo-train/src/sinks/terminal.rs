@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kolo_ddp::sync::SyncMode;
+use kolo_run_folder::units::clock;
 
 use super::console::Console;
 use super::live::LogFormat;
@@ -59,7 +60,6 @@ struct Terminal {
     shown: Option<Shown>,
 }
 
-/// The steps that have been shown.
 struct Shown {
     /// True for a bar, false for plain lines.
     has_bar: bool,
@@ -72,12 +72,12 @@ struct Shown {
 impl MetricSink for Terminal {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         match record {
-            Record::Note(line) => self.say(line),
+            Record::Note(line) => self.console.say(*line),
             Record::Generation { .. } => {}
             Record::Step { row, epoch, report } => {
                 self.step(row, epoch);
                 if let Some(tuning) = &report.tuning {
-                    self.say(&tuning.to_string());
+                    self.console.say(tuning.to_string());
                 }
             }
             Record::Epoch(row) => self.epoch(row),
@@ -92,7 +92,7 @@ impl MetricSink for Terminal {
             self.console.show_progress(progress.step(), progress.total());
         }
         if std::mem::take(&mut self.lacks_dashboard) {
-            self.say(NO_DASHBOARD);
+            self.console.say(NO_DASHBOARD);
         }
         Ok(())
     }
@@ -107,10 +107,6 @@ impl Shown {
 }
 
 impl Terminal {
-    fn say(&self, line: &str) {
-        self.console.say(line);
-    }
-
     fn step(&mut self, row: &StepRow, epoch: &Meter) {
         let Some(shown) = self.shown.as_mut().filter(|_| !self.has_dashboard) else { return };
         let done = row.step + 1;
@@ -136,7 +132,7 @@ impl Terminal {
     }
 
     fn epoch(&self, row: &EpochRow) {
-        self.say(&epoch_words(row, self.epochs, &self.unit));
+        self.console.say(epoch_words(row, self.epochs, &self.unit));
     }
 
     fn end(&mut self, summary: &Summary) {
@@ -189,7 +185,6 @@ impl Terminal {
     }
 }
 
-/// Describes one of `epochs` epochs in a line.
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
     let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
     format!(
@@ -211,14 +206,6 @@ fn communication(on_its_way: f64, waiting: f64) -> String {
         100.0 * on_its_way,
         100.0 * waiting
     )
-}
-
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds / 3600 {
-        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
-        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
-    }
 }
 
 #[cfg(test)]

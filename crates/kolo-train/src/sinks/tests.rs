@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, Change, NoiseScale, StepReport};
+use kolo_ddp::{BucketTiming, NoiseScale, StepReport};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
@@ -12,7 +12,6 @@ use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Metric, Score, Scores};
 use crate::progress::Progress;
 
-/// Steps of an epoch, and of the run.
 pub(super) const STEPS: usize = 4;
 pub(super) const TOTAL: u64 = 10;
 
@@ -20,12 +19,9 @@ fn report() -> StepReport {
     StepReport {
         loss: 0.5,
         count: 8.0,
-        known: Vec::new(),
         summed_bytes: 4096,
         gradient_norm: Some(0.25),
         noise_scale: Some(NoiseScale::default()),
-        skipped: false,
-        loss_scale: None,
         buckets: vec![BucketTiming {
             bytes: 4096,
             wire_bytes: 512,
@@ -35,17 +31,9 @@ fn report() -> StepReport {
             exposed: 0.0005,
         }],
         communicating: Duration::from_millis(1),
-        exposed: Duration::ZERO,
         backward: Duration::from_millis(40),
         optimizer: Duration::from_millis(5),
-        started_early: 0,
-        change: Change::None,
-        straggler: None,
-        times: Vec::new(),
-        shards_changed: false,
-        staleness: None,
-        tuning: None,
-        warnings: Vec::new(),
+        ..StepReport::default()
     }
 }
 

@@ -14,7 +14,6 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     open: |run| Some(Box::new(Tunings { file: AppendFile::new(run.folder?, ENTRY.name, "") })),
 };
 
-/// A line of the file.
 #[derive(Serialize)]
 struct TuningRow<'a> {
     /// First step with the kept settings.

@@ -7,7 +7,6 @@ use kolo_nccl::DeviceGroup;
 
 use kolo::Failure;
 
-/// Opens the devices of the group's ranks, one for each.
 pub(crate) fn open(group: &Arc<Group>) -> Result<DeviceGroup, Failure> {
     Ok(DeviceGroup::local(group)?)
 }

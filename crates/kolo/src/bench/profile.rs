@@ -158,7 +158,6 @@ fn timed(trainee: &mut Trainee) -> Result<Measured, Failure> {
     Ok(Measured { own, report })
 }
 
-/// Returns the profile of medians over the steps.
 fn profile(steps: &[Measured]) -> StepProfile {
     let median = |of: &dyn Fn(&Measured) -> f64| median(steps.iter().map(of)).unwrap_or(0.0);
     let buckets = steps.iter().map(|step| step.report.buckets.len()).min().unwrap_or(0);

@@ -7,7 +7,6 @@ use kolo_comm::{Group, Op};
 use kolo::Failure;
 use kolo_run_folder::percentile;
 
-/// Samples of one figure on this rank.
 #[derive(Default)]
 pub(super) struct Samples(pub(super) Vec<f64>);
 

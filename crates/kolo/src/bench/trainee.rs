@@ -80,7 +80,6 @@ impl Trainee {
         Ok(Trainee { stepper, batch, precision: work.precision()?, bytes: (0, 0) })
     }
 
-    /// Takes one step and returns its report.
     pub(super) fn report(&mut self) -> Result<StepReport, Failure> {
         Ok(with_precision(self.precision, || self.stepper.step(self.batch.clone(), 5e-4))?)
     }
@@ -97,7 +96,6 @@ impl Trainee {
         self.bytes
     }
 
-    /// Waits for all updates.
     pub(super) fn settle(&self) -> Result<(), Failure> {
         let mut settled = Ok(());
         self.stepper.with_replica(&mut |replica| settled = replica.values().map(drop));

@@ -21,10 +21,6 @@ use super::trial::{TrialJob, differ, fastest_of};
 const ROUNDS: usize = 3;
 
 /// Gathers all facts. A collective: every rank gets the facts of all ranks.
-///
-/// # Errors
-///
-/// A collective failed (the error names the rank), or the recipe is invalid.
 pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts, Failure> {
     let folder = group.broadcast_value(request.folder.clone(), Rank(0))?;
     let memory = Memory::here();

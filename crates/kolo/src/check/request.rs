@@ -13,12 +13,10 @@ pub(crate) struct CheckRequest<'a> {
     pub(crate) folder: PathBuf,
     /// True if the run starts, or continues from a checkpoint if there is one.
     pub(crate) may_continue: bool,
-    /// True if the run continues from a checkpoint.
     pub(crate) resumes: bool,
     /// True if the run takes its folder from another process that writes it.
     pub(crate) take_over: bool,
     /// True if other workers can replace those that die.
     pub(crate) is_elastic: bool,
-    /// Workers to slow down.
     pub(crate) slowdowns: &'a [Slowdown],
 }

@@ -4,10 +4,6 @@ use kolo_check::probes::DataFacts;
 use kolo_data::{self as data, Part};
 
 /// Reads all of the data.
-///
-/// # Errors
-///
-/// The reason that the data cannot be read.
 pub(super) fn read(spec: &str) -> Result<DataFacts, String> {
     let images = data::open(spec).map_err(|error| error.to_string())?;
     let [train, test] = [Part::Train, Part::Test].map(|part| images.fingerprint(part));

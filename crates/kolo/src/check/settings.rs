@@ -15,10 +15,6 @@ use kolo_recipe::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFol
 use super::request::CheckRequest;
 
 /// Returns the settings of a job with the recipe's number of workers; `data` is `None` if unreadable.
-///
-/// # Errors
-///
-/// The recipe is invalid.
 pub(super) fn settings(
     request: &CheckRequest<'_>,
     folder: &Path,

@@ -31,7 +31,6 @@ const CLEARLY: f64 = 1.2;
 /// Time after which no other step begins.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The step to try.
 #[derive(Serialize, Deserialize)]
 pub(super) struct TrialJob {
     /// The recipe, as the text of a `config.toml`.
@@ -72,7 +71,6 @@ impl TrialJob {
     }
 }
 
-/// Returns the outcome of a trial's process.
 fn outcome(output: &Output) -> Trial {
     use std::os::unix::process::ExitStatusExt;
     if output.status.success()
@@ -115,10 +113,6 @@ pub(super) fn differ(trials: &[Trial]) -> bool {
 }
 
 /// Tries a step, as the process of a trial.
-///
-/// # Errors
-///
-/// The job cannot be read, or the step cannot be taken.
 pub(crate) fn try_as_told() -> Result<(), Failure> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;

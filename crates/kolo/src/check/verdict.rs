@@ -8,23 +8,17 @@ use serde::{Deserialize, Serialize};
 use kolo::Failure;
 use kolo_program::output::print;
 
-/// The verdict on a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Verdict {
-    /// The highest severity of a finding.
     worst: Option<Severity>,
     /// The findings, in a few words.
     summary: String,
-    /// The text to print.
     words: String,
 }
 
 impl Verdict {
     /// Makes the verdict of a report, as text or as JSON.
-    ///
-    /// # Errors
-    ///
-    /// JSON cannot express a figure.
+    /// Fails if JSON cannot express a figure.
     pub(crate) fn of(report: &Report, json: bool) -> Result<Verdict, Failure> {
         let (worst, summary) = (report.worst(), report.summary());
         let words = match json {
@@ -35,20 +29,12 @@ impl Verdict {
     }
 
     /// Writes the verdict for the process that started the workers.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written.
     pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
         let told = serde_json::to_vec(self).map_err(Failure::work)?;
         std::fs::write(path, told).map_err(|e| Failure::work(format!("{}: {e}", path.display())))
     }
 
     /// Reads the verdict that a worker wrote.
-    ///
-    /// # Errors
-    ///
-    /// There is no verdict.
     pub(crate) fn read(path: &Path) -> Result<Verdict, Failure> {
         let told = std::fs::read(path).map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
         serde_json::from_slice(&told)
@@ -56,10 +42,6 @@ impl Verdict {
     }
 
     /// Prints the verdict.
-    ///
-    /// # Errors
-    ///
-    /// The output cannot be written.
     pub(crate) fn print(&self) -> Result<(), Failure> {
         print(&self.words)
     }

@@ -61,7 +61,7 @@ fn as_worker(
     match is_worker() {
         true => measure(),
         false => {
-            let elastic = Elastic::with_servers(servers);
+            let elastic = Elastic { servers, ..Elastic::default() };
             start_workers(nproc, None, communication.environment(None), &elastic, Messages::Text)
         }
     }

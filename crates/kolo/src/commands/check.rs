@@ -57,14 +57,13 @@ impl Check {
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
-        start_workers(recipe.nproc, self.train.master_port, env, self.train.elastic(), Messages::Text)?;
+        start_workers(recipe.nproc, self.train.master_port, env, &self.train.elastic, Messages::Text)?;
         let verdict = Verdict::read(told.path())?;
         verdict.print()?;
         drop(told);
         end(&verdict)
     }
 
-    /// Performs the checks as one of the workers.
     fn work(&self) -> Result<(), Failure> {
         let mut recipe = self.train.configuration()?;
         self.train.refuse(&recipe)?;
@@ -95,7 +94,6 @@ impl Check {
         if file.is_some() { Ok(()) } else { end(&verdict) }
     }
 
-    /// Returns the folder that the run would use.
     fn folder(&self, recipe: &Recipe) -> Result<PathBuf, Failure> {
         match self.train.resume.clone().or(self.train.out.clone()) {
             Some(folder) => Ok(folder),

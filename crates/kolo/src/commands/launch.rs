@@ -78,7 +78,7 @@ impl Launch {
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
         self.elastic.apply(&mut job);
-        job.group_restarts = self.elastic.group_restarts();
+        job.group_restarts = self.elastic.max_restarts.unwrap_or(0);
         job.arbiter = kolo_elastic::Arbiter::parse(&self.arbiter)
             .map_err(|error| Failure::input(format!("--arbiter: {error}")))?;
         job.grace = self.grace.map(grace).transpose()?;
@@ -91,7 +91,6 @@ fn grace(seconds: f64) -> Result<Duration, Failure> {
         .map_err(|_| Failure::input(format!("--grace {seconds}: give seconds, 0 or more")))
 }
 
-/// Returns the help of `--arbiter`, which lists the arbiters.
 fn arbiter_help() -> String {
     let says = "By what the launchers of several nodes agree which of them goes on when the network between \
                 them is cut, the same on all nodes:";

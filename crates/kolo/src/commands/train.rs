@@ -84,7 +84,7 @@ pub(crate) struct Train {
     #[command(flatten)]
     live: LiveMetrics,
     #[command(flatten)]
-    elastic: Elastic,
+    pub(super) elastic: Elastic,
     #[command(flatten)]
     pub(super) communication: Communication,
     /// Workers on this machine [default: 2, or what the configuration says]
@@ -209,7 +209,7 @@ impl Train {
         models::find(&config.model)?;
         config.check_shares()?;
         let is_stale = config.sync.mode.staleness_bound().is_some();
-        if is_stale && self.elastic.is_given() {
+        if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
             return Err(Failure::input(format!(
                 "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
                  first that dies, and --resume goes on; leave these options out",
@@ -217,7 +217,7 @@ impl Train {
             )));
         }
         if !is_worker() {
-            config.sync.check_servers(self.elastic.servers())?;
+            config.sync.check_servers(self.elastic.servers)?;
         }
         self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
@@ -246,11 +246,6 @@ impl Train {
         self.communication.environment(self.algorithm.as_ref())
     }
 
-    /// Options for the death of workers.
-    pub(super) fn elastic(&self) -> &Elastic {
-        &self.elastic
-    }
-
     /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
     fn check_tune(&self, config: &Recipe) -> Result<(), Failure> {
         let asked = ALGORITHMS.iter().find(|entry| Some(entry.name) == self.algorithm.as_deref());
@@ -264,7 +259,6 @@ impl Train {
         }
     }
 
-    /// Trains as one of the workers, all of which have the same arguments.
     fn work(&self) -> Result<(), Failure> {
         let mut config = self.configuration()?;
         // Checked before the run folder exists, which would stand in the way of the next try.
@@ -304,7 +298,10 @@ impl Train {
             Some(folder) => Some(folder),
             None if group.rank().0 == 0 => Some(self.folder(&config)?),
             // Rank 0 makes the folder.
-            None => told_folder().or(self.earlier_part()).map(RunFolder::at),
+            None => {
+                let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
+                told_folder().or(earlier).map(RunFolder::at)
+            }
         };
         self.train(config, Membership::Fixed(group), folder)
     }
@@ -329,7 +326,7 @@ impl Train {
             min_workers: self.elastic.min(),
             slowdowns: self.slow.clone(),
             live: self.live.clone(),
-            stop_on: self.elastic.stop_on().to_vec(),
+            stop_on: self.elastic.stop_on.clone(),
             ..Job::new(config)
         };
         model.train(job, data, membership)?;
@@ -395,12 +392,6 @@ impl Train {
         self.resume.is_some() || self.resume_or_start
     }
 
-    /// Returns the folder that may hold an earlier part of the run.
-    fn earlier_part(&self) -> Option<PathBuf> {
-        self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start))
-    }
-
-    /// True if the run continues from a checkpoint.
     pub(super) fn resumes(&self, folder: &RunFolder) -> bool {
         self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
     }

@@ -96,7 +96,6 @@ impl Communication {
     }
 }
 
-/// Returns the names that `--algorithm` accepts.
 pub(crate) fn algorithms() -> Vec<&'static str> {
     ALGORITHMS.iter().map(|algorithm| algorithm.name).collect()
 }

@@ -11,48 +11,24 @@ pub(crate) struct Elastic {
     /// the others, so that these send less; the bits are the same. They pay where they have links of their
     /// own. With --sync stale they hold the weights
     #[arg(long, value_name = "SERVERS", default_value_t = 0)]
-    servers: usize,
+    pub(crate) servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
-    min: Option<usize>,
+    pub(crate) min: Option<usize>,
     /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that are
     /// not elastic are started again as a whole so often, on one node, if this option is given
     #[arg(long, value_name = "WORKERS")]
-    max_restarts: Option<usize>,
+    pub(crate) max_restarts: Option<usize>,
     /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both, as
     /// for Slurm's --signal=B:USR1@120
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
-    stop_on: Vec<StopSignal>,
+    pub(crate) stop_on: Vec<StopSignal>,
 }
 
 impl Elastic {
-    /// Options with so many servers and defaults otherwise.
-    pub(crate) fn with_servers(servers: usize) -> Self {
-        Elastic { servers, ..Elastic::default() }
-    }
-
-    /// Number of summation servers on this node.
-    pub(crate) fn servers(&self) -> usize {
-        self.servers
-    }
-
     /// Fewest workers with which the job continues.
     pub(crate) fn min(&self) -> usize {
         self.min.unwrap_or(1)
-    }
-
-    /// True if the user set an option for the death of workers.
-    pub(crate) fn is_given(&self) -> bool {
-        self.min.is_some() || self.max_restarts.is_some()
-    }
-
-    /// Number of times that a program without elasticity is restarted as a whole.
-    pub(crate) fn group_restarts(&self) -> usize {
-        self.max_restarts.unwrap_or(0)
-    }
-
-    pub(crate) fn stop_on(&self) -> &[StopSignal] {
-        &self.stop_on
     }
 
     pub(crate) fn apply(&self, job: &mut Job) {

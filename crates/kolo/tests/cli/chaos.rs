@@ -2,8 +2,10 @@
 
 use std::process::Stdio;
 
+use kolo_testing::{alive, wait_until};
+
 use super::own_program::example;
-use super::program::{alive, children, fail, kolo, succeed, wait_until};
+use super::program::{children, fail, kolo, succeed};
 
 /// Runs so many seeds from the first one on, with these options. Returns the output and the JSON report.
 fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {

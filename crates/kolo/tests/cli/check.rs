@@ -11,7 +11,6 @@ use super::program::{kolo, noise_images, succeed};
 /// Possible findings about this machine, not the job: other tests use its processors meanwhile.
 const OF_THE_HOST: [&str; 3] = ["huge pages", "cores", "slow worker"];
 
-/// The report and the exit code.
 struct Checked {
     code: i32,
     findings: Vec<Value>,

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use kolo_testing::PseudoTerminal;
+use kolo_testing::{PseudoTerminal, alive};
 
-use super::program::{alive, fail, kolo, succeed, summary, workers};
+use super::program::{fail, kolo, succeed, summary, workers};
 
 /// Escape sequences that enter and leave the alternate screen.
 const ENTER: &str = "\u{1b}[?1049h";

@@ -1,11 +1,13 @@
 //! Workers that are killed or leave: the others continue, new ones join, the weights keep their bits.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::program::{alive, kolo, noise_images, stderr, succeed, summary, workers};
+use kolo_testing::{alive, send, wait_until};
+
+use super::program::{noise_images, start, succeed, summary, workers};
 
 /// Four epochs of a network whose steps take a few milliseconds.
 pub const RUN: [&str; 11] = [
@@ -34,23 +36,8 @@ pub fn result(folder: &Path) -> String {
     format!("{} {}", summary["weights_sha256"], summary["train_loss"])
 }
 
-/// Waits until the job's output contains `what`; returns false if the job ends first.
-pub fn has_said(job: &mut Child, words: &Path, what: &str) -> bool {
-    let until = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < until {
-        if std::fs::read_to_string(words).unwrap().contains(what) {
-            return true;
-        }
-        if job.try_wait().unwrap().is_some() {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the job has not said `{what}`: {}", std::fs::read_to_string(words).unwrap());
-}
-
-/// Runs `run` with so many workers and more options. In each generation, one signal or several strike one of the living
-/// workers. Returns the result and the output.
+/// Runs `run` with so many workers and more options. In each generation, one signal or several strike one of
+/// the living workers. Returns the result and the output.
 pub fn disturbed(
     run: &[&str],
     nproc: &str,
@@ -59,21 +46,19 @@ pub fn disturbed(
     signals: &[(&str, usize)],
 ) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
-    let words = folder.path().join("words");
     let args = [run, &["--nproc", nproc, "--transport", transport, "--out", "run"], more].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let mut job = start(folder.path(), &args);
     let mut sent = 0;
     for (number, (signal, victim)) in signals.iter().enumerate() {
         let sign = match number {
             0 => format!("{nproc} workers over"),
             _ => format!("generation {} ", number + 1),
         };
-        if !has_said(&mut job, &words, &sign) {
+        if !job.has_said(&sign) {
             break;
         }
         std::thread::sleep(Duration::from_millis(150));
-        let living: Vec<u32> = workers(&job).into_iter().filter(|pid| alive(*pid)).collect();
+        let living: Vec<u32> = workers(&job.process).into_iter().filter(|pid| alive(*pid)).collect();
         let Some(pid) = living.get(victim % living.len().max(1)) else { break };
         for (number, signal) in signal.split(' ').enumerate() {
             std::thread::sleep(Duration::from_millis(300 * number as u64));
@@ -81,8 +66,7 @@ pub fn disturbed(
             sent += usize::from(kill.success());
         }
     }
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    let (status, words) = job.end();
     assert!(status.success(), "{words}");
     let wanted = signals.iter().flat_map(|(signals, _)| signals.split(' ')).count();
     assert_eq!(sent, wanted, "the job ended before all of it had happened: {words}");
@@ -168,17 +152,14 @@ fn deaths_of_islands_do_not_change_the_weights() {
 fn a_folder_that_is_away_at_a_death_is_mended_later() {
     let folder = tempfile::tempdir().unwrap();
     let (run, away) = (folder.path().join("run"), folder.path().join("away"));
-    let words = folder.path().join("words");
     let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "3 workers over"));
+    let mut job = start(folder.path(), &args);
+    assert!(job.has_said("3 workers over"));
     std::fs::rename(&run, &away).unwrap();
-    let kill = Command::new("kill").args(["-9".into(), workers(&job)[0].to_string()]).status().unwrap();
-    assert!(kill.success() && has_said(&mut job, &words, "the run folder is gone"));
+    send("KILL", &workers(&job.process)[..1]);
+    assert!(job.has_said("the run folder is gone"));
     std::fs::rename(&away, &run).unwrap();
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    let (status, words) = job.end();
     assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
@@ -209,26 +190,16 @@ fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     let manifest = newest.join("manifest.json");
     assert!(Command::new("mkfifo").arg(&manifest).status().unwrap().success());
 
-    let job = kolo(folder.path(), &["train", "--resume", "run", "--max-restarts", "0"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut job = start(folder.path(), &["train", "--resume", "run", "--max-restarts", "0"]);
     // The launcher reads first. Opening waits for a reader.
     drop(std::fs::OpenOptions::new().write(true).open(&manifest).unwrap());
-    let until = Instant::now() + Duration::from_secs(60);
-    while workers(&job).len() < 2 {
-        assert!(Instant::now() < until, "two workers within a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("no two workers", || workers(&job.process).len() == 2);
     let open = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
-    let kill = Command::new("kill").args(["-9".into(), workers(&job)[1].to_string()]).status().unwrap();
-    assert!(kill.success());
+    send("KILL", &workers(&job.process)[1..]);
     std::fs::remove_file(&manifest).unwrap();
     drop(open);
-    let output = job.wait_with_output().unwrap();
-    let words = stderr(&output);
-    assert!(output.status.success() && words.contains("generation 2 of 1 workers"), "{words}");
+    let (status, words) = job.end();
+    assert!(status.success() && words.contains("generation 2 of 1 workers"), "{words}");
     assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
 }
 
@@ -251,28 +222,18 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
 #[test]
 fn a_job_whose_members_are_all_stopped_waits_for_them() {
     let folder = tempfile::tempdir().unwrap();
-    let words = folder.path().join("words");
-    let args = [&RUN[..], &["--nproc", "3", "--out", "run"]].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "3 workers over"));
-    let signal = |signal: &str, worker: u32| {
-        assert!(Command::new("kill").args([signal.into(), worker.to_string()]).status().unwrap().success());
-    };
-    let members = workers(&job);
-    signal("-9", members[1]);
-    let until = Instant::now() + Duration::from_secs(60);
-    while workers(&job).iter().all(|worker| members.contains(worker)) {
-        assert!(Instant::now() < until, "a replacement within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut job = start(folder.path(), &[&RUN[..], &["--nproc", "3", "--out", "run"]].concat());
+    assert!(job.has_said("3 workers over"));
+    let members = workers(&job.process);
+    send("KILL", &members[1..2]);
+    let is_replaced = || workers(&job.process).iter().any(|worker| !members.contains(worker));
+    wait_until("no replacement", is_replaced);
     let left = [members[0], members[2]];
-    left.iter().for_each(|worker| signal("-STOP", *worker));
+    send("STOP", &left);
     // Longer than a member may be stopped while others run.
     std::thread::sleep(Duration::from_secs(8));
-    left.iter().for_each(|worker| signal("-CONT", *worker));
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    send("CONT", &left);
+    let (status, words) = job.end();
     assert!(status.success() && !words.contains("has been stopped for"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
@@ -281,25 +242,14 @@ fn a_job_whose_members_are_all_stopped_waits_for_them() {
 #[test]
 fn a_finished_job_does_not_wait_for_a_stopped_replacement() {
     let folder = tempfile::tempdir().unwrap();
-    let words = folder.path().join("words");
-    let args = [&RUN[..], &["--nproc", "2", "--out", "run"]].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "2 workers over"));
-    let signal = |signal: &str, worker: u32| {
-        assert!(Command::new("kill").args([signal.into(), worker.to_string()]).status().unwrap().success());
-    };
-    let members = workers(&job);
-    signal("-9", members[1]);
-    let mut newcomer = None;
-    super::program::wait_until("no replacement", || {
-        newcomer = workers(&job).into_iter().find(|worker| !members.contains(worker));
-        newcomer.is_some()
-    });
-    signal("-STOP", newcomer.unwrap());
-    super::program::wait_until("the job waits for the stopped worker", || job.try_wait().unwrap().is_some());
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    let mut job = start(folder.path(), &[&RUN[..], &["--nproc", "2", "--out", "run"]].concat());
+    assert!(job.has_said("2 workers over"));
+    let members = workers(&job.process);
+    send("KILL", &members[1..]);
+    let newcomer = || workers(&job.process).into_iter().find(|worker| !members.contains(worker));
+    wait_until("no replacement", || newcomer().is_some());
+    send("STOP", newcomer().as_slice());
+    let (status, words) = job.end();
     assert!(status.success() && words.contains("has been stopped for 5 s and is ended"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
@@ -315,27 +265,14 @@ fn kept(launcher: &Child) -> (usize, usize) {
 #[test]
 fn a_launcher_keeps_nothing_of_the_dead() {
     let folder = tempfile::tempdir().unwrap();
-    let words = folder.path().join("words");
     // Slow, so that it does not end before the last death.
     let args = ["--nproc", "2", "--max-restarts", "5", "--slow", "0:compute:20", "--out", "run"];
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job =
-        kolo(folder.path(), &[&RUN[..], &args].concat()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "2 workers over"));
-    let before = kept(&job);
+    let mut job = start(folder.path(), &[&RUN[..], &args].concat());
+    assert!(job.has_said("2 workers over"));
+    let before = kept(&job.process);
     for death in 1..=4 {
-        let last = *workers(&job).iter().rfind(|pid| alive(**pid)).unwrap();
-        assert!(Command::new("kill").args(["-9".into(), last.to_string()]).status().unwrap().success());
-        let said = || std::fs::read_to_string(&words).unwrap();
-        let until = Instant::now() + Duration::from_secs(300);
-        while said().matches(" of 2 workers: ").count() < death {
-            let ended = job.try_wait().unwrap();
-            assert!(ended.is_none() && Instant::now() < until, "{ended:?}: {}", said());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        send("KILL", &[*workers(&job.process).iter().rfind(|pid| alive(**pid)).unwrap()]);
+        assert!(job.wait("no new group", |said| said.matches(" of 2 workers: ").count() >= death));
     }
-    let after = kept(&job);
-    job.kill().unwrap();
-    job.wait().unwrap();
-    assert_eq!(after, before, "children, and processes that are watched");
+    assert_eq!(kept(&job.process), before, "children, and processes that are watched");
 }

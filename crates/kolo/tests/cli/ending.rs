@@ -2,45 +2,32 @@
 //! to the same weights.
 
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use super::elastic::{RUN, STEPS, expected, has_said, result};
-use super::program::{kolo, succeed, workers};
+use kolo_testing::jobs::Logged;
+use kolo_testing::{ignores, send, wait_until};
+
+use super::elastic::{RUN, STEPS, expected, result};
+use super::program::{kolo, start, succeed, workers};
 
 /// Starts three workers, acts on them while they train, and waits for the job's end. Returns the status and
 /// the output.
 fn ended_early(folder: &Path, more: &[&str], act: impl Fn(&Child)) -> (ExitStatus, String) {
-    let words = folder.join("words");
-    let args = [&RUN[..], &["--nproc", "3", "--out", "run"], more].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder, &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "3 workers over"));
+    let mut job = start(folder, &[&RUN[..], &["--nproc", "3", "--out", "run"], more].concat());
+    assert!(job.has_said("3 workers over"));
     // Lines of steps show that they train.
-    while std::fs::metadata(folder.join("run/steps.jsonl")).map_or(0, |file| file.len()) == 0 {
-        assert!(job.try_wait().unwrap().is_none(), "it ended before it trained");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    act(&job);
-    (job.wait().unwrap(), std::fs::read_to_string(words).unwrap())
+    let steps = || std::fs::metadata(folder.join("run/steps.jsonl")).map_or(0, |file| file.len());
+    assert!(job.wait("it does not train", |_| steps() > 0), "it ended before it trained");
+    act(&job.process);
+    job.end()
 }
 
-fn send(signal: &str, pids: &[u32]) {
-    let pids = pids.iter().map(u32::to_string);
-    assert!(Command::new("kill").arg(signal).args(pids).status().unwrap().success());
-}
+/// Numbers of the signals that may be ignored here.
+const IGNORED: [(&str, i32); 2] = [("HUP", 1), ("INT", 2)];
 
-/// True if this process, and so every process that it starts, ignores a signal, as background jobs of a
-/// script ignore SIGINT.
 fn ignored(signal: &str) -> bool {
-    let number = match signal {
-        "HUP" => 1,
-        "INT" => 2,
-        _ => return false,
-    };
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (number - 1)) != 0
+    IGNORED.iter().any(|(name, number)| *name == signal && ignores(*number))
 }
 
 /// Checks that the output names the step of the checkpoint, and resumes the run with two workers.
@@ -68,12 +55,8 @@ fn a_job_that_is_asked_to_end_can_go_on() {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
-        let signalled = |job: &Child| send(&format!("-{signal}"), &[job.id()]);
         // A terminal and a job manager may both send the signal.
-        let twice = |job: &Child| {
-            signalled(job);
-            signalled(job);
-        };
+        let twice = |job: &Child| [(); 2].into_iter().for_each(|()| send(signal, &[job.id()]));
         let (status, words) = ended_early(folder.path(), more, twice);
         assert_eq!(status.code(), Some(code), "{words}");
         assert!(words.contains(&format!("error: ended by SIG{signal}")), "{words}");
@@ -85,18 +68,16 @@ fn a_job_that_is_asked_to_end_can_go_on() {
 #[test]
 fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    let (run, words) = (folder.path().join("run"), folder.path().join("words"));
+    let run = folder.path().join("run");
     // One test image at a time: that takes many seconds.
     let args = [&RUN[..], &["--nproc", "2", "--out", "run", "--test-batch-size", "1"]].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
+    let mut job = start(folder.path(), &args);
     let steps = || std::fs::read_to_string(run.join("steps.jsonl")).unwrap_or_default().lines().count();
     // The last lines of an epoch are written just before its evaluation.
     let epoch = 10_000 / (8 * 8) + 1;
-    super::program::wait_until("no epoch has ended", || steps() == epoch);
-    send("-TERM", &[job.id()]);
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    wait_until("no epoch has ended", || steps() == epoch);
+    send("TERM", &[job.process.id()]);
+    let (status, words) = job.end();
     assert_eq!(status.code(), Some(143), "{words}");
     assert!(words.contains(&format!("the run has ended after step {epoch} of 500")), "{words}");
     let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
@@ -116,7 +97,7 @@ fn workers_of_a_fixed_group_end_after_the_same_step() {
         let folder = tempfile::tempdir().unwrap();
         let mut group = FixedGroup::start(folder.path(), 3);
         group.wait_for_steps();
-        send(&format!("-{signal}"), &asked.iter().map(|rank| group.workers[*rank].id()).collect::<Vec<_>>());
+        send(signal, &asked.iter().map(|rank| group.workers[*rank].process.id()).collect::<Vec<_>>());
         let (codes, words) = group.end();
         assert_eq!(codes, [Some(143); 3], "{words}");
         let after = words.split("the workers have been asked to end: the run has ended after step ").nth(1);
@@ -136,14 +117,14 @@ fn a_second_request_ends_a_worker_that_waits() {
     let mut group = FixedGroup::start(folder.path(), 2);
     group.wait_for_steps();
     // The worker waits for the other one, which never comes to the end of a step.
-    send("-STOP", &[group.workers[1].id()]);
+    send("STOP", &[group.workers[1].process.id()]);
     let begun = Instant::now();
-    while group.workers[0].try_wait().unwrap().is_none() {
+    while group.workers[0].process.try_wait().unwrap().is_none() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it goes on");
-        send("-TERM", &[group.workers[0].id()]);
+        send("TERM", &[group.workers[0].process.id()]);
         std::thread::sleep(Duration::from_millis(100));
     }
-    send("-KILL", &[group.workers[1].id()]);
+    send("KILL", &[group.workers[1].process.id()]);
     let (codes, words) = group.end();
     // The signal ended it, unless it gave up on the other one before.
     assert!(codes[0].is_none() && !words.contains("panicked"), "{codes:?} {words}");
@@ -155,9 +136,9 @@ fn a_job_that_is_stopped_goes_on() {
     let away = Duration::from_secs(18);
     let folder = tempfile::tempdir().unwrap();
     let (status, words) = ended_early(folder.path(), &[], |job| {
-        send("-STOP", &workers(job));
+        send("STOP", &workers(job));
         std::thread::sleep(away);
-        send("-CONT", &workers(job));
+        send("CONT", &workers(job));
     });
     assert!(status.success() && !words.contains("generation 2"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
@@ -165,10 +146,10 @@ fn a_job_that_is_stopped_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let mut group = FixedGroup::start_with(folder.path(), 3, &[("KOLO_TIMEOUT", "15")]);
     group.wait_for_steps();
-    let all: Vec<u32> = group.workers.iter().map(Child::id).collect();
-    send("-STOP", &all);
+    let all: Vec<u32> = group.workers.iter().map(|worker| worker.process.id()).collect();
+    send("STOP", &all);
     std::thread::sleep(away);
-    send("-CONT", &all);
+    send("CONT", &all);
     let (codes, words) = group.end();
     assert_eq!(codes, [Some(0); 3], "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
@@ -176,8 +157,8 @@ fn a_job_that_is_stopped_goes_on() {
 
 /// Workers started by hand.
 struct FixedGroup {
-    workers: Vec<Child>,
-    folder: std::path::PathBuf,
+    workers: Vec<Logged>,
+    steps: std::path::PathBuf,
 }
 
 impl FixedGroup {
@@ -189,31 +170,25 @@ impl FixedGroup {
         let port = kolo_testing::free_port().port().to_string();
         let args = [&RUN[..], &["--out", "run"]].concat();
         let start = |rank: usize| {
-            let words = std::fs::File::create(folder.join(format!("words.{rank}"))).unwrap();
             let mut command = kolo(folder, &args);
             command.env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port).envs(variables.iter().copied());
-            command.stdout(Stdio::null()).stderr(words).spawn().unwrap()
+            Logged::start(&mut command, folder.join(format!("words.{rank}")))
         };
-        FixedGroup { workers: (0..size).map(start).collect(), folder: folder.to_owned() }
-    }
-
-    fn words(&self) -> String {
-        let words = |rank: usize| std::fs::read_to_string(self.folder.join(format!("words.{rank}"))).unwrap();
-        (0..self.workers.len()).map(words).collect()
+        FixedGroup { workers: (0..size).map(start).collect(), steps: folder.join("run/steps.jsonl") }
     }
 
     fn wait_for_steps(&mut self) {
-        super::program::wait_until("no step is done", || {
-            let steps = std::fs::metadata(self.folder.join("run/steps.jsonl"));
-            assert!(self.workers[0].try_wait().unwrap().is_none(), "{}", self.words());
-            steps.is_ok_and(|file| file.len() > 0)
-        });
+        let steps = || std::fs::metadata(&self.steps).is_ok_and(|file| file.len() > 0);
+        assert!(self.workers[0].wait("no step is done", |_| steps()), "{}", self.workers[0].said());
     }
 
     fn end(mut self) -> (Vec<Option<i32>>, String) {
-        let codes = self.workers.iter_mut().map(|worker| worker.wait().unwrap().code()).collect();
-        (codes, self.words())
+        let ends: Vec<(ExitStatus, String)> = self.workers.iter_mut().map(Logged::end).collect();
+        (
+            ends.iter().map(|(status, _)| status.code()).collect(),
+            ends.into_iter().map(|(_, said)| said).collect(),
+        )
     }
 }
 
@@ -222,7 +197,7 @@ impl FixedGroup {
 fn workers_that_are_all_asked_to_end_keep_what_they_have() {
     let folder = tempfile::tempdir().unwrap();
     let more = ["--min", "2", "--transport", "tcp"];
-    let (status, words) = ended_early(folder.path(), &more, |job| send("-TERM", &workers(job)));
+    let (status, words) = ended_early(folder.path(), &more, |job| send("TERM", &workers(job)));
     assert!(words.contains("a checkpoint holds all of it"), "{words}");
     // Either all leave at once, or one waits in vain for enough others.
     assert!([Some(143), Some(1)].contains(&status.code()), "{words}");
@@ -234,7 +209,7 @@ fn too_few_workers_keep_what_they_have() {
     for transport in ["shm", "tcp"] {
         let folder = tempfile::tempdir().unwrap();
         let more = ["--min", "3", "--max-restarts", "0", "--transport", transport];
-        let (status, words) = ended_early(folder.path(), &more, |job| send("-KILL", &workers(job)[..1]));
+        let (status, words) = ended_early(folder.path(), &more, |job| send("KILL", &workers(job)[..1]));
         assert_eq!(status.code(), Some(137), "{words}");
         assert!(words.contains("rank 0 ") && words.contains("SIGKILL"), "{words}");
         goes_on(folder.path(), &words);
@@ -245,25 +220,20 @@ fn too_few_workers_keep_what_they_have() {
 #[test]
 fn nobody_goes_before_the_summary_is_written() {
     let folder = tempfile::tempdir().unwrap();
-    let (run, words) = (folder.path().join("run"), folder.path().join("words"));
+    let run = folder.path().join("run");
     let args = [&RUN[..], &["--nproc", "3", "--max-restarts", "0", "--out", "run"]].concat();
-    let file = std::fs::File::create(&words).unwrap();
-    let mut job = kolo(folder.path(), &args).stdout(Stdio::null()).stderr(file).spawn().unwrap();
-    assert!(has_said(&mut job, &words, "3 workers over"));
+    let mut job = start(folder.path(), &args);
+    assert!(job.has_said("3 workers over"));
     let pipe = run.join(".summary.json.part");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let until = Instant::now() + Duration::from_secs(100);
-    while !run.join(format!("checkpoints/step-{STEPS:08}")).exists() {
-        assert!(Instant::now() < until, "{}", std::fs::read_to_string(&words).unwrap());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let last = run.join(format!("checkpoints/step-{STEPS:08}"));
+    assert!(job.wait("no last checkpoint", |_| last.exists()));
     // By then only the summary is left to write.
     std::thread::sleep(Duration::from_secs(1));
-    let first = workers(&job)[0];
+    let first = workers(&job.process)[0];
     std::fs::remove_file(&pipe).unwrap();
-    assert!(Command::new("kill").args(["-9".into(), first.to_string()]).status().unwrap().success());
-    let status = job.wait().unwrap();
-    let words = std::fs::read_to_string(words).unwrap();
+    send("KILL", &[first]);
+    let (status, words) = job.end();
     assert!(status.success() && words.contains("generation 2 of 2 workers"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }

@@ -1,40 +1,28 @@
 //! `kill -9` of any worker at any moment in a job that may not continue without it. The job ends within 5
 //! seconds (a few more on a busy machine; a deadline would be 30), names the rank, and leaves nothing.
 
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::program::{alive, kolo, stderr, summary, workers};
+use kolo_testing::jobs::Logged;
+use kolo_testing::{alive, send, wait_until};
+
+use super::program::{kolo, stderr, summary, workers};
 
 /// Kills worker number `victim` so long after the start; returns the output for the user.
 fn kill_one(victim: usize, after: Duration, transport: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let args = ["train", "--nproc", "3", "--epochs", "50", "--batch-size", "16", "--out", "run"];
     let args = [&args[..], &["--min", "3", "--max-restarts", "0"]].concat();
-    let mut job = kolo(folder.path(), &args)
-        .env("KOLO_TRANSPORT", transport)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    let pids = loop {
-        let pids = workers(&job);
-        if pids.len() == 3 {
-            break pids;
-        }
-        assert!(Instant::now() < until, "three workers within a minute");
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let mut command = kolo(folder.path(), &args);
+    let mut job = Logged::start(command.env("KOLO_TRANSPORT", transport), folder.path().join("words"));
+    wait_until("no three workers", || workers(&job.process).len() == 3);
+    let pids = workers(&job.process);
     std::thread::sleep(after);
     // Children are listed in the order of their start, which is that of their ranks.
-    assert!(Command::new("kill").args(["-9", &pids[victim].to_string()]).status().unwrap().success());
+    send("KILL", &[pids[victim]]);
     let killed = Instant::now();
-    let mut words = String::new();
-    job.stderr.take().unwrap().read_to_string(&mut words).unwrap();
-    let status = job.wait().unwrap();
+    let (status, words) = job.end();
     assert!(killed.elapsed() < Duration::from_secs(20), "{:?} until the end: {words}", killed.elapsed());
     assert_eq!(status.code(), Some(128 + 9), "{words}");
     assert!(pids.iter().all(|pid| !alive(*pid)), "a worker was left");
@@ -85,20 +73,12 @@ fn a_worker_that_is_alone_saves_its_last_step_at_sigterm() {
 /// Sends SIGTERM to a single worker while it trains, and waits for its end. Returns the number of steps in
 /// `run/steps.jsonl`.
 fn steps_until_sigterm(folder: &Path, args: &[&str]) -> usize {
-    let mut worker = kolo(folder, args)
-        .envs([("RANK", "0"), ("WORLD_SIZE", "1")])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let mut command = kolo(folder, args);
+    let mut worker = Logged::start(command.envs([("RANK", "0"), ("WORLD_SIZE", "1")]), folder.join("words"));
     let steps = || std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap_or_default();
     // A line of a step means that it trains.
-    while steps().is_empty() {
-        assert!(Instant::now() < until, "no step within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    assert!(Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().unwrap().success());
-    assert_eq!(worker.wait().unwrap().code(), Some(143));
+    assert!(worker.wait("no step", |_| !steps().is_empty()));
+    send("TERM", &[worker.process.id()]);
+    assert_eq!(worker.end().0.code(), Some(143));
     steps().lines().count()
 }

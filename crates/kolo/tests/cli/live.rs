@@ -2,17 +2,14 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::program::{alive, fail, kolo, noise_images, succeed, summary, workers};
+use kolo_testing::{alive, free_port, send};
 
-/// Returns a port without a listener.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use super::program::{fail, kolo, noise_images, start, succeed, summary, workers};
 
 /// Returns the page served at the port, once it contains `what`.
 fn served(job: &mut Child, port: u16, what: &str) -> String {
@@ -39,17 +36,13 @@ fn event_files(run: &Path) -> Vec<fs::DirEntry> {
 #[test]
 fn whoever_becomes_rank_0_serves_and_writes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, port) = (noise_images(folder.path(), 64), free_port());
+    let (data, port) = (noise_images(folder.path(), 64), free_port().port());
     let address = port.to_string();
     let args = ["train", "--nproc", "2", "--model", "mlp", "--data", &data, "--batch-size", "4"];
     let long = ["--epochs", "1000", "--checkpoint-epochs", "1000", "--max-restarts", "0", "--steps", "1500"];
     let watched = ["--tensorboard", "--metrics-addr", &address, "--out", "run"];
-    let mut job = kolo(folder.path(), &[&args[..], &long, &watched].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let page = served(&mut job, port, "kolo_train_test_accuracy{");
+    let mut job = start(folder.path(), &[&args[..], &long, &watched].concat());
+    let page = served(&mut job.process, port, "kolo_train_test_accuracy{");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{page}");
     let labels = format!("{{data=\"{data}\",model=\"mlp\"}}");
     for (kind, name) in [
@@ -70,10 +63,10 @@ fn whoever_becomes_rank_0_serves_and_writes_on() {
     assert!(port_taken.1.contains(&format!("--metrics-addr 127.0.0.1:{port}: Address already in use")));
     assert!(!folder.path().join("b").exists(), "what is refused leaves nothing");
 
-    let first = workers(&job).into_iter().filter(|pid| alive(*pid)).min().unwrap();
-    std::process::Command::new("kill").args(["-9", &first.to_string()]).status().unwrap();
-    served(&mut job, port, &format!("kolo_train_world_size{labels} 1\n"));
-    assert!(job.wait().unwrap().success());
+    let first = workers(&job.process).into_iter().filter(|pid| alive(*pid)).min().unwrap();
+    send("KILL", &[first]);
+    served(&mut job.process, port, &format!("kolo_train_world_size{labels} 1\n"));
+    assert!(job.end().0.success());
     TcpStream::connect(("127.0.0.1", port)).unwrap_err();
     let steps = fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
     assert_eq!(steps.lines().count(), 1500);
@@ -90,7 +83,7 @@ fn a_run_that_is_watched_ends_in_the_same_bits() {
         summary(&folder.path().join(out))["weights_sha256"].to_string()
     };
     let plain = run("plain", &[]);
-    assert_eq!(run("watched", &["--tensorboard", "--metrics-addr", &free_port().to_string()]), plain);
+    assert_eq!(run("watched", &["--tensorboard", "--metrics-addr", &free_port().port().to_string()]), plain);
     assert!(!folder.path().join("plain/tensorboard").exists());
     let files = event_files(&folder.path().join("watched"));
     let name = files[0].file_name().into_string().unwrap();

@@ -7,7 +7,6 @@ use super::program::{noise_images, succeed, summary};
 
 const FIGURES: [&str; 3] = ["noise_scale", "gradient_squared", "noise_trace"];
 
-/// Returns the figures of each step.
 fn figures(run: &Path) -> Vec<[serde_json::Value; 3]> {
     let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
     let steps = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

@@ -79,7 +79,7 @@ fn warnings_are_seen_once_each_with_a_rank_whoever_has_started_the_workers() {
         assert_eq!(words.matches(&format!("[rank {rank}] [WARN")).count(), 1, "{words}");
     }
     // Like another launcher of several workers: each line has the rank.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = kolo_testing::free_port().port();
     let start = |rank: &str| {
         let mut command = std::process::Command::new(example("ways_to_end"));
         command.arg("warn").env_remove("RUST_LOG").env("RANK", rank).env("WORLD_SIZE", "2");

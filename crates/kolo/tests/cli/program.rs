@@ -2,7 +2,8 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+use kolo_testing::jobs::Logged;
 
 /// Returns a command for the program under test, in a folder of its own.
 pub fn kolo(folder: &Path, args: &[&str]) -> Command {
@@ -12,6 +13,11 @@ pub fn kolo(folder: &Path, args: &[&str]) -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Starts `kolo` with its error output in the file `words` of the folder.
+pub fn start(folder: &Path, args: &[&str]) -> Logged {
+    Logged::start(&mut kolo(folder, args), folder.join("words"))
 }
 
 /// Runs `kolo`, which must succeed, and returns its output.
@@ -46,21 +52,6 @@ pub fn workers(launcher: &Child) -> Vec<u32> {
 /// Returns the children of a process that run this same program.
 pub fn children(parent: u32) -> Vec<u32> {
     kolo_testing::children_that_run(env!("CARGO_BIN_EXE_kolo"), parent)
-}
-
-/// Waits until `holds` returns true; fails after two minutes with the message `what`.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(120);
-    while !holds() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// True if a process exists and is not a zombie.
-pub fn alive(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|state| state != 'Z')
 }
 
 /// Writes a data set in the format of MNIST: so many training images of noise, and 20 test images. Returns

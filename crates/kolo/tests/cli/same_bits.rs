@@ -1,9 +1,10 @@
 //! The same job ends in the same bits: with 1, 2, 3 or 4 workers, over sockets, interrupted and resumed.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use kolo_ddp::optimizer::OPTIMIZERS;
+
+use kolo_testing::wait_until;
 
 use super::program::{kolo, noise_images, succeed, summary};
 
@@ -200,11 +201,8 @@ fn a_killed_run_resumes_to_the_same_weights() {
 
     let mut interrupted = kolo(folder.path(), &[&args[..], &["--out", "cut"]].concat()).spawn().unwrap();
     let checkpoint = folder.path().join("cut/checkpoints/step-00000020");
-    let until = Instant::now() + Duration::from_secs(120);
-    while !checkpoint.exists() && interrupted.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < until, "no checkpoint within two minutes");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let has_ended = |job: &mut std::process::Child| job.try_wait().unwrap().is_some();
+    wait_until("no checkpoint", || checkpoint.exists() || has_ended(&mut interrupted));
     interrupted.kill().unwrap();
     interrupted.wait().unwrap();
     assert!(!folder.path().join("cut/summary.json").exists(), "it was to be killed before its end");

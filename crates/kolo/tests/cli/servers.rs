@@ -1,7 +1,9 @@
 //! Summation servers: the same bits with and without them, also when they are killed.
 
+use kolo_testing::{alive, send};
+
 use super::elastic::{RUN, disturbed, expected};
-use super::program::{alive, fail, kolo, succeed, summary, workers};
+use super::program::{fail, start, succeed, summary, workers};
 
 #[test]
 fn a_run_with_servers_ends_in_the_same_weights() {
@@ -40,18 +42,14 @@ fn deaths_of_servers_do_not_change_the_weights() {
 #[test]
 fn servers_end_when_no_worker_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let words = folder.path().join("words");
     let args = ["train", "--steps", "100000", "--nproc", "1", "--servers", "2", "--out", "run"];
-    let file = std::fs::File::create(&words).unwrap();
-    let stdout = std::process::Stdio::null();
-    let mut job = kolo(folder.path(), &args).stdout(stdout).stderr(file).spawn().unwrap();
-    assert!(super::elastic::has_said(&mut job, &words, "1 workers over"));
-    let all = workers(&job);
+    let mut job = start(folder.path(), &args);
+    assert!(job.has_said("1 workers over"));
+    let all = workers(&job.process);
     assert_eq!(all.len(), 3);
-    std::process::Command::new("kill").args(["-KILL", &all[0].to_string()]).status().unwrap();
-    assert!(!job.wait().unwrap().success());
-    let told = std::fs::read_to_string(words).unwrap();
-    assert!(told.contains("rank 0") && told.contains("killed"), "{told}");
+    send("KILL", &all[..1]);
+    let (status, told) = job.end();
+    assert!(!status.success() && told.contains("rank 0") && told.contains("killed"), "{told}");
     assert!(all.iter().all(|pid| !alive(*pid)), "{told}");
 }
 

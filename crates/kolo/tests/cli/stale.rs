@@ -2,10 +2,10 @@
 //! other servers, ended by a death.
 
 use std::fs;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use super::program::{alive, fail, kolo, noise_images, stderr, succeed, summary, workers};
+use kolo_testing::{alive, send};
+
+use super::program::{fail, noise_images, start, succeed, summary, workers};
 
 /// Six steps over two epochs, the first of which ends with a short batch.
 #[test]
@@ -66,34 +66,15 @@ fn a_run_is_resumed_with_other_servers() {
 fn a_death_of_a_worker_or_a_server_ends_the_job() {
     for victim in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
-        let args = [
-            "train",
-            "--nproc",
-            "2",
-            "--servers",
-            "1",
-            "--sync",
-            "stale:2",
-            "--epochs",
-            "100",
-            "--out",
-            "run",
-        ];
-        let mut job = kolo(folder.path(), &args);
-        let job = job.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
-        let begun =
-            || fs::read_to_string(folder.path().join("run/steps.jsonl")).is_ok_and(|text| !text.is_empty());
-        while !begun() {
-            assert!(Instant::now() < until, "no step within a minute");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let all = workers(&job);
+        let args = ["train", "--nproc", "2", "--servers", "1", "--sync", "stale:2", "--epochs", "100"];
+        let mut job = start(folder.path(), &[&args[..], &["--out", "run"]].concat());
+        let steps = || fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap_or_default();
+        assert!(job.wait("no step", |_| !steps().is_empty()));
+        let all = workers(&job.process);
         assert_eq!(all.len(), 3);
-        assert!(Command::new("kill").args(["-KILL", &all[victim].to_string()]).status().unwrap().success());
-        let output = job.wait_with_output().unwrap();
-        let words = stderr(&output);
-        assert!(!output.status.success());
+        send("KILL", &[all[victim]]);
+        let (status, words) = job.end();
+        assert!(!status.success());
         assert!(words.contains(&format!("rank {victim} ")) && words.contains("SIGKILL"), "{words}");
         assert!(all.iter().all(|pid| !alive(*pid)), "{words}");
     }

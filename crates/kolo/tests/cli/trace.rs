@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::program::{alive, fail, kolo, noise_images, succeed, workers};
+use kolo_testing::{alive, send, wait_until};
+
+use super::program::{fail, noise_images, start, succeed, workers};
 
 /// Returns the events of a timeline, without those that set names.
 fn events(file: &Path) -> Vec<Value> {
@@ -93,21 +94,13 @@ fn a_death_leaves_the_timeline_of_all() {
     let args = ["train", "--nproc", "3", "--model", "mlp", "--data", &data, "--batch-size", "4"];
     let long =
         ["--epochs", "1000", "--steps", "1500", "--max-restarts", "0", "--out", "run", "--trace", "t.json"];
-    let mut job = kolo(folder.path(), &[&args[..], &long].concat())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut job = start(folder.path(), &[&args[..], &long].concat());
     let parts = folder.path().join("t.json.parts");
     let written = |path: &fs::DirEntry| path.metadata().is_ok_and(|file| file.len() > 10_000);
-    while fs::read_dir(&parts).map_or(0, |files| files.flatten().filter(written).count()) < 3 {
-        assert!(std::time::Instant::now() < until, "three workers record within a minute");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    let victim = workers(&job).into_iter().filter(|pid| alive(*pid)).max().unwrap();
-    std::process::Command::new("kill").args(["-9", &victim.to_string()]).status().unwrap();
-    assert!(job.wait().unwrap().success());
+    let recording = || fs::read_dir(&parts).map_or(0, |files| files.flatten().filter(written).count());
+    wait_until("no three workers record", || recording() == 3);
+    send("KILL", &[workers(&job.process).into_iter().filter(|pid| alive(*pid)).max().unwrap()]);
+    assert!(job.end().0.success());
     let events = events(&folder.path().join("t.json"));
     let ranks = events.iter().filter(|event| event["cat"] == "membership");
     let ranks: BTreeSet<&str> = ranks.map(|event| event["name"].as_str().unwrap()).collect();

@@ -59,9 +59,6 @@ impl Scene {
 }
 
 /// Lets rank 0 receive `bytes` bytes from rank 1 and read all of them.
-///
-/// # Panics
-///
 /// Panics if the message lies in a slot and extends beyond it.
 pub(crate) fn receive(announced: &Announcement, bytes: usize, wait: &WaitContext<'_>) -> Result<u64, Error> {
     static SCENE: OnceLock<Scene> = OnceLock::new();

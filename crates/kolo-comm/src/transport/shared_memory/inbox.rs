@@ -26,7 +26,6 @@ impl Inbox {
     }
 }
 
-/// Number of bytes of an inbox.
 pub(super) fn inbox_len(world: usize) -> usize {
     size_of::<Bell>() + world * size_of::<Lane>()
 }

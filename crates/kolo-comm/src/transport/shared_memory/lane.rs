@@ -54,7 +54,6 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Slot of a message.
     pub(super) fn slot(&self, number: u32) -> &Slot {
         &self.slots[number as usize % SLOTS]
     }
@@ -64,7 +63,6 @@ impl Lane {
         self.taken.0.load(Ordering::Acquire)
     }
 
-    /// Returns true if message `number` is in its slot.
     pub(super) fn has(&self, number: u32) -> bool {
         self.slot(number).posted.load(Ordering::Acquire) == number.wrapping_add(1)
     }
@@ -94,17 +92,14 @@ impl Bell {
         sleep(&self.rings, rings, limit);
     }
 
-    /// Records that the rank is awake.
     pub(super) fn awake(&self) {
         self.sleeping.store(0, Ordering::SeqCst);
     }
 
-    /// Records that the rank waits on this core.
     pub(super) fn waits_on(&self, core: u32) {
         self.core.store(core.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Returns true if the rank waited last on this core.
     pub(super) fn waited_on(&self, core: u32) -> bool {
         self.core.load(Ordering::Relaxed) == core.wrapping_add(1)
     }

@@ -31,7 +31,6 @@ use crate::wait::WaitContext;
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::Rank;
 
-/// Location of the peers' blocks.
 pub(super) enum Peers {
     /// In this process: a slot holds the address.
     SameProcess,
@@ -373,7 +372,7 @@ impl InPlace for Mailbox {
 impl Drop for Mailbox {
     fn drop(&mut self) {
         if (0..self.inboxes.len()).all(|peer| self.has_taken_all(Rank(peer))) {
-            self.outbox.note_all_taken();
+            self.outbox.all_taken = true;
         }
     }
 }
@@ -391,7 +390,6 @@ fn unmapped(from: Rank, cause: OpenError, wait: &WaitContext<'_>) -> Error {
     }
 }
 
-/// Returns the place of bytes of a block, for peers.
 fn place_of(block: &Block, offset: usize, memory: &Peers) -> Place {
     let offset = match memory {
         Peers::SameProcess => block.start().as_ptr().expose_provenance() + offset,
@@ -401,7 +399,6 @@ fn place_of(block: &Block, offset: usize, memory: &Peers) -> Place {
     Place { file, start, len: block.len() as u64, offset: offset as u64 }
 }
 
-/// Writes the place of bytes into a slot.
 fn describe(block: &Block, offset: usize, memory: &Peers, slot: &Slot) {
     let Place { file, start, len, offset } = place_of(block, offset, memory);
     slot.file.store(file, Ordering::Relaxed);

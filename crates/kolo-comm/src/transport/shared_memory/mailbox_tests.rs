@@ -1,7 +1,5 @@
 //! Tests of a mailbox without a group around it.
 
-use std::cell::Cell;
-
 use super::*;
 use crate::collective::CollectiveKind;
 use crate::fingerprint::{Call, Fingerprint};
@@ -14,16 +12,9 @@ use kolo_schedule::{DType, Op};
 /// Wait context of rank `here` of two.
 fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-    WaitContext {
-        here: Rank(here),
-        members: &[Rank(0), Rank(1)],
-        call: Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }),
-        mode: WaitMode::Blocking,
-        timeout: Duration::from_secs(60),
-        liveness,
-        began: Cell::new(None),
-        looked: Cell::new(None),
-    }
+    let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+    let timeout = Duration::from_secs(60);
+    WaitContext::new(Rank(here), &[Rank(0), Rank(1)], call, WaitMode::Blocking, timeout, liveness)
 }
 
 #[test]

@@ -13,7 +13,6 @@ const CAPACITY: usize = 256 * 1024;
 /// Alignment of copies: each starts on its own cache line.
 const LINE: usize = 64;
 
-/// The place of a copy.
 #[derive(Clone)]
 struct Spot {
     /// Position in bytes since the ring's first beginning; of a copy outside, the ring's end at that time.
@@ -25,7 +24,6 @@ struct Spot {
 /// One copy that a peer may still read.
 struct Untaken {
     peer: Rank,
-    /// Number of the message.
     number: u32,
     /// Place of the copy: the ring is in use from there until the peer has taken it. Several peers may
     /// share one copy, which is free when the last of them has taken it.
@@ -38,7 +36,7 @@ pub(super) struct Outbox {
     /// Pool that receives the memory in the end. Threads of one process share it, so it outlives readers.
     pool: Arc<Pool>,
     /// True if peers are known to have taken all copies.
-    all_taken: bool,
+    pub(super) all_taken: bool,
     /// Number of bytes handed out so far, and given back so far.
     head: usize,
     tail: usize,
@@ -51,11 +49,6 @@ impl Outbox {
     pub(super) fn new(pool: &Arc<Pool>) -> Result<Self, Error> {
         let (ring, pool) = (ManuallyDrop::new(pool.take(CAPACITY)?), pool.clone());
         Ok(Outbox { ring, pool, all_taken: false, head: 0, tail: 0, untaken: VecDeque::new(), last: None })
-    }
-
-    /// Records that peers have taken all copies, so the memory can be reused.
-    pub(super) fn note_all_taken(&mut self) {
-        self.all_taken = true;
     }
 
     /// Copies bytes for message `number` to `peer`; returns the block and the offset of the copy.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::thread::futex;
 
-/// Number of messages that a lane holds.
 pub(super) const SLOTS: usize = kolo_schedule::MAX_UNTAKEN;
 
 /// Sleeps while the word is `seen`, at most until `limit`, which is less than a second.
@@ -15,7 +14,6 @@ pub(super) fn sleep(word: &AtomicU32, seen: u32, limit: Duration) {
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&limit));
 }
 
-/// Wakes the sleeper on the word.
 pub(super) fn wake(word: &AtomicU32) {
     // A failed wake-up is one that nobody needed.
     let _ = futex::wake(word, futex::Flags::empty(), 1);

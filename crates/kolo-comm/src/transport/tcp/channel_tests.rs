@@ -1,4 +1,3 @@
-use std::cell::Cell;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,23 +111,11 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         let ((left, from), (to, right), (keys, other_keys)) = (connected(), connected(), sessions());
         let proxy = std::thread::spawn(move || flip(from, to, position));
         let liveness = Arc::new(Liveness::new(2));
-        let wait = |here| WaitContext {
-            here: Rank(here),
-            members: &[Rank(0), Rank(1)],
-            mode: WaitMode::Blocking,
-            call: Fingerprint::new(&Call {
-                kind: CollectiveKind::AllReduce,
-                op: Op::Sum,
-                root: None,
-                dtype: DType::U8,
-                elements: 1,
-                algorithm: 0,
-            }),
-            timeout: Duration::from_secs(2),
-            began: Cell::new(None),
-            looked: Cell::new(None),
-            liveness: &liveness,
-        };
+        let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::U8);
+        let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 1, algorithm: 0 });
+        let (members, timeout) = ([Rank(0), Rank(1)], Duration::from_secs(2));
+        let wait =
+            |here| WaitContext::new(Rank(here), &members, call, WaitMode::Blocking, timeout, &liveness);
         let mut sender =
             Tcp::new(vec![Vec::new(), vec![Channel::new(left, Some(keys))]], 2, Duration::ZERO, &liveness)
                 .unwrap();

@@ -51,7 +51,6 @@ impl<'a> DataListener<'a> {
         self.listener.address().map_err(|cause| Error::system("cannot read a listener's address", cause))
     }
 
-    /// Returns the next accepted connection, within `wait`.
     fn next(&self, wait: Duration) -> Option<(ConnectionId, Channel)> {
         self.accepted.recv_timeout(wait).ok()
     }

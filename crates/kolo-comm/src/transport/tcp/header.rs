@@ -36,7 +36,6 @@ impl Header {
         Header { call: [word(0), word(1)], bytes: word(2), due: word(3) }
     }
 
-    /// Checks that a message is the expected one.
     pub(crate) fn check(&self, from: Rank, bytes: usize, wait: &WaitContext<'_>) -> Result<(), Error> {
         same_call(self.call, from, wait)?;
         same_length(self.bytes, bytes, from, wait)

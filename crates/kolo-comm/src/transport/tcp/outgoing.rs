@@ -6,7 +6,6 @@ use std::io::{ErrorKind, IoSlice, Write};
 use super::header::{HEADER, Header};
 use crate::memory::Segment;
 
-/// One message.
 struct Message {
     header: [u8; HEADER],
     data: *const u8,

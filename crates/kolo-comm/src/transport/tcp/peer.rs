@@ -22,7 +22,6 @@ pub(super) struct Stream {
     pub(super) incoming: Incoming,
 }
 
-/// A peer, with the connections to it.
 pub(super) struct Peer {
     pub(super) streams: Vec<Stream>,
     /// Number of connections in use: the first ones.

@@ -79,7 +79,6 @@ impl State {
         }
     }
 
-    /// Delivers the next message of an ended connection.
     pub(super) fn deliver_ended(&mut self, job: &Job, ended: usize) {
         let Ended { id, leader, mut sent } = self.ended.remove(ended);
         if !self.reaches(id.launcher as Actor, leader) {

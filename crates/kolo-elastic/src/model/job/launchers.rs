@@ -182,7 +182,6 @@ impl State {
         verdict
     }
 
-    /// Lets a stopped launcher go on.
     pub(super) fn goes_on(&mut self, job: &Job, own: Actor) {
         self.launchers[own].life = Life::Runs;
         for event in std::mem::take(&mut self.launchers[own].pending) {

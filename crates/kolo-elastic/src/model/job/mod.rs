@@ -46,7 +46,6 @@ enum Part {
     Ends,
 }
 
-/// A job to explore.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     rule: Rule,
@@ -56,7 +55,6 @@ struct Job {
     first: usize,
     /// Minimum number of workers with which the job goes on.
     min_members: usize,
-    /// Maximum number of faults.
     faults: u8,
     /// True if the only faults are breaking connections: they must cost no worker.
     breaks_only: bool,
@@ -65,13 +63,11 @@ struct Job {
     hangs: bool,
     /// The part of the protocol that is disabled.
     without: Option<Part>,
-    /// Maximum number of steps.
     steps: u8,
     /// Maximum number of times that time passes before faults end.
     ticks: u8,
 }
 
-/// Unit of the clock.
 const PASSES: Duration = Duration::from_secs(4);
 
 const POLICY: MembershipPolicy = MembershipPolicy {

@@ -70,10 +70,7 @@ impl State {
 
     /// Returns the workers that train together once faults have ended and time has passed. All others have
     /// ended with a reason.
-    ///
-    /// # Errors
-    ///
-    /// Some worker waits forever, or one has ended that must not.
+    /// Fails if some worker waits forever, or one has ended that must not.
     pub(super) fn settles(&self, job: &Job) -> Result<Vec<Actor>, String> {
         let mut state = self.clone();
         state.cut.clear();

@@ -35,11 +35,9 @@ pub(super) struct State {
     pub(super) ticks: u8,
     /// Number of times that time has passed since the beginning.
     pub(super) clock: u32,
-    /// The promises that were broken.
     pub(super) broken: BTreeSet<Broken>,
 }
 
-/// A promise that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Broken {
     /// Two generations could make a step at the same time.
@@ -66,7 +64,6 @@ pub(super) struct Launcher {
     pub(super) to_leader: Vec<(ConnectionId, ToLeader)>,
     /// Number of connections that it has made to leaders.
     pub(super) connections: u64,
-    /// The connection to its leader.
     pub(super) leader: Option<Connection>,
     pub(super) questions: Vec<Question>,
     /// Generations of this node's members that are asked to end.
@@ -86,7 +83,6 @@ pub(super) enum Life {
     Gone,
 }
 
-/// A follower's connection to its leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
@@ -131,12 +127,10 @@ pub(super) enum Question {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub(super) place: Place,
-    /// Number of restarts after its death.
     pub(super) restarts: usize,
     pub(super) membership: Membership,
     /// The reply to an arrival, which the worker has not read yet.
     pub(super) reply: Option<(u64, Reply)>,
-    /// Number of steps in its state.
     pub(super) steps: u8,
     /// True if it does nothing more by itself.
     pub(super) hangs: bool,
@@ -222,14 +216,12 @@ impl Job {
         }
     }
 
-    /// Name of a worker after this number of restarts.
     pub(super) fn name(&self, worker: Actor, restarts: usize) -> String {
         let node = self.nodes[worker];
         let slot = self.nodes[..worker].iter().filter(|other| **other == node).count();
         member_name(node, slot, restarts)
     }
 
-    /// The workers of a launcher.
     pub(super) fn workers_of(&self, launcher: Actor) -> impl Iterator<Item = Actor> {
         (0..self.nodes.len()).filter(move |worker| self.nodes[*worker] == launcher)
     }
@@ -273,7 +265,6 @@ impl State {
         (0..self.workers.len()).find(|worker| self.name(job, *worker) == name)
     }
 
-    /// Records a generation that is announced to workers.
     pub(super) fn announced(&mut self, job: &Job, formed: &Formed) {
         let members = formed.members.iter().map(|member| self.worker(job, member));
         // A member that has died meanwhile never comes.
@@ -289,7 +280,6 @@ pub(super) fn launcher_at(address: SocketAddr) -> Actor {
     usize::from(address.port())
 }
 
-/// Address of a launcher's store.
 pub(super) fn address_of(launcher: Actor) -> SocketAddr {
     ([127, 0, 0, 1], launcher as u16).into()
 }

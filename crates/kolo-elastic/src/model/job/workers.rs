@@ -86,7 +86,6 @@ impl State {
             && self.generations.get(&id).is_some_and(|generation| generation.entered == generation.members)
     }
 
-    /// Forms the worker's group.
     pub(super) fn forms(&mut self, worker: Actor) {
         if let Place::Forms(id) = self.workers[worker].place {
             self.workers[worker].place = Place::In(id);

@@ -35,7 +35,6 @@ enum Rule {
     NoArbiter,
 }
 
-/// A job to explore.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     rule: Rule,
@@ -44,7 +43,6 @@ struct Job {
     launchers: usize,
     /// Maximum number of granted generations.
     generations: usize,
-    /// Maximum number of steps.
     steps: u8,
     /// Maximum number of deaths of workers and launchers.
     deaths: u8,

@@ -14,7 +14,6 @@ pub(super) struct State {
     pub(super) workers: Vec<Worker>,
     /// `None` for a dead launcher.
     pub(super) launchers: Vec<Option<Launcher>>,
-    /// The granted generations, in order.
     pub(super) generations: Vec<Generation>,
     /// The generation that made each step.
     pub(super) steps: Vec<GenerationId>,
@@ -31,7 +30,6 @@ pub(super) struct State {
 pub(super) struct Worker {
     pub(super) place: Place,
     pub(super) history: History,
-    /// Number of steps in its state.
     pub(super) steps: u8,
 }
 
@@ -70,7 +68,6 @@ impl State {
     }
 }
 
-/// Identity of a worker.
 pub(super) fn name(worker: Actor) -> String {
     worker.to_string()
 }

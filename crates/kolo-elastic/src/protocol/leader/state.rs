@@ -41,7 +41,6 @@ pub(crate) struct Leader {
 }
 
 impl Leader {
-    /// Creates the leader of a job that begins.
     pub(crate) fn new(context: &Context, followers: Option<Followers>, now: Instant) -> Leader {
         Leader {
             workers: WorkerSet::new(context.policy, now),
@@ -111,10 +110,7 @@ impl Leader {
     }
 
     /// Handles an event, and decides when time has passed or the arbiter has answered.
-    ///
-    /// # Errors
-    ///
-    /// This launcher must not lead any more.
+    /// Fails if this launcher must not lead any more.
     pub(crate) fn handle(
         &mut self,
         event: Event,

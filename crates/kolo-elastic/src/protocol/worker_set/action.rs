@@ -10,7 +10,6 @@ pub(crate) struct Candidate {
     pub(crate) arrival: u64,
 }
 
-/// The leader's next action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Nothing, until an event or the passing of time changes the decision.

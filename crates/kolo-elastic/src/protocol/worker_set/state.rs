@@ -64,7 +64,6 @@ pub(crate) struct WorkerSet {
     pub(super) regroup_requested: bool,
     /// True if no more workers will start.
     pub(super) closed: bool,
-    /// True if some worker has held the state of the job.
     pub(super) state_was_held: bool,
     /// The longest of the times that the returned workers would wait for the others.
     pub(super) rejoin_timeout: Option<Duration>,
@@ -167,7 +166,6 @@ impl WorkerSet {
         }
     }
 
-    /// Records that a member holds the state of the job.
     pub(crate) fn holds_state(&mut self, member: &str) {
         self.record(member).has_state = true;
         self.state_was_held = true;
@@ -178,12 +176,10 @@ impl WorkerSet {
         self.record(member).history = history;
     }
 
-    /// Histories of these candidates.
     pub(crate) fn histories<'a>(&'a self, candidates: &'a [Candidate]) -> impl Iterator<Item = &'a History> {
         candidates.iter().filter_map(|candidate| Some(&self.workers.get(&candidate.member)?.history))
     }
 
-    /// Records that a member is a summation server.
     pub(crate) fn is_server(&mut self, member: &str) {
         self.record(member).is_server = true;
     }
@@ -236,7 +232,6 @@ impl WorkerSet {
         candidates.into_iter().map(|(_, candidate)| candidate).collect()
     }
 
-    /// Records that the leader acts on a decision.
     pub(crate) fn apply(&mut self, decision: &Decision, now: Instant) {
         match &decision.action {
             Action::Wait => {}

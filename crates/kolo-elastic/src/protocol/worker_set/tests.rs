@@ -24,7 +24,6 @@ fn act(set: &mut WorkerSet, now: Instant) -> Action {
     step(set, now).action
 }
 
-/// Asserts that the leader waits now, for this reason.
 fn assert_waits(set: &mut WorkerSet, now: Instant, reason: &str) {
     assert_eq!(step(set, now), Decision::new(Action::Wait, reason));
 }
@@ -57,7 +56,6 @@ fn candidate(member: &str, arrival: u64) -> Candidate {
     Candidate { member: member.into(), arrival }
 }
 
-/// The decision to form a generation of these members, each with its arrival.
 fn form(members: &[(&str, u64)], reason: &str) -> Decision {
     let candidates = members.iter().map(|(member, arrival)| candidate(member, *arrival)).collect();
     Decision::new(Action::FormGeneration(candidates), reason)

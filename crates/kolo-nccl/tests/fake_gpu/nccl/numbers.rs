@@ -4,7 +4,6 @@ use std::ffi::c_int;
 
 use half::{bf16, f16};
 
-/// Combines the numbers of all ranks.
 pub(super) fn combined(all: &[Vec<u8>], dtype: c_int, op: c_int) -> Vec<u8> {
     macro_rules! of {
         ($t:ty, $from:expr, $to:expr) => {{
@@ -38,7 +37,6 @@ pub(super) fn combined(all: &[Vec<u8>], dtype: c_int, op: c_int) -> Vec<u8> {
     }
 }
 
-/// Number of bytes of a number.
 pub(super) fn size(dtype: c_int) -> usize {
     [1, 1, 4, 4, 8, 8, 2, 4, 8, 2][dtype as usize]
 }

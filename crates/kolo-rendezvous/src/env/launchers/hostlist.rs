@@ -4,10 +4,7 @@
 const MOST: usize = 100_000;
 
 /// Returns all names of a list, in order.
-///
-/// # Errors
-///
-/// The problem with the list, as the end of a sentence about it.
+/// The error is the end of a sentence about the list.
 pub(super) fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut hosts = Vec::new();
     for item in items(list)? {

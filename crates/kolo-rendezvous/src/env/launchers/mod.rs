@@ -33,7 +33,6 @@ pub(super) enum Origin {
     NoLauncher,
 }
 
-/// Determines from the variables what started the process.
 pub(super) fn detect(variables: &Variables) -> Origin {
     if let Some(launcher) = LAUNCHERS.iter().copied().find(|launcher| launcher.has_started(variables)) {
         return Origin::Launcher(launcher);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use parking_lot::Condvar;
 
-/// Values that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wanted<'a> {
     /// The value of a key.
@@ -51,7 +50,6 @@ impl Waits {
         wait.complete.clone()
     }
 
-    /// Ends a wait.
     pub(super) fn end(&mut self, wanted: Wanted<'_>) {
         let is_last = |wait: &mut Wait| {
             wait.waiting -= 1;
@@ -96,7 +94,6 @@ impl Waits {
         }
     }
 
-    /// Returns the number of waits for a key.
     #[cfg(test)]
     pub(super) fn waiting(&self, key: &str) -> usize {
         self.keys.get(key).map_or(0, |wait| wait.waiting)

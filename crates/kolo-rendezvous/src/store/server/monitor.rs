@@ -77,7 +77,6 @@ fn admit(shared: &Shared, rank: Rank, mut stream: SecureStream) -> bool {
     true
 }
 
-/// Sends a reply to all ranks.
 pub(super) fn send_to_all(state: &mut State, event: &Reply) {
     for other in state.monitored.values_mut() {
         // If this fails, the other rank is gone, too, and its own thread notices.

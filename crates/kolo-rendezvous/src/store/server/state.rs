@@ -11,7 +11,6 @@ use crate::secure::SecureStream;
 use crate::store::wire::{self, Reply};
 use kolo_schedule::Rank;
 
-/// Maximum length of a key in bytes.
 const MAX_KEY: usize = 1024;
 
 /// Maximum number of bytes of keys and values.
@@ -20,7 +19,6 @@ const MAX_BYTES: usize = 64 << 20;
 /// Bytes that an entry counts in addition to its key and value.
 const ENTRY: usize = 64;
 
-/// Maximum number of values of a topic.
 const MAX_GATHERED: usize = 1 << 20;
 
 /// Maximum number of missing values that an answer names.
@@ -37,7 +35,6 @@ pub(super) struct Shared {
     pub changed: Condvar,
 }
 
-/// State of the store.
 #[derive(Default)]
 pub(super) struct State {
     pub values: HashMap<String, String>,

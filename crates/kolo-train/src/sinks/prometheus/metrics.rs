@@ -16,10 +16,8 @@ const PREFIX: &str = "kolo_train";
 const SHORTEST_STEP: f64 = 0.001;
 const STEP_BUCKETS: usize = 17;
 
-/// Makes metrics and registers them for the server.
 struct Registrar {
     registry: Registry,
-    /// Labels of every metric.
     labels: HashMap<String, String>,
 }
 

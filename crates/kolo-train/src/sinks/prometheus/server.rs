@@ -26,10 +26,6 @@ pub(super) struct Server {
 
 impl Server {
     /// Serves the metrics of `registry` to the clients of `listener`.
-    ///
-    /// # Errors
-    ///
-    /// The system cannot start a thread.
     pub(super) fn start(listener: TcpListener, registry: Registry) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let ends = Arc::new(AtomicBool::new(false));

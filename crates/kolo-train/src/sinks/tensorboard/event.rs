@@ -35,7 +35,6 @@ struct Summary {
     value: Vec<Value>,
 }
 
-/// A scalar.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Value {
     /// Name of the value; the part before a slash is its group in the display.
@@ -66,7 +65,6 @@ impl Event {
         Event { session_log: Some(SessionLog { status: START }), ..Event::now(step) }
     }
 
-    /// Makes an event with the values of a step, each with its tag.
     pub(super) fn scalars(step: u64, values: Vec<(String, f64)>) -> Self {
         let value = |(tag, value): (String, f64)| Value { tag, simple_value: Some(value as f32) };
         let summary = Summary { value: values.into_iter().map(value).collect() };

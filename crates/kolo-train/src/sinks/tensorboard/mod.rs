@@ -45,7 +45,6 @@ struct TensorBoard {
     files: EventFiles,
     /// Unit that the loss counts.
     unit: String,
-    /// Last step that is done.
     last_step: u64,
     /// Time of the last try to write the waiting events.
     flushed: Instant,

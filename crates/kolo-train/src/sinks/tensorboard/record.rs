@@ -12,7 +12,6 @@ fn masked_crc(data: &[u8]) -> [u8; 4] {
     crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
-/// Frames the data as a record.
 pub(super) fn frame(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
     [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()

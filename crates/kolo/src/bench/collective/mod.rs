@@ -16,7 +16,7 @@ mod values;
 use std::sync::Arc;
 
 use kolo_comm::schedule::{ALGORITHMS, OperationKind};
-use kolo_comm::{Collectives, DType, Group, Op, bf16, f16};
+use kolo_comm::{Collectives, DType, Element, Group, Op, bf16, f16};
 
 use options::{Memory, Options};
 use report::{Report, Row};
@@ -30,7 +30,6 @@ use kolo::Failure;
 use super::device;
 use crate::backends::NCCL;
 
-/// Measures an operation as a worker.
 pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(), Failure> {
     let (backend, algorithm) = (options.backend.as_deref(), options.algorithm.as_deref());
     let group = options.communication.group_over(backend, algorithm.filter(|name| *name != "all"))?;
@@ -100,7 +99,7 @@ fn measure_by(
     }
 }
 
-fn all_sizes<T: sample::Exact>(
+fn all_sizes<T: Element>(
     group: &Group,
     engine: &impl Collectives,
     native: Option<&Group>,

@@ -10,7 +10,6 @@ use super::options::{Memory, Options};
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
 
-/// Result for one size and one algorithm.
 #[derive(Serialize)]
 pub(super) struct Row {
     bytes: usize,

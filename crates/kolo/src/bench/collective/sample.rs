@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use kolo::Failure;
 use kolo_comm::schedule::{Choice, OperationKind};
-use kolo_comm::{Collectives, Element, Group, Rank, bf16, f16};
+use kolo_comm::{Collectives, Element, Group, Rank};
 
 use super::operation::{Shape, fitting, served, shape};
 use super::options::Options;
@@ -15,35 +15,6 @@ use crate::bench::samples::Samples;
 const SAMPLES: (usize, usize) = (20, 2000);
 const WARM_UP: usize = 5;
 
-/// A type in which small whole numbers are exact.
-pub(super) trait Exact: Element {
-    fn of(number: usize) -> Self;
-}
-
-macro_rules! exact {
-    ($($t:ty),*) => {$(
-        impl Exact for $t {
-            fn of(number: usize) -> Self {
-                number as $t
-            }
-        }
-    )*};
-}
-exact!(f32, f64, i32, i64, u8);
-
-impl Exact for f16 {
-    fn of(number: usize) -> Self {
-        f16::from_f32(number as f32)
-    }
-}
-
-impl Exact for bf16 {
-    fn of(number: usize) -> Self {
-        bf16::from_f32(number as f32)
-    }
-}
-
-/// One operation at one size.
 pub(super) struct Case<'a, C> {
     /// Native group of the engine's ranks.
     group: &'a Group,
@@ -77,13 +48,12 @@ impl<'a, C: Collectives> Case<'a, C> {
         self.values.workers.len()
     }
 
-    /// Returns the cost model's choice.
     pub(super) fn explain<T: Element>(&self, native: &Group) -> Option<Choice> {
         native.explain(&self.shape.collective, self.shape.elements, T::DTYPE)
     }
 
     /// Returns the time of each sample in seconds, of the slowest rank.
-    pub(super) fn measure<T: Exact>(&self, seconds: f64) -> Result<Samples, Failure> {
+    pub(super) fn measure<T: Element>(&self, seconds: f64) -> Result<Samples, Failure> {
         let mut buffer = self.verified::<T>(self.engine.alloc(self.shape.elements)?)?;
         for _ in 0..WARM_UP {
             buffer = self.sample(buffer)?.0;
@@ -115,7 +85,7 @@ impl<'a, C: Collectives> Case<'a, C> {
     }
 
     /// Runs the collective on numbers whose results are exact in every type, and verifies every element.
-    fn verified<T: Exact>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
+    fn verified<T: Element>(&self, mut buffer: C::Buffer<T>) -> Result<C::Buffer<T>, Failure> {
         let rank = self.group.rank().0;
         let mut data = vec![T::default(); self.shape.elements];
         for (index, x) in data.iter_mut().skip(self.values.first_sent()).enumerate() {

@@ -4,7 +4,6 @@ use kolo_comm::Group;
 
 use kolo::Failure;
 
-/// Returns for each rank whether it is a summation server.
 pub(super) fn servers(group: &Group) -> Result<Vec<bool>, Failure> {
     let mut all = vec![0u8; group.world_size()];
     group.all_gather(&[u8::from(group.is_server())], &mut all)?;

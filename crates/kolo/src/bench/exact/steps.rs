@@ -33,7 +33,6 @@ const VARIANTS: [Variant; 4] = [
     Variant { name: "… weights compared (in each step)", tree: true, elastic: true, verify_every: 1 },
 ];
 
-/// Steps of one variant.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) name: &'static str,

@@ -17,7 +17,6 @@ const WARM_UP: usize = 3;
 /// Number of sums of one kind in a round.
 const REPEATS: usize = 5;
 
-/// One kind of sum of one size.
 #[derive(Serialize)]
 pub(super) struct Row {
     pub(super) bytes: usize,
@@ -31,7 +30,6 @@ pub(super) struct Row {
     pub(super) to_ring: [f64; 3],
 }
 
-/// One kind of sum, and a buffer for it.
 struct SumKind {
     order: &'static str,
     shards: usize,

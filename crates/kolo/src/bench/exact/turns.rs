@@ -33,7 +33,6 @@ impl Turns {
         Ok(Turns(seconds.into_iter().map(slowest).collect::<Result<_, _>>()?))
     }
 
-    /// Returns the median time of an alternative.
     pub(crate) fn seconds(&self, alternative: usize) -> f64 {
         self.0[alternative].percentile(50.0)
     }

@@ -39,6 +39,7 @@ pub(super) fn all(
         samples: 1.0,
         keeps: Keeps::Bits,
     };
+    let is_of_reduction = |variant: &Variant| variant.options.starts_with("--reduction ");
     let (reduced, profiled) = profiled(&job, origin).into_iter().partition(is_of_reduction);
     let [caps, reductions, syncs] = [caps(&job), reductions(&job, origin, reduced), syncs(&job)];
     let single = [&profiled, &caps, &algorithms(&job), &accumulations(&job), &reductions, &syncs];
@@ -67,11 +68,6 @@ fn profiled(job: &Variant, origin: &Origin) -> Vec<Variant> {
         Variant { profile, samples, ..changed(job, other.options.clone(), other.keeps, choices) }
     };
     origin.others.iter().map(of).filter(Variant::is_possible).collect()
-}
-
-/// True if the reduction is the variant's only change.
-fn is_of_reduction(variant: &Variant) -> bool {
-    variant.options.starts_with("--reduction ")
 }
 
 fn caps(job: &Variant) -> Vec<Variant> {

@@ -22,7 +22,7 @@ pub(super) struct ChoiceOptions {
     algorithm: Option<String>,
     /// How gradients are reduced, as for `kolo train` [default: as the profile was measured, else sum]
     #[arg(long, value_name = "NAME[:SETTINGS]")]
-    reduction: Option<String>,
+    pub(super) reduction: Option<String>,
     /// How often workers synchronise, as for `kolo train`: every-step, delayed:1, local or diloco
     #[arg(long, value_name = "NAME", default_value = "every-step")]
     sync: SyncMode,
@@ -35,17 +35,10 @@ pub(super) struct ChoiceOptions {
 }
 
 impl ChoiceOptions {
-    /// Bucket caps given by the user.
     pub(super) fn caps(&self) -> Option<Caps> {
         self.bucket_cap_mb.map(Caps::of_mib)
     }
 
-    /// True if the user gave a reduction.
-    pub(super) fn names_a_reduction(&self) -> bool {
-        self.reduction.is_some()
-    }
-
-    /// Returns the choices, and the profile that results from them.
     pub(super) fn choose(&self, origin: &Origin) -> Result<(StepProfile, Choices), Failure> {
         let (profile, reduction) = match &self.reduction {
             None => (origin.profile.clone(), origin.reduction),

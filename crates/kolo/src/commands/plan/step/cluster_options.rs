@@ -88,7 +88,6 @@ impl Place {
         Caps::of_mib(if workers > self.file.workers_per_node { 4.0 } else { 25.0 })
     }
 
-    /// Returns the cluster with so many workers.
     pub(super) fn of(&self, workers: usize) -> Result<Cluster, Failure> {
         self.with_servers(workers, self.file.servers)
     }

@@ -78,7 +78,7 @@ impl Step {
                 "several profiles are compared by --advise; give it a number of workers",
             ));
         }
-        if self.choices.names_a_reduction() {
+        if self.choices.reduction.is_some() {
             return Err(Failure::input(
                 "--reduction is not applied to several profiles; measure each with it: kolo bench profile --reduction",
             ));

@@ -19,10 +19,7 @@ pub(super) struct OtherProfile {
 }
 
 /// Compares all further profiles with the first.
-///
-/// # Errors
-///
-/// A profile is of another model, or has the same options as the first.
+/// Refuses a profile of another model, and one with the same options as the first.
 pub(super) fn others(profiles: Vec<WorkerProfile>) -> Result<Vec<OtherProfile>, Failure> {
     let mut profiles = profiles.into_iter();
     let Some(first) = profiles.next() else { return Ok(Vec::new()) };

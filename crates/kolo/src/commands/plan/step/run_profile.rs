@@ -13,10 +13,7 @@ const FIRST: u64 = 10;
 const FEWEST: usize = 20;
 
 /// Reads the profile of rank 0's steps, and the name of the reduction with which it was measured.
-///
-/// # Errors
-///
-/// The folder is not a run folder, its run is too short, or it lacks a measurement.
+/// Fails if the run is too short, or lacks a measurement.
 pub(super) fn read(folder: &Path) -> Result<(StepProfile, String), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
     let reduction = run.settings.text("reduction.name").unwrap_or_else(|| "sum".into());

@@ -3,7 +3,6 @@
 use kolo_plan::LINKS;
 use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
 
-/// Returns the table of steps by number of workers.
 pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> String {
     let mut text = format!(
         "one worker: {:.1} ms a step; {:.1} MB of gradients in {} buckets\n\n",
@@ -19,7 +18,7 @@ pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> 
         "exposed, ms",
         "wire, ms",
         "efficiency",
-        if disturbed { disturbed_titles() } else { String::new() }
+        if disturbed { "  slowest, ms     goodput  restarting     speedup" } else { "" }
     );
     for row in rows {
         let told = &row.prediction;
@@ -41,10 +40,6 @@ pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> 
     text
 }
 
-fn disturbed_titles() -> String {
-    format!("{:>13}{:>12}{:>12}{:>12}", "slowest, ms", "goodput", "restarting", "speedup")
-}
-
 /// Returns the columns of stragglers and failures: the wait for the slowest worker, the goodput of an elastic
 /// job and of one that restarts, and the speedup.
 fn disturbed_columns(row: &Outlook) -> String {
@@ -54,7 +49,6 @@ fn disturbed_columns(row: &Outlook) -> String {
     format!("{straggling:>13.1}{goodput:>12}{restarting:>12}{speedup:>11.1}x")
 }
 
-/// Returns the table of possible changes.
 pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     let mut text =
         format!("\n{workers} workers, {:.1} ms a step as it is; what a change would bring:\n\n", now * 1e3);
@@ -90,7 +84,6 @@ pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
     text + &format!("The best of all, if accuracy allows it: {}.\n", named(Keeps::Nothing))
 }
 
-/// Returns the known links, for the help.
 pub(super) fn links() -> String {
     let mut text = String::from("Links, each way:\n");
     for link in LINKS {

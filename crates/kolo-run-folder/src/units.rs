@@ -1,5 +1,7 @@
 //! Numbers as text: three significant digits and a unit.
 
+use std::time::Duration;
+
 /// Formats a number with three significant digits.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -70,6 +72,15 @@ pub fn seconds(value: f64) -> String {
     }
 }
 
+/// Formats a duration as `1:02:03`.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds / 3600 {
+        0 => format!("{}:{:02}", seconds / 60, seconds % 60),
+        hours => format!("{hours}:{:02}:{:02}", seconds / 60 % 60, seconds % 60),
+    }
+}
+
 /// Formats a size in bytes.
 pub fn bytes(value: f64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
@@ -121,6 +132,8 @@ mod tests {
             [2.5e-5, 0.0123, 1.5, 600.0, 90_000.0].map(seconds),
             ["25 µs", "12.3 ms", "1.5 s", "10 min", "25 h"]
         );
+        let clocks = [59, 3600, 86_399].map(|seconds| clock(Duration::from_secs(seconds)));
+        assert_eq!(clocks, ["0:59", "1:00:00", "23:59:59"]);
         assert_eq!([12.0, 4096.0, 46.8e6].map(bytes), ["12 B", "4.1 kB", "46.8 MB"]);
         assert_eq!([1.25e8, 1.25e6, 125.0].map(rate), ["1 Gbit/s", "10 Mbit/s", "1 kbit/s"]);
         assert_eq!([0.1234, 1.0].map(percent), ["12.3 %", "100 %"]);
