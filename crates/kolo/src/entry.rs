@@ -7,9 +7,8 @@ use std::time::SystemTime;
 
 use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
+use kolo_program::Ending;
 use kolo_train::LOG_FORMAT;
-
-use crate::failure::Ending;
 
 /// Runs a training program: the user gets errors in clear words, and the launcher learns which worker failed
 /// first.

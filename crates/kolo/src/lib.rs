@@ -4,10 +4,8 @@
 //! [`launch`] for starting workers. [`main`] is the frame of a program.
 
 mod entry;
-mod failure;
 
 pub use entry::main;
-pub use failure::Failure;
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
 pub use kolo_burn::{Precision, linear, matmul, with_precision};
 pub use kolo_burn::{Transformer, TransformerConfig, next_token_loss, next_token_loss_ignoring};
@@ -24,5 +22,6 @@ pub use kolo_ddp::{BucketCaps, Config, Error, LossScaling, ParamGroup, Sampler, 
 pub use kolo_elastic as elastic;
 pub use kolo_launch as launch;
 pub use kolo_models as models;
+pub use kolo_program::Failure;
 pub use kolo_train as train;
 pub use kolo_train::image_tensors;

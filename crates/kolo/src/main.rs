@@ -2,15 +2,11 @@
 
 mod backends;
 mod bench;
-mod chaos;
 mod check;
 mod commands;
 mod home;
 mod options;
-mod output;
-mod running;
 mod start_workers;
-mod verify;
 
 use std::process::ExitCode;
 

@@ -4,19 +4,19 @@
 use std::time::Instant;
 
 use clap::Args;
+use kolo::{Failure, Precision};
 use kolo_comm::{Group, Rank};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::{BucketCaps, Config, StepReport};
 use kolo_plan::step::{MeasuredBucket, StepProfile};
+use kolo_program::output::print_json;
+use kolo_recipe::check_bucket_cap;
 use kolo_run_folder::{median, percentile};
 use serde::{Deserialize, Serialize};
 
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
-use crate::output::print_json;
-use kolo::{Failure, Precision};
-use kolo_recipe::check_bucket_cap;
 
 /// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and
 /// one on each core in turn.

@@ -4,17 +4,17 @@
 use std::time::Instant;
 
 use clap::Args;
+use kolo::Failure;
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::{Rounds, SYNCS, SyncMode};
 use kolo_ddp::{BucketCaps, Config};
+use kolo_program::output::{print_json, say};
+use kolo_recipe::check_bucket_cap;
 use serde::Serialize;
 
 use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
-use crate::output::{print_json, say};
-use kolo::Failure;
-use kolo_recipe::check_bucket_cap;
 
 /// Step time with and without synchronisation, on random images.
 #[derive(Args)]

@@ -2,6 +2,7 @@
 
 use burn::tensor::Device;
 use clap::Args;
+use kolo::{Failure, Precision, with_precision};
 use kolo_comm::Group;
 use kolo_data::{Batch, SampleShape};
 use kolo_ddp::optimizer::{self, Optimizer};
@@ -11,7 +12,6 @@ use kolo_models::{self as models, Blueprint, Stepper};
 use kolo_recipe::PrecisionConfig;
 
 use super::samples::at_least_1;
-use kolo::{Failure, Precision, with_precision};
 
 const CLASSES: usize = 10;
 

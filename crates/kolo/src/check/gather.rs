@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kolo::Failure;
 use kolo_check::probes::{
     Clock, Cpu, DataFacts, FolderProbe, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
     measure_links,
@@ -15,7 +16,6 @@ use super::request::CheckRequest;
 use super::samples;
 use super::settings::settings;
 use super::trial::{TrialJob, differ, fastest_of};
-use kolo::Failure;
 
 /// Most times that ranks try a step.
 const ROUNDS: usize = 3;

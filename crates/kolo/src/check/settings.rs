@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use kolo::Failure;
 use kolo_check::probes::DataFacts;
 use kolo_check::{
     BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
@@ -12,7 +13,6 @@ use kolo_models::{self as models, Traits};
 use kolo_recipe::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
 
 use super::request::CheckRequest;
-use kolo::Failure;
 
 /// Returns the settings of a job with the recipe's number of workers; `data` is `None` if unreadable.
 ///

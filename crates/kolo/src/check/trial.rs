@@ -14,8 +14,8 @@ use kolo_recipe::Recipe;
 use kolo_train::peak_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::output::print_json;
 use kolo::{Failure, with_precision};
+use kolo_program::output::print_json;
 
 /// Environment variable of a process that tries a step. The job is a line on its input, and the times are
 /// JSON on its output. The process ends when its input does.

@@ -5,8 +5,8 @@ use std::path::Path;
 use kolo_check::{Report, Severity, text};
 use serde::{Deserialize, Serialize};
 
-use crate::output::print;
 use kolo::Failure;
+use kolo_program::output::print;
 
 /// The verdict on a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

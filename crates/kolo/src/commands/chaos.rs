@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_recipe::Recipe;
+use kolo_verify::chaos::{Arbiter, ChaosJob, Program, chaos};
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
-use crate::chaos::{Arbiter, ChaosJob, Program, chaos};
 use crate::options::seconds;
-use kolo::Failure;
 
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
 /// compare the bits.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kolo::Failure;
 use kolo_check::{CHECKS, Report};
 use kolo_comm::Op;
 use kolo_comm::env::is_worker;
@@ -13,7 +14,6 @@ use kolo_recipe::{Recipe, RunFolder};
 use super::train::Train;
 use crate::check::{CheckRequest, TRIAL, Verdict, gather, try_as_told};
 use crate::start_workers::{check_lone_worker, start_workers};
-use kolo::Failure;
 
 /// Check a job before it runs: its hosts, network, disk, data and settings.
 ///

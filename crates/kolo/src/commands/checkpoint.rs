@@ -6,8 +6,8 @@ use clap::Args;
 use kolo_ddp::checkpoint::{self, FileEntry, Position, Reader};
 use serde::Serialize;
 
-use crate::output::print;
 use kolo::Failure;
+use kolo_program::output::print;
 
 /// Show what checkpoints hold and whether they are undamaged.
 #[derive(Args)]

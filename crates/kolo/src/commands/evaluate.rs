@@ -9,8 +9,8 @@ use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
 use kolo_weights::Which;
 use serde::Serialize;
 
-use crate::output::{print, print_json};
 use kolo::Failure;
+use kolo_program::output::{print, print_json};
 
 /// Evaluate trained weights: accuracy on the test images, and how long a batch takes.
 ///

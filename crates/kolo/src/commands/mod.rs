@@ -14,8 +14,8 @@ mod verify;
 
 use clap::{Parser, Subcommand};
 
-use crate::output;
 use kolo::Failure;
+use kolo_program::output;
 
 /// Train one neural network on many workers as if on one.
 #[derive(Parser)]

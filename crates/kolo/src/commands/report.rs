@@ -7,8 +7,8 @@ use clap::Args;
 use kolo_report::{Error, PredictedStep, Report as Page};
 use serde::Deserialize;
 
-use crate::output::print;
 use kolo::Failure;
+use kolo_program::output::print;
 
 /// Write one page about runs: what limits them, their curves, and where their time goes.
 ///

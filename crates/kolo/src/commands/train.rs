@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
+use kolo::Failure;
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Op, Rank};
@@ -17,6 +18,7 @@ use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_launch::Messages;
 use kolo_models::{self as models, MODELS};
+use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
     Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, replaces_another,
@@ -24,9 +26,7 @@ use kolo_train::{
 use kolo_weights::WeightsFile;
 
 use crate::options::{Communication, Elastic, algorithms};
-use crate::output::{say, warn};
 use crate::start_workers::{check_lone_worker, start_workers};
-use kolo::Failure;
 
 /// Train a model on images with several workers.
 #[derive(Args)]

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Args, Id};
+use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_data as data;
 use kolo_models as models;
+use kolo_verify::verify::{Axes, Program, VerifyJob, verify};
 
 use super::train::{self, Train};
 use crate::options::seconds;
-use crate::verify::{Axes, Program, VerifyJob, verify};
-use kolo::Failure;
 
 /// Default numbers of workers to compare with one. 3 rarely divides the shards evenly.
 const WORKERS: [usize; 2] = [2, 3];

@@ -1,14 +1,14 @@
 //! Tables and JSON.
 
+use kolo::Failure;
 use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Collectives, Distance, Group, TRANSPORTS};
+use kolo_program::output::{print_json, say};
 use serde::Serialize;
 
 use super::options::{Memory, Options};
 use super::sample::Case;
 use crate::bench::samples::{Samples, memory_bus};
-use crate::output::{print_json, say};
-use kolo::Failure;
 
 /// Result for one size and one algorithm.
 #[derive(Serialize)]

@@ -10,8 +10,8 @@ mod turns;
 
 use serde::Serialize;
 
-use crate::output::{print_json, say};
 use kolo::Failure;
+use kolo_program::output::{print_json, say};
 
 pub(crate) use options::Options;
 

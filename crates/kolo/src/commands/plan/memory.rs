@@ -1,12 +1,12 @@
 //! `kolo plan memory`: memory of each worker.
 
 use clap::Args;
+use kolo::Failure;
 use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
+use kolo_program::output::{print, print_json};
 use serde::Serialize;
 
 use super::numbers::positive;
-use crate::output::{print, print_json};
-use kolo::Failure;
 
 const GB: f64 = 1e9;
 

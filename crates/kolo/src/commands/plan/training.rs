@@ -1,16 +1,16 @@
 //! `kolo plan training`: predicts a whole training from figures alone.
 
 use clap::Args;
+use kolo::Failure;
 use kolo_plan::memory::{MIXED_ADAM, Sharding};
 use kolo_plan::training::{
     Bill, DataSource, Duration, Efficiency, Limit, Limits, Optimum, Prices, SCALING_LAWS, durations,
     training_flops,
 };
+use kolo_program::output::{print, print_json};
 use serde::Serialize;
 
 use super::numbers::{positive, share};
-use crate::output::{print, print_json};
-use kolo::Failure;
 
 const DAY: f64 = 86_400.0;
 

@@ -13,7 +13,10 @@ mod table;
 use std::path::PathBuf;
 
 use clap::Args;
+use kolo::Failure;
+use kolo_plan::step::Advice;
 use kolo_plan::step::{Disturbances, LoadTable, Outlook, outlook, predict};
+use kolo_program::output::{print, print_json};
 use serde::Serialize;
 
 use self::choice_options::ChoiceOptions;
@@ -21,9 +24,6 @@ use self::cluster_options::ClusterOptions;
 use self::failure_options::FailureOptions;
 use self::profile_options::ProfileOptions;
 use crate::commands::plan::numbers::positive;
-use crate::output::{print, print_json};
-use kolo::Failure;
-use kolo_plan::step::Advice;
 
 /// Say what a step takes on so many workers of a cluster, from what it takes on one.
 ///

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kolo_ddp::verify::trace;
 use kolo_launch::die_with_parent;
+use kolo_program::Failure;
 use kolo_recipe::RunFolder;
 use kolo_run_folder::unix_seconds;
 use kolo_train::RUN_FOLDER;
@@ -31,10 +32,9 @@ use super::record::{self, RunRecord};
 use super::strike::strike;
 use super::workers::living_workers;
 use crate::running::{Running, last_error};
-use kolo::Failure;
 
 /// The program of the job.
-pub(crate) enum Program {
+pub enum Program {
     /// `kolo train` with these options.
     Train(Vec<OsString>),
     /// The user's own program and its arguments, started by `kolo launch`.
@@ -55,7 +55,7 @@ impl Program {
 
 /// Arbiter between the launchers of several nodes.
 #[derive(Clone, Copy, Debug, PartialEq, clap::ValueEnum)]
-pub(crate) enum Arbiter {
+pub enum Arbiter {
     /// Nobody: more than half of the workers go on.
     Majority,
     /// A folder beside the run's.
@@ -65,24 +65,25 @@ pub(crate) enum Arbiter {
 }
 
 /// The job that all runs repeat.
-pub(crate) struct ChaosJob {
-    pub(crate) program: Program,
+pub struct ChaosJob {
+    /// The program.
+    pub program: Program,
     /// Number of nodes, each with a launcher on this machine.
-    pub(crate) nodes: usize,
+    pub nodes: usize,
     /// Arbiter between the launchers of several nodes.
-    pub(crate) arbiter: Arbiter,
+    pub arbiter: Arbiter,
     /// Number of workers of each node.
-    pub(crate) nproc: usize,
+    pub nproc: usize,
     /// Number of summation servers, which faults strike as well.
-    pub(crate) servers: usize,
+    pub servers: usize,
     /// Size in MiB of a small disk for the run folder, which is filled up at times.
-    pub(crate) disk: Option<u64>,
+    pub disk: Option<u64>,
     /// True if each node has a host of its own, whose link is cut at times.
-    pub(crate) cut_links: bool,
+    pub cut_links: bool,
     /// True after the user interrupted the command.
-    pub(crate) interrupted: Arc<AtomicBool>,
+    pub interrupted: Arc<AtomicBool>,
     /// Longest time of a run.
-    pub(crate) limit: Duration,
+    pub limit: Duration,
 }
 
 /// Result of a run with faults.

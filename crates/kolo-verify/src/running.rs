@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-use kolo::Failure;
+use kolo_program::Failure;
 
 /// Time between two polls of a run.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);

@@ -5,7 +5,7 @@ use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
 use kolo_ddp::verify::trace::Start;
 
-use kolo::Failure;
+use kolo_program::Failure;
 
 /// Number of summation servers in the run that has some.
 const SERVERS: usize = 2;
@@ -35,19 +35,19 @@ pub(crate) struct Run {
 
 /// The choices that may differ between runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Axes {
+pub struct Axes {
     /// Numbers of workers, besides one.
-    pub(crate) workers: Vec<usize>,
+    pub workers: Vec<usize>,
     /// Sizes of buckets in MiB.
-    pub(crate) caps: Vec<f64>,
+    pub caps: Vec<f64>,
     /// The only transport to try.
-    pub(crate) transport: Option<String>,
+    pub transport: Option<String>,
     /// The only algorithm to try.
-    pub(crate) algorithm: Option<String>,
+    pub algorithm: Option<String>,
     /// True to try every combination.
-    pub(crate) full: bool,
+    pub full: bool,
     /// Number of steps to compare.
-    pub(crate) steps: u64,
+    pub steps: u64,
 }
 
 /// Returns the runs to compare.

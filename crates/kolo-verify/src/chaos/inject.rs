@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
+use kolo_run_folder::unix_seconds;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
@@ -16,7 +17,6 @@ use super::launchers::Launchers;
 use super::plan::{Fault, Injection, Victim};
 use super::strike::strike;
 use super::workers::living_workers;
-use kolo_run_folder::unix_seconds;
 
 /// Time that an injection waits for a replacement of a lost worker. The launcher does not notice a stopped
 /// worker at once.

@@ -23,18 +23,21 @@ mod workers;
 use std::ops::Range;
 use std::path::Path;
 
-pub(crate) use job::{Arbiter, ChaosJob, Program};
+pub use job::{Arbiter, ChaosJob, Program};
 
 use hosts::own_names;
 use job::RunVerdict;
-use kolo::Failure;
+use kolo_program::Failure;
 use mounts::own_mounts;
 use plan::plan;
 use report::Report;
 
-/// Makes all runs and prints their results. Returns an error if a run did not end as it should; the folders
-/// of such runs are kept.
-pub(crate) fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
+/// Makes all runs and prints their results.
+///
+/// # Errors
+///
+/// A run did not end as it should; the folders of such runs are kept.
+pub fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
     if job.disk.is_some() || job.cut_links {
         own_mounts(if job.cut_links { "--cut-links" } else { "--disk-mb" })?;
     }

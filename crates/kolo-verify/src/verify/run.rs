@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use kolo_comm::env;
 use kolo_ddp::verify::trace::{self, Trace};
+use kolo_program::Failure;
 use kolo_train::RUN_FOLDER;
 
 use super::plan::{Run, cut_after};
 use super::report::describe;
 use crate::running::{Running, last_error};
-use kolo::Failure;
 
 /// The program of the job.
-pub(crate) enum Program {
+pub enum Program {
     /// `kolo train` with this configuration.
     Train(PathBuf),
     /// The user's own program, started by `kolo launch`.
@@ -24,13 +24,15 @@ pub(crate) enum Program {
 }
 
 /// The job that all runs repeat, and the time limit of a run.
-pub(crate) struct VerifyJob {
-    pub(crate) program: Program,
-    pub(crate) steps: u64,
+pub struct VerifyJob {
+    /// The program.
+    pub program: Program,
+    /// Steps to compare.
+    pub steps: u64,
     /// Time after which a run is given up.
-    pub(crate) limit: Duration,
+    pub limit: Duration,
     /// Further options that `train` and `launch` both accept.
-    pub(crate) options: Vec<OsString>,
+    pub options: Vec<OsString>,
 }
 
 impl VerifyJob {

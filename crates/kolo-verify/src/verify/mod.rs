@@ -13,15 +13,20 @@ mod run;
 
 use kolo_ddp::verify::trace::Trace;
 
-use kolo::Failure;
+use kolo_program::Failure;
 
-pub(crate) use plan::{Axes, plan};
-pub(crate) use run::{Program, VerifyJob};
+pub use plan::Axes;
+pub use run::{Program, VerifyJob};
 
 use compare::{Outcome, difference};
+use plan::plan;
 
-/// Runs the job in all ways of the plan and prints each comparison. Returns an error if a run differs.
-pub(crate) fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
+/// Runs the job in all ways of the plan and prints each comparison.
+///
+/// # Errors
+///
+/// A run differs or fails.
+pub fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let runs = plan(axes)?;
     let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
     let mut table = report::Table::begin(&runs);

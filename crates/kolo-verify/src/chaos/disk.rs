@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
+use kolo_program::Failure;
+
 use super::mounts::{mount_memory, unmount};
-use kolo::Failure;
 
 /// Name of the file that fills the disk.
 const FILLER: &str = "filler";

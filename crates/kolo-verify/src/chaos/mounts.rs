@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::process::Command;
 
-use kolo::Failure;
+use kolo_program::Failure;
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Gives the calling thread private mounts, which its later threads and processes share.

@@ -10,12 +10,12 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kolo::Failure;
+use kolo_program::Failure;
+use kolo_program::output::warn;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Serialize;
 
 use super::mounts::command;
-use crate::output::warn;
 
 /// Folder in which iproute2 keeps the names of namespaces.
 const NAMES: &str = "/run/netns";

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use kolo_program::Failure;
+use kolo_program::output::warn;
 use tempfile::TempDir;
 
 use super::disk::SmallDisk;
 use super::hosts::Hosts;
 use super::mounts::command;
-use crate::output::warn;
-use kolo::Failure;
 
 /// Folder for the files of a run, removed on drop.
 pub(super) struct Place {

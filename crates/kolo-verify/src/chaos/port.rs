@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use kolo::Failure;
+use kolo_program::Failure;
 
 /// Ports above those at which launchers meet, and below those that Linux gives to connections by itself
 /// (`net.ipv4.ip_local_port_range`), which it may take between the check and the use.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use kolo::Failure;
 use kolo_launch::die_with_parent;
+use kolo_program::Failure;
 
 use super::hosts::Host;
 use super::port::free_port;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use kolo_program::Failure;
+use kolo_program::output::say;
+use kolo_run_folder::percentile;
 use serde::Serialize;
 
 use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
-use crate::output::say;
-use kolo::Failure;
-use kolo_run_folder::percentile;
 
 /// All runs so far.
 #[derive(Serialize)]

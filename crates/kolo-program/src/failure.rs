@@ -11,12 +11,12 @@ const WRONG_INPUT: u8 = 2;
 /// Exit code that shells give to a program ended by SIGTERM.
 const TERMINATED: u8 = 128 + 15;
 
-/// An error with which [`main`](crate::main) ends a program. `?` converts all of Kolo's errors into it; a
+/// An error with which `kolo::main` ends a program. `?` converts all of Kolo's errors into it; a
 /// program makes its own with [`Failure::input`] and [`Failure::work`].
 ///
 /// ```
-/// fn steps(text: &str) -> Result<u64, kolo::Failure> {
-///     text.parse().map_err(|_| kolo::Failure::input(format!("{text} steps: give a whole number")))
+/// fn steps(text: &str) -> Result<u64, kolo_program::Failure> {
+///     text.parse().map_err(|_| kolo_program::Failure::input(format!("{text} steps: give a whole number")))
 /// }
 /// assert_eq!(steps("3").ok(), Some(3));
 /// assert_eq!(steps("many").unwrap_err().to_string(), "many steps: give a whole number");
@@ -104,16 +104,18 @@ failure_from!(
 
 /// The end of a program after an error.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Ending {
+pub struct Ending {
     /// The error and its sources, as one sentence.
-    pub(crate) message: String,
+    pub message: String,
     /// The rank at fault, if it is not this process's.
-    pub(crate) culprit: Option<Rank>,
-    pub(crate) code: u8,
+    pub culprit: Option<Rank>,
+    /// The exit code.
+    pub code: u8,
 }
 
 impl Ending {
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Ending {
+    /// Returns the end of a program after `error`.
+    pub fn of(error: &(dyn Error + 'static)) -> Ending {
         Ending {
             message: sentence(error),
             culprit: chain(error, cause)

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::running::{LOOK, Running, last_error};
-use kolo::Failure;
+use kolo_program::Failure;
 
 use super::etcd::Etcd;
 use super::log_pipe::LogPipe;
 use super::plan::Fault;
 use super::strike::strike;
+use crate::running::{LOOK, Running, last_error};
 
 /// The launchers of a run, killed with their workers on drop.
 pub(super) struct Launchers {

@@ -4,23 +4,25 @@ use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
-use kolo::Failure;
 use serde::Serialize;
+
+use crate::failure::Failure;
 
 /// The first error of the standard output. A closed pipe does not count.
 static FAILED: OnceLock<std::io::Error> = OnceLock::new();
 
 /// Prints a line on the standard output as `println!` does. After an error the command continues, because its
 /// work counts for more than a line; [`check`] returns the error later.
+#[macro_export]
 macro_rules! say {
     ($($argument:tt)*) => {
         $crate::output::line(format_args!($($argument)*))
     };
 }
-pub(crate) use say;
+pub use say;
 
 /// Implements [`say`].
-pub(crate) fn line(words: fmt::Arguments<'_>) {
+pub fn line(words: fmt::Arguments<'_>) {
     // One write for the whole line, because other processes may write to the same file.
     match std::io::stdout().write_all(format!("{words}\n").as_bytes()) {
         // A reader that closes its pipe has seen enough.
@@ -32,7 +34,11 @@ pub(crate) fn line(words: fmt::Arguments<'_>) {
 }
 
 /// Returns the first error of [`say`], for commands whose result is their output.
-pub(crate) fn check() -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// A line could not be written.
+pub fn check() -> Result<(), Failure> {
     match FAILED.get() {
         Some(error) => Err(Failure::work(format!("cannot write to the output: {error}"))),
         None => Ok(()),
@@ -40,23 +46,33 @@ pub(crate) fn check() -> Result<(), Failure> {
 }
 
 /// Prints a message on standard error. A failure is ignored: there is nowhere to report it.
-pub(crate) fn note(words: &str) {
+pub fn note(words: &str) {
     let _ = std::io::stderr().write_all(format!("{words}\n").as_bytes());
 }
 
-pub(crate) fn warn(words: &str) {
+/// Prints a warning on standard error.
+pub fn warn(words: &str) {
     note(&format!("warning: {words}"));
 }
 
 /// Prints a text. A closed pipe is no error: its reader has seen enough.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+///
+/// # Errors
+///
+/// The text cannot be written.
+pub fn print(text: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(|e| Failure::work(format!("cannot write to the output: {e}"))),
     }
 }
 
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+/// Prints a value as JSON.
+///
+/// # Errors
+///
+/// The value cannot be encoded or written.
+pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::work)?;
     print(&(text + "\n"))
 }

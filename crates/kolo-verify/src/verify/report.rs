@@ -1,10 +1,11 @@
 //! The output of `kolo verify`: a row for each run, then the result.
 
+use kolo_program::Failure;
+use kolo_program::output::{note, say};
+
 use super::cause::cause;
 use super::compare::Outcome;
 use super::plan::Run;
-use crate::output::{note, say};
-use kolo::Failure;
 
 /// A table that grows with each run.
 pub(super) struct Table {
