@@ -23,5 +23,6 @@ pub use kolo_elastic as elastic;
 pub use kolo_launch as launch;
 pub use kolo_models as models;
 pub use kolo_program::Failure;
+pub use kolo_recipe as recipe;
 pub use kolo_train as train;
 pub use kolo_train::image_tensors;

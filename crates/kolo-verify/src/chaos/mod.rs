@@ -1,8 +1,8 @@
 //! `kolo chaos`: checks that a job ends in the same bits whatever happens to its workers.
 //!
 //! The job runs once undisturbed, and then once for each seed with faults. The seed decides the faults
-//! ([`plan`](mod@plan)), which are injected into the processes ([`inject`]). The result comes from the run
-//! folder, or from the trace of a user's own program ([`record`]).
+//! (`plan`), which are injected into the processes (`inject`). The result comes from the run
+//! folder, or from the trace of a user's own program (`record`).
 
 mod disk;
 mod etcd;

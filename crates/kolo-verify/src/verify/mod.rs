@@ -1,9 +1,9 @@
 //! `kolo verify`: checks that a job ends in the same bits however it is run.
 //!
 //! The job runs for a few steps with one worker, and then with more workers, other buckets, transports and
-//! algorithms ([`plan`](mod@plan)). Each run leaves a trace ([`kolo_ddp::verify::trace`]), which is compared
-//! with the first one ([`compare`]). The choices that the differing runs share point to the likely cause
-//! ([`cause`]).
+//! algorithms (`plan`). Each run leaves a trace ([`kolo_ddp::verify::trace`]), which is compared
+//! with the first one (`compare`). The choices that the differing runs share point to the likely cause
+//! (`cause`).
 
 mod cause;
 mod compare;
