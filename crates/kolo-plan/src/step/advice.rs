@@ -40,7 +40,7 @@ pub struct Variant {
 impl Variant {
     /// Returns true if the variant is possible: a lossy reduction requires synchronization in every step.
     pub fn is_possible(&self) -> bool {
-        !(matches!(self.choices.sync, Sync::Rounds(_)) && !self.choices.reduction.is_exact)
+        !matches!(self.choices.sync, Sync::Rounds(_)) || self.choices.reduction.is_exact
     }
 }
 

@@ -63,12 +63,6 @@ impl ChoiceOptions {
     }
 }
 
-/// Returns the cost of the reduction with which a profile was measured. Returns that of the sum for an unknown
-/// one, because the profile has the bytes.
-pub(super) fn measured_with(text: &str) -> WireCost {
-    reduction::parse(text).ok().and_then(|reducer| reducer.wire_cost()).unwrap_or(WireCost::SUM)
-}
-
 /// Returns the profile of a sum as it would be with the reduction that `text` names.
 pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, WireCost), Failure> {
     let refuse = |problem: &str| Failure::input(format!("--reduction {text}: {problem}"));

@@ -1,9 +1,9 @@
 //! Profiles of the same model with another batch, precision or reduction, for comparison with the first.
 
 use kolo::Failure;
+use kolo_ddp::reduction;
 use kolo_plan::step::{Keeps, StepProfile, WireCost};
 
-use super::choice_options::measured_with;
 use crate::bench::profile::WorkerProfile;
 
 /// Profile of a worker's step with other options.
@@ -16,6 +16,12 @@ pub(super) struct OtherProfile {
     /// Samples of a step, relative to the first profile's.
     pub(super) samples: f64,
     pub(super) keeps: Keeps,
+}
+
+/// Returns the cost of the reduction with which a profile was measured. Returns that of the sum for an unknown
+/// one, because the profile has the bytes.
+pub(super) fn measured_with(text: &str) -> WireCost {
+    reduction::parse(text).ok().and_then(|reducer| reducer.wire_cost()).unwrap_or(WireCost::SUM)
 }
 
 /// Compares all further profiles with the first.

@@ -7,8 +7,7 @@ use clap::Args;
 use kolo::Failure;
 use kolo_plan::step::{Caps, StepProfile, WireCost};
 
-use super::choice_options::measured_with;
-use super::other_profiles::{OtherProfile, others};
+use super::other_profiles::{OtherProfile, measured_with, others};
 use super::run_profile;
 use crate::bench::profile::WorkerProfile;
 use crate::commands::plan::numbers::positive;
@@ -74,7 +73,6 @@ impl ProfileOptions {
     pub(super) fn origin(&self, caps: Caps) -> Result<Origin, Failure> {
         if let Some(folder) = &self.from {
             let (profile, reduction) = run_profile::read(folder)?;
-            let reduction = measured_with(&reduction);
             return Ok(Origin { profile, reduction, cores: None, caps: None, others: Vec::new() });
         }
         let measured = match &self.model {

@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use kolo::Failure;
-use kolo_plan::step::{MeasuredBucket, StepProfile};
+use kolo_plan::step::{MeasuredBucket, StepProfile, WireCost};
 use kolo_run_folder::{BucketRow, Run, StepRow};
+
+use super::other_profiles::measured_with;
 
 /// First step that counts: buckets are cut anew after step 0, and profiled in the next five.
 const FIRST: u64 = 10;
@@ -12,14 +14,17 @@ const FIRST: u64 = 10;
 /// Fewest steps for a useful median.
 const FEWEST: usize = 20;
 
-/// Reads the profile of rank 0's steps, and the name of the reduction with which it was measured.
+/// Reads the profile of rank 0's steps, and the cost of the reduction with which it was measured.
 /// Fails if the run is too short, or lacks a measurement.
-pub(super) fn read(folder: &Path) -> Result<(StepProfile, String), Failure> {
+pub(super) fn read(folder: &Path) -> Result<(StepProfile, WireCost), Failure> {
     let run = Run::read(folder).map_err(|error| Failure::input(format!("--from: {error}")))?;
-    let reduction = run.settings.text("reduction.name").unwrap_or_else(|| "sum".into());
     let profile =
         profile(&run).map_err(|problem| Failure::input(format!("--from {}: {problem}", folder.display())))?;
-    Ok((profile, reduction))
+    Ok((profile, reduction(&run)))
+}
+
+fn reduction(run: &Run) -> WireCost {
+    run.settings.text("reduction").map_or(WireCost::SUM, |text| measured_with(&text))
 }
 
 fn profile(run: &Run) -> Result<StepProfile, String> {
@@ -57,4 +62,21 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kolo_train::Recipe;
+
+    #[test]
+    fn the_reduction_of_a_run_is_that_of_its_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["sum", "ef-sign", "qsgd:bits=8"] {
+            let recipe = Recipe { reduction: text.into(), ..Recipe::default() };
+            std::fs::write(folder.path().join("config.toml"), recipe.to_toml().unwrap()).unwrap();
+            assert_eq!(reduction(&Run::read(folder.path()).unwrap()), measured_with(text), "{text}");
+        }
+        assert!(measured_with("sum").is_exact && !measured_with("qsgd:bits=8").is_exact);
+    }
 }
