@@ -1,6 +1,7 @@
 //! Checks: each is one file, and one line of [`CHECKS`].
 
 mod batch_norm;
+mod check;
 mod checkpoint;
 mod clocks;
 mod cores;
@@ -34,14 +35,11 @@ mod steps;
 mod trial_step;
 mod warmup;
 
-use kolo_report::findings::{Entry, Found, search};
+use kolo_report::findings::search;
 
 use crate::facts::Facts;
 
-pub use kolo_report::findings::{Finding, Severity};
-
-/// Entry of the table of checks.
-pub type Check = Entry<Facts>;
+pub use check::{Check, Finding, Found, Severity};
 
 /// All checks: the hosts, the network, the disk, the data, and the settings in combination.
 pub static CHECKS: &[Check] = &[
