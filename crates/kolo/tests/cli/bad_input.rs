@@ -70,6 +70,8 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
         (&["train", "--config", "nowhere.toml"], &["nowhere.toml"]),
+        (&["train", "--config", "/dev/zero"], &["/dev/zero", "is no regular file"]),
+        (&["train", "--init", "/dev/zero"], &["/dev/zero", "is no regular file"]),
         (&["launch", "--", "./no-such-trainer"], &["no-such-trainer"]),
         (&["launch"], &["COMMAND"]),
         (&["bench", "all-reduce", "--sizes", "3"], &["--sizes 3", "multiple of 4"]),
