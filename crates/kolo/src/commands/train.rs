@@ -336,8 +336,7 @@ impl Train {
     /// Fits the configuration to the workers that another launcher started, and to those it may start if
     /// nodes come later.
     pub(super) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
-        let most = std::env::var(env::MOST_WORKERS).ok().and_then(|text| text.parse().ok());
-        self.fit_to(config, workers, most.unwrap_or(workers))
+        self.fit_to(config, workers, env::most_workers()?.unwrap_or(workers))
     }
 
     /// Like [`Train::fit`], for at most `most` workers. The number of shards follows `most`: it decides the
@@ -500,9 +499,10 @@ fn made_folder() -> Option<RunFolder> {
 
 /// Reads the number of workers at the start of the job, without its servers, from the environment.
 fn started() -> Result<usize, Failure> {
-    let read = |name: &str| std::env::var(name).unwrap_or_default();
-    let (text, servers) = (read(env::WORLD_SIZE), read(env::SERVERS).parse().unwrap_or(0));
-    let number = text.parse::<usize>().ok().and_then(|all| all.checked_sub(servers));
+    let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
+    let all = text.parse::<usize>().ok().filter(|all| *all <= env::MOST_PROCESSES);
+    let servers = env::servers()?;
+    let number = all.and_then(|all| all.checked_sub(servers));
     number.filter(|workers| *workers > 0).ok_or_else(|| {
         Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
     })

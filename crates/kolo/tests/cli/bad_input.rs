@@ -85,6 +85,16 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
         (&["chaos", "--seeds", "0"], &["--seeds 0", "at least 1"]),
         (
+            &["train", "--max-restarts", "9223372036854775807"],
+            &["--max-restarts", "a whole number from 0 to 1048576"],
+        ),
+        (
+            &["launch", "--max-restarts", "18446744073709551615", "--", "true"],
+            &["--max-restarts", "a whole number from 0 to 1048576"],
+        ),
+        (&["train", "--servers", "1048577"], &["--servers", "a whole number from 0 to 1048576"]),
+        (&["launch", "--nproc", "1048577", "--", "true"], &["too many", "a job has at most 1048576"]),
+        (
             &["launch", "--nnodes", "1:2", "--node-rank", "1", "--master", "localhost:29500", "--", "true"],
             &["--node-rank 1", "leave it out"],
         ),
