@@ -3,6 +3,7 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
+use kolo_ddp::sync::SyncMode;
 use kolo_recipe::Recipe;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -143,6 +144,20 @@ impl Summary {
             warnings: Vec::new(),
         })
     }
+}
+
+/// Returns a warning if most steps of the run changed nothing because they overflowed.
+pub(crate) fn skipped_warning(summary: &Summary) -> Option<String> {
+    let skipped = summary.skipped_steps?;
+    // Where islands are synchronized rarely, each skips steps of its own.
+    let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
+    (!is_rare && skipped > summary.steps / 2).then(|| {
+        format!(
+            "{skipped} of {} steps were skipped, because they overflowed: these steps trained nothing; give a smaller \
+             --loss-scale or --loss-scale-backoff, or --precision bf16",
+            summary.steps
+        )
+    })
 }
 
 /// Returns the peak memory of any worker. A collective.
