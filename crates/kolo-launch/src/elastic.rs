@@ -47,7 +47,7 @@ impl Elastic {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
-        let options = options(job, token).map_err(fail)?;
+        let options = options(job, token).map_err(LaunchError::Variable)?;
         let policy = MembershipPolicy {
             min_members: job.min,
             start_timeout: START_TIMEOUT,
@@ -238,3 +238,14 @@ mod tests {
         assert!(options(&job, &TokenSource::Inherited).unwrap().token.is_some(), "the last one counts");
     }
 }
+
+    #[test]
+    fn a_wrong_variable_is_wrong_input() {
+        for (name, value) in [(env::TIMEOUT, "silly"), (env::TIMEOUT, "-1"), (env::TOKEN, "short")] {
+            let mut job = Job::new(["true"], 1);
+            job.env = vec![(name.into(), value.into())];
+            let error = Elastic::start(&job, &TokenSource::Inherited).err().unwrap();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            assert!(error.to_string().starts_with(&format!("the environment variable {name} ")), "{error}");
+        }
+    }

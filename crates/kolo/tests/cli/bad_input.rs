@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use super::program::{fail, succeed};
+use super::program::{fail, kolo, stderr, succeed};
 
 #[test]
 fn wrong_words_are_named_with_their_remedy() {
@@ -181,4 +181,49 @@ fn folders_ports_and_checkpoints() {
     fs::write(weights.path().join("weights.safetensors"), b"short").unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "a"]);
     assert!(error.contains("weights.safetensors"), "{error}");
+}
+
+/// Variables that the launcher reads, its workers, or both.
+#[test]
+fn wrong_variables_are_wrong_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let train =
+        ["train", "--model", "mlp", "--steps", "1", "--nproc", "1", "--batch-size", "8", "--out", "run"];
+    for (name, value) in [
+        ("KOLO_TIMEOUT", "silly"),
+        ("KOLO_TIMEOUT", ""),
+        ("KOLO_HOST_TIMEOUT", "silly"),
+        ("KOLO_TOKEN", "short"),
+        ("KOLO_STREAMS", "silly"),
+        ("KOLO_TRANSPORT", "silly"),
+        ("KOLO_ALGORITHM", "silly"),
+        ("KOLO_TCP_DELAY_US", "silly"),
+        ("KOLO_STOP_ON", "silly"),
+    ] {
+        let output = kolo(folder.path(), &train).env(name, value).output().unwrap();
+        let words = stderr(&output);
+        assert!(output.status.code() == Some(2) && words.contains(name), "{name}={value}: {words}");
+    }
+}
+
+/// A worker by hand, or of a launcher that has started another number of workers.
+#[test]
+fn counts_of_workers_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29719"), ("RANK", "0")];
+    let train = |count: &str, more: &[&str]| {
+        let args = [&["train", "--model", "mlp", "--steps", "1", "--out", "run"], more].concat();
+        let output = kolo(folder.path(), &args).envs(place).env("WORLD_SIZE", count).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let words = train("99999999999", &[]);
+    assert!(words.contains("WORLD_SIZE is 99999999999; it must be at most 1048576"), "{words}");
+    let words = train("2", &["--nproc", "5"]);
+    assert!(words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
+
+    let program = env!("CARGO_BIN_EXE_kolo");
+    let args = ["launch", "--nproc", "2", "--", program, "train", "--nproc", "5", "--out", "run"];
+    let (code, words) = fail(folder.path(), &args);
+    assert!(code == 2 && words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
 }
