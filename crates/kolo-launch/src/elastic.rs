@@ -130,7 +130,8 @@ impl Elastic {
         for event in self.events.try_iter().collect::<Vec<_>>() {
             self.handle(event, workers)?;
         }
-        if self.coordinator.generation() > 0 {
+        // A worker that waits for its assignment shows that the program is elastic.
+        if self.has_formed() || self.coordinator.has_waiting_members() {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
                 let name = workers.name(&member);
                 self.messages
@@ -237,7 +238,6 @@ mod tests {
         job.env.push((env::TOKEN.into(), "long enough for a token".into()));
         assert!(options(&job, &TokenSource::Inherited).unwrap().token.is_some(), "the last one counts");
     }
-}
 
     #[test]
     fn a_wrong_variable_is_wrong_input() {
@@ -249,3 +249,4 @@ mod tests {
             assert!(error.to_string().starts_with(&format!("the environment variable {name} ")), "{error}");
         }
     }
+}
