@@ -212,6 +212,11 @@ impl RunFolder {
         kolo_claim::wait_until_free(&self.path, &candidate, tell_waiting).map_err(from_claim)
     }
 
+    /// Returns true if another process writes the folder, or may write it.
+    pub fn is_written(&self) -> bool {
+        kolo_claim::is_written(&self.path).unwrap_or(false)
+    }
+
     /// Returns the same folder with the right to write it.
     pub fn claimed(&self, candidate: Candidate) -> Self {
         let claim = RunClaim::new(&self.path, candidate);
