@@ -4,7 +4,6 @@
 //! It includes its own SHA-256, computed with zeros in place of those digits, so that damage to the manifest
 //! is not blamed on the files that it lists.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Component, Path};
@@ -116,7 +115,7 @@ impl Manifest {
     pub fn read(checkpoint: &Path) -> Result<Self, Error> {
         let path = checkpoint.join(MANIFEST);
         let mut text = Vec::new();
-        let read = File::open(&path).and_then(|file| {
+        let read = kolo_durable::open(&path).and_then(|file| {
             let bytes = file.metadata()?.len();
             match bytes > MOST {
                 true => Err(std::io::Error::other(format!(
@@ -218,10 +217,18 @@ mod tests {
     #[test]
     fn a_file_too_long_for_a_manifest_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
-        let file = File::create(folder.path().join(MANIFEST)).unwrap();
+        let file = std::fs::File::create(folder.path().join(MANIFEST)).unwrap();
         file.set_len(MOST + 1).unwrap();
         let error = Manifest::read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("has 268435457 bytes") && !error.contains("damaged"), "{error}");
+    }
+
+    #[test]
+    fn a_device_in_place_of_a_manifest_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.path().join(MANIFEST)).unwrap();
+        let error = Manifest::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("manifest.json") && error.ends_with("is no regular file"), "{error}");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Reading of checkpoints: any range of flat memory, from any number of files, each verified before use.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -375,7 +374,7 @@ pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])
     tests::SCANNED.set(tests::SCANNED.get() + 1);
     let path = folder.join(&entry.name);
     let fail = |problem: &dyn std::fmt::Display| Error::file(&path, problem);
-    let mut file = File::open(&path).map_err(|e| match e.kind() {
+    let mut file = kolo_durable::open(&path).map_err(|e| match e.kind() {
         ErrorKind::NotFound => fail(&"is missing; use another checkpoint"),
         _ => fail(&e),
     })?;

@@ -32,7 +32,7 @@ pub fn create_exclusively(path: &Path, bytes: &[u8]) -> io::Result<bool> {
         Ok(()) => Ok(true),
         // The first answer may have been lost, so the file may be this one.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            Ok(fs::read(path).is_ok_and(|there| there == bytes))
+            Ok(kolo_durable::read(path).is_ok_and(|there| there == bytes))
         }
         // The file system has no hard links, such as FAT.
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {

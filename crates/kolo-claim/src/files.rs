@@ -111,7 +111,7 @@ impl ClaimFiles {
             let Some((term, has_ended)) = earlier.max() else { return Ok(None) };
             let path = self.path(term, has_ended);
             // Opening the file before reading its time makes NFS ask the server.
-            let read = File::open(&path).and_then(|file| {
+            let read = kolo_durable::open(&path).and_then(|file| {
                 let renewed = file.metadata()?.modified()?;
                 Ok((renewed, std::io::read_to_string(file)))
             });
@@ -171,7 +171,7 @@ impl ClaimFiles {
     /// Fails if the file exists but cannot be read.
     pub(crate) fn stands(&self, claim: &Claim) -> Result<bool, Error> {
         let path = self.path(claim.term, false);
-        match fs::read(&path) {
+        match kolo_durable::read(&path) {
             Ok(found) => Ok(found == text(claim)),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
             Err(e) => Err(Error::file(&path, e)),

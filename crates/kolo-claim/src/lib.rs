@@ -34,4 +34,4 @@ pub use exclusive::create_exclusively;
 pub use files::{ClaimFiles, Standing};
 pub use held::Held;
 pub use owner::{Liveness, Owner};
-pub use take::{Timing, take, take_with, wait_until_free};
+pub use take::{Timing, is_written, take, take_with, wait_until_free};

@@ -87,6 +87,23 @@ pub fn wait_until_free(
     next_term(&files, candidate, Timing::default(), &mut waits).map(drop)
 }
 
+/// Returns true if a living process writes the folder, or one that cannot be checked and may live.
+///
+/// # Errors
+///
+/// The claims cannot be read.
+pub fn is_written(folder: &Path) -> Result<bool, Error> {
+    let (files, lease) = (ClaimFiles::of(folder), Timing::default().lease);
+    let Some(standing) = files.in_force(lease)?.filter(|standing| !standing.has_ended) else {
+        return Ok(false);
+    };
+    match standing.claim.as_ref().map_or(Liveness::Unknown, |claim| claim.owner.liveness()) {
+        Liveness::Alive => Ok(true),
+        Liveness::Dead => Ok(false),
+        Liveness::Unknown => Ok(standing.age(files.now()?) < lease),
+    }
+}
+
 /// Returns the term that the candidate may claim.
 fn next_term(
     files: &ClaimFiles,
@@ -169,6 +186,9 @@ mod tests {
         // The fenced claim changes nothing any more, not even when it is dropped.
         drop(first);
         second.check().unwrap();
+        assert!(is_written(folder.path()).unwrap());
+        drop(second);
+        assert!(!is_written(folder.path()).unwrap());
     }
 
     /// Creates the claim of a process that has ended since.

@@ -4,6 +4,8 @@
 //! name (fsync(2): "calling fsync() does not necessarily ensure that the entry in the directory
 //! containing the file has also reached disk"). A new folder is a name in its parent.
 //!
+//! Reading refuses pipes and devices, which would never end.
+//!
 //! With the feature `recording` tests see the order of all operations, and can let some of them fail.
 
 mod folder;
@@ -13,10 +15,12 @@ pub mod recording;
 #[cfg(not(feature = "recording"))]
 #[path = "not_recording.rs"]
 mod recording;
+mod regular;
 mod whole;
 
 pub use folder::{create_folder, create_folders, sync_folder};
 pub use operation::Operation;
+pub use regular::{open, read, read_to_string};
 pub use whole::{
     append, exchange, fill, hard_link, rename, replace, replace_through, sync_file, truncate, write,
 };

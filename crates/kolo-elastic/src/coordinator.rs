@@ -199,6 +199,11 @@ impl Coordinator {
         self.shared.driver.lock().state.local.formed.generation
     }
 
+    /// Returns true if a member of this node waits for its assignment.
+    pub fn has_waiting_members(&self) -> bool {
+        self.shared.driver.lock().state.local.unanswered.values().any(Option::is_some)
+    }
+
     /// Number of members of other nodes that have started and have not ended.
     pub fn remote_members(&self) -> usize {
         self.shared.driver.lock().state.local.remote_members

@@ -47,7 +47,7 @@ impl Elastic {
         let fail = |error: kolo_comm::Error| {
             LaunchError::system("cannot start the coordinator", std::io::Error::other(error.to_string()))
         };
-        let options = options(job, token).map_err(fail)?;
+        let options = options(job, token).map_err(LaunchError::Variable)?;
         let policy = MembershipPolicy {
             min_members: job.min,
             start_timeout: START_TIMEOUT,
@@ -130,7 +130,8 @@ impl Elastic {
         for event in self.events.try_iter().collect::<Vec<_>>() {
             self.handle(event, workers)?;
         }
-        if self.coordinator.generation() > 0 {
+        // A worker that waits for its assignment shows that the program is elastic.
+        if self.has_formed() || self.coordinator.has_waiting_members() {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
                 let name = workers.name(&member);
                 self.messages
@@ -236,5 +237,16 @@ mod tests {
         assert!(error.contains("KOLO_TOKEN") && error.contains("9 characters"), "{error}");
         job.env.push((env::TOKEN.into(), "long enough for a token".into()));
         assert!(options(&job, &TokenSource::Inherited).unwrap().token.is_some(), "the last one counts");
+    }
+
+    #[test]
+    fn a_wrong_variable_is_wrong_input() {
+        for (name, value) in [(env::TIMEOUT, "silly"), (env::TIMEOUT, "-1"), (env::TOKEN, "short")] {
+            let mut job = Job::new(["true"], 1);
+            job.env = vec![(name.into(), value.into())];
+            let error = Elastic::start(&job, &TokenSource::Inherited).err().unwrap();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            assert!(error.to_string().starts_with(&format!("the environment variable {name} ")), "{error}");
+        }
     }
 }

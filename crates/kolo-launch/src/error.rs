@@ -18,6 +18,9 @@ pub enum LaunchError {
         /// The remedy.
         remedy: String,
     },
+    /// An environment variable, or the token that it names, is wrong.
+    #[error("{0}")]
+    Variable(kolo_comm::Error),
     /// Another program listens on the given port.
     #[error(
         "port {port} on {host} is in use by another program; choose another one (--master, --master-port), or leave it \
@@ -101,7 +104,7 @@ impl LaunchError {
             LaunchError::Interrupted { signal, .. } => shell_code(SHELL_SIGNAL_BASE + signal),
             LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
             LaunchError::Program { .. } => 126,
-            LaunchError::Invalid { .. } => 2,
+            LaunchError::Invalid { .. } | LaunchError::Variable(_) => 2,
             _ => 1,
         }
     }

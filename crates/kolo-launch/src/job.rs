@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kolo_comm::Rank;
+use kolo_comm::env::MOST_PROCESSES;
 use kolo_elastic::{Arbiter, StopSignal};
 
 use crate::error::LaunchError;
@@ -176,11 +177,20 @@ impl Job {
         if self.nnodes == 0 {
             return invalid("the number of nodes is 0".into(), "a job has at least one (--nnodes 1)");
         }
-        if processes.and_then(|processes| processes.checked_mul(self.nnodes)).is_none() {
+        let all = processes.and_then(|processes| processes.checked_mul(self.nnodes));
+        if all.is_none_or(|all| all > MOST_PROCESSES) {
             let (nproc, servers) = (self.nproc, self.servers);
             let what =
                 format!("{nproc} workers and {servers} servers on each of {} nodes is too many", self.nnodes);
-            return invalid(what, "lower --nproc, --servers or --nnodes");
+            let remedy = format!("a job has at most {MOST_PROCESSES}: lower --nproc, --servers or --nnodes");
+            return invalid(what, &remedy);
+        }
+        let restarts = self.restarts.max(self.group_restarts);
+        if restarts > MOST_PROCESSES {
+            return invalid(
+                format!("--max-restarts is {restarts}"),
+                &format!("it must be at most {MOST_PROCESSES}"),
+            );
         }
         if self.nproc == 0 && self.nnodes == 1 {
             let what = format!("{} summation servers without any worker", self.servers);
@@ -229,7 +239,7 @@ mod tests {
     #[test]
     fn jobs_that_cannot_start_are_refused() {
         let good = || Job::new(["true"], 2);
-        let cases: [(Job, &str); 15] = [
+        let cases: [(Job, &str); 18] = [
             (Job::new(Vec::<OsString>::new(), 2), "program"),
             (Job::new([""], 2), "program"),
             (Job { nproc: 0, ..good() }, "--nproc"),
@@ -242,6 +252,9 @@ mod tests {
             (Job { servers: usize::MAX, master_port: Some(1), ..good() }, "--servers"),
             (Job { nnodes: 0, ..good() }, "--nnodes"),
             (Job { nproc: usize::MAX, nnodes: 2, master_port: Some(1), ..good() }, "too many"),
+            (Job { nproc: MOST_PROCESSES, servers: 1, ..good() }, "at most 1048576"),
+            (Job { restarts: usize::MAX, ..good() }, "--max-restarts is 18446744073709551615"),
+            (Job { group_restarts: usize::MAX, ..good() }, "at most 1048576"),
             (Job { nnodes: 2, node_rank: 2, master_port: Some(1), ..good() }, "node 2"),
             (Job { nnodes: 2, nnodes_min: Some(3), ..good() }, "MIN:MAX"),
             (Job { nnodes: 2, nnodes_min: Some(0), ..good() }, "MIN:MAX"),

@@ -87,7 +87,7 @@ impl RunFolder {
     /// Returns true if the run is complete: it has its summary, and the checkpoint of its last step, which a
     /// full disk may have prevented.
     pub fn is_complete(&self) -> bool {
-        let text = fs::read_to_string(self.path.join(SUMMARY)).unwrap_or_default();
+        let text = kolo_durable::read_to_string(&self.path.join(SUMMARY)).unwrap_or_default();
         let summary = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
         summary["steps"].as_u64().is_some_and(|steps| self.has_checkpoint(steps))
     }
@@ -210,6 +210,11 @@ impl RunFolder {
     pub fn wait_until_free(&self, take_over: bool) -> Result<(), Error> {
         let candidate = Candidate { take_over, ..Candidate::alone() };
         kolo_claim::wait_until_free(&self.path, &candidate, tell_waiting).map_err(from_claim)
+    }
+
+    /// Returns true if another process writes the folder, or may write it.
+    pub fn is_written(&self) -> bool {
+        kolo_claim::is_written(&self.path).unwrap_or(false)
     }
 
     /// Returns the same folder with the right to write it.
@@ -437,7 +442,7 @@ fn numbered_of(job: &str) -> Option<PathBuf> {
 }
 
 fn is_of(path: &Path, job: &str) -> bool {
-    fs::read_to_string(path.join(JOB)).is_ok_and(|text| text == job)
+    kolo_durable::read_to_string(&path.join(JOB)).is_ok_and(|text| text == job)
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Reads runs, finds what limits them, and writes the report.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -88,7 +87,7 @@ impl Report {
 
 /// Returns true if writing loses nothing: there is no file, or it is a report.
 fn may_replace(path: &Path) -> Result<bool, std::io::Error> {
-    let file = match File::open(path) {
+    let file = match kolo_durable::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(true),
         opened => opened?,
     };

@@ -27,7 +27,7 @@ pub(crate) type Read = (NumberTable, bool);
 
 /// Reads a table; returns `None` if there is no file. The last line may be incomplete.
 pub(crate) fn read(path: &Path) -> Result<Option<Read>, Error> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match kolo_durable::read_to_string(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| Error::Read { path: path.to_owned(), source })?,
     };

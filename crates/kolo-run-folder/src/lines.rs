@@ -1,6 +1,5 @@
 //! Files with one JSON object per line, the last of which may be incomplete.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 
@@ -20,7 +19,7 @@ pub(crate) struct Lines<T> {
 /// Reads a file of JSON lines; returns `None` if there is no file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<Lines<T>>, Error> {
     let fail = |source| Error::Read { path: path.to_owned(), source };
-    let file = match File::open(path) {
+    let file = match kolo_durable::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(fail)?,
     };

@@ -16,7 +16,7 @@ pub struct Settings(pub BTreeMap<String, toml::Value>);
 impl Settings {
     pub(crate) fn read(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match kolo_durable::read_to_string(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound || e.kind() == ErrorKind::NotADirectory => {
                 return Err(Error::NoRun { folder: folder.to_owned() });
             }

@@ -52,7 +52,7 @@ impl Summary {
 /// Reads the summary of a run; returns `None` if the run is not complete.
 pub(crate) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
     let path = folder.join(SUMMARY);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match kolo_durable::read_to_string(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
     };

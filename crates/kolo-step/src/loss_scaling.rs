@@ -52,11 +52,13 @@ impl LossScaling {
         if !(least..=most).contains(&initial) {
             return wrong("initial value", initial, "from 2⁻¹⁶ to the largest f32");
         }
-        if !(growth > 1.0 && growth.is_finite()) {
-            return wrong("growth", growth, "greater than 1");
+        // The scale is computed in single precision, which may round a factor to 1, 0 or infinity.
+        let in_f32 = |factor: f64| factor as f32;
+        if !(in_f32(growth) > 1.0 && in_f32(growth).is_finite()) {
+            return wrong("growth", growth, "greater than 1 and at most 3e38, as single precision holds it");
         }
-        if !(backoff > 0.0 && backoff < 1.0) {
-            return wrong("backoff", backoff, "between 0 and 1");
+        if !(in_f32(backoff) > 0.0 && in_f32(backoff) < 1.0) {
+            return wrong("backoff", backoff, "between 0 and 1, as single precision holds it");
         }
         if growth_interval == 0 {
             return wrong("growth interval", 0.0, "at least 1 step");
@@ -189,8 +191,12 @@ mod tests {
             (LossScaling { initial: 0.0, ..default }, "initial value"),
             (LossScaling { initial: f64::INFINITY, ..default }, "initial value"),
             (LossScaling { growth: 1.0, ..default }, "growth"),
+            (LossScaling { growth: 1.000000001, ..default }, "growth"),
+            (LossScaling { growth: 1e39, ..default }, "growth"),
             (LossScaling { backoff: 1.0, ..default }, "backoff"),
             (LossScaling { backoff: f64::NAN, ..default }, "backoff"),
+            (LossScaling { backoff: 0.999999999, ..default }, "backoff"),
+            (LossScaling { backoff: 1e-50, ..default }, "backoff"),
             (LossScaling { growth_interval: 0, ..default }, "growth interval"),
         ] {
             let error = settings.check().unwrap_err().to_string();

@@ -39,8 +39,27 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             Some(position) => Progress::resumed(position, calendar),
             None => Progress::at(steps, calendar),
         };
+        self.check_end(folder, progress)?;
         self.heed_patience(progress);
         Ok(())
+    }
+
+    /// Refuses to continue a run whose recipe ends it before its checkpoint.
+    fn check_end(&self, folder: &RunFolder, progress: &Progress) -> Result<(), Error> {
+        let (step, total, config) = (progress.step(), progress.total(), &self.job.config);
+        if step <= total {
+            return Ok(());
+        }
+        let setting = match config.steps.filter(|steps| *steps == total) {
+            Some(steps) => format!("steps = {steps}"),
+            None => format!("epochs = {}", config.epochs),
+        };
+        Err(Error::BeyondEnd {
+            checkpoint: checkpoint::path(&folder.checkpoints(), step),
+            step,
+            setting,
+            total,
+        })
     }
 
     /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them.
@@ -69,19 +88,34 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     }
 
     /// Makes rank 0 the writer, which may have been another worker before. `begins` is true for the first
-    /// time.
+    /// time. If rank 0 cannot begin to write, all ranks end with its reason. A collective.
     pub(crate) fn choose_writer(
         &mut self,
         progress: &Progress,
         writer: &mut Option<RunWriter>,
         begins: bool,
     ) -> Result<(), Error> {
-        let is_writer = self.ddp.rank().0 == 0;
-        if let Some(earlier) = writer.take_if(|_| !is_writer) {
+        if let Some(earlier) = writer.take_if(|_| self.ddp.rank().0 > 0) {
             earlier.hand_on();
         }
-        let folder = self.claim_folder(progress, writer, begins)?;
-        if !is_writer {
+        let claimed = self.claim_folder(progress, writer, begins)?;
+        let opened = claimed.and_then(|folder| self.open_writer(folder, progress, writer, begins));
+        let unwritten = opened.as_ref().err().map(ToString::to_string);
+        match self.ddp.group().broadcast_value(unwritten, Rank(0))? {
+            Some(unwritten) => opened.and(Err(Error::Unwritten(unwritten))),
+            None => opened,
+        }
+    }
+
+    /// Opens the writer on rank 0, unless it is open.
+    fn open_writer(
+        &mut self,
+        folder: Option<RunFolder>,
+        progress: &Progress,
+        writer: &mut Option<RunWriter>,
+        begins: bool,
+    ) -> Result<(), Error> {
+        if self.ddp.rank().0 > 0 {
             return Ok(());
         }
         if let Some(writer) = writer {
@@ -140,14 +174,15 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(())
     }
 
-    /// Claims the run folder for this generation on rank 0, and returns the folder with that claim. If the
-    /// claim is refused, all ranks end with the same reason. A collective.
+    /// Claims the run folder for this generation on rank 0, and returns the folder with that claim, or the error
+    /// if a folder that is away must not be. If the claim is refused, all ranks end with the same reason. A
+    /// collective.
     fn claim_folder(
         &mut self,
         progress: &Progress,
         writer: &Option<RunWriter>,
         begins: bool,
-    ) -> Result<Option<RunFolder>, Error> {
+    ) -> Result<Result<Option<RunFolder>, Error>, Error> {
         let generation = self.ddp.generation().map_or(1, |generation| generation.number);
         let mut candidate = self.lineage.announce(self.ddp.group(), generation)?;
         candidate.take_over = self.job.take_over && begins;
@@ -174,11 +209,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         if is_held {
             self.lineage.has_held = true;
         }
-        match claimed {
+        Ok(match claimed {
             // A folder that is away is claimed when it is back, before any write.
             Err(error) if begins => Err(error),
             _ => Ok(folder),
-        }
+        })
     }
 
     fn record_generation(&mut self, writer: &mut RunWriter, progress: &Progress) {

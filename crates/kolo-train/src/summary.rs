@@ -3,6 +3,7 @@
 use burn::module::Module;
 use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
+use kolo_ddp::sync::SyncMode;
 use kolo_recipe::Recipe;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -145,6 +146,22 @@ impl Summary {
     }
 }
 
+/// Returns a warning if most steps of the run changed nothing because they overflowed.
+pub(crate) fn skipped_warning(summary: &Summary) -> Option<String> {
+    // Where islands are synchronized rarely, each skips steps of its own.
+    let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
+    summary.skipped_steps.filter(|_| !is_rare).and_then(|skipped| mostly_skipped(skipped, summary.steps))
+}
+
+fn mostly_skipped(skipped: u64, steps: u64) -> Option<String> {
+    (skipped > steps / 2).then(|| {
+        format!(
+            "{skipped} of {steps} steps trained nothing, because they overflowed; give a smaller --loss-scale or \
+             --loss-scale-backoff, or --precision bf16"
+        )
+    })
+}
+
 /// Returns the peak memory of any worker. A collective.
 pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
     let mut peak = [peak_bytes() as i64];
@@ -163,4 +180,16 @@ pub fn peak_bytes() -> u64 {
 pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
     trained.map(|span| span.len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_mostly_skipped_steps_warns() {
+        assert_eq!((mostly_skipped(0, 1), mostly_skipped(5, 10)), (None, None));
+        assert!(mostly_skipped(6, 10).unwrap().contains("6 of 10 steps trained nothing"));
+        assert!(mostly_skipped(1, 1).is_some());
+    }
 }

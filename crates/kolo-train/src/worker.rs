@@ -28,7 +28,7 @@ use crate::sampling::Sampling;
 use crate::signals::{self, StopRequested};
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
-use crate::summary::{Summary, parameters, peak_rss};
+use crate::summary::{Summary, parameters, peak_rss, skipped_warning};
 use crate::suspects::Suspects;
 use crate::task::Task;
 use crate::timeline::{self, Timeline};
@@ -298,11 +298,13 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         if let Some(writer) = &mut writer {
             self.warnings.append(writer.take_warnings());
         }
-        let (unit, metrics, warnings) = (&self.task.unit, self.task.measured(), self.warnings.lines());
-        let summary = Summary {
-            warnings,
-            ..Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?
-        };
+        let (unit, metrics) = (&self.task.unit, self.task.measured());
+        let mut summary =
+            Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
+        if let Some(words) = skipped_warning(&summary) {
+            self.warnings.tell(words);
+        }
+        summary.warnings = self.warnings.lines();
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
             self.task.tell(&Record::Summary(&summary));

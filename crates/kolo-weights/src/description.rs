@@ -1,6 +1,5 @@
 //! The description of weights for their users: the model, and the preprocessing of images.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -87,7 +86,7 @@ fn preprocessing(run: &RunFolder) -> Result<Option<Preprocessing>, WeightsError>
 
 /// Reads the value of a JSON file; `None` if there is no file.
 fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, WeightsError> {
-    let text = match fs::read(&path) {
+    let text = match kolo_durable::read(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(kolo_recipe::Error::file(&path, e).into()),

@@ -1,7 +1,6 @@
 //! Loads a file of weights into a model.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
@@ -54,7 +53,7 @@ impl WeightsFile {
         if path.is_dir() {
             return Err(WeightsError::Folder { path: path.into() });
         }
-        let data = fs::read(path).map_err(|e| kolo_recipe::Error::file(path, e))?;
+        let data = kolo_durable::read(path).map_err(|e| kolo_recipe::Error::file(path, e))?;
         if data.starts_with(LFS_POINTER) {
             return Err(WeightsError::LfsPointer { path: path.into() });
         }

@@ -44,7 +44,7 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
     let by_hand = std::env::var_os(env::RUN_ID).is_none();
     let alone = std::env::var(env::WORLD_SIZE).is_ok_and(|size| size == "1");
     if !by_hand || !alone {
-        return Ok(());
+        return check_started(nproc);
     }
     let so = "RANK and WORLD_SIZE=1 in the environment make this process the only worker";
     match nproc {
@@ -57,6 +57,22 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Refuses an `--nproc` that differs from the numbers of workers that a launcher has started, on this node and in
+/// all, with and without servers.
+fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
+    let (Some(nproc), Some((_, all))) = (nproc, env::rank_and_world_size()?) else { return Ok(()) };
+    let here = std::env::var(env::LOCAL_WORLD_SIZE).ok().and_then(|text| text.parse().ok()).unwrap_or(all);
+    let servers = env::servers()?;
+    let workers = [here, all, all.saturating_sub(servers), here.saturating_sub(servers * here / all)];
+    if workers.contains(&nproc) {
+        return Ok(());
+    }
+    Err(Failure::input(format!(
+        "--nproc {nproc}: this process is one of {here} workers that a launcher has started; give the number to the \
+         launcher, and leave it out here"
+    )))
 }
 
 /// Allocator settings of the workers. Training allocates the same tensors in every step. If a worker returns

@@ -1,6 +1,5 @@
 //! Reads whole files, compressed or not, never more than the expected number of bytes.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,8 @@ pub(crate) struct Source {
 impl Source {
     /// Opens a file; gzip is recognized by its first two bytes, not by its name.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(|source| DataError::Read { path: path.into(), source })?;
+        let file =
+            kolo_durable::open(path).map_err(|source| DataError::Read { path: path.into(), source })?;
         Self::new(path, BufReader::new(file))
     }
 

@@ -87,7 +87,7 @@ impl Records for Folder {
         }
         let Some(number) = last else { return Ok(None) };
         let path = folder.join(record_name(number));
-        let text = fs::read(&path).map_err(|cause| Self::fails(&path, "cannot read", cause))?;
+        let text = kolo_durable::read(&path).map_err(|cause| Self::fails(&path, "cannot read", cause))?;
         serde_json::from_slice(&text)
             .map(Some)
             .map_err(|cause| Self::fails(&path, "cannot understand", cause))

@@ -44,6 +44,10 @@ impl Elastic {
             let (name, done) = (workers.name(&worker.member), self.is_done_without(worker, workers));
             let worker = &mut workers.list[index];
             worker.reported = true;
+            if status.failed() && !formed {
+                // Before its exit is reported: the first generation must not begin without it.
+                self.close();
+            }
             let exit =
                 if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
             self.coordinator.member_exited(&worker.member, &exit);

@@ -238,7 +238,7 @@ impl Recipe {
             path: path.to_owned(),
             problem: problem.to_string(),
         };
-        let text = std::fs::read_to_string(path).map_err(|e| fail(&e))?;
+        let text = kolo_durable::read_to_string(path).map_err(|e| fail(&e))?;
         let mut config: Recipe = toml::from_str(&text).map_err(|e| fail(&e))?;
         let says_shards =
             toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("shards"));

@@ -57,6 +57,24 @@ pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
     }
 }
 
+/// Returns the number of summation servers that the environment gives; 0 if it gives none.
+///
+/// # Errors
+///
+/// [`Error::Environment`]: the variable is no number, or above [`MOST_PROCESSES`].
+pub fn servers() -> Result<usize, Error> {
+    Ok(Variables(&process_variable).count_if_set(&[SERVERS])?.unwrap_or(0))
+}
+
+/// Returns the maximum number of workers that the environment gives.
+///
+/// # Errors
+///
+/// Same as [`servers`].
+pub fn most_workers() -> Result<Option<usize>, Error> {
+    Variables(&process_variable).count_if_set(&[MOST_WORKERS])
+}
+
 fn read_ranks(launcher: &dyn Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
     let names = launcher.numbers();
     let rank = variables.number(names.rank, names.world_size)?;

@@ -1,4 +1,7 @@
-//! Names of the environment variables.
+//! Names of the environment variables, and the limit of the counts in them.
+
+/// Most processes that a job may have, and most replacements for them.
+pub const MOST_PROCESSES: usize = 1 << 20;
 
 /// Rank of this worker in the job, `0 ≤ RANK < WORLD_SIZE`.
 pub const RANK: &str = "RANK";

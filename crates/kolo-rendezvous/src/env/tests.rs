@@ -219,3 +219,12 @@ fn errors_name_the_variable() {
         }
     }
 }
+
+#[test]
+fn more_processes_than_a_job_can_have_are_refused() {
+    let large = [(RANK, "0"), (WORLD_SIZE, "99999999999"), (MASTER_ADDR, "127.0.0.1"), (MASTER_PORT, "1")];
+    let error = read(&large).unwrap_err().to_string();
+    assert!(error.contains("WORLD_SIZE is 99999999999; it must be at most 1048576"), "{error}");
+    let servers = with(&[(SERVERS, "1048577")], |variables| variables.count_if_set(&[SERVERS]));
+    assert!(servers.unwrap_err().to_string().contains("KOLO_SERVERS is 1048577"));
+}

@@ -1,5 +1,6 @@
 //! The environment of a worker as a function, so that tests can provide their own.
 
+use super::names::MOST_PROCESSES;
 use crate::error::Error;
 
 /// The environment of a worker.
@@ -31,6 +32,17 @@ impl Variables<'_> {
         }
     }
 
+    /// Returns the number of processes in the first of these variables that is set; `None` if none is.
+    pub(super) fn count_if_set(&self, names: &'static [&'static str]) -> Result<Option<usize>, Error> {
+        match self.number_if_set(names)? {
+            Some(count) if count > MOST_PROCESSES => {
+                let problem = format!("is {count}; it must be at most {MOST_PROCESSES}");
+                Err(Error::environment(self.first(names), problem))
+            }
+            count => Ok(count),
+        }
+    }
+
     /// Returns the number in the first of these variables that is set. One of the names in `because` is set;
     /// the error message names it.
     pub(super) fn number(
@@ -42,6 +54,6 @@ impl Variables<'_> {
             let other = self.first(because);
             Error::environment(self.first(names), format!("is not set, though {other} is; set both or none"))
         };
-        self.number_if_set(names)?.ok_or_else(missing)
+        self.count_if_set(names)?.ok_or_else(missing)
     }
 }

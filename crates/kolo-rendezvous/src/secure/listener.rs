@@ -191,7 +191,7 @@ impl Shared {
             {
                 self.drop_crowded(&oldest, from);
             }
-            if self.threads.load(Ordering::SeqCst) >= 2 * self.limit {
+            if self.threads.load(Ordering::SeqCst) >= self.limit.saturating_mul(2) {
                 self.drop_crowded(&stream, from);
                 return Ok(None);
             }

@@ -1,7 +1,6 @@
 //! A file that grows by lines during a run. A full disk does not end a training: failed writes wait in memory
 //! for the next try, and no line is written in part or twice.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -77,7 +76,7 @@ impl AppendFile {
         self.waiting.clear();
         self.next_try = ENOUGH;
         self.folder.check()?;
-        let text = match fs::read_to_string(&self.path) {
+        let text = match kolo_durable::read_to_string(&self.path) {
             Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
             read => read.map_err(|e| Error::file(&self.path, e))?,
         };
@@ -95,6 +94,8 @@ impl AppendFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use kolo_recipe::Error::FolderGone;
 
     use super::*;

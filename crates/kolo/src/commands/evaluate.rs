@@ -12,6 +12,9 @@ use serde::Serialize;
 use kolo::Failure;
 use kolo_program::output::{print, print_json};
 
+/// The largest of the default batch sizes, which are permitted with fewer test images, too.
+const LARGEST_DEFAULT: usize = 32;
+
 /// Evaluate trained weights: accuracy on the test images, and how long a batch takes.
 ///
 /// The accuracy is that of all test images, to the last bit what the run has measured. The latency is from
@@ -81,6 +84,15 @@ impl Evaluate {
     }
 
     fn evaluate(&self, subject: Subject, images: &dyn ImageDataSet) -> Result<Evaluation, Failure> {
+        let largest = self.batch_sizes.iter().copied().max().unwrap_or(0);
+        let most = images.samples(Part::Test).max(LARGEST_DEFAULT);
+        if largest > most {
+            return Err(Failure::input(format!(
+                "--batch-sizes {largest}: it must be at most {most}; {} has {} test images",
+                subject.config.data,
+                images.samples(Part::Test)
+            )));
+        }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
         let classifier = subject.load(images)?;
         let test_accuracy = accuracy(&*classifier, images, config.test_batch_size).ok_or_else(|| {

@@ -1,6 +1,5 @@
 //! `kolo report`: writes one page about runs.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -61,7 +60,7 @@ impl Report {
 
 fn read(file: &Path) -> Result<Vec<PredictedStep>, Failure> {
     let fail = |problem: String| Failure::input(format!("--plan {}: {problem}", file.display()));
-    let text = fs::read_to_string(file).map_err(|e| fail(e.to_string()))?;
+    let text = kolo_durable::read_to_string(file).map_err(|e| fail(e.to_string()))?;
     let (Plan::Steps(steps) | Plan::Advised { steps }) = serde_json::from_str(&text)
         .map_err(|_| fail("this is not what `kolo plan step --json` prints".into()))?;
     let predicted = |step: PlannedStep| PredictedStep {

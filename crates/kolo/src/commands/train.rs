@@ -118,11 +118,11 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint and that command has not just
-/// been refused.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command has not just been
+/// refused, and no other process has taken the run over.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() => {
+        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() && !folder.is_written() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
@@ -318,6 +318,9 @@ impl Train {
             // Other ranks may not see the checkpoints yet.
             resume = group.broadcast_value(resume, Rank(0))?;
         }
+        // `kolo train` adds the advice for the workers that it starts.
+        let by_hand = matches!(membership, Membership::Fixed(_)) && told_folder().is_none();
+        let advised = folder.clone().filter(|_| by_hand);
         let job = Job {
             folder,
             resume,
@@ -329,15 +332,17 @@ impl Train {
             stop_on: self.elastic.stop_on.clone(),
             ..Job::new(config)
         };
-        model.train(job, data, membership)?;
-        Ok(())
+        let trained = model.train(job, data, membership).map_err(Failure::from);
+        trained.map(drop).map_err(|failure| match advised {
+            Some(folder) => advise(failure, &folder),
+            None => failure,
+        })
     }
 
     /// Fits the configuration to the workers that another launcher started, and to those it may start if
     /// nodes come later.
     pub(super) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
-        let most = std::env::var(env::MOST_WORKERS).ok().and_then(|text| text.parse().ok());
-        self.fit_to(config, workers, most.unwrap_or(workers))
+        self.fit_to(config, workers, env::most_workers()?.unwrap_or(workers))
     }
 
     /// Like [`Train::fit`], for at most `most` workers. The number of shards follows `most`: it decides the
@@ -500,9 +505,10 @@ fn made_folder() -> Option<RunFolder> {
 
 /// Reads the number of workers at the start of the job, without its servers, from the environment.
 fn started() -> Result<usize, Failure> {
-    let read = |name: &str| std::env::var(name).unwrap_or_default();
-    let (text, servers) = (read(env::WORLD_SIZE), read(env::SERVERS).parse().unwrap_or(0));
-    let number = text.parse::<usize>().ok().and_then(|all| all.checked_sub(servers));
+    let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
+    let all = text.parse::<usize>().ok().filter(|all| *all <= env::MOST_PROCESSES);
+    let servers = env::servers()?;
+    let number = all.and_then(|all| all.checked_sub(servers));
     number.filter(|workers| *workers > 0).ok_or_else(|| {
         Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
     })

@@ -1,6 +1,7 @@
 //! Options for the servers of a job, and for the death of its workers.
 
 use clap::Args;
+use kolo_comm::env::MOST_PROCESSES;
 use kolo_elastic::StopSignal;
 use kolo_launch::Job;
 
@@ -10,19 +11,24 @@ pub(crate) struct Elastic {
     /// Summation servers besides the workers of this node: processes without shards that add the gradients of
     /// the others, so that these send less; the bits are the same. They pay where they have links of their
     /// own. With --sync stale they hold the weights
-    #[arg(long, value_name = "SERVERS", default_value_t = 0)]
+    #[arg(long, value_name = "SERVERS", default_value_t = 0, value_parser = processes)]
     pub(crate) servers: usize,
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     pub(crate) min: Option<usize>,
     /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that are
     /// not elastic are started again as a whole so often, on one node, if this option is given
-    #[arg(long, value_name = "WORKERS")]
+    #[arg(long, value_name = "WORKERS", value_parser = processes)]
     pub(crate) max_restarts: Option<usize>,
     /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both, as
     /// for Slurm's --signal=B:USR1@120
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
     pub(crate) stop_on: Vec<StopSignal>,
+}
+
+fn processes(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number <= MOST_PROCESSES);
+    number.ok_or_else(|| format!("give a whole number from 0 to {MOST_PROCESSES}"))
 }
 
 impl Elastic {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use super::program::{fail, succeed};
+use super::program::{fail, kolo, stderr, succeed};
 
 #[test]
 fn wrong_words_are_named_with_their_remedy() {
@@ -70,6 +70,8 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
         (&["train", "--config", "nowhere.toml"], &["nowhere.toml"]),
+        (&["train", "--config", "/dev/zero"], &["/dev/zero", "is no regular file"]),
+        (&["train", "--init", "/dev/zero"], &["/dev/zero", "is no regular file"]),
         (&["launch", "--", "./no-such-trainer"], &["no-such-trainer"]),
         (&["launch"], &["COMMAND"]),
         (&["bench", "all-reduce", "--sizes", "3"], &["--sizes 3", "multiple of 4"]),
@@ -82,6 +84,16 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["bench", "step", "--model", "vgg"], &["unknown model `vgg`"]),
         (&["bench", "step", "--batch-size", "0"], &["--batch-size 0"]),
         (&["chaos", "--seeds", "0"], &["--seeds 0", "at least 1"]),
+        (
+            &["train", "--max-restarts", "9223372036854775807"],
+            &["--max-restarts", "a whole number from 0 to 1048576"],
+        ),
+        (
+            &["launch", "--max-restarts", "18446744073709551615", "--", "true"],
+            &["--max-restarts", "a whole number from 0 to 1048576"],
+        ),
+        (&["train", "--servers", "1048577"], &["--servers", "a whole number from 0 to 1048576"]),
+        (&["launch", "--nproc", "1048577", "--", "true"], &["too many", "a job has at most 1048576"]),
         (
             &["launch", "--nnodes", "1:2", "--node-rank", "1", "--master", "localhost:29500", "--", "true"],
             &["--node-rank 1", "leave it out"],
@@ -169,4 +181,48 @@ fn folders_ports_and_checkpoints() {
     fs::write(weights.path().join("weights.safetensors"), b"short").unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "a"]);
     assert!(error.contains("weights.safetensors"), "{error}");
+}
+
+/// Variables that the launcher reads, its workers, or both.
+#[test]
+fn wrong_variables_are_wrong_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let train =
+        ["train", "--model", "mlp", "--steps", "1", "--nproc", "1", "--batch-size", "8", "--out", "run"];
+    for (name, value) in [
+        ("KOLO_TIMEOUT", "silly"),
+        ("KOLO_TIMEOUT", ""),
+        ("KOLO_HOST_TIMEOUT", "silly"),
+        ("KOLO_TOKEN", "short"),
+        ("KOLO_STREAMS", "silly"),
+        ("KOLO_TRANSPORT", "silly"),
+        ("KOLO_ALGORITHM", "silly"),
+        ("KOLO_TCP_DELAY_US", "silly"),
+    ] {
+        let output = kolo(folder.path(), &train).env(name, value).output().unwrap();
+        let words = stderr(&output);
+        assert!(output.status.code() == Some(2) && words.contains(name), "{name}={value}: {words}");
+    }
+}
+
+/// A worker by hand, or of a launcher that has started another number of workers.
+#[test]
+fn counts_of_workers_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29719"), ("RANK", "0")];
+    let train = |count: &str, more: &[&str]| {
+        let args = [&["train", "--model", "mlp", "--steps", "1", "--out", "run"], more].concat();
+        let output = kolo(folder.path(), &args).envs(place).env("WORLD_SIZE", count).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let words = train("99999999999", &[]);
+    assert!(words.contains("WORLD_SIZE is 99999999999; it must be at most 1048576"), "{words}");
+    let words = train("2", &["--nproc", "5"]);
+    assert!(words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
+
+    let program = env!("CARGO_BIN_EXE_kolo");
+    let args = ["launch", "--nproc", "2", "--", program, "train", "--nproc", "5", "--out", "run"];
+    let (code, words) = fail(folder.path(), &args);
+    assert!(code == 2 && words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
 }

@@ -80,3 +80,19 @@ fn a_folder_that_is_away_is_not_made_anew_by_a_replacement() {
     assert!(status.success(), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
+
+/// A replacement would find nobody to get the state of the job from.
+#[test]
+fn all_workers_end_at_once_if_the_first_one_cannot_begin_to_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let args =
+        ["train", "--model", "mlp", "--nproc", "2", "--batch-size", "8", "--steps", "4", "--out", "run"];
+    program::succeed(folder.path(), &args);
+    let steps = folder.path().join("run/steps.jsonl");
+    std::fs::remove_file(folder.path().join("run/summary.json")).unwrap();
+    std::fs::remove_file(&steps).unwrap();
+    std::fs::create_dir(&steps).unwrap();
+    let (code, words) = fail(folder.path(), &["train", "--resume", "run"]);
+    assert!(code == 1 && words.contains("run/steps.jsonl"), "{code} {words}");
+    assert!(!words.contains("generation 2") && !words.contains("node0/0.1"), "{words}");
+}

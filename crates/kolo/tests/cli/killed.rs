@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use kolo_testing::jobs::Logged;
 use kolo_testing::{alive, send, wait_until};
 
-use super::program::{kolo, stderr, summary, workers};
+use super::elastic::RUN;
+use super::program::{fail, kolo, stderr, summary, workers};
 
 /// Kills worker number `victim` so long after the start; returns the output for the user.
 fn kill_one(victim: usize, after: Duration, transport: &str) -> String {
@@ -81,4 +82,40 @@ fn steps_until_sigterm(folder: &Path, args: &[&str]) -> usize {
     send("TERM", &[worker.process.id()]);
     assert_eq!(worker.end().0.code(), Some(143));
     steps().lines().count()
+}
+
+/// Workers that are started by hand: none is started in place of a dead one.
+#[test]
+fn a_fixed_group_says_how_its_run_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = kolo_testing::free_port().port().to_string();
+    let args = ["train", "--model", "mlp", "--batch-size", "8", "--epochs", "1000"];
+    let args = [&args[..], &["--checkpoint-steps", "20", "--out", "run"]].concat();
+    let start = |rank: &str| {
+        let mut command = kolo(folder.path(), &args);
+        command.envs([("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")]);
+        Logged::start(command.env("MASTER_PORT", &port), folder.path().join(format!("words.{rank}")))
+    };
+    let (mut first, other) = (start("0"), start("1"));
+    let checkpoint = folder.path().join("run/checkpoints/step-00000040");
+    assert!(first.wait("no checkpoint is written", |_| checkpoint.exists()));
+    send("KILL", &[other.process.id()]);
+    let (status, words) = first.end();
+    assert!(!status.success() && words.contains("rank 1 died"), "{words}");
+    assert!(words.contains("`kolo train --resume run` goes on after step "), "{words}");
+}
+
+/// A worker dies, or is stopped, while another one waits for it: the job does not begin without it.
+#[test]
+fn a_worker_that_dies_before_the_job_begins_ends_it() {
+    for (signal, words) in [("KILL", "killed by SIGKILL"), ("STOP", "has been stopped for 5 s and is ended")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("if [ $RANK = 1 ]; then sleep 3; kill -{signal} $$; fi; exec \"$@\"");
+        let launch = ["launch", "--nproc", "2", "--", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_kolo")];
+        let (code, error) = fail(folder.path(), &[&launch[..], &RUN, &["--out", "run"]].concat());
+        assert!(code == 128 + 9 && error.contains(words), "{signal}: {code} {error}");
+        assert!(error.contains("error: rank 1 (pid "), "{signal}: {error}");
+        assert!(!folder.path().join("run/steps.jsonl").exists(), "{signal}: it has trained");
+    }
 }

@@ -45,6 +45,8 @@ impl WorkerSet {
     fn decide_first(&self, started: usize, enough: bool, now: Instant) -> Decision {
         let late = now >= self.created + self.policy.start_timeout;
         match (started, enough) {
+            // A worker has failed, and the launcher ends the others.
+            _ if self.closed => wait("the job ends before it begins"),
             (0, true) => self.form("the job begins"),
             (_, true) if late => self.form("the job begins without all"),
             (_, false) if late => self.give_up(now - self.created),

@@ -78,6 +78,18 @@ fn the_first_generation_waits_for_all_that_were_started() {
     assert!(matches!(act(&mut set, now + POLICY.start_timeout), Action::GiveUp { .. }));
 }
 
+/// A worker has failed, and the launcher ends the others.
+#[test]
+fn a_closed_job_does_not_begin() {
+    let now = Instant::now();
+    let mut set = WorkerSet::new(POLICY, now);
+    ["a", "b", "c"].iter().for_each(|member| set.started(member));
+    ["a", "b"].iter().for_each(|member| set.arrived(member, 1, None, now));
+    set.close();
+    set.exited("c", Some("was killed"), now);
+    assert_waits(&mut set, now, "the job ends before it begins");
+}
+
 #[test]
 fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
     let now = Instant::now();

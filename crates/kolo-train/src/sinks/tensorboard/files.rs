@@ -108,7 +108,7 @@ fn rewind(
     keep: impl Fn(&Event) -> bool,
     kept: &mut Vec<Event>,
 ) -> Result<bool, Error> {
-    let file = fs::read(path).map_err(|e| Error::file(path, e))?;
+    let file = kolo_durable::read(path).map_err(|e| Error::file(path, e))?;
     let mut left = Vec::new();
     for (record, data) in records(&file) {
         let Some(event) = Event::decode(data).ok().filter(&keep) else { continue };

@@ -104,6 +104,6 @@ impl Place {
 
 fn read(file: &Path) -> Result<ClusterFile, Failure> {
     let text =
-        std::fs::read_to_string(file).map_err(|e| Failure::input(format!("{}: {e}", file.display())))?;
+        kolo_durable::read_to_string(file).map_err(|e| Failure::input(format!("{}: {e}", file.display())))?;
     toml::from_str(&text).map_err(|e| Failure::input(format!("{}: {}", file.display(), e.message())))
 }

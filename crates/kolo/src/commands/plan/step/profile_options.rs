@@ -122,7 +122,7 @@ fn measure(model: &str, batch_size: usize, precision: &str) -> Result<WorkerProf
 
 fn read(file: &std::path::Path) -> Result<WorkerProfile, Failure> {
     let fail = |problem: String| Failure::input(format!("--profile {}: {problem}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|e| fail(e.to_string()))?;
+    let text = kolo_durable::read_to_string(file).map_err(|e| fail(e.to_string()))?;
     serde_json::from_str(&text)
         .map_err(|e| fail(format!("this is not what `kolo bench profile` prints: {e}")))
 }
