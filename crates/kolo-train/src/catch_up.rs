@@ -39,27 +39,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             Some(position) => Progress::resumed(position, calendar),
             None => Progress::at(steps, calendar),
         };
-        self.check_end(folder, progress)?;
         self.heed_patience(progress);
         Ok(())
-    }
-
-    /// Refuses to continue a run whose recipe ends it before its checkpoint.
-    fn check_end(&self, folder: &RunFolder, progress: &Progress) -> Result<(), Error> {
-        let (step, total, config) = (progress.step(), progress.total(), &self.job.config);
-        if step <= total {
-            return Ok(());
-        }
-        let setting = match config.steps.filter(|steps| *steps == total) {
-            Some(steps) => format!("steps = {steps}"),
-            None => format!("epochs = {}", config.epochs),
-        };
-        Err(Error::BeyondEnd {
-            checkpoint: checkpoint::path(&folder.checkpoints(), step),
-            step,
-            setting,
-            total,
-        })
     }
 
     /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them.

@@ -42,21 +42,6 @@ pub enum Error {
         /// Its value now.
         here: String,
     },
-    /// The run to continue is shorter than the part of it that is done.
-    #[error(
-        "{} is after step {step}, beyond {setting}, which ends the run after step {total}; bring that back as it was, or \
-         set a later end", checkpoint.display()
-    )]
-    BeyondEnd {
-        /// The checkpoint.
-        checkpoint: PathBuf,
-        /// Step after which it was written.
-        step: u64,
-        /// Setting of the recipe that ends the run, with its value.
-        setting: String,
-        /// Steps of the whole run.
-        total: u64,
-    },
     /// The last checkpoint could not be written.
     #[error("the last checkpoint was not written, everything else was: {0}")]
     CheckpointLost(Box<Error>),
@@ -147,7 +132,7 @@ impl Error {
         match self {
             Error::Recipe(error) => error.is_input(),
             Error::Weights(error) => error.is_input(),
-            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } | Error::BeyondEnd { .. } => true,
+            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
             _ => false,
         }
     }

@@ -240,23 +240,3 @@ fn a_learning_rate_that_single_precision_does_not_hold_is_refused() {
     assert!(code == 2 && said.contains("--lr 1e40: it must be greater than 0 and at most 3e38"), "{said}");
     assert!(!folder.path().join("run").exists());
 }
-
-/// Its checkpoint would be taken for the end of the run.
-#[test]
-fn a_run_that_was_made_shorter_than_its_checkpoint_is_not_resumed() {
-    let folder = tempfile::tempdir().unwrap();
-    let (run, config) = (folder.path().join("run"), folder.path().join("run/config.toml"));
-    let args =
-        ["train", "--model", "mlp", "--nproc", "1", "--batch-size", "8", "--steps", "6", "--out", "run"];
-    succeed(folder.path(), &args);
-    let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text.replace("steps = 6\n", "steps = 2\n")).unwrap();
-    for has_summary in [true, false] {
-        let (code, error) = fail(folder.path(), &["train", "--resume", "run"]);
-        assert_eq!(code, 2, "{error}");
-        assert!(error.contains("is after step 6, beyond steps = 2"), "{error}");
-        if has_summary {
-            fs::remove_file(run.join("summary.json")).unwrap();
-        }
-    }
-}
