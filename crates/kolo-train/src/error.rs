@@ -42,6 +42,21 @@ pub enum Error {
         /// Its value now.
         here: String,
     },
+    /// The checkpoint to continue from is after the last step of the run.
+    #[error(
+        "{} is after step {step}, beyond the end of the run, which has {total} steps with {setting}; raise that in \
+         config.toml, or move the later checkpoints away", checkpoint.display()
+    )]
+    BeyondEnd {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// Steps done at the checkpoint.
+        step: u64,
+        /// Steps of the run.
+        total: u64,
+        /// Setting that ends the run, with its value.
+        setting: String,
+    },
     /// The last checkpoint could not be written.
     #[error("the last checkpoint was not written, everything else was: {0}")]
     CheckpointLost(Box<Error>),
@@ -132,7 +147,7 @@ impl Error {
         match self {
             Error::Recipe(error) => error.is_input(),
             Error::Weights(error) => error.is_input(),
-            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
+            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } | Error::BeyondEnd { .. } => true,
             _ => false,
         }
     }

@@ -80,6 +80,7 @@ impl Check {
             resumes: self.train.resumes(&RunFolder::at(folder.clone())),
             folder,
             take_over: self.train.take_over,
+            accept_changed_data: self.train.accept_changed_data,
             is_elastic,
             slowdowns: &self.train.slow,
         };

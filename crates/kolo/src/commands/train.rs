@@ -21,7 +21,8 @@ use kolo_models::{self as models, MODELS};
 use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, check_resume,
+    replaces_another,
 };
 use kolo_weights::WeightsFile;
 
@@ -74,7 +75,7 @@ pub(crate) struct Train {
     /// (batch_size, shards, seed and grow_batch in config.toml), is not what the checkpoint was written with.
     /// Epochs are then counted as if all steps so far had been over the new data
     #[arg(long, requires = "continued")]
-    accept_changed_data: bool,
+    pub(super) accept_changed_data: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
     config_file: Option<PathBuf>,
@@ -179,7 +180,7 @@ impl Train {
             folder.wait_until_free(self.take_over)?;
         }
         if self.resumes(&folder) {
-            folder.newest_checkpoint()?;
+            check_resume(&folder, &config, &*images, self.accept_changed_data)?;
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
