@@ -292,7 +292,9 @@ impl Recipe {
 
     /// Returns the reduction, after a check that it fits the optimizer.
     fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
-        let reduction = reduction::parse(&self.reduction)?;
+        let given = || self.reduction.clone();
+        let reduction =
+            reduction::parse(&self.reduction).map_err(|error| Error::Reduction { given: given(), error })?;
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
         let problem = match self.sync.mode.rounds() {
             Some(rounds) => rounds.obstacle(&*reduction)?,

@@ -16,9 +16,20 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--optimizer", "adagrat"], &["unknown optimizer `adagrat`", "adamw"]),
         (
             &["train", "--reduction", "powersgd:rank=0"],
-            &["rank of powersgd is 0", "a whole number from 1 to 64"],
+            &["--reduction powersgd:rank=0: rank must be a whole number from 1 to 64\n"],
         ),
-        (&["train", "--reduction", "powersgd:size=3"], &["no setting `size`", "rank"]),
+        (
+            &["train", "--momentum", "0", "--reduction", "dgc:momentum=1"],
+            &["--reduction dgc:momentum=1: momentum must be at least 0 and below 1\n"],
+        ),
+        (
+            &["train", "--reduction", "powersgd:size=3"],
+            &["--reduction powersgd:size=3: powersgd has no setting `size`; it has rank"],
+        ),
+        (
+            &["train", "--reduction", "sum:x=1"],
+            &["--reduction sum:x=1: sum has no setting `x`; it has none\n"],
+        ),
         (&["train", "--reduction", "powersgd:rank"], &["`powersgd:rank`", "a setting has no value"]),
         (&["train", "--reduction", "dgc"], &["`dgc` has a momentum of its own", "set that of sgd to 0"]),
         (&["train", "--schedule", "linear"], &["invalid value 'linear'", "--schedule", "cosine"]),
