@@ -202,6 +202,7 @@ mod tests {
             Setting::number("share", 0.5, 0.0..1.0, ""),
             Setting::positive("size", 1.0, ""),
             Setting::flag("negative", ""),
+            Setting::whole("count", 1, 1..u64::MAX, ""),
         ],
         make: |settings| {
             #[derive(Deserialize)]
@@ -249,10 +250,16 @@ mod tests {
             ENTRY.build(&Settings::default().with(name, value)).unwrap_err().to_string()
         };
         for (name, value, message) in [
-            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative"),
+            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative, count"),
             ("share", Value::Number(1.0), "share of product is 1; it must be at least 0 and below 1"),
             ("factor", Value::Number(f64::NAN), "it must be 0 or more"),
-            ("factor", Value::Number(f64::INFINITY), "it must be 0 or more"),
+            ("factor", Value::Number(f64::INFINITY), "it must be 0 or more, and finite"),
+            ("size", Value::Number(f64::INFINITY), "it must be greater than 0, and finite"),
+            (
+                "count",
+                Value::Number(1.9e19),
+                "it must be a whole number of 1 or more, at most 9007199254740992",
+            ),
             ("size", Value::Number(0.0), "it must be greater than 0"),
             ("size", Value::Number(f64::NAN), "it must be greater than 0"),
             ("factor", Value::Flag(true), "factor of product is true; it must be 0 or more"),

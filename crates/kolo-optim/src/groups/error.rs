@@ -30,7 +30,7 @@ pub enum GroupError {
         cause: ChoiceError,
     },
     /// The factor of the learning rate is negative or not finite.
-    #[error("{tensors}: lr_scale is {value}; it must be a number from 0 (frozen)")]
+    #[error("{tensors}: lr_scale is {value}; it must be a finite number from 0 (frozen)")]
     Scale {
         /// Selectors of the group.
         tensors: String,

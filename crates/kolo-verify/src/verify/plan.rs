@@ -66,7 +66,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         return Err(Failure::input("--workers 0: it must be at least 1"));
     }
     if let Some(cap) = axes.caps.iter().find(|cap| !(**cap > 0.0 && cap.is_finite())) {
-        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
+        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0, and finite")));
     }
     let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
     let alone = Run {

@@ -99,6 +99,26 @@ fn wrong_words_are_named_with_their_remedy() {
         ),
         (&["bench", "exact", "--rounds", "0"], &["--rounds 0", "at least 1"]),
         (&["bench", "exact", "--sizes", "4,3"], &["--sizes 3", "4 bytes"]),
+        (&["train", "--clip-norm", "inf"], &["--clip-norm inf: it must be greater than 0, and finite\n"]),
+        (&["train", "--weight-decay", "inf"], &["--weight-decay inf: it must be 0 or more, and finite\n"]),
+        (
+            &["train", "--reduction", "powersgd:min_rate=inf"],
+            &["--reduction powersgd:min_rate=inf: min_rate must be 1 or more, and finite\n"],
+        ),
+        (
+            &["train", "--sync", "local:H=18446744073709551615"],
+            &["a whole number of 1 or more, at most 9007199254740992"],
+        ),
+        (&["train", "--timeout", "inf"], &["--timeout", "greater than 0 and below 1e9"]),
+        (&["launch", "--grace", "1e300", "--", "true"], &["--grace 1e300: give seconds from 0 to 1e9\n"]),
+        (
+            &["bench", "all-reduce", "--seconds", "1e300"],
+            &["--seconds 1e300: give a time greater than 0 and below 3600\n"],
+        ),
+        (
+            &["verify", "--bucket-caps-mb", "inf"],
+            &["--bucket-caps-mb inf: it must be greater than 0, and finite"],
+        ),
         (&["bench", "step", "--bucket-cap-mb=-1"], &["--bucket-cap-mb -1", "greater than 0"]),
     ] {
         let (code, error) = fail(folder.path(), args);
