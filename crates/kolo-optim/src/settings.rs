@@ -52,6 +52,21 @@ impl fmt::Display for Value {
     }
 }
 
+/// Parses a number as it is typed.
+///
+/// # Errors
+///
+/// The text is no number, or one that `f64` holds as 0 or as infinity, so that messages would show another one.
+pub fn parse_number(text: &str) -> Result<f64, &'static str> {
+    let number: f64 = text.parse().map_err(|_| "it is no number")?;
+    let digits = text.split(['e', 'E']).next().unwrap_or_default();
+    match digits.contains(|digit: char| ('1'..='9').contains(&digit)) {
+        true if number == 0.0 => Err("it is nearer to 0 than any number of double precision"),
+        true if number.is_infinite() => Err("it is beyond the numbers of double precision"),
+        _ => Ok(number),
+    }
+}
+
 /// Largest whole number of a setting: up to there `f64` has every one.
 const MOST_WHOLE: u64 = 1 << 53;
 
@@ -216,9 +231,10 @@ impl FromStr for Settings {
             if settings.get(name).is_some() {
                 return Err("a setting is given twice");
             }
-            match (value.parse::<bool>(), value.parse::<f64>()) {
+            match (value.parse::<bool>(), parse_number(value)) {
                 (Ok(flag), _) => Ok(settings.with(name, flag)),
                 (_, Ok(number)) => Ok(settings.with(name, number)),
+                (_, Err(problem)) if value.parse::<f64>().is_ok() => Err(problem),
                 _ => Err("a value must be a number, true or false"),
             }
         })

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::settings::{Allowed, Setting, Settings, Value};
+pub use crate::settings::{Allowed, Setting, Settings, Value, parse_number};
 
 /// Name of a table entry with its settings, as a configuration holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -242,6 +242,19 @@ mod tests {
         ] {
             assert!(wrong(text).contains(&format!("`{text}`")) && wrong(text).contains(problem), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_that_would_be_shown_as_another_one_is_refused() {
+        for (text, number) in [("0", 0.0), ("-0.00e9", 0.0), ("1e-300", 1e-300), ("-1.5", -1.5)] {
+            assert_eq!(parse_number(text), Ok(number), "{text}");
+        }
+        assert_eq!(parse_number("inf"), Ok(f64::INFINITY));
+        for (text, words) in [("1e-400", "nearer to 0"), ("-1e400", "beyond"), ("0.1.2", "no number")] {
+            assert!(parse_number(text).unwrap_err().contains(words), "{text}");
+        }
+        let error = "dgc:momentum=1e-400".parse::<Choice>().unwrap_err().to_string();
+        assert!(error.contains("nearer to 0"), "{error}");
     }
 
     #[test]

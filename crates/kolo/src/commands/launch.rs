@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kolo::Failure;
-use kolo_ddp::table::Value;
+use kolo_ddp::table::{Value, parse_number};
 
 use crate::options::{Communication, Elastic, algorithms};
 
@@ -56,7 +56,7 @@ pub(crate) struct Launch {
     arbiter: String,
     /// Seconds between asking workers to end and killing them [default: 30; 2 after a failure of a program that
     /// is not elastic]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_number)]
     grace: Option<f64>,
     /// The program and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true)]

@@ -15,7 +15,7 @@ use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
-use kolo_ddp::table::Setting;
+use kolo_ddp::table::{Setting, parse_number};
 use kolo_launch::Messages;
 use kolo_models::{self as models, MODELS};
 use kolo_program::output::{say, warn};
@@ -44,7 +44,7 @@ pub(crate) struct Train {
     shards: Option<usize>,
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same
     /// bits [default: equally]
-    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
+    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = parse_number)]
     shares: Vec<f64>,
     /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop
     /// (it leaves) [default: warn]

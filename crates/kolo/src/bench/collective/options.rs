@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use kolo::Failure;
 use kolo_comm::{DType, Op};
-use kolo_ddp::table::Value;
+use kolo_ddp::table::{Value, parse_number};
 use serde::Serialize;
 
 use crate::backends::{self, NCCL};
@@ -45,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 0)]
     pub(super) root: usize,
     /// Seconds a size
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_number)]
     pub(super) seconds: f64,
     /// Algorithm, or `all` for each in turn [default: picked by the cost model]
     #[arg(long, value_parser = algorithm_names())]
