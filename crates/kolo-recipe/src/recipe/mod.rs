@@ -7,6 +7,7 @@
 mod check;
 mod choices;
 mod defaults;
+mod effects;
 mod fields;
 mod groups;
 mod large_batch;

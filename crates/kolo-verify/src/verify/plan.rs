@@ -5,7 +5,6 @@ use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
 use kolo_ddp::table::Value;
 use kolo_ddp::verify::trace::Start;
-
 use kolo_program::Failure;
 
 /// Number of summation servers in the run that has some.

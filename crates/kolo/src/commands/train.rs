@@ -456,7 +456,7 @@ impl Train {
 /// Settings that are valid but do less than they seem to.
 fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let (shards, workers) = (config.shards, config.nproc);
-    let mut found = Vec::new();
+    let mut found = config.without_effect();
     if shards < workers {
         let idle = workers - shards;
         found.push(format!(
