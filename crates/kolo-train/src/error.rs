@@ -42,6 +42,14 @@ pub enum Error {
         /// Its value now.
         here: String,
     },
+    /// The weights to begin with are not finite.
+    #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
+    InitNotFinite {
+        /// The file of weights.
+        file: PathBuf,
+        /// The first trained parameter that is not finite.
+        parameter: String,
+    },
     /// The checkpoint to continue from is after the last step of the run.
     #[error(
         "{} is after step {step}, beyond the end of the run, which has {total} steps with {setting}; raise that in \
@@ -147,7 +155,8 @@ impl Error {
         match self {
             Error::Recipe(error) => error.is_input(),
             Error::Weights(error) => error.is_input(),
-            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } | Error::BeyondEnd { .. } => true,
+            Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
+            Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,
         }
     }
