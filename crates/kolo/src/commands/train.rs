@@ -119,11 +119,12 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint and that command has not just
-/// been refused.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command has not just been
+/// refused, and the failure does not say itself when it helps: another process may write the folder now.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
+    let says_it = failure.to_string().contains("`kolo train --resume ");
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() => {
+        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() && !says_it => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
