@@ -29,7 +29,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         };
         let position = match steps {
             0 => {
-                let position = checkpoints::resume(&mut self.ddp, folder)?;
+                let position = checkpoints::resume(&mut self.ddp, folder, &self.job.config)?;
                 self.check_position(folder, &position)?;
                 Some(position)
             }

@@ -42,6 +42,23 @@ pub enum Error {
         /// Its value now.
         here: String,
     },
+    /// The checkpoint to continue from lacks the state that a changed setting needs.
+    #[error(
+        "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; bring that back as it was, or \
+         start a new run", checkpoint.display()
+    )]
+    OtherState {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// The setting, by its name in `config.toml`.
+        setting: &'static str,
+        /// Its value in the checkpoint.
+        there: String,
+        /// Its value now.
+        here: String,
+        /// Error of the checkpoint that follows.
+        problem: String,
+    },
     /// The weights to begin with are not finite.
     #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
     InitNotFinite {
@@ -156,7 +173,7 @@ impl Error {
             Error::Recipe(error) => error.is_input(),
             Error::Weights(error) => error.is_input(),
             Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
-            Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
+            Error::OtherState { .. } | Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,
         }
     }

@@ -1,5 +1,6 @@
 //! Checks that a run can continue from its checkpoint with its present settings and data.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use kolo_data::{DataSet, Part};
@@ -11,12 +12,53 @@ use crate::calendar::Calendar;
 use crate::error::Error;
 use crate::sampling::Sampling;
 
+/// Key in a position's notes.
+pub(crate) const STATE: &str = "state";
+
+/// Settings that decide which state a checkpoint has, by their names in `config.toml`.
+const DECIDING: [&str; 7] =
+    [MODEL, "stem", "batch_norm", "optimizer.name", "reduction", "sync.mode", "sync.islands"];
+const MODEL: &str = "model";
+
+/// Returns the settings that decide which state a checkpoint has, as a note in it.
+pub(crate) fn state_settings(config: &Recipe) -> Result<BTreeMap<String, String>, Error> {
+    let all = config.stated()?;
+    Ok(all.into_iter().filter(|(name, _)| DECIDING.contains(&name.as_str())).collect())
+}
+
+/// Returns the first of those settings that is not what the checkpoint was written with; `None`, too, for a
+/// checkpoint of an older version without such notes.
+fn changed(config: &Recipe, position: &Position) -> Result<Option<(&'static str, String, String)>, Error> {
+    let noted = serde_json::from_value(position.notes[STATE].clone());
+    let noted: BTreeMap<String, String> = noted.unwrap_or_default();
+    let here = state_settings(config)?;
+    let pair = |name: &'static str| Some((name, noted.get(name)?.clone(), here.get(name)?.clone()));
+    Ok(DECIDING.into_iter().filter_map(pair).find(|(_, there, here)| there != here))
+}
+
+/// Names the changed setting to which an error of a checkpoint is due, if there is one.
+pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Error) -> Error {
+    use kolo_ddp::Error::{Checkpoint, CheckpointUnreadable};
+    let found = folder
+        .newest_checkpoint()
+        .ok()
+        .filter(|_| matches!(error, Checkpoint(_) | CheckpointUnreadable { .. }));
+    let position = found.as_ref().and_then(|found| Reader::open(&found.path).ok()?.position().ok());
+    let setting = position.and_then(|position| changed(config, &position).ok()?);
+    match (found, setting) {
+        (Some(found), Some((setting, there, here))) => {
+            Error::OtherState { checkpoint: found.path, setting, there, here, problem: error.to_string() }
+        }
+        _ => error.into(),
+    }
+}
+
 /// Checks, without the model, that the run in a folder can continue from its newest good checkpoint.
 ///
 /// # Errors
 ///
-/// There is no good checkpoint, the checkpoint is beyond the end of the run, or, unless
-/// `accept_changed_data`, it has other samples.
+/// There is no good checkpoint, the checkpoint is of another model or beyond the end of the
+/// run, or, unless `accept_changed_data`, it has other samples.
 pub fn check_resume<D: DataSet + ?Sized>(
     folder: &RunFolder,
     config: &Recipe,
@@ -25,6 +67,10 @@ pub fn check_resume<D: DataSet + ?Sized>(
 ) -> Result<(), Error> {
     let found = folder.newest_checkpoint()?;
     let position = Reader::open(&found.path)?.position()?;
+    if let Some((setting @ MODEL, there, here)) = changed(config, &position)? {
+        let problem = "its weights are those of another model".into();
+        return Err(Error::OtherState { checkpoint: found.path, setting, there, here, problem });
+    }
     let growth = &config.large_batch.grow_batch;
     let samples = data.samples(Part::Train);
     let sampler = Sampler::growing(samples, config.batch_size, growth, config.shards, config.seed);

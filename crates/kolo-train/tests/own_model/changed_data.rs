@@ -62,6 +62,23 @@ fn other_samples_and_other_orders_are_refused_by_name() {
     assert_eq!(run_over(Group::alone(), longer, unchanged()).unwrap().unwrap().steps, 32);
 }
 
+/// The error names the setting in `config.toml`, not only the file that does not fit.
+#[test]
+fn a_checkpoint_of_other_state_is_refused_with_the_setting_that_has_changed() {
+    let place = tempfile::tempdir().unwrap();
+    first_part(place.path());
+    let sign = rest(place.path(), |recipe| recipe.reduction = "ef-sign".into());
+    let error = run_over(Group::alone(), sign, Relabelled::default()).unwrap_err();
+    assert!(matches!(error, Error::OtherState { .. }) && error.is_input(), "{error}");
+    let words = "step-00000011 was written with reduction = \"sum\", and config.toml has \"ef-sign\": ";
+    assert!(error.to_string().contains(words) && error.to_string().contains("residuals"), "{error}");
+
+    let other = rest(place.path(), |recipe| recipe.model = "another".into());
+    let folder = other.folder.clone().unwrap();
+    let error = check_resume(&folder, &other.config, &Relabelled::default(), false).unwrap_err();
+    assert!(error.to_string().contains("written with model = \"small\", and config.toml has"), "{error}");
+}
+
 /// Settings that end the run before its checkpoint.
 #[test]
 fn a_checkpoint_beyond_the_end_of_the_run_is_refused() {
