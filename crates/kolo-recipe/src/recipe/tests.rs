@@ -200,6 +200,8 @@ fn what_cannot_be_is_told_with_its_value() {
             "--group fc.*: momentum of sgd is 1; it must be at least 0 and below 1",
         ),
         ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
+        ("no_decay = [\"\"]", "--no-decay '': a name or a class of tensors is missing"),
+        ("[[groups]]\ntensors = [\"a\", \" \"]\nlr_scale = 1", "--group 'a,': a name or a class of tensors"),
         ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
         ("noise_scale = true\nshards = 1", "--noise-scale with --shards 1: it is measured between two sizes"),
         (

@@ -175,6 +175,7 @@ impl Train {
         // Mistakes in the data are reported once, before any worker starts.
         let images = data::open(&config.data).map_err(Failure::input)?;
         self.refuse_images(&config, &*images)?;
+        config.plan(images.samples(Part::Train))?;
         surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
         let folder = self.folder(&config)?;
         if self.may_continue() {

@@ -84,6 +84,11 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--grow-batch", "30"], &["--grow-batch", "`30`", "EPOCHS:FACTOR"]),
         (&["train", "--grow-batch", "8:2"], &["--grow-batch 8:2", "the run has 8 epochs"]),
         (&["train", "--grow-batch", "3:2,2:2"], &["--grow-batch 2:2", "after the growth before it"]),
+        (
+            &["train", "--grow-batch", "1:18446744073709551615"],
+            &["error: 32 samples a shard × 18446744073709551615", "a batch that large cannot be counted\n"],
+        ),
+        (&["train", "--no-decay", ""], &["error: --no-decay '': a name or a class of tensors is missing\n"]),
         (&["train", "--resume", "nowhere", "--grow-batch", "1:2"], &["--grow-batch", "cannot be used with"]),
         (&["train", "--model", "mlp", "--zero-gamma"], &["--zero-gamma: mlp has not got residual blocks"]),
         (&["train", "--model", "mlp", "--stem", "small"], &["--stem: mlp has not got a stem"]),
