@@ -530,6 +530,9 @@ mod tests {
         let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
         assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
+        let mut scaled = config(2, 50, 2);
+        scaled.precision.scale = 3.0;
+        assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
     }
 
     /// Two nodes of two workers begin the job; four such nodes may come.
