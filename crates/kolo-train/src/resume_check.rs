@@ -38,11 +38,11 @@ fn changed(config: &Recipe, position: &Position) -> Result<Option<(&'static str,
 
 /// Names the changed setting to which an error of a checkpoint is due, if there is one.
 pub(crate) fn explained(folder: &RunFolder, config: &Recipe, error: kolo_ddp::Error) -> Error {
-    use kolo_ddp::Error::{Checkpoint, CheckpointUnreadable};
+    use kolo_ddp::Error::{Checkpoint, CheckpointUnreadable, Setting};
     let found = folder
         .newest_checkpoint()
         .ok()
-        .filter(|_| matches!(error, Checkpoint(_) | CheckpointUnreadable { .. }));
+        .filter(|_| matches!(error, Checkpoint(_) | CheckpointUnreadable { .. } | Setting(_)));
     let position = found.as_ref().and_then(|found| Reader::open(&found.path).ok()?.position().ok());
     let setting = position.and_then(|position| changed(config, &position).ok()?);
     match (found, setting) {

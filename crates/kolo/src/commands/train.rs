@@ -119,17 +119,21 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command has not just been
-/// refused, and the failure does not say itself when it helps: another process may write the folder now.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint and that command helps.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
-    let says_it = failure.to_string().contains("`kolo train --resume ");
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() && !says_it => {
+        Ok(found) if !folder.is_complete() && is_helped_by_resuming(&failure) => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
         _ => failure,
     }
+}
+
+/// True unless resuming would be refused as well, or the failure says itself when it helps, because another
+/// process writes the folder now.
+fn is_helped_by_resuming(failure: &Failure) -> bool {
+    !failure.is_wrong_input() && !failure.to_string().contains("`kolo train --resume ")
 }
 
 fn tables() -> String {
@@ -533,6 +537,18 @@ mod tests {
         let mut scaled = config(2, 50, 2);
         scaled.precision.scale = 3.0;
         assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
+    }
+
+    #[test]
+    fn a_command_that_would_be_refused_is_not_advised() {
+        let taken = "taken; `kolo train --resume run` goes on when the other has ended";
+        for (failure, helps) in [
+            (Failure::work("rank 1 died"), true),
+            (Failure::input("no"), false),
+            (Failure::work(taken), false),
+        ] {
+            assert_eq!(is_helped_by_resuming(&failure), helps, "{failure}");
+        }
     }
 
     /// Two nodes of two workers begin the job; four such nodes may come.
