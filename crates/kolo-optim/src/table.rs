@@ -223,7 +223,7 @@ mod tests {
         let given = Settings::default().with("negative", true).with("factor", 6.0);
         assert_eq!(*ENTRY.build(&given).unwrap(), -3.0);
         let text = serde_json::to_string(&ENTRY.complete(&given).unwrap()).unwrap();
-        assert_eq!(text, r#"{"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
+        assert_eq!(text, r#"{"count":1.0,"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
         assert_eq!(serde_json::from_str::<Settings>(r#"{"factor": 6, "negative": true}"#).unwrap(), given);
     }
 
