@@ -70,10 +70,10 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`]: the text is not a number of seconds greater than 0.
+    /// [`Error::Environment`]: the text is not a number of seconds greater than 0 and below 1e9.
     pub fn read_timeout(text: &str) -> Result<Duration, Error> {
         let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0 && *s < 1e9);
-        let problem = || format!("is `{text}`; it must be a number of seconds greater than 0");
+        let problem = || format!("is `{text}`; it must be a number of seconds greater than 0 and below 1e9");
         let seconds = seconds.ok_or_else(|| Error::environment(env::TIMEOUT, problem()))?;
         Ok(Duration::from_secs_f64(seconds))
     }

@@ -52,6 +52,24 @@ impl fmt::Display for Value {
     }
 }
 
+/// Parses a number as it is typed.
+///
+/// # Errors
+///
+/// The text is no number, or one that `f64` holds as 0 or as infinity, so that messages would show another one.
+pub fn parse_number(text: &str) -> Result<f64, &'static str> {
+    let number: f64 = text.parse().map_err(|_| "it is no number")?;
+    let digits = text.split(['e', 'E']).next().unwrap_or_default();
+    match digits.contains(|digit: char| ('1'..='9').contains(&digit)) {
+        true if number == 0.0 => Err("it is nearer to 0 than any number of double precision"),
+        true if number.is_infinite() => Err("it is beyond the numbers of double precision"),
+        _ => Ok(number),
+    }
+}
+
+/// Largest whole number of a setting: up to there `f64` has every one.
+const MOST_WHOLE: u64 = 1 << 53;
+
 /// Allowed values of a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allowed {
@@ -61,7 +79,8 @@ pub enum Allowed {
     Number(Range<f64>),
     /// A number greater than 0.
     Positive,
-    /// Whole number in this half-open range.
+    /// Whole number in this half-open range. The end `u64::MAX` means no limit but that of `f64`, which has
+    /// every whole number up to 2⁵³.
     Whole(Range<u64>),
 }
 
@@ -77,7 +96,8 @@ impl Allowed {
             (Allowed::Number(range), Value::Number(number)) => range.contains(&number),
             (Allowed::Positive, Value::Number(number)) => number > 0.0 && number.is_finite(),
             (Allowed::Whole(range), Value::Number(number)) => {
-                number >= 0.0 && number.fract() == 0.0 && range.contains(&(number as u64))
+                let is_count = number.fract() == 0.0 && (0.0..=MOST_WHOLE as f64).contains(&number);
+                is_count && range.contains(&(number as u64))
             }
             _ => false,
         }
@@ -88,11 +108,13 @@ impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Allowed::Flag => write!(f, "true or false"),
-            Allowed::Number(range) if range.end == f64::INFINITY => write!(f, "{} or more", range.start),
+            Allowed::Number(range) if range.end == f64::INFINITY => {
+                write!(f, "{} or more, and finite", range.start)
+            }
             Allowed::Number(range) => write!(f, "at least {} and below {}", range.start, range.end),
-            Allowed::Positive => write!(f, "greater than 0"),
+            Allowed::Positive => write!(f, "greater than 0, and finite"),
             Allowed::Whole(range) if range.end == u64::MAX => {
-                write!(f, "a whole number of {} or more", range.start)
+                write!(f, "a whole number of {} or more, at most {MOST_WHOLE}", range.start)
             }
             Allowed::Whole(range) => write!(f, "a whole number from {} to {}", range.start, range.end - 1),
         }
@@ -209,9 +231,10 @@ impl FromStr for Settings {
             if settings.get(name).is_some() {
                 return Err("a setting is given twice");
             }
-            match (value.parse::<bool>(), value.parse::<f64>()) {
+            match (value.parse::<bool>(), parse_number(value)) {
                 (Ok(flag), _) => Ok(settings.with(name, flag)),
                 (_, Ok(number)) => Ok(settings.with(name, number)),
+                (_, Err(problem)) if value.parse::<f64>().is_ok() => Err(problem),
                 _ => Err("a value must be a number, true or false"),
             }
         })

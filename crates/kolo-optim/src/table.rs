@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::settings::{Allowed, Setting, Settings, Value};
+pub use crate::settings::{Allowed, Setting, Settings, Value, parse_number};
 
 /// Name of a table entry with its settings, as a configuration holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -202,6 +202,7 @@ mod tests {
             Setting::number("share", 0.5, 0.0..1.0, ""),
             Setting::positive("size", 1.0, ""),
             Setting::flag("negative", ""),
+            Setting::whole("count", 1, 1..u64::MAX, ""),
         ],
         make: |settings| {
             #[derive(Deserialize)]
@@ -222,7 +223,7 @@ mod tests {
         let given = Settings::default().with("negative", true).with("factor", 6.0);
         assert_eq!(*ENTRY.build(&given).unwrap(), -3.0);
         let text = serde_json::to_string(&ENTRY.complete(&given).unwrap()).unwrap();
-        assert_eq!(text, r#"{"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
+        assert_eq!(text, r#"{"count":1.0,"factor":6.0,"negative":true,"share":0.5,"size":1.0}"#);
         assert_eq!(serde_json::from_str::<Settings>(r#"{"factor": 6, "negative": true}"#).unwrap(), given);
     }
 
@@ -244,15 +245,34 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_would_be_shown_as_another_one_is_refused() {
+        for (text, number) in [("0", 0.0), ("-0.00e9", 0.0), ("1e-300", 1e-300), ("-1.5", -1.5)] {
+            assert_eq!(parse_number(text), Ok(number), "{text}");
+        }
+        assert_eq!(parse_number("inf"), Ok(f64::INFINITY));
+        for (text, words) in [("1e-400", "nearer to 0"), ("-1e400", "beyond"), ("0.1.2", "no number")] {
+            assert!(parse_number(text).unwrap_err().contains(words), "{text}");
+        }
+        let error = "dgc:momentum=1e-400".parse::<Choice>().unwrap_err().to_string();
+        assert!(error.contains("nearer to 0"), "{error}");
+    }
+
+    #[test]
     fn wrong_settings_are_named_with_the_allowed_values() {
         let error = |name: &str, value: Value| {
             ENTRY.build(&Settings::default().with(name, value)).unwrap_err().to_string()
         };
         for (name, value, message) in [
-            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative"),
+            ("speed", Value::Number(1.0), "no setting `speed`; it has factor, share, size, negative, count"),
             ("share", Value::Number(1.0), "share of product is 1; it must be at least 0 and below 1"),
             ("factor", Value::Number(f64::NAN), "it must be 0 or more"),
-            ("factor", Value::Number(f64::INFINITY), "it must be 0 or more"),
+            ("factor", Value::Number(f64::INFINITY), "it must be 0 or more, and finite"),
+            ("size", Value::Number(f64::INFINITY), "it must be greater than 0, and finite"),
+            (
+                "count",
+                Value::Number(1.9e19),
+                "it must be a whole number of 1 or more, at most 9007199254740992",
+            ),
             ("size", Value::Number(0.0), "it must be greater than 0"),
             ("size", Value::Number(f64::NAN), "it must be greater than 0"),
             ("factor", Value::Flag(true), "factor of product is true; it must be 0 or more"),

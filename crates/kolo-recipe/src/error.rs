@@ -17,7 +17,15 @@ pub enum Error {
     Refused(#[from] kolo_ddp::Error),
     /// The optimizer or a gradient transform does not exist, or has an invalid setting.
     #[error("{}", in_options(.0))]
-    Choice(#[from] ChoiceError),
+    Choice(ChoiceError),
+    /// The reduction does not exist, or has an invalid setting.
+    #[error("{}", in_reduction(given, error))]
+    Reduction {
+        /// The reduction, as the command line spells it.
+        given: String,
+        /// Problem of the reduction.
+        error: ChoiceError,
+    },
     /// A group of parameters selects none, or has invalid settings.
     #[error("{option} {error}")]
     Group {
@@ -156,6 +164,12 @@ pub enum Error {
     },
 }
 
+impl From<ChoiceError> for Error {
+    fn from(error: ChoiceError) -> Self {
+        Error::Choice(error)
+    }
+}
+
 impl Error {
     /// Returns true if the user's input is at fault.
     pub fn is_input(&self) -> bool {
@@ -214,8 +228,26 @@ fn in_options(error: &ChoiceError) -> String {
         ),
         ChoiceError::NoSetting { entry, setting, known } => {
             let known: Vec<String> = known.iter().map(|setting| option(setting.name)).collect();
-            format!("{}: {entry} has no such setting; it has {}", option(setting), known.join(", "))
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            format!("{}: {entry} has no such setting; it has {known}", option(setting))
         }
         unknown => unknown.to_string(),
+    }
+}
+
+/// Describes an invalid setting of `--reduction`, which holds the settings in its value.
+fn in_reduction(given: &str, error: &ChoiceError) -> String {
+    match error {
+        ChoiceError::NotAllowed { setting, .. } => {
+            format!("--reduction {given}: {} must be {}", setting.name, setting.allowed)
+        }
+        ChoiceError::Rounded { setting, value, .. } => format!(
+            "--reduction {given}: {} is {} in single precision; it must be {}",
+            setting.name,
+            value.in_f32(),
+            setting.allowed
+        ),
+        ChoiceError::NoSetting { .. } => format!("--reduction {given}: {error}"),
+        ChoiceError::Syntax { .. } | ChoiceError::Unknown { .. } => error.to_string(),
     }
 }

@@ -105,6 +105,12 @@ pub enum Error {
         /// Number of the step, from 0.
         step: u64,
     },
+    /// A trained parameter is not finite from the start.
+    #[error("parameter `{parameter}` is not finite before the first step; begin with other weights")]
+    FirstNotFinite {
+        /// Name of the parameter.
+        parameter: String,
+    },
     /// The loss of a step is NaN or infinite. No parameter has been changed.
     #[error(
         "the loss of step {step} is {}: training has diverged, or samples hold what is no number; lower the learning rate, clip \

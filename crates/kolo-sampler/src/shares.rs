@@ -18,7 +18,7 @@ pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usi
         return Err(format!("{} weights for {world} workers; give one for each", weights.len()));
     }
     if let Some(wrong) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
-        return Err(format!("a weight of {wrong}; give numbers from 0"));
+        return Err(format!("a weight of {wrong:?}; give finite numbers from 0"));
     }
     let largest = weights.iter().copied().fold(0.0, f64::max);
     if largest == 0.0 {

@@ -12,6 +12,7 @@ use crate::checkpoints;
 use crate::error::Error;
 use crate::meter::StepRow;
 use crate::progress::Progress;
+use crate::resume_check::check_end;
 use crate::run_writer::RunWriter;
 use crate::sinks::{Record, SinkContext};
 use crate::worker::Worker;
@@ -28,8 +29,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         };
         let position = match steps {
             0 => {
-                let position = checkpoints::resume(&mut self.ddp, folder)?;
-                self.check_samples(folder, &position)?;
+                let position = checkpoints::resume(&mut self.ddp, folder, &self.job.config)?;
+                self.check_position(folder, &position)?;
                 Some(position)
             }
             // The others had read the checkpoint when one of them died.
@@ -43,8 +44,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         Ok(())
     }
 
-    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them.
-    fn check_samples(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
+    /// Refuses to continue with other samples than those of the checkpoint, unless the user accepts them, and
+    /// from a checkpoint beyond the end of the run.
+    fn check_position(&mut self, folder: &RunFolder, position: &Position) -> Result<(), Error> {
         let path = checkpoint::path(&folder.checkpoints(), position.step);
         let checked = self.sampling.check(&path, position, &self.calendar.position(position.step));
         match checked {
@@ -55,7 +57,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                 Ok(())
             }
             checked => checked,
-        }
+        }?;
+        check_end(&self.job.config, &self.calendar, &path, position)
     }
 
     /// Moves the progress to the replica's step after a change of members. That may be an earlier step, or

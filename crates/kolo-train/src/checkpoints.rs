@@ -1,5 +1,6 @@
 //! Writes the checkpoints of a run, and finds the one to continue from.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use kolo_recipe::RunFolder;
 use crate::error::Error;
 use crate::patience::patiently;
 use crate::progress::Progress;
+use crate::resume_check::{STATE, explained, state_settings};
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
@@ -28,6 +30,8 @@ struct Series {
     folder: PathBuf,
     keep: usize,
     sampling: Sampling,
+    /// Settings that decide which state a checkpoint has.
+    state: BTreeMap<String, String>,
     /// `None` until the folder can be written to.
     writer: Option<Writer>,
     /// Last checkpoint, if it has not even reached the writer.
@@ -43,6 +47,8 @@ impl Checkpoints {
             folder,
             keep,
             sampling: sampling.clone(),
+            // A recipe that cannot be written has made no run folder.
+            state: state_settings(config).unwrap_or_default(),
             writer: None,
             unwritten: None,
             warnings: Warnings::default(),
@@ -95,6 +101,7 @@ impl Series {
     fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
         let mut position = progress.noted();
         position.notes[SAMPLING] = serde_json::json!(self.sampling);
+        position.notes[STATE] = serde_json::json!(self.state);
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         match self.open() {
             Ok(writer) => {
@@ -154,11 +161,15 @@ pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
 }
 
 /// Reads the newest checkpoint that is good on every rank. A collective.
-pub(crate) fn resume<M: Module>(ddp: &mut Ddp<M>, folder: &RunFolder) -> Result<Position, Error> {
-    let folder = folder.checkpoints();
+pub(crate) fn resume<M: Module>(
+    ddp: &mut Ddp<M>,
+    run: &RunFolder,
+    config: &Recipe,
+) -> Result<Position, Error> {
+    let folder = run.checkpoints();
     let resumed = ddp.resume(&folder).map_err(|error| match error {
         NoCommonCheckpoint { .. } => Error::Refused(error),
-        other => other.into(),
+        other => explained(run, config, other),
     })?;
     resumed.map(|resumed| resumed.position).ok_or(kolo_recipe::Error::NoCheckpoint { folder }.into())
 }

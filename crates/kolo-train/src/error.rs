@@ -42,6 +42,46 @@ pub enum Error {
         /// Its value now.
         here: String,
     },
+    /// The checkpoint to continue from lacks the state that a changed setting needs.
+    #[error(
+        "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; bring that back as it was, or \
+         start a new run", checkpoint.display()
+    )]
+    OtherState {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// The setting, by its name in `config.toml`.
+        setting: &'static str,
+        /// Its value in the checkpoint.
+        there: String,
+        /// Its value now.
+        here: String,
+        /// Error of the checkpoint that follows.
+        problem: String,
+    },
+    /// The weights to begin with are not finite.
+    #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
+    InitNotFinite {
+        /// The file of weights.
+        file: PathBuf,
+        /// The first trained parameter that is not finite.
+        parameter: String,
+    },
+    /// The checkpoint to continue from is after the last step of the run.
+    #[error(
+        "{} is after step {step}, beyond the end of the run, which has {total} steps with {setting}; raise that in \
+         config.toml, or move the later checkpoints away", checkpoint.display()
+    )]
+    BeyondEnd {
+        /// The checkpoint.
+        checkpoint: PathBuf,
+        /// Steps done at the checkpoint.
+        step: u64,
+        /// Steps of the run.
+        total: u64,
+        /// Setting that ends the run, with its value.
+        setting: String,
+    },
     /// The last checkpoint could not be written.
     #[error("the last checkpoint was not written, everything else was: {0}")]
     CheckpointLost(Box<Error>),
@@ -133,6 +173,7 @@ impl Error {
             Error::Recipe(error) => error.is_input(),
             Error::Weights(error) => error.is_input(),
             Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
+            Error::OtherState { .. } | Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,
         }
     }

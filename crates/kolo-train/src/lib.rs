@@ -41,6 +41,7 @@ mod outcome;
 mod patience;
 mod precision;
 mod progress;
+mod resume_check;
 mod run_writer;
 mod samples;
 mod sampling;
@@ -72,6 +73,7 @@ pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
 pub use precision::precision;
 pub use progress::Progress;
+pub use resume_check::check_resume;
 pub use signals::survive_large_files;
 pub use sinks::{
     LOG_FORMAT, LiveMetrics, LogFormat, MetricSink, MetricsAddress, Record, SINKS, SinkContext, SinkEntry,

@@ -14,7 +14,8 @@ use crate::noise_summary::NoiseSummary;
 use crate::progress::Progress;
 use crate::staleness_summary::StalenessSummary;
 
-/// The result of a run, and its speed.
+/// The result of a run, and its speed. Times, speed, communication and sums are those of the steps that the
+/// worker that writes the summary has seen: of a resumed run, those since its last start.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// Version of Kolo.
@@ -41,16 +42,16 @@ pub struct Summary {
     pub skipped_steps: Option<u64>,
     /// Seconds since this worker began.
     pub train_seconds: f64,
-    /// Samples of all workers, divided by the time of the steps.
+    /// Samples of all workers, divided by the time of the steps since the run was last started.
     #[serde(flatten)]
     pub speed: Speed,
-    /// Median of the steps' times.
+    /// Median of the times of the steps since the run was last started.
     pub step_seconds_p50: f64,
-    /// 95th percentile of the steps' times.
+    /// 95th percentile of the times of the steps since the run was last started.
     pub step_seconds_p95: f64,
-    /// See [`EpochRow::comm_fraction`](crate::EpochRow).
+    /// See [`EpochRow::comm_fraction`](crate::EpochRow); over the steps since the run was last started.
     pub comm_fraction: f64,
-    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow).
+    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow); over the steps since the run was last started.
     pub exposed_comm_fraction: f64,
     /// Synchronization mode.
     pub sync: String,

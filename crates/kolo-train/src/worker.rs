@@ -13,7 +13,7 @@ use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::Sampler;
-use kolo_recipe::{Recipe, StepRates};
+use kolo_recipe::StepRates;
 use kolo_weights as weights;
 
 use crate::calendar::Calendar;
@@ -92,13 +92,19 @@ fn work<M: Module, D: DataSet + ?Sized + 'static>(
 }
 
 /// Converts the replica's error, which depends on the model, into the words of the command line.
-fn refused_by_replica(config: &Recipe, error: kolo_ddp::Error) -> Error {
-    use kolo_ddp::Error::{Groups, ModelsDiffer, SettingsDiffer};
-    match error {
-        Groups(error) => config.refused_group(error).into(),
-        // The user started the workers with these differences.
-        ModelsDiffer(_) | SettingsDiffer { .. } => Error::Refused(error),
-        error => error.into(),
+fn refused_by_replica(job: &Job, error: kolo_ddp::Error) -> Error {
+    use kolo_ddp::Error::{FirstNotFinite, Groups, ModelsDiffer, SettingsDiffer};
+    let config = &job.config;
+    match (error, &config.init) {
+        (FirstNotFinite { parameter }, Some(file)) if !job.resume => {
+            Error::InitNotFinite { file: file.clone(), parameter }
+        }
+        (error, _) => match error {
+            Groups(error) => config.refused_group(error).into(),
+            // The user started the workers with these differences.
+            ModelsDiffer(_) | SettingsDiffer { .. } => Error::Refused(error),
+            error => error.into(),
+        },
     }
 }
 
@@ -173,7 +179,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             Membership::Fixed(group) => Ddp::new(group, model, &settings, optimizer),
             Membership::Elastic(member) => Ddp::elastic(member, model, &settings, optimizer),
         };
-        let ddp = ddp.map_err(|error| refused_by_replica(config, error))?;
+        let ddp = ddp.map_err(|error| refused_by_replica(job, error))?;
         // While workers wait for each other there is nothing to save yet: a signal ends them.
         let stop = StopRequested::begin(&job.stop_on)?;
         let samples = task.data.samples(Part::Train);

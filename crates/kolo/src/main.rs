@@ -10,8 +10,6 @@ mod start_workers;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 // Burn allocates and frees a tensor for every operation, which takes more than twice the time with the
 // system's allocator.
 #[global_allocator]
@@ -19,5 +17,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = home::expanded(std::env::args_os(), std::env::var_os("HOME"));
-    kolo::main(|| commands::Cli::parse_from(args).run())
+    kolo::main(|| commands::Cli::of(args).run())
 }

@@ -5,7 +5,7 @@ use crate::facts::Facts;
 
 pub(super) const CHECK: Check = Check {
     name: "checkpoint",
-    about: "a run to resume without a good checkpoint, or with another one on some rank",
+    about: "a run to resume without a good checkpoint, with settings or data that do not fit it, or with another one on some rank",
     find,
 };
 
@@ -18,7 +18,7 @@ fn find(facts: &Facts) -> Option<Found> {
     };
     let (what, why) = match (first, differs) {
         (Err(error), None) => {
-            (format!("there is no checkpoint to go on from: {error}"), "--resume has nothing to begin with.")
+            (format!("the run cannot go on: {error}"), "`kolo train --resume` would refuse it.")
         }
         (_, Some(rank)) => {
             let other = facts.ranks[rank].checkpoint.as_ref().map_or("none".into(), describe);
@@ -54,6 +54,6 @@ mod tests {
             "rank 0 would go on from the checkpoint of step 40, rank 1 on b from the checkpoint of step 20"
         );
         facts.ranks.iter_mut().for_each(|rank| rank.checkpoint = Some(Err("it is empty".into())));
-        assert!(find(&facts).unwrap().1.ends_with("it is empty"));
+        assert_eq!(find(&facts).unwrap().1, "the run cannot go on: it is empty");
     }
 }

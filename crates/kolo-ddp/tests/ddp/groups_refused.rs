@@ -105,7 +105,7 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
         ),
         (
             ParamGroup::of(["head.*"]).with_lr_scale(f64::NAN),
-            "head.*: lr_scale is NaN; it must be a number from 0",
+            "head.*: lr_scale is NaN; it must be a finite number from 0",
         ),
     ] {
         for error in threads::spawn(2, |thread| {

@@ -1,6 +1,6 @@
 //! Errors of parameter groups.
 
-use crate::table::{ChoiceError, Setting};
+use crate::table::{ChoiceError, Setting, Value};
 
 /// Error in the groups of parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum GroupError {
         cause: ChoiceError,
     },
     /// The factor of the learning rate is negative or not finite.
-    #[error("{tensors}: lr_scale is {value}; it must be a number from 0 (frozen)")]
+    #[error("{tensors}: lr_scale is {}; it must be a finite number from 0 (frozen)", Value::Number(*value))]
     Scale {
         /// Selectors of the group.
         tensors: String,

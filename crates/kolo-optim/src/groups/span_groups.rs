@@ -163,7 +163,7 @@ mod tests {
         // A model without embeddings accepts a switch that is the same for all models.
         assert!(SpanGroups::new(&[ParamGroup::without_decay(["norm", "embedding"])], &model()).is_ok());
         let error = error(ParamGroup::of(["*"]).with_lr_scale(-1.0));
-        assert_eq!(error, "*: lr_scale is -1; it must be a number from 0 (frozen)");
+        assert_eq!(error, "*: lr_scale is -1; it must be a finite number from 0 (frozen)");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer};
-use kolo_ddp::table::{Allowed, Choice, ChoiceError, Entry, Setting, Settings, Value};
+use kolo_ddp::table::{Allowed, Choice, ChoiceError, Entry, Setting, Settings, Value, parse_number};
 use kolo_ddp::transform::{self, TRANSFORMS};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -201,7 +201,7 @@ fn option(setting: &'static Setting, help: String) -> Arg {
             .default_missing_value("true")
             .hide_possible_values(true)
             .value_parser(value_parser!(bool)),
-        _ => option.value_name("NUMBER").value_parser(value_parser!(f64)),
+        _ => option.value_name("NUMBER").value_parser(parse_number),
     }
 }
 

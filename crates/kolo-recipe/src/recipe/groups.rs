@@ -27,6 +27,11 @@ impl Recipe {
 
     pub(super) fn check_groups(&self, optimizer: &Entry<dyn Optimizer>) -> Result<(), Error> {
         let check = |option: &'static str, group: &ParamGroup| {
+            let names: Vec<String> = group.tensors.iter().map(Selector::to_string).collect();
+            if names.iter().any(String::is_empty) {
+                let problem = "a name or a class of tensors is missing";
+                return Err(Error::setting(option, format!("'{}'", names.join(",")), problem));
+            }
             group.check(optimizer).map_err(|error| Error::Group { option, error })
         };
         self.groups.iter().try_for_each(|group| check(GROUP, group))?;

@@ -1,6 +1,7 @@
 //! Settings for large batches besides the learning rate: see docs/large-batches.md.
 
 use kolo_ddp::BatchGrowth;
+use kolo_ddp::table::parse_number;
 use serde::{Deserialize, Serialize};
 
 use super::check::below_1;
@@ -18,7 +19,7 @@ pub struct LargeBatch {
     #[arg(long)]
     pub zero_gamma: bool,
     /// Share of a label that the loss in training spreads over all classes; tests are by the plain labels
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_number)]
     pub label_smoothing: f64,
     /// Make the batch larger after so many epochs, as 30:2,60:5 for 2 and then 10 times --batch-size
     #[arg(long, value_name = "EPOCHS:FACTOR", value_delimiter = ',')]

@@ -7,6 +7,7 @@
 mod check;
 mod choices;
 mod defaults;
+mod effects;
 mod fields;
 mod groups;
 mod large_batch;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use check::{at_most_a_sample, below_1, count, steps, steps_or_0};
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
+use kolo_ddp::table::{Value, parse_number};
 use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +91,7 @@ pub struct Recipe {
     #[arg(skip = 1_usize)]
     pub threads: usize,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_number)]
     pub bucket_cap_mb: Option<f64>,
     /// Use the first steps to find the bucket cap, slices, algorithm and connections with which a step takes
     /// least, and keep them; begins with --bucket-cap-mb. Does not change the result
@@ -104,7 +106,7 @@ pub struct Recipe {
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
     /// Share of the features before the last layer that a training step drops
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = parse_number)]
     pub dropout: f64,
     /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both
     /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
@@ -274,7 +276,8 @@ impl Recipe {
     /// There is not one weight for each worker, or a weight is invalid.
     pub fn check_shares(&self) -> Result<(), Error> {
         let Some(weights) = &self.shares else { return Ok(()) };
-        let given = weights.iter().map(f64::to_string).collect::<Vec<_>>().join(",");
+        let given =
+            weights.iter().map(|weight| Value::Number(*weight).to_string()).collect::<Vec<_>>().join(",");
         let wrong = |problem| Error::setting("--shares", given, problem);
         apportion(self.shards, weights, self.nproc).map(drop).map_err(wrong)
     }
@@ -292,7 +295,9 @@ impl Recipe {
 
     /// Returns the reduction, after a check that it fits the optimizer.
     fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
-        let reduction = reduction::parse(&self.reduction)?;
+        let given = || self.reduction.clone();
+        let reduction =
+            reduction::parse(&self.reduction).map_err(|error| Error::Reduction { given: given(), error })?;
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
         let problem = match self.sync.mode.rounds() {
             Some(rounds) => rounds.obstacle(&*reduction)?,

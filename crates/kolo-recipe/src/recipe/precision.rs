@@ -1,6 +1,7 @@
 //! The type in which a run computes, and its loss scaling.
 
 use kolo_ddp::LossScaling;
+use kolo_ddp::table::parse_number;
 use serde::{Deserialize, Serialize};
 
 use super::check::steps;
@@ -22,13 +23,13 @@ pub struct PrecisionConfig {
     #[arg(long = "precision", value_name = "TYPE", default_value = PRECISIONS[0])]
     pub compute: String,
     /// With --precision f16: what the loss is multiplied by at first
-    #[arg(long = "loss-scale", value_name = "SCALE", default_value_t = SCALING.initial)]
+    #[arg(long = "loss-scale", value_name = "SCALE", default_value_t = SCALING.initial, value_parser = parse_number)]
     pub scale: f64,
     /// What the loss scale is multiplied by after --loss-scale-interval steps without an overflow
-    #[arg(long = "loss-scale-growth", value_name = "FACTOR", default_value_t = SCALING.growth)]
+    #[arg(long = "loss-scale-growth", value_name = "FACTOR", default_value_t = SCALING.growth, value_parser = parse_number)]
     pub growth: f64,
     /// What it is multiplied by after a step that overflowed, which is skipped
-    #[arg(long = "loss-scale-backoff", value_name = "FACTOR", default_value_t = SCALING.backoff)]
+    #[arg(long = "loss-scale-backoff", value_name = "FACTOR", default_value_t = SCALING.backoff, value_parser = parse_number)]
     pub backoff: f64,
     /// Steps without an overflow after which the loss scale grows
     #[arg(long = "loss-scale-interval", value_name = "STEPS", default_value_t = SCALING.growth_interval)]

@@ -2,6 +2,7 @@
 
 use kolo_ddp::Sampler;
 use kolo_ddp::rate::{BatchScaling, Decay, Rate};
+use kolo_ddp::table::parse_number;
 use serde::{Deserialize, Serialize};
 
 use super::check::{self, count, greater_than_0, steps_or_0};
@@ -13,7 +14,7 @@ use crate::error::Error;
 #[serde(default, deny_unknown_fields)]
 pub struct RateConfig {
     /// Learning rate
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, value_parser = parse_number)]
     pub lr: f64,
     /// The global batch that --lr is meant for
     #[arg(long)]
@@ -34,10 +35,10 @@ pub struct RateConfig {
     #[arg(long = "lr-step-epochs", value_name = "EPOCHS", default_value_t = 30)]
     pub step_epochs: usize,
     /// What a cut of --schedule step leaves
-    #[arg(long = "lr-factor", value_name = "FACTOR", default_value_t = 0.1)]
+    #[arg(long = "lr-factor", value_name = "FACTOR", default_value_t = 0.1, value_parser = parse_number)]
     pub step_factor: f64,
     /// The exponent of --schedule poly
-    #[arg(long = "lr-power", value_name = "POWER", default_value_t = 2.0)]
+    #[arg(long = "lr-power", value_name = "POWER", default_value_t = 2.0, value_parser = parse_number)]
     pub power: f64,
 }
 

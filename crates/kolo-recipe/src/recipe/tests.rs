@@ -200,6 +200,8 @@ fn what_cannot_be_is_told_with_its_value() {
             "--group fc.*: momentum of sgd is 1; it must be at least 0 and below 1",
         ),
         ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
+        ("no_decay = [\"\"]", "--no-decay '': a name or a class of tensors is missing"),
+        ("[[groups]]\ntensors = [\"a\", \" \"]\nlr_scale = 1", "--group 'a,': a name or a class of tensors"),
         ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
         ("noise_scale = true\nshards = 1", "--noise-scale with --shards 1: it is measured between two sizes"),
         (
@@ -219,6 +221,31 @@ fn what_cannot_be_is_told_with_its_value() {
         let error = read(text).unwrap_err();
         assert!(error.is_input() && error.to_string().contains(words), "{text}: {error}");
     }
+}
+
+/// Settings of a reduction are within `--reduction`, and no text appears twice in an error with its sources.
+#[test]
+fn a_wrong_setting_of_a_reduction_is_told_once_with_the_option_that_holds_it() {
+    for (reduction, words) in [
+        ("dgc:momentum=1", "--reduction dgc:momentum=1: momentum must be at least 0 and below 1"),
+        ("dgc:clip_norm=-1", "--reduction dgc:clip_norm=-1: clip_norm must be "),
+        (
+            "onebit-adam:warmup_steps=0",
+            "--reduction onebit-adam:warmup_steps=0: warmup_steps must be a whole",
+        ),
+        (
+            "dgc:momentum=0.99999999",
+            "--reduction dgc:momentum=0.99999999: momentum is 1 in single precision; ",
+        ),
+        ("sum:x=1", "--reduction sum:x=1: sum has no setting `x`; it has none"),
+        ("summ", "unknown reduction `summ`; known are sum, "),
+    ] {
+        let error = Recipe { reduction: reduction.into(), ..Recipe::default() }.check().unwrap_err();
+        assert!(error.is_input() && error.to_string().starts_with(words), "{error}");
+        assert!(std::error::Error::source(&error).is_none(), "{error}");
+    }
+    let error = read("[optimizer]\nname = \"sgd\"\nsettings = { momentum = 1.5 }").unwrap_err();
+    assert!(std::error::Error::source(&error).is_none(), "{error}");
 }
 
 /// A `config.toml` may contain anything: the reader accepts or refuses it, and never panics.

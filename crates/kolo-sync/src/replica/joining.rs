@@ -56,10 +56,7 @@ impl Core {
         };
         let mut wrong = spans.filter(|((number, span), given)| **given && is_trained(*number, span));
         match wrong.next() {
-            Some(((_, span), _)) => Err(Error::Setting(format!(
-                "parameter `{}` is not finite before the first step; begin with other weights",
-                span.spec.name
-            ))),
+            Some(((_, span), _)) => Err(Error::FirstNotFinite { parameter: span.spec.name.clone() }),
             None => Ok(()),
         }
     }

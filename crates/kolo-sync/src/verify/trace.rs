@@ -186,7 +186,7 @@ impl TraceOptions {
         };
         let caps = variable(BUCKET_CAP_MB).map(|text| {
             let mib = text.parse().ok().filter(|mib: &f64| *mib > 0.0 && mib.is_finite());
-            let mib = mib.ok_or_else(|| wrong(BUCKET_CAP_MB, &text, "a number of MiB greater than 0"));
+            let mib = mib.ok_or_else(|| wrong(BUCKET_CAP_MB, &text, "a finite number of MiB greater than 0"));
             mib.map(BucketCaps::of_mib)
         });
         let (steps, resume, end_round) = (count(STEPS)?, count(RESUME)?, count(END_ROUND)?);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kolo_comm::Group;
 use kolo_data::Part;
-use kolo_train::{Error, Job, Recipe};
+use kolo_train::{Error, Job, Recipe, check_resume};
 
 use crate::model::{Relabelled, job, run_over};
 
@@ -60,6 +60,51 @@ fn other_samples_and_other_orders_are_refused_by_name() {
     // More epochs, or another rate, change no sample.
     let longer = rest(place.path(), |recipe| (recipe.epochs, recipe.rate.lr) = (4, 0.05));
     assert_eq!(run_over(Group::alone(), longer, unchanged()).unwrap().unwrap().steps, 32);
+}
+
+/// The error names the setting in `config.toml`, not only the file that does not fit.
+#[test]
+fn a_checkpoint_of_other_state_is_refused_with_the_setting_that_has_changed() {
+    let place = tempfile::tempdir().unwrap();
+    first_part(place.path());
+    let sign = rest(place.path(), |recipe| recipe.reduction = "ef-sign".into());
+    let error = run_over(Group::alone(), sign, Relabelled::default()).unwrap_err();
+    assert!(matches!(error, Error::OtherState { .. }) && error.is_input(), "{error}");
+    let words = "step-00000011 was written with reduction = \"sum\", and config.toml has \"ef-sign\": ";
+    assert!(error.to_string().contains(words) && error.to_string().contains("residuals"), "{error}");
+
+    let other = rest(place.path(), |recipe| recipe.model = "another".into());
+    let folder = other.folder.clone().unwrap();
+    let error = check_resume(&folder, &other.config, &Relabelled::default(), false).unwrap_err();
+    assert!(error.to_string().contains("written with model = \"small\", and config.toml has"), "{error}");
+}
+
+/// Settings that end the run before its checkpoint.
+#[test]
+fn a_checkpoint_beyond_the_end_of_the_run_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    first_part(place.path());
+    for (job, words) in [
+        (rest(place.path(), |recipe| recipe.steps = Some(10)), "which has 10 steps with steps = 10;"),
+        (rest(place.path(), |recipe| recipe.epochs = 1), "which has 8 steps with epochs = 1;"),
+        (
+            rest(place.path(), |recipe| (recipe.epochs, recipe.steps) = (1, Some(9))),
+            "which has 8 steps with epochs = 1;",
+        ),
+        (
+            // Two steps an epoch.
+            Job { accept_changed_data: true, ..rest(place.path(), |recipe| recipe.batch_size = 8) },
+            "which has 6 steps with epochs = 3;",
+        ),
+    ] {
+        let folder = job.folder.clone().unwrap();
+        let checked =
+            check_resume(&folder, &job.config, &Relabelled::default(), job.accept_changed_data).unwrap_err();
+        let error = run_over(Group::alone(), job, Relabelled::default()).unwrap_err();
+        assert!(matches!(error, Error::BeyondEnd { .. }) && error.is_input(), "{error}");
+        assert!(error.to_string().contains(words) && error.to_string().contains("after step 11"), "{error}");
+        assert_eq!(checked.to_string(), error.to_string());
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use kolo_data::Batch;
 use kolo_ddp::checkpoint;
 use kolo_train::{Error, Membership, Recipe, Trainer, TrainingContext, cross_entropy, image_tensors};
 
-use crate::model::{Computed, Perceptron};
+use crate::model::{self, CLASSES, Computed, PIXELS, Perceptron};
 
 /// Steps of the run: the flag is 0 in the last one.
 const STEPS: u64 = 6;
@@ -83,4 +83,22 @@ fn a_gradient_that_is_no_number_ends_the_run_and_the_last_good_checkpoint_stays(
         train(Group::alone(), &folder, None).unwrap();
         assert!(folder.join("summary.json").exists());
     }
+}
+
+#[test]
+fn weights_to_begin_with_that_are_no_numbers_are_refused_with_their_file() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("weights.safetensors");
+    let bytes = 4 * PIXELS * CLASSES;
+    let header = format!(
+        r#"{{"layer.weight":{{"dtype":"F32","shape":[{PIXELS},{CLASSES}],"data_offsets":[0,{bytes}]}}}}"#
+    );
+    let values = f32::NAN.to_le_bytes().repeat(PIXELS * CLASSES);
+    let whole = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &values].concat();
+    std::fs::write(&file, whole).unwrap();
+    let mut job = model::job(place.path(), None, false);
+    job.config.init = Some(file.clone());
+    let error = model::run(Group::alone(), job).unwrap_err();
+    let words = format!("{}: `layer.weight` is not finite", file.display());
+    assert!(error.is_input() && error.to_string().starts_with(&words), "{error}");
 }

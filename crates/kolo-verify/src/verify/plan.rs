@@ -3,8 +3,8 @@
 use kolo_comm::schedule::{ALGORITHMS, Algorithm, Operation, Problem};
 use kolo_comm::tree::{Contributions, share};
 use kolo_comm::{Rank, Topology, TransportKind};
+use kolo_ddp::table::Value;
 use kolo_ddp::verify::trace::Start;
-
 use kolo_program::Failure;
 
 /// Number of summation servers in the run that has some.
@@ -66,7 +66,8 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         return Err(Failure::input("--workers 0: it must be at least 1"));
     }
     if let Some(cap) = axes.caps.iter().find(|cap| !(**cap > 0.0 && cap.is_finite())) {
-        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0")));
+        let cap = Value::Number(*cap);
+        return Err(Failure::input(format!("--bucket-caps-mb {cap}: it must be greater than 0, and finite")));
     }
     let caps = if axes.caps.is_empty() { &[25.0][..] } else { &axes.caps };
     let alone = Run {

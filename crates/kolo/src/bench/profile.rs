@@ -7,6 +7,7 @@ use clap::Args;
 use kolo::{Failure, Precision};
 use kolo_comm::{Group, Rank};
 use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::table::parse_number;
 use kolo_ddp::{BucketCaps, Config, StepReport};
 use kolo_plan::step::{MeasuredBucket, StepProfile};
 use kolo_program::output::print_json;
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     work: Work,
     /// Largest bucket in MiB: the smaller, the better it is known when each parameter's gradient is there
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_number)]
     bucket_cap_mb: f64,
     /// How gradients are reduced, as for `kolo train`
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]

@@ -7,6 +7,7 @@ use clap::Args;
 use kolo::Failure;
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::{Rounds, SYNCS, SyncMode};
+use kolo_ddp::table::parse_number;
 use kolo_ddp::{BucketCaps, Config};
 use kolo_program::output::{print_json, say};
 use kolo_recipe::check_bucket_cap;
@@ -25,7 +26,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     work: Work,
     /// Largest bucket in MiB [default: 25, over sockets 4]
-    #[arg(long)]
+    #[arg(long, value_parser = parse_number)]
     bucket_cap_mb: Option<f64>,
     /// How gradients are reduced, as for `kolo train`; beside it, without synchronisation, they are not
     /// compressed

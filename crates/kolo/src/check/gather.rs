@@ -9,8 +9,9 @@ use kolo_check::probes::{
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
+use kolo_data as data;
 use kolo_recipe::{BatchNormalisation, RunFolder};
-use kolo_train::Slowdown;
+use kolo_train::{Slowdown, check_resume};
 
 use super::request::CheckRequest;
 use super::samples;
@@ -44,7 +45,7 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
         open_files: OpenFiles::here(),
         huge_pages: HugePages::here(),
         folder: seen,
-        checkpoint: request.resumes.then(|| newest(&folder)),
+        checkpoint: request.resumes.then(|| newest(&folder, request)),
         trial: Trial::NotTaken,
         data,
     };
@@ -60,10 +61,16 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     })
 }
 
-/// Returns the step of the newest good checkpoint, or the reason that there is none.
-fn newest(folder: &Path) -> Result<u64, String> {
-    let found = RunFolder::at(folder.to_owned()).newest_checkpoint();
-    found.map(|found| found.step).map_err(|error| error.to_string())
+/// Returns the step of the newest good checkpoint, or the reason that the run cannot go on from one.
+fn newest(folder: &Path, request: &CheckRequest<'_>) -> Result<u64, String> {
+    let folder = RunFolder::at(folder.to_owned());
+    let found = folder.newest_checkpoint().map_err(|error| error.to_string())?;
+    // Unreadable data is a finding of its own.
+    if let Ok(images) = data::open(&request.recipe.data) {
+        let checked = check_resume(&folder, request.recipe, &*images, request.accept_changed_data);
+        checked.map_err(|error| error.to_string())?;
+    }
+    Ok(found.step)
 }
 
 /// Tries a step on all ranks at the same time, as in the run. The ranks repeat it if one of them is slow: a

@@ -16,6 +16,8 @@ pub(crate) struct CheckRequest<'a> {
     pub(crate) resumes: bool,
     /// True if the run takes its folder from another process that writes it.
     pub(crate) take_over: bool,
+    /// True if the run goes on with other samples than those of its checkpoint.
+    pub(crate) accept_changed_data: bool,
     /// True if other workers can replace those that die.
     pub(crate) is_elastic: bool,
     pub(crate) slowdowns: &'a [Slowdown],

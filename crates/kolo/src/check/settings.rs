@@ -120,6 +120,7 @@ mod tests {
             may_continue: false,
             resumes: false,
             take_over: false,
+            accept_changed_data: false,
             is_elastic: true,
             slowdowns: &[],
         };

@@ -7,7 +7,7 @@ use kolo::Failure;
 use kolo_check::{CHECKS, Report};
 use kolo_comm::Op;
 use kolo_comm::env::is_worker;
-use kolo_data as data;
+use kolo_data::{self as data, Part};
 use kolo_launch::Messages;
 use kolo_recipe::{Recipe, RunFolder};
 
@@ -52,6 +52,7 @@ impl Check {
         // Unreadable data is a finding, which the workers report.
         if let Ok(images) = data::open(&recipe.data) {
             self.train.refuse_images(&recipe, &*images)?;
+            recipe.plan(images.samples(Part::Train))?;
         }
         let told = tempfile::NamedTempFile::new()
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
@@ -80,6 +81,7 @@ impl Check {
             resumes: self.train.resumes(&RunFolder::at(folder.clone())),
             folder,
             take_over: self.train.take_over,
+            accept_changed_data: self.train.accept_changed_data,
             is_elastic,
             slowdowns: &self.train.slow,
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kolo::Failure;
+use kolo_ddp::table::{Value, parse_number};
 
 use crate::options::{Communication, Elastic, algorithms};
 
@@ -55,7 +56,7 @@ pub(crate) struct Launch {
     arbiter: String,
     /// Seconds between asking workers to end and killing them [default: 30; 2 after a failure of a program that
     /// is not elastic]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_number)]
     grace: Option<f64>,
     /// The program and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true)]
@@ -86,9 +87,14 @@ impl Launch {
     }
 }
 
+/// Largest grace in seconds, some 30 years.
+const MOST_GRACE: f64 = 1e9;
+
 fn grace(seconds: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| Failure::input(format!("--grace {seconds}: give seconds, 0 or more")))
+    let duration = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= MOST_GRACE);
+    let seconds = Value::Number(seconds);
+    duration
+        .ok_or_else(|| Failure::input(format!("--grace {seconds}: give seconds from 0 to {MOST_GRACE:e}")))
 }
 
 fn arbiter_help() -> String {
@@ -112,6 +118,15 @@ fn nnodes(text: &str) -> Result<(Option<usize>, usize), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_grace_is_refused_with_its_limit_and_as_it_was_given() {
+        assert_eq!(grace(1.5).unwrap(), Duration::from_millis(1500));
+        for (seconds, shown) in [(f64::INFINITY, "inf"), (1e300, "1e300"), (-1.0, "-1"), (f64::NAN, "NaN")] {
+            let error = grace(seconds).unwrap_err().to_string();
+            assert_eq!(error, format!("--grace {shown}: give seconds from 0 to 1e9"));
+        }
+    }
 
     #[test]
     fn nodes_are_a_number_or_a_range() {

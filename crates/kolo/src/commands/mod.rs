@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod check;
 mod checkpoint;
+mod command_line;
 mod evaluate;
 mod export;
 mod launch;

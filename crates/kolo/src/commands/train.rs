@@ -15,13 +15,14 @@ use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::SYNCS;
-use kolo_ddp::table::Setting;
+use kolo_ddp::table::{Setting, parse_number};
 use kolo_launch::Messages;
 use kolo_models::{self as models, MODELS};
 use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, check_resume,
+    replaces_another,
 };
 use kolo_weights::WeightsFile;
 
@@ -43,7 +44,7 @@ pub(crate) struct Train {
     shards: Option<usize>,
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same
     /// bits [default: equally]
-    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',')]
+    #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = parse_number)]
     shares: Vec<f64>,
     /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop
     /// (it leaves) [default: warn]
@@ -74,7 +75,7 @@ pub(crate) struct Train {
     /// (batch_size, shards, seed and grow_batch in config.toml), is not what the checkpoint was written with.
     /// Epochs are then counted as if all steps so far had been over the new data
     #[arg(long, requires = "continued")]
-    accept_changed_data: bool,
+    pub(super) accept_changed_data: bool,
     /// Repeat a run: take all settings from its config.toml
     #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
     config_file: Option<PathBuf>,
@@ -118,16 +119,22 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command has not just been
-/// refused, and no other process has taken the run over.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no other
+/// process has taken the run over.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && !failure.is_wrong_input() && !folder.is_written() => {
+        Ok(found) if !folder.is_complete() && is_helped_by_resuming(&failure) && !folder.is_written() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
         _ => failure,
     }
+}
+
+/// True unless resuming would be refused as well, or the failure says itself when it helps, because another
+/// process writes the folder now.
+fn is_helped_by_resuming(failure: &Failure) -> bool {
+    !failure.is_wrong_input() && !failure.to_string().contains("`kolo train --resume ")
 }
 
 fn tables() -> String {
@@ -173,13 +180,14 @@ impl Train {
         // Mistakes in the data are reported once, before any worker starts.
         let images = data::open(&config.data).map_err(Failure::input)?;
         self.refuse_images(&config, &*images)?;
+        config.plan(images.samples(Part::Train))?;
         surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
         let folder = self.folder(&config)?;
         if self.may_continue() {
             folder.wait_until_free(self.take_over)?;
         }
         if self.resumes(&folder) {
-            folder.newest_checkpoint()?;
+            check_resume(&folder, &config, &*images, self.accept_changed_data)?;
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
@@ -460,7 +468,7 @@ impl Train {
 /// Settings that are valid but do less than they seem to.
 fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let (shards, workers) = (config.shards, config.nproc);
-    let mut found = Vec::new();
+    let mut found = config.without_effect();
     if shards < workers {
         let idle = workers - shards;
         found.push(format!(
@@ -533,6 +541,21 @@ mod tests {
         let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
         assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
+        let mut scaled = config(2, 50, 2);
+        scaled.precision.scale = 3.0;
+        assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
+    }
+
+    #[test]
+    fn a_command_that_would_be_refused_is_not_advised() {
+        let taken = "taken; `kolo train --resume run` goes on when the other has ended";
+        for (failure, helps) in [
+            (Failure::work("rank 1 died"), true),
+            (Failure::input("no"), false),
+            (Failure::work(taken), false),
+        ] {
+            assert_eq!(is_helped_by_resuming(&failure), helps, "{failure}");
+        }
     }
 
     /// Two nodes of two workers begin the job; four such nodes may come.

@@ -8,6 +8,7 @@ use clap::{Args, Id};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_data as data;
+use kolo_ddp::table::parse_number;
 use kolo_models as models;
 use kolo_verify::verify::{Axes, Program, VerifyJob, verify};
 
@@ -29,7 +30,7 @@ pub(crate) struct Verify {
     #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "nproc")]
     workers: Vec<usize>,
     /// Bucket sizes to compare, in MiB
-    #[arg(long, value_delimiter = ',', value_name = "LIST", default_values_t = [25.0, 0.5, 0.0625], conflicts_with = "bucket_cap_mb")]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", default_values_t = [25.0, 0.5, 0.0625], value_parser = parse_number, conflicts_with = "bucket_cap_mb")]
     bucket_caps_mb: Vec<f64>,
     /// Everything with everything, in place of a selection
     #[arg(long)]

@@ -32,7 +32,7 @@ pub(crate) struct Communication {
 /// Parses a number of seconds for a timeout.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds < 1e9);
-    seconds.ok_or_else(|| "give a number of seconds greater than 0".into())
+    seconds.ok_or_else(|| "give a number of seconds greater than 0 and below 1e9".into())
 }
 
 impl Communication {

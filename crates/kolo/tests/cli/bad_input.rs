@@ -16,9 +16,20 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--optimizer", "adagrat"], &["unknown optimizer `adagrat`", "adamw"]),
         (
             &["train", "--reduction", "powersgd:rank=0"],
-            &["rank of powersgd is 0", "a whole number from 1 to 64"],
+            &["--reduction powersgd:rank=0: rank must be a whole number from 1 to 64\n"],
         ),
-        (&["train", "--reduction", "powersgd:size=3"], &["no setting `size`", "rank"]),
+        (
+            &["train", "--momentum", "0", "--reduction", "dgc:momentum=1"],
+            &["--reduction dgc:momentum=1: momentum must be at least 0 and below 1\n"],
+        ),
+        (
+            &["train", "--reduction", "powersgd:size=3"],
+            &["--reduction powersgd:size=3: powersgd has no setting `size`; it has rank"],
+        ),
+        (
+            &["train", "--reduction", "sum:x=1"],
+            &["--reduction sum:x=1: sum has no setting `x`; it has none\n"],
+        ),
         (&["train", "--reduction", "powersgd:rank"], &["`powersgd:rank`", "a setting has no value"]),
         (&["train", "--reduction", "dgc"], &["`dgc` has a momentum of its own", "set that of sgd to 0"]),
         (&["train", "--schedule", "linear"], &["invalid value 'linear'", "--schedule", "cosine"]),
@@ -42,6 +53,17 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--lr", "nan"], &["--lr NaN", "greater than 0"]),
         (&["train", "--momentum", "1.5"], &["--momentum 1.5", "below 1"]),
         (&["train", "--clip-norm", "0"], &["--clip-norm 0", "greater than 0"]),
+        (&["train", "--lr", "-1"], &["--lr -1: it must be greater than 0\n"]),
+        (&["train", "--weight-decay", "-1"], &["--weight-decay -1: it must be 0 or more, and finite\n"]),
+        (&["train", "--lr", "1e-400"], &["invalid value '1e-400' for '--lr <LR>': it is nearer to 0 than"]),
+        (
+            &["train", "--momentum", "1e400"],
+            &["invalid value '1e400' for '--momentum <NUMBER>': it is beyond"],
+        ),
+        (&["train", "--dropout", "1e308"], &["--dropout 1e308: it must be at least 0 and below 1\n"]),
+        (&["train", "--group", "*:lr_scale=-1e300"], &["--group *: lr_scale is -1e300; it must be a finite"]),
+        (&["train", "--shares", "1,-1e300"], &["--shares 1,-1e300: a weight of -1e300; give finite numbers"]),
+        (&["train", "--steps", "-1"], &["invalid value '-1' for '--steps <STEPS>'"]),
         (&["train", "--weight-decay=-1"], &["--weight-decay -1", "0 or more"]),
         (&["train", "--beta1", "0.9"], &["--beta1: sgd has no such setting", "--momentum"]),
         (&["train", "--group", "fc.*"], &["--group", "no colon", "TENSORS:SETTING=VALUE"]),
@@ -62,6 +84,11 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--grow-batch", "30"], &["--grow-batch", "`30`", "EPOCHS:FACTOR"]),
         (&["train", "--grow-batch", "8:2"], &["--grow-batch 8:2", "the run has 8 epochs"]),
         (&["train", "--grow-batch", "3:2,2:2"], &["--grow-batch 2:2", "after the growth before it"]),
+        (
+            &["train", "--grow-batch", "1:18446744073709551615"],
+            &["error: 32 samples a shard × 18446744073709551615", "a batch that large cannot be counted\n"],
+        ),
+        (&["train", "--no-decay", ""], &["error: --no-decay '': a name or a class of tensors is missing\n"]),
         (&["train", "--resume", "nowhere", "--grow-batch", "1:2"], &["--grow-batch", "cannot be used with"]),
         (&["train", "--model", "mlp", "--zero-gamma"], &["--zero-gamma: mlp has not got residual blocks"]),
         (&["train", "--model", "mlp", "--stem", "small"], &["--stem: mlp has not got a stem"]),
@@ -69,6 +96,10 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--model", "vgg16"], &["vgg16", "at least 32 × 32", "28 × 28"]),
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
+        (
+            &["train", "--resume", "nowhere", "--epochs", "9"],
+            &["--resume takes all settings from config.toml in the run folder: change `epochs` there"],
+        ),
         (&["train", "--config", "nowhere.toml"], &["nowhere.toml"]),
         (&["train", "--config", "/dev/zero"], &["/dev/zero", "is no regular file"]),
         (&["train", "--init", "/dev/zero"], &["/dev/zero", "is no regular file"]),
@@ -100,6 +131,26 @@ fn wrong_words_are_named_with_their_remedy() {
         ),
         (&["bench", "exact", "--rounds", "0"], &["--rounds 0", "at least 1"]),
         (&["bench", "exact", "--sizes", "4,3"], &["--sizes 3", "4 bytes"]),
+        (&["train", "--clip-norm", "inf"], &["--clip-norm inf: it must be greater than 0, and finite\n"]),
+        (&["train", "--weight-decay", "inf"], &["--weight-decay inf: it must be 0 or more, and finite\n"]),
+        (
+            &["train", "--reduction", "powersgd:min_rate=inf"],
+            &["--reduction powersgd:min_rate=inf: min_rate must be 1 or more, and finite\n"],
+        ),
+        (
+            &["train", "--sync", "local:H=18446744073709551615"],
+            &["a whole number of 1 or more, at most 9007199254740992"],
+        ),
+        (&["train", "--timeout", "inf"], &["--timeout", "greater than 0 and below 1e9"]),
+        (&["launch", "--grace", "1e300", "--", "true"], &["--grace 1e300: give seconds from 0 to 1e9\n"]),
+        (
+            &["bench", "all-reduce", "--seconds", "1e300"],
+            &["--seconds 1e300: give a time greater than 0 and below 3600\n"],
+        ),
+        (
+            &["verify", "--bucket-caps-mb", "inf"],
+            &["--bucket-caps-mb inf: it must be greater than 0, and finite"],
+        ),
         (&["bench", "step", "--bucket-cap-mb=-1"], &["--bucket-cap-mb -1", "greater than 0"]),
     ] {
         let (code, error) = fail(folder.path(), args);
@@ -175,7 +226,8 @@ fn folders_ports_and_checkpoints() {
     let config = fs::read_to_string(folder.path().join("b/config.toml")).unwrap();
     fs::write(folder.path().join("b/config.toml"), config.replace("\"small\"", "\"resnet18\"")).unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "b"]);
-    assert!(error.contains("weights.safetensors") && error.contains("another model"), "{error}");
+    assert!(error.contains("written with model = \"small\", and config.toml has \"resnet18\""), "{error}");
+    assert!(!error.contains("goes on after step"), "{error}");
 
     let weights = fs::read_dir(folder.path().join("a/checkpoints")).unwrap().next().unwrap().unwrap();
     fs::write(weights.path().join("weights.safetensors"), b"short").unwrap();

@@ -121,10 +121,17 @@ fn data_checkpoints_and_runs_that_are_there_are_looked_at() {
     let checked = check(folder.path(), &[&run[..], &["runs/second"]].concat());
     assert_eq!(checked.found("seed"), "runs/first has the same settings and the same seed, 0");
     assert!(!folder.path().join("runs/second").exists());
+    let config = folder.path().join("runs/first/config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replacen("batch_size = 8\n", "batch_size = 9\n", 1)).unwrap();
+    let checked = check(folder.path(), &["--resume", "runs/first"]);
+    assert_eq!(checked.code, 4, "{:?}", checked.findings);
+    assert!(checked.found("checkpoint").contains("batch_size = 8, and this run has 9"));
+    std::fs::write(&config, text).unwrap();
     std::fs::remove_dir_all(folder.path().join("runs/first/checkpoints")).unwrap();
     let checked = check(folder.path(), &["--resume", "runs/first"]);
     assert_eq!(checked.code, 4, "{:?}", checked.findings);
-    assert!(checked.found("checkpoint").contains("no checkpoint to go on from"));
+    assert!(checked.found("checkpoint").contains("holds no checkpoint to continue from"));
 }
 
 /// Two nodes, each in a folder of its own, whose relative paths mean other files.

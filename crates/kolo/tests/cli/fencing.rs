@@ -39,7 +39,8 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     send("CONT", &[&before[..], &[job.process.id()]].concat());
     let (status, words) = job.end();
     assert!(!status.success() && words.contains("has been taken from this job by"), "{words}");
-    assert!(words.contains("`kolo train --resume run` goes on"), "{words}");
+    assert!(words.contains("`kolo train --resume run` goes on when the other has ended"), "{words}");
+    assert!(!words.contains("goes on after step"), "another process writes it: {words}");
     // Every step once, and in the bits of the undisturbed run.
     assert_eq!(result(folder.path()), expected());
     let text = std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();

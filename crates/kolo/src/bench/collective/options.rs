@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use kolo::Failure;
 use kolo_comm::{DType, Op};
+use kolo_ddp::table::{Value, parse_number};
 use serde::Serialize;
 
 use crate::backends::{self, NCCL};
@@ -44,7 +45,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 0)]
     pub(super) root: usize,
     /// Seconds a size
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_number)]
     pub(super) seconds: f64,
     /// Algorithm, or `all` for each in turn [default: picked by the cost model]
     #[arg(long, value_parser = algorithm_names())]
@@ -91,7 +92,10 @@ impl Options {
             return Err(Failure::input(format!("--sizes {bytes}: {remedy}")));
         }
         if !(self.seconds > 0.0 && self.seconds < 3600.0) {
-            return Err(Failure::input(format!("--seconds {}: give a time greater than 0", self.seconds)));
+            let seconds = Value::Number(self.seconds);
+            return Err(Failure::input(format!(
+                "--seconds {seconds}: give a time greater than 0 and below 3600"
+            )));
         }
         if let Some(folder) = self.plot.as_ref().and_then(|file| file.parent())
             && !(folder.as_os_str().is_empty() || folder.is_dir())

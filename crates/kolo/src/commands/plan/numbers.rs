@@ -3,7 +3,7 @@
 /// Parses a number above 0, as 7e9.
 pub(super) fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "give a number above 0, as 7e9".into())
+    number.ok_or_else(|| "give a finite number above 0, as 7e9".into())
 }
 
 /// Parses a share: above 0 and at most 1.

@@ -1,0 +1,94 @@
+//! Settings that another setting keeps from having an effect.
+
+use kolo_ddp::optimizer;
+use kolo_ddp::table::Value;
+
+use super::{LearningRateSchedule, Recipe};
+
+impl Recipe {
+    /// Describes each setting that differs from its default and has no effect beside the others.
+    pub fn without_effect(&self) -> Vec<String> {
+        let (rate, precision) = (&self.rate, &self.precision);
+        let Recipe { rate: usual_rate, precision: usual, .. } = Recipe::default();
+        let changed = |option: &'static str, value: f64, default: f64, needed: &'static str| {
+            (value != default).then(|| {
+                format!("{option} {}: it has no effect without {needed}; leave it out", Value::Number(value))
+            })
+        };
+        let mut found = Vec::new();
+        if precision.compute != "f16" {
+            let needed = "--precision f16";
+            found.push(changed("--loss-scale", precision.scale, usual.scale, needed));
+            found.push(changed("--loss-scale-growth", precision.growth, usual.growth, needed));
+            found.push(changed("--loss-scale-backoff", precision.backoff, usual.backoff, needed));
+            let interval = "--loss-scale-interval";
+            found.push(changed(interval, precision.interval as f64, usual.interval as f64, needed));
+        }
+        if rate.schedule != LearningRateSchedule::Step {
+            let needed = "--schedule step";
+            found.push(changed("--lr-factor", rate.step_factor, usual_rate.step_factor, needed));
+            let (epochs, default) = (rate.step_epochs as f64, usual_rate.step_epochs as f64);
+            found.push(changed("--lr-step-epochs", epochs, default, needed));
+        }
+        if rate.schedule != LearningRateSchedule::Poly {
+            found.push(changed("--lr-power", rate.power, usual_rate.power, "--schedule poly"));
+        }
+        if self.has_nesterov_without_momentum() {
+            found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
+        }
+        found.into_iter().flatten().collect()
+    }
+
+    /// True if Nesterov's momentum was asked for, which is not the optimizer's default, and there is none.
+    fn has_nesterov_without_momentum(&self) -> bool {
+        let settings = &self.optimizer.0.settings;
+        let by_default = optimizer::find(&self.optimizer.0.name).is_ok_and(|entry| {
+            entry.setting("nesterov").is_some_and(|flag| flag.default == Value::Flag(true))
+        });
+        !by_default
+            && settings.get("nesterov") == Some(Value::Flag(true))
+            && settings.get("momentum") == Some(Value::Number(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kolo_ddp::table::Choice;
+
+    fn told(change: impl FnOnce(&mut Recipe)) -> Vec<String> {
+        let mut recipe = Recipe::default();
+        change(&mut recipe);
+        recipe.check().unwrap();
+        recipe.without_effect()
+    }
+
+    #[test]
+    fn each_setting_without_effect_is_named_with_what_it_needs() {
+        let none: [&str; 0] = [];
+        assert_eq!(told(|_| ()), none);
+        let scale = told(|recipe| recipe.precision.scale = 3.0);
+        assert_eq!(scale, ["--loss-scale 3: it has no effect without --precision f16; leave it out"]);
+        assert_eq!(
+            told(|recipe| (recipe.precision.scale, recipe.precision.compute) = (3.0, "f16".into())),
+            none
+        );
+        let rate = told(|recipe| (recipe.rate.power, recipe.rate.step_factor) = (3.0, 0.5));
+        assert_eq!(
+            rate,
+            [
+                "--lr-factor 0.5: it has no effect without --schedule step; leave it out",
+                "--lr-power 3: it has no effect without --schedule poly; leave it out"
+            ]
+        );
+        let step = LearningRateSchedule::Step;
+        assert_eq!(told(|recipe| (recipe.rate.schedule, recipe.rate.step_epochs) = (step, 2)), none);
+        let nesterov = |name: &str, momentum: f64| {
+            let choice = Choice::new(name).with("nesterov", true).with("momentum", momentum);
+            told(|recipe| recipe.optimizer.0 = choice)
+        };
+        assert_eq!(nesterov("sgd", 0.0), ["--nesterov: it has no effect with --momentum 0; leave it out"]);
+        assert_eq!(nesterov("sgd", 0.9), none);
+        assert_eq!(nesterov("muon", 0.0), none, "its default");
+    }
+}
