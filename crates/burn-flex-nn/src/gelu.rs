@@ -132,7 +132,7 @@ mod tests {
             let x = Tensor::<1>::from_data(data.clone(), &device).require_grad();
             let output = function(x.clone());
             let gradient = x.grad(&output.clone().sum().backward()).unwrap();
-            [output.into_data(), gradient.into_data()].map(|data| data.to_vec::<f32>().unwrap())
+            [output.into_data(), gradient.into_data()].map(|data| data.try_to_vec::<f32>().unwrap())
         };
         for (composed, kernel) in passes(composed).into_iter().zip(passes(gelu)) {
             for ((x, a), b) in values.iter().zip(composed).zip(kernel) {
