@@ -53,7 +53,9 @@ mod launcher_view;
 mod member;
 mod member_name;
 mod member_ranks;
+// Tests of the protocol from within: they are beside the others, and no part of the library.
 #[cfg(test)]
+#[path = "../tests/model/mod.rs"]
 mod model;
 mod node_config;
 mod protocol;
