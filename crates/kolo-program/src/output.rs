@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
@@ -11,21 +10,6 @@ use crate::failure::Failure;
 
 /// The first error of the standard output. A closed pipe does not count.
 static FAILED: OnceLock<std::io::Error> = OnceLock::new();
-
-/// True if the process began without a standard output.
-static CLOSED: AtomicBool = AtomicBool::new(false);
-
-/// The system calls this function before `main`, in which Rust has opened `/dev/null` in place of a closed output.
-#[used]
-// SAFETY: a section of pointers to functions that are called once, on the only thread.
-#[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn look() {
-        let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err();
-        CLOSED.store(is_closed, Ordering::Relaxed);
-    }
-    look
-};
 
 /// Prints a line on the standard output as `println!` does. After an error the command continues, because its
 /// work counts for more than a line; [`check`] returns the error later.
@@ -53,11 +37,8 @@ pub fn line(words: fmt::Arguments<'_>) {
 ///
 /// # Errors
 ///
-/// A line could not be written, or there is no standard output.
+/// A line could not be written.
 pub fn check() -> Result<(), Failure> {
-    if CLOSED.load(Ordering::Relaxed) {
-        return Err(Failure::work("cannot write to the output: it is closed"));
-    }
     match FAILED.get() {
         Some(error) => Err(Failure::work(format!("cannot write to the output: {error}"))),
         None => Ok(()),

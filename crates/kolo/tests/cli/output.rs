@@ -71,21 +71,6 @@ fn a_result_that_cannot_be_printed_is_an_error() {
     }
 }
 
-/// Rust opens `/dev/null` in place of an output that is closed.
-#[test]
-fn a_result_without_any_output_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    for (redirected, code) in [(">&-", 1), (">/dev/null", 0)] {
-        let script =
-            format!("exec {} plan memory --parameters 1000 {redirected}", env!("CARGO_BIN_EXE_kolo"));
-        let output =
-            std::process::Command::new("sh").args(["-c", &script]).current_dir(&folder).output().unwrap();
-        let words = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{words}");
-        assert_eq!(words.contains("cannot write to the output: it is closed"), code == 1, "{words}");
-    }
-}
-
 /// `println!` panics without a reader, which would end a worker.
 #[test]
 fn no_crate_prints_by_a_macro_that_panics() {
