@@ -372,3 +372,18 @@ fn a_changed_bit_on_the_way_to_the_store_is_an_error() {
         assert_eq!(error, "rank 1 died");
     });
 }
+
+/// One of two ranks never joins, and the process that serves the store learns that.
+#[test]
+fn a_rank_gives_up_a_group_that_is_over() {
+    let options = options(None, false);
+    let access = kolo_rendezvous::secure::Access::new(None, false).unwrap();
+    let server = kolo_rendezvous::store::Server::start((Ipv4Addr::LOCALHOST, 0).into(), 2, &access).unwrap();
+    let endpoint = server.address().unwrap().into();
+    let place = WorkerEnv { rank: Rank(0), world_size: 2, local_rank: 0, endpoint };
+    let began = Instant::now();
+    let is_over = || began.elapsed() > Duration::from_millis(300);
+    let error = Group::join_served(&place, &options, &is_over).err().unwrap();
+    assert_eq!(error.to_string(), "rank 0 gave up: its group is over, which rank 1 never joined");
+    assert!(began.elapsed() < options.timeout.unwrap() / 2, "{:?}", began.elapsed());
+}

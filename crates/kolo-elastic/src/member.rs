@@ -166,7 +166,7 @@ impl JobMembership for Member {
             self.listener.set_generation(generation);
             log::info!("generation {generation}: rank {rank} of {world_size} ({ended})");
             let worker = WorkerEnv { rank: Rank(rank), world_size, local_rank, endpoint: store.into() };
-            match Group::join_served(&worker, &self.options) {
+            match Group::join_served(&worker, &self.options, &|| self.listener.is_regroup_requested()) {
                 Ok(group) => {
                     self.membership.formed();
                     self.pace.begin();

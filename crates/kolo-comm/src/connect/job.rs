@@ -56,8 +56,13 @@ const BUSY: Duration = Duration::from_secs(5);
 /// Longest turn of a rank's wait for the other ranks' messages.
 const TURN: Duration = Duration::from_millis(500);
 
-/// Meets the other ranks of the job and connects to them.
-pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Formed, Error> {
+/// Meets the other ranks of the job and connects to them. Gives up if `is_over` while ranks are missing.
+pub(crate) fn form(
+    place: &WorkerEnv,
+    options: &Options,
+    host: StoreHost,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Formed, Error> {
     raise_limit();
     let (rank, world, timeout) = (place.rank, place.world_size, options.arrival());
     let access = Access::new(options.token.clone(), options.encrypt)?;
@@ -95,7 +100,8 @@ pub(crate) fn form(place: &WorkerEnv, options: &Options, host: StoreHost) -> Res
     let group = Connecting { rank, world, context: &context, liveness: &liveness };
     let refused = || server.as_ref().map_or_else(Vec::new, Server::token_refusals);
     let connected = connect(&group, &mut |topic, own| {
-        over_store(&mut store, address, &group, topic, own).map_err(|error| name_refused(error, refused()))
+        over_store(&mut store, address, &group, is_over, topic, own)
+            .map_err(|error| name_refused(error, refused()))
     });
     let connected = connected.inspect_err(|error| {
         // Without this report the other ranks would wait until their deadline and not learn the reason.
@@ -112,6 +118,7 @@ fn over_store(
     store: &mut Store,
     address: SocketAddr,
     group: &Connecting<'_>,
+    is_over: &dyn Fn() -> bool,
     topic: &str,
     own: String,
 ) -> Result<Vec<String>, Error> {
@@ -129,6 +136,11 @@ fn over_store(
             Gathered::All(texts) => return Ok(texts),
             Gathered::Missing(missing) => missing.into_iter().map(Rank).collect::<Vec<_>>(),
         };
+        if is_over() {
+            let reason =
+                format!("its group is over, which {} never joined", missing.first().unwrap_or(&rank));
+            return Err(Error::Abandoned { rank, reason });
+        }
         if rest.is_zero() {
             let (waited, refused) = (context.timeout, Vec::new());
             return Err(Error::Missing { missing, address, waited, refused });

@@ -62,23 +62,33 @@ impl Group {
             let launcher = (place.rank, place.world_size);
             return Group::foreign((kind.form)(Some(launcher), options)?, options);
         }
-        Group::at(place, options, StoreHost::Rank0)
+        Group::at(place, options, StoreHost::Rank0, &|| false)
     }
 
     /// Forms the group as [`Group::join`] does, but another process serves the store at the place's master.
+    /// While ranks are missing, this one gives up as soon as `is_over` returns true.
     ///
     /// # Errors
     ///
     /// Same as [`Group::join`].
-    pub fn join_served(place: &WorkerEnv, options: &Options) -> Result<Group, Error> {
-        Group::at(place, options, StoreHost::Elsewhere)
+    pub fn join_served(
+        place: &WorkerEnv,
+        options: &Options,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Group, Error> {
+        Group::at(place, options, StoreHost::Elsewhere, is_over)
     }
 
-    fn at(place: &WorkerEnv, options: &Options, host: StoreHost) -> Result<Group, Error> {
+    fn at(
+        place: &WorkerEnv,
+        options: &Options,
+        host: StoreHost,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Group, Error> {
         if place.world_size == 1 {
             return Ok(Group::alone());
         }
-        let formed = connect::form(place, options, host)?;
+        let formed = connect::form(place, options, host, is_over)?;
         let members = (0..place.world_size).map(Rank).collect();
         let origin = GroupOrigin::Store(Mutex::new(Some(formed.session)));
         // Shared blocks of all kinds lie in one file.

@@ -33,6 +33,10 @@ impl WorkerSet {
             (Some(_), 0) if self.closed && started == 0 => self.give_up(Duration::ZERO),
             (Some(ended), 0) if now >= ended.at + self.policy.too_few_timeout => self.give_up(now - ended.at),
             (Some(_), 0) => wait("too few members wait for a generation"),
+            // A member that has left while the generation formed is waited for by the others, who look for this.
+            (Some(_), 1..) if !self.regroup_requested => {
+                Decision::new(Action::RequestRegroup, "the generation is over")
+            }
             (Some(ended), 1..) => self.evict_hung(now, now - ended.at),
             (None, 0) if enough => self.form("members have left"),
             (None, 0) => Decision::new(Action::EndGeneration, "members have left"),

@@ -28,6 +28,11 @@ fn assert_waits(set: &mut WorkerSet, now: Instant, reason: &str) {
     assert_eq!(step(set, now), Decision::new(Action::Wait, reason));
 }
 
+/// Members are told once that their generation is over.
+fn assert_ends_generation(set: &mut WorkerSet, now: Instant) {
+    assert_eq!(step(set, now), Decision::new(Action::RequestRegroup, "the generation is over"));
+}
+
 const NOBODY: &str = "no member waits for an assignment";
 const NOT_STARTED: &str = "not all members that were started have arrived";
 const NOT_BACK: &str = "members of the last generation have not come back";
@@ -97,10 +102,25 @@ fn after_a_death_the_others_go_on_as_soon_as_they_are_back() {
     assert_eq!(set.exited("1", Some("was killed"), now), Some(1));
     set.arrived("3", 2, Some("rank 1 died".into()), now);
     set.arrived("0", 2, None, now);
+    assert_ends_generation(&mut set, now);
     assert_waits(&mut set, now, NOT_BACK);
     set.arrived("2", 2, None, now);
     assert_eq!(step(&mut set, now), form(&[("0", 2), ("2", 2), ("3", 2)], "rank 1 (1) was killed"));
     assert_eq!(set.generation(), 2);
+}
+
+/// A newcomer that could not join its generation comes back, while the others still wait for it there.
+#[test]
+fn members_that_form_a_generation_hear_that_one_has_left_it() {
+    let now = Instant::now();
+    let mut set = participating(3, now);
+    set.arrived("2", 2, Some("the store's connection broke".into()), now);
+    assert_ends_generation(&mut set, now);
+    assert_waits(&mut set, now, NOT_BACK);
+    set.arrived("0", 2, Some("rank 0 gave up".into()), now);
+    set.arrived("1", 2, None, now);
+    let next = form(&[("0", 2), ("1", 2), ("2", 2)], "the store's connection broke");
+    assert_eq!(step(&mut set, now), next);
 }
 
 #[test]
@@ -123,6 +143,7 @@ fn a_member_that_does_not_come_back_is_evicted() {
     let mut set = participating(3, now);
     set.arrived("0", 2, Some("rank 2 did not take part".into()), now);
     set.arrived("1", 2, None, now);
+    assert_ends_generation(&mut set, now);
     assert_waits(&mut set, now + POLICY.rejoin_timeout / 2, NOT_BACK);
     assert_eq!(act(&mut set, now + POLICY.rejoin_timeout), Action::Evict(vec!["2".into()]));
     let next = step(&mut set, now + POLICY.rejoin_timeout);
@@ -141,6 +162,7 @@ fn working_members_get_more_time() {
         set.took_cpu_time("1", seconds(second), now + seconds(second));
         set.took_cpu_time("2", Duration::from_millis(second), now + seconds(second));
     }
+    assert_ends_generation(&mut set, now);
     assert_eq!(act(&mut set, now + seconds(20)), Action::Evict(vec!["2".into()]));
     assert_waits(&mut set, now + seconds(20), NOT_BACK);
     assert_eq!(act(&mut set, now + seconds(26)), Action::Evict(vec!["1".into()]), "it works no more");
@@ -149,6 +171,7 @@ fn working_members_get_more_time() {
     set.arrived("0", 2, Some("rank 1 did not take part".into()), now);
     set.arrived("2", 2, None, now);
     set.took_cpu_time("1", seconds(1), now + 10 * POLICY.rejoin_timeout);
+    assert_ends_generation(&mut set, now);
     assert_eq!(act(&mut set, now + 10 * POLICY.rejoin_timeout), Action::Evict(vec!["1".into()]));
 }
 
@@ -161,11 +184,13 @@ fn returned_members_suggest_the_timeout() {
             set.arrived(member, 2, Some("rank 2 did not take part".into()), now);
             set.suggest_rejoin_timeout(Duration::from_secs(seconds));
         }
+        assert_ends_generation(&mut set, now);
         assert_waits(&mut set, now + Duration::from_secs(wait) / 2, NOT_BACK);
         assert_eq!(act(&mut set, now + Duration::from_secs(wait)), Action::Evict(vec!["2".into()]));
         // The members of the next generation have not suggested a time yet.
         assert!(matches!(act(&mut set, now), Action::FormGeneration(_)));
         set.arrived("0", 3, Some("rank 1 did not take part".into()), now);
+        assert_ends_generation(&mut set, now);
         assert_waits(&mut set, now + POLICY.rejoin_timeout / 2, NOT_BACK);
         assert_eq!(act(&mut set, now + POLICY.rejoin_timeout), Action::Evict(vec!["1".into()]));
     }
@@ -249,6 +274,7 @@ fn another_coordinator_goes_on_where_the_last_one_ended() {
     // The leader's own members end with it; the others know nothing of each other yet.
     set.exited("0", Some("was lost"), now);
     set.arrived("2", 5, Some("rank 0 died".into()), now);
+    assert_ends_generation(&mut set, now);
     assert_waits(&mut set, now, NOT_BACK);
     set.arrived("1", 5, None, now);
     assert_eq!(step(&mut set, now), form(&[("1", 5), ("2", 5)], "the leader has ended"));
