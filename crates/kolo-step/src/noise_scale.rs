@@ -46,7 +46,7 @@ pub fn of_shard(squares: f64, samples: f64) -> f64 {
 }
 
 impl Norms {
-    /// Computes the norms from the numbers of all shards ([`of_shard`]), in their order, and the squared
+    /// Computes the norms from the numbers of all shards (`of_shard`), in their order, and the squared
     /// norm of the gradient that is summed over all `samples`. `None` if fewer than two shards have samples,
     /// or a norm is not known or not finite.
     ///

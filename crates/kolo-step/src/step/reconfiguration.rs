@@ -186,7 +186,7 @@ impl Step {
         self.reducer.shard_state().len() * self.layout.len()
     }
 
-    /// The reduction's state of each of this rank's shards: for each name of [`Reducer::shard_state`] the
+    /// The reduction's state of each of this rank's shards: for each name of `Reducer::shard_state` the
     /// values in the order of flat memory, one after another.
     pub fn shard_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.shard_state(&self.layout)
@@ -197,7 +197,7 @@ impl Step {
         self.buckets.set_shard_state(&self.layout, flat);
     }
 
-    /// The reduction's state that is the same on all ranks: for each name of [`Reducer::common_state`] the
+    /// The reduction's state that is the same on all ranks: for each name of `Reducer::common_state` the
     /// values in the order of flat memory.
     pub fn common_state(&mut self) -> Vec<Vec<f32>> {
         self.buckets.common_state(&self.layout)

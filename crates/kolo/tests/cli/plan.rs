@@ -91,7 +91,7 @@ fn a_cluster_is_a_file() {
 #[test]
 fn what_cannot_be_planned_is_told_in_a_sentence() {
     for (args, words) in [
-        (&["training", "--parameters", "x", "--tokens", "1"][..], "give a number above 0, as 7e9"),
+        (&["training", "--parameters", "x", "--tokens", "1"][..], "give a finite number above 0, as 7e9"),
         (
             &["training", "--parameters", "1", "--tokens", "1", "--efficiency", "2"],
             "`2` is no efficiency; give",

@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_told_before_workers_start() {
         ),
         (
             &["train", "--sync", "local", "--servers", "1"],
-            "--sync local:H=8: it sends too rarely for summation servers to save anything; leave --servers out",
+            "--sync local: it sends too rarely for summation servers to save anything; leave --servers out",
         ),
         (&["check", "--sync", "diloco", "--servers", "1"], "leave --servers out"),
         (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
