@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kolo_testing::{alive, send, wait_until};
 
@@ -173,31 +173,34 @@ fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     assert!(words.contains("generation 4 of 1 workers"), "{words}");
 }
 
-/// A run resumes from its checkpoint. A checkpoint that cannot be read yet keeps its workers waiting until
-/// one of them is killed.
+/// A run resumes from its checkpoint, and a worker is killed as soon as it is seen to read it.
 #[test]
 fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     let folder = tempfile::tempdir().unwrap();
-    let data = noise_images(folder.path(), 64);
-    let args = ["train", "--data", &data, "--shards", "2", "--batch-size", "4", "--steps", "6"];
-    succeed(folder.path(), &[&args[..], &["--checkpoint-steps", "2", "--out", "run"]].concat());
+    let data = noise_images(folder.path(), 4000);
+    let args = ["train", "--model", "mlp", "--data", &data, "--shards", "2", "--batch-size", "4"];
+    let steps = ["--steps", "400", "--checkpoint-steps", "200", "--out", "run"];
+    succeed(folder.path(), &[&args[..], &steps].concat());
     let run = folder.path().join("run");
     let expected = summary(&run)["weights_sha256"].clone();
     std::fs::remove_file(run.join("summary.json")).unwrap();
-    std::fs::remove_dir_all(run.join("checkpoints/step-00000006")).unwrap();
-    let newest = run.join("checkpoints/step-00000099");
-    std::fs::create_dir(&newest).unwrap();
-    let manifest = newest.join("manifest.json");
-    assert!(Command::new("mkfifo").arg(&manifest).status().unwrap().success());
+    std::fs::remove_dir_all(run.join("checkpoints/step-00000400")).unwrap();
 
     let mut job = start(folder.path(), &["train", "--resume", "run", "--max-restarts", "0"]);
-    // The launcher reads first. Opening waits for a reader.
-    drop(std::fs::OpenOptions::new().write(true).open(&manifest).unwrap());
-    wait_until("no two workers", || workers(&job.process).len() == 2);
-    let open = std::fs::OpenOptions::new().write(true).open(&manifest).unwrap();
-    send("KILL", &workers(&job.process)[1..]);
-    std::fs::remove_file(&manifest).unwrap();
-    drop(open);
+    let reads = |worker: u32| {
+        let open = std::fs::read_dir(format!("/proc/{worker}/fd")).into_iter().flatten().flatten();
+        let mut files = open.filter_map(|file| std::fs::read_link(file.path()).ok());
+        files.any(|file| file.to_string_lossy().contains("checkpoints/step-"))
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    let victim = loop {
+        assert!(Instant::now() < until, "no worker reads the checkpoint");
+        // The launcher's children: the first worker is started first.
+        if let Some(worker) = workers(&job.process).into_iter().rev().find(|worker| reads(*worker)) {
+            break worker;
+        }
+    };
+    send("KILL", &[victim]);
     let (status, words) = job.end();
     assert!(status.success() && words.contains("generation 2 of 1 workers"), "{words}");
     assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
