@@ -62,8 +62,10 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
 /// Refuses an `--nproc` that differs from the numbers of workers that a launcher has started, on this node and in
 /// all, with and without servers.
 fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
-    let (Some(nproc), Some((_, all))) = (nproc, env::rank_and_world_size()?) else { return Ok(()) };
-    let here = std::env::var(env::LOCAL_WORLD_SIZE).ok().and_then(|text| text.parse().ok()).unwrap_or(all);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
+    // Ranks of nodes that come later are above WORLD_SIZE, which is that of the job's start.
+    let (Some(nproc), Some(all @ 1..)) = (nproc, number(env::WORLD_SIZE)) else { return Ok(()) };
+    let here = number(env::LOCAL_WORLD_SIZE).unwrap_or(all);
     let servers = env::servers()?;
     let workers = [here, all, all.saturating_sub(servers), here.saturating_sub(servers * here / all)];
     if workers.contains(&nproc) {
