@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates whose numbers become weights.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 14] = [
     "burn-flex-nn",
     "kolo-burn",
     "kolo-comm",
@@ -15,6 +15,10 @@ const CRATES: [&str; 10] = [
     "kolo-models",
     "kolo-optim",
     "kolo-recipe",
+    "kolo-reduction",
+    "kolo-sampler",
+    "kolo-step",
+    "kolo-sync",
     "kolo-train",
     "kolo-weights",
 ];
@@ -32,7 +36,13 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match path.is_dir() {
             true if name != "tests" => sources(&path, into),
-            false if name != "tests" && path.extension().is_some_and(|end| end == "rs") => into.push(path),
+            false
+                if name != "tests"
+                    && !name.ends_with("_tests")
+                    && path.extension().is_some_and(|end| end == "rs") =>
+            {
+                into.push(path)
+            }
             _ => {}
         }
     }
