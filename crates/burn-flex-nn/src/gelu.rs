@@ -19,8 +19,8 @@ use crate::lanes::exp;
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 
-/// Computes [`burn::tensor::activation::gelu`], within 1e-6, and its gradient. On other backends and types it is
-/// composed of Burn's `erf`, because the gradient of Burn's own function is that of another one, the
+/// Computes [`burn::tensor::activation::gelu`], within 1e-6, and its gradient. On other backends and types it
+/// is composed of Burn's `erf`, because the gradient of Burn's own function is that of another one, the
 /// approximation by tanh, from which it differs by up to 9e-4.
 ///
 /// # Shapes

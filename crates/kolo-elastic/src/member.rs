@@ -146,9 +146,9 @@ impl Member {
 
 impl JobMembership for Member {
     /// Arrives at the coordinator, waits for an assignment in the next generation, and forms its group.
-    /// Fails if the coordinator is gone, if no member that held the job's state is left ([`Error::Orphaned`]), if
-    /// too few members have come for too long ([`Error::TooFew`]), or if another part of the job goes on
-    /// ([`Error::Superseded`]).
+    /// Fails if the coordinator is gone, if no member that held the job's state is left
+    /// ([`Error::Orphaned`]), if too few members have come for too long ([`Error::TooFew`]), or if another
+    /// part of the job goes on ([`Error::Superseded`]).
     fn next_group(&mut self, reason: Option<&str>) -> Result<Group, Error> {
         let mut reason = reason.map(String::from);
         for _ in 0..FORMING_TRIES {

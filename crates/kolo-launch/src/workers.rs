@@ -175,9 +175,9 @@ impl Workers {
 
     /// Kills workers that have been stopped (SIGSTOP) for `limit`, and returns their names.
     ///
-    /// Kills none if all that have the job's state (before the first generation: all) are stopped: somebody has stopped the job and will continue
-    /// it, and without them the state would be lost. Newcomers and servers, which have none of it, may run.
-    /// A job whose other workers have ended well waits for nobody.
+    /// Kills none if all that have the job's state (before the first generation: all) are stopped: somebody
+    /// has stopped the job and will continue it, and without them the state would be lost. Newcomers and
+    /// servers, which have none of it, may run. A job whose other workers have ended well waits for nobody.
     pub fn evict_stopped(&mut self, limit: Duration) -> Vec<String> {
         let (now, mut names) = (Instant::now(), Vec::new());
         let living = || self.list.iter().filter(|worker| worker.exit.is_none());

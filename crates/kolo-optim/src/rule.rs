@@ -10,7 +10,7 @@ use crate::table::{Entry, Settings};
 /// A rule for the tensors of one group, with `N` numbers of state for each element.
 pub(crate) trait Rule<const N: usize>: Send + 'static {
     type Settings: DeserializeOwned;
-    /// What the rules of all groups share besides the state.
+    /// Data that the rules of all groups share besides the state.
     type Scratch: Default + Send;
 
     const SCOPE: Scope = Scope::Element;

@@ -56,7 +56,8 @@ impl fmt::Display for Value {
 ///
 /// # Errors
 ///
-/// The text is no number, or one that `f64` holds as 0 or as infinity, so that messages would show another one.
+/// The text is no number, or one that `f64` holds as 0 or as infinity, so that messages would show another
+/// one.
 pub fn parse_number(text: &str) -> Result<f64, &'static str> {
     let number: f64 = text.parse().map_err(|_| "it is no number")?;
     let digits = text.split(['e', 'E']).next().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! A run before its first step: its recipe, and the folder that keeps it.
 //!
 //! A [`Recipe`] is all that is needed to repeat a run. The same structs are the options of `kolo train`, the
-//! sections of a `config.toml` and the input of `kolo-train`, which trains by it. A [`RunFolder`] is made with
-//! the recipe, and the one process that has claimed it writes its files. This crate knows no tensor library
-//! and no model.
+//! sections of a `config.toml` and the input of `kolo-train`, which trains by it. A [`RunFolder`] is made
+//! with the recipe, and the one process that has claimed it writes its files. This crate knows no tensor
+//! library and no model.
 //!
 //! | module | contents |
 //! |---|---|

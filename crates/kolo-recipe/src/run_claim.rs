@@ -30,7 +30,7 @@ impl RunClaim {
     ///
     /// # Errors
     ///
-    /// As [`RunClaim::check`].
+    /// Same as [`RunClaim::check`].
     pub fn renew(&self, candidate: Candidate) -> Result<(), Error> {
         {
             let mut state = self.state.lock();

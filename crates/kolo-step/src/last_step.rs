@@ -14,11 +14,11 @@ pub struct LastStep {
     pub loss: f64,
     /// Samples of the global batch, over which the mean is.
     pub count: f64,
-    /// As `StepReport::gradient_norm`.
+    /// Same as `StepReport::gradient_norm`.
     pub gradient_norm: Option<f64>,
     /// The noise scale after it, in the bits of `StepReport::noise_scale`.
     pub noise_scale: Option<NoiseScale>,
-    /// As `StepReport::skipped`.
+    /// Same as `StepReport::skipped`.
     pub skipped: bool,
 }
 

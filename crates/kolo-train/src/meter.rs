@@ -1,9 +1,9 @@
 //! Measurements of a run, and the definitions of their figures.
 //!
 //! `comm_fraction` is the share of the steps' time in which at least one bucket was being reduced,
-//! `exposed_comm_fraction` the share in which the training thread waited for communication, be it for buckets or
-//! for ranks that were late. Neither is more than 1: what is on its way between two steps, while the model is
-//! tested, counts for no more than the steps.
+//! `exposed_comm_fraction` the share in which the training thread waited for communication, be it for buckets
+//! or for ranks that were late. Neither is more than 1: what is on its way between two steps, while the model
+//! is tested, counts for no more than the steps.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -83,7 +83,7 @@ impl WeightsFile {
     ///
     /// # Errors
     ///
-    /// As [`load`].
+    /// Same as [`load`].
     pub fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
         // A checkpoint's file in another place looks like one of torchvision's, but has the module's own
         // names.

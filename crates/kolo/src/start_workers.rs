@@ -59,8 +59,8 @@ pub(crate) fn check_lone_worker(nproc: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-/// Refuses an `--nproc` that differs from the numbers of workers that a launcher has started, on this node and in
-/// all, with and without servers.
+/// Refuses an `--nproc` that differs from the numbers of workers that a launcher has started, on this node
+/// and in all, with and without servers.
 fn check_started(nproc: Option<usize>) -> Result<(), Failure> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<usize>().ok());
     // Ranks of nodes that come later are above WORLD_SIZE, which is that of the job's start.

@@ -42,14 +42,14 @@ pub struct ArbiterKind {
     pub usage: &'static str,
     /// Description, in one line.
     pub summary: &'static str,
-    /// What must be there before a job begins. If nothing must, the job needs a quorum of its members.
+    /// Requirement before a job begins. If there is none, the job needs a quorum of its members.
     pub needs: Needs,
     /// Prefix of its texts on the command line, and the parser of the rest.
     prefix: &'static str,
     read: fn(&str) -> Result<Rule, Error>,
 }
 
-/// What an arbiter needs beside the job's launchers.
+/// Requirement of an arbiter beside the job's launchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.

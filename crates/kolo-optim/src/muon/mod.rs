@@ -126,7 +126,7 @@ impl Muon {
     }
 }
 
-/// What the rules of all groups share.
+/// Scratch memory that the rules of all groups share.
 #[derive(Default)]
 struct Matrices {
     /// Offset in flat memory of each trained matrix, in ascending order.

@@ -24,8 +24,8 @@ pub struct Choices {
     pub caps: Option<Caps>,
     /// All-reduces that may be used.
     pub pick: Pick,
-    /// Reduction of gradients. The profile includes it ([`StepProfile::sending`](crate::step::StepProfile::sending), or
-    /// measured).
+    /// Reduction of gradients. The profile includes it
+    /// ([`StepProfile::sending`](crate::step::StepProfile::sending), or measured).
     pub reduction: WireCost,
     /// Frequency of synchronization.
     pub sync: Sync,

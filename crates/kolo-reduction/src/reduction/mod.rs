@@ -53,7 +53,7 @@ pub fn named(name: &str, settings: &Settings) -> Result<Arc<dyn Reducer>, Choice
 ///
 /// # Errors
 ///
-/// As [`named`], or the text has another form.
+/// Same as [`named`], or the text has another form.
 pub fn parse(text: &str) -> Result<Arc<dyn Reducer>, ChoiceError> {
     let Choice { name, settings } = text.parse()?;
     named(&name, &settings)

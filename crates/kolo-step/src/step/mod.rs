@@ -23,7 +23,7 @@
 //! | `Applying` | [`Step::begin_applying`] | training | [`Step::collect`], [`Step::applied`] |
 //! | `GivenUp` | [`Step::give_up`] | training, after a death | another group has another [`Step`] |
 //!
-//! Where updates are one step late (kolo-sync) two of these take turns: one is in `Reducing` while the other
+//! Two of these take turns if updates are one step late (kolo-sync): one is in `Reducing` while the other
 //! collects the gradients of the next step.
 //!
 //! Observers of steps (membership, stragglers) send their messages with the agreement, as a

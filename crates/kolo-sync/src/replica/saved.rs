@@ -181,7 +181,7 @@ impl Core {
         self.set_last_steps(Vec::new());
     }
 
-    /// As `Replica::noise_scale`.
+    /// Same as `Replica::noise_scale`.
     pub fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
         self.apply_outstanding()?;
         Ok(self.observers.noise.is_on().then_some(self.observers.noise.known))

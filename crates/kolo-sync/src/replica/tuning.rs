@@ -58,7 +58,7 @@ impl Core {
         self.observers.tuning = TuningObserver { tuner, is_hasty, ..TuningObserver::default() };
     }
 
-    /// As `Replica::tune_hastily_for_tests`.
+    /// Same as `Replica::tune_hastily_for_tests`.
     pub fn tune_hastily(&mut self) {
         self.observers.tuning.is_hasty = true;
         let tuner = self.observers.tuning.tuner.take();

@@ -45,7 +45,7 @@ pub trait Mode: Passes + ModeState + Send {
     ///
     /// # Errors
     ///
-    /// As `Replica::step`.
+    /// Same as `Replica::step`.
     fn step(&mut self, core: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error>;
 
     /// Runs the first half of a step that dies in the middle: the ranks agree, and nothing is applied.

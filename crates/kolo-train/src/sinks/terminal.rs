@@ -197,9 +197,9 @@ pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
     )
 }
 
-/// Describes the shares of the steps' time in which gradients were on their way, hidden behind computing or not,
-/// and in which rank 0 waited for them or for workers that were late. Each is at most 100 %; the second one is
-/// no part of the first.
+/// Describes the shares of the steps' time in which gradients were on their way, hidden behind computing or
+/// not, and in which rank 0 waited for them or for workers that were late. Each is at most 100 %; the second
+/// one is no part of the first.
 fn communication(on_its_way: f64, waiting: f64) -> String {
     format!(
         "{:.1} % of the time, waiting for it or for other workers {:.1} %",

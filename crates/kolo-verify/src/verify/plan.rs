@@ -227,8 +227,8 @@ mod tests {
         }
     }
 
-    /// Algorithms that add whole subtrees are left out with most numbers of shards, so a small job is verified by
-    /// 18 runs where there were 15 without them.
+    /// Algorithms that add whole subtrees are left out with most numbers of shards, so a small job is
+    /// verified by 18 runs where there were 15 without them.
     #[test]
     fn the_default_selection_stays_short() {
         let axes = Axes { caps: vec![25.0, 0.5, 0.0625], steps: 8, ..axes(&[2, 3], false) };

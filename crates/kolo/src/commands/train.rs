@@ -119,8 +119,8 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no other
-/// process has taken the run over.
+/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
+/// other process has taken the run over.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
         Ok(found) if !folder.is_complete() && is_helped_by_resuming(&failure) && !folder.is_written() => {

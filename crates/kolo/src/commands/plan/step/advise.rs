@@ -95,8 +95,8 @@ fn accumulations(job: &Variant) -> Vec<Variant> {
     ACCUMULATIONS.iter().filter(|times| **times != job.choices.accumulate).map(|times| of(*times)).collect()
 }
 
-/// Returns the reductions of the table that suit every optimizer: each with its default settings and with each
-/// of its flags. One that costs as much as an earlier one is left out.
+/// Returns the reductions of the table that suit every optimizer: each with its default settings and with
+/// each of its flags. One that costs as much as an earlier one is left out.
 fn table() -> Vec<Choice> {
     let suits = |reducer: &dyn Reducer| {
         let check = |entry: &Entry<dyn Optimizer>| {

@@ -18,8 +18,8 @@ pub(super) struct OtherProfile {
     pub(super) keeps: Keeps,
 }
 
-/// Returns the cost of the reduction with which a profile was measured. Returns that of the sum for an unknown
-/// one, because the profile has the bytes.
+/// Returns the cost of the reduction with which a profile was measured. Returns that of the sum for an
+/// unknown one, because the profile has the bytes.
 pub(super) fn measured_with(text: &str) -> WireCost {
     reduction::parse(text).ok().and_then(|reducer| reducer.wire_cost()).unwrap_or(WireCost::SUM)
 }
