@@ -11,6 +11,7 @@ mod launch;
 mod plan;
 mod report;
 mod train;
+mod train_tables;
 mod verify;
 
 use clap::{Parser, Subcommand};

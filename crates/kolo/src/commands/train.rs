@@ -9,23 +9,20 @@ use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{NoTerminal, SCREEN, Screen};
-use kolo_data::{self as data, DATASETS, ImageDataSet, Part};
-use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
+use kolo_data::{self as data, ImageDataSet, Part};
 use kolo_ddp::rate::BatchScaling;
-use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::sync::SYNCS;
-use kolo_ddp::table::{Setting, parse_number};
+use kolo_ddp::table::parse_number;
 use kolo_launch::Messages;
-use kolo_models::{self as models, MODELS};
+use kolo_models as models;
 use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RunFolder, shell_quoted};
 use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SINKS, Slowdown, check_resume,
-    replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Slowdown, check_resume, replaces_another,
 };
 use kolo_weights::WeightsFile;
 
+use super::train_tables::tables;
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::{check_lone_worker, start_workers};
 
@@ -135,36 +132,6 @@ fn advise(failure: Failure, folder: &RunFolder) -> Failure {
 /// process writes the folder now.
 fn is_helped_by_resuming(failure: &Failure) -> bool {
     !failure.is_wrong_input() && !failure.to_string().contains("`kolo train --resume ")
-}
-
-fn tables() -> String {
-    let mut text = String::from("Models:\n");
-    MODELS.iter().for_each(|model| text += &format!("  {:24} {}\n", model.name(), model.about()));
-    text += "\nData:\n";
-    DATASETS.iter().for_each(|data| text += &format!("  {:24} {}\n", data.usage(), data.about));
-    text += "\nOptimizers:\n";
-    OPTIMIZERS.iter().for_each(|optimizer| text += &format!("  {:24} {}\n", optimizer.name, optimizer.about));
-    text += "\nTensors, besides patterns of names in which * is any characters, as 'layer4.*':\n";
-    CLASSES.iter().for_each(|(word, _, about)| text += &format!("  {word:24} {about}\n"));
-    text += "Settings for them: lr_scale, which multiplies the learning rate (0: frozen), and the \
-             optimizer's own.\n";
-    text += "\nReductions:\n";
-    for reduction in REDUCTIONS {
-        text += &format!("  {:24} {}\n", reduction.name, reduction.about);
-        for Setting { name, default, about, .. } in reduction.settings {
-            text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
-        }
-    }
-    text += "\nSynchronisation:\n";
-    for mode in SYNCS {
-        text += &format!("  {:24} {}\n", mode.name, mode.about);
-        for Setting { name, default, about, .. } in mode.settings {
-            text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
-        }
-    }
-    text += "\nIn the run folder, besides config.toml and checkpoints:\n";
-    SINKS.iter().for_each(|sink| text += &format!("  {:24} {}\n", sink.name, sink.about));
-    text
 }
 
 impl Train {
