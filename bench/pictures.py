@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws the pictures of documents from the tables that stand in them, which other scripts have measured.
 
-    python3 bench/pictures.py            # after bench/accuracy.py or bench/peers/compression.py has written
+    python3 bench/pictures.py            # after bench/accuracy.py, bench/peers/run.py or bench/peers/compression.py
     python3 bench/pictures.py --check    # writes nothing; fails where a picture is not that of its table
 """
 
@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+DRAWN = {"accuracy": DOCS / "accuracy.md", "compression": DOCS / "compression.md", "speed": ROOT / "README.md"}
+"""Pictures, and the documents with their tables."""
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 860, 410, 90, 56, 22, 40
 SERIES = [("#2f81f7", "●"), ("#db6d28", "■")]
@@ -55,8 +58,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     is_check = parser.parse_args().check
     stale = []
-    for name, read in {"accuracy": accuracy, "compression": compression}.items():
-        text, file = svg(read((DOCS / f"{name}.md").read_text())), DOCS / f"{name}.svg"
+    for name, document in DRAWN.items():
+        text, file = svg(globals()[name](document.read_text())), DOCS / f"{name}.svg"
         if is_check and (not file.exists() or file.read_text() != text):
             stale.append(file.name)
         elif not is_check:
@@ -91,6 +94,16 @@ def compression(document: str) -> Picture:
     rates = [head[n].removeprefix("step at ") for n in at]
     title = "A training step of ResNet-18 on two workers"
     return Picture(title, "ms", drawn, series=rates, is_log=True)
+
+
+def speed(document: str) -> Picture:
+    """How many times as fast as the best of the others, of README's figures."""
+    rows = []
+    for title, _, _, ratio in cells(document, "|  | Kolo |"):
+        times, low, high = numbers(ratio)
+        rows.append(Row(title, [(0, times, low, high)]))
+    title = "Speed beside the fastest of PyTorch DDP, Gloo, Open MPI and MPICH: median and range"
+    return Picture(title, "×", rows)
 
 
 def cells(document: str, first: str, with_head: bool = False) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 import tables
 from arguments import ROOT
-from figures import byte_size, duration, percent, ratio, spread
+from figures import byte_size, duration, ratio, spread
 from figures import table as markdown
 from results import Results
 from settings import ALL_REDUCES, STEPS, Setting
@@ -12,16 +12,11 @@ from trainings import DDP_BEST
 PART = "figures"
 PATH = ROOT / "README.md"
 RESNET18 = 46_758_048
-SHM_2, SHM_4, TCP_2, TCP_4, _, LINK_10 = ALL_REDUCES
+SHM_2, _, TCP_2, *_ = ALL_REDUCES
 SHOWN = [
-    (SHM_2, "all-reduce in shared memory, 2 ranks: 4 bytes", 4),
-    (SHM_2, "1 MiB", 1 << 20),
-    (SHM_2, "46.8 MB (all gradients of ResNet-18)", RESNET18),
-    (SHM_4, "4 ranks on these 2 cores: 64 KiB", 64 << 10),
-    (SHM_4, "46.8 MB", RESNET18),
-    (TCP_2, "TCP on loopback, 2 ranks: 46.8 MB", RESNET18),
-    (TCP_4, "4 ranks: 4 MiB", 4 << 20),
-    (LINK_10, "over a link of 10 Gbit/s: 46.8 MB", RESNET18),
+    (SHM_2, "all-reduce of 1 MiB, 2 ranks in shared memory", 1 << 20),
+    (SHM_2, "the same of 46.8 MB, the gradients of ResNet-18", RESNET18),
+    (TCP_2, "the same over TCP on loopback", RESNET18),
 ]
 """All-reduces: setting, what the row says, bytes."""
 
@@ -30,7 +25,6 @@ def table(results: Results) -> str:
     """What was not measured is left out."""
     rows = [_images(results, STEPS[0], "ResNet-18, batch 32 a worker, AdamW, 2 workers: images/s")]
     rows.append(_images(results, STEPS[2], "one worker alone: images/s"))
-    rows.append(_efficiency(results))
     rows.append(_link_step(results))
     rows += [_all_reduce(results, *shown) for shown in SHOWN]
     return markdown(["", KOLO, "best of the others", ""], [row for row in rows if row])
@@ -49,14 +43,6 @@ def _images(results: Results, setting: Setting, title: str) -> list[str] | None:
     return [title, shown[0], f"{shown[1]} ({DDP_BEST})", tables.pair_ratios(ours, theirs).show(ratio)]
 
 
-def _efficiency(results: Results) -> list[str] | None:
-    ours, theirs = _steps(results, STEPS[0], "efficiency")
-    if not ours or not theirs:
-        return None
-    shown = [percent(spread(values.values()).median) for values in (ours, theirs)]
-    return ["scaling efficiency of two workers, beside the same steps without synchronisation", *shown, ""]
-
-
 def _link_step(results: Results) -> list[str] | None:
     setting = STEPS[1]
     ours, theirs = _steps(results, setting, "step_seconds")
@@ -64,8 +50,8 @@ def _link_step(results: Results) -> list[str] | None:
         return None
     wire = spread(tables.wire_seconds(results, setting, number) for number in ours)
     shown = [duration(spread(values.values()).median) for values in (ours, theirs)]
-    over = f"{tables.pair_ratios(theirs, ours).show(ratio)} (the wire alone takes {duration(wire.median)})"
-    return ["the same over a link of 1 Gbit/s: a step", *shown, over]
+    title = f"two workers over 1 Gbit/s: a step (the wire alone takes {duration(wire.median)})"
+    return [title, *shown, tables.pair_ratios(theirs, ours).show(ratio)]
 
 
 def _all_reduce(results: Results, setting: Setting, title: str, size: int) -> list[str] | None:
