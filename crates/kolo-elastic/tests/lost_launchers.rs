@@ -12,7 +12,7 @@ use kolo_elastic::{
     Arbiter, Coordinator, CoordinatorEvent, Member, MembershipPolicy, NodeConfig, member_name,
 };
 use kolo_rendezvous::secure::Token;
-use kolo_testing::harness::{run_one_by_one, test, test_where};
+use kolo_testing::harness::{run, test, test_where};
 use kolo_testing::{Hosts, free_port};
 
 /// Variable that makes this program a launcher of a test: node rank, host and port of the first master.
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         launcher(&text);
         return ExitCode::SUCCESS;
     }
-    run_one_by_one(vec![
+    run(vec![
         test("others_go_on_without_a_stopped_leader_which_is_superseded", a_stopped_leader),
         test("others_go_on_without_a_killed_leader", a_killed_leader),
         test_where("the_second_launcher_loses_its_link_to_the_leader", || a_cut_link(1)),

@@ -37,9 +37,13 @@ pub fn test_where(name: &str, run: impl FnOnce() -> Result<(), String> + Send + 
     Trial::ignorable_test(name, move || completed(run()))
 }
 
-/// Runs the tests that the command line selects.
+/// Runs the tests that the command line selects, two for each core unless it says otherwise: they wait more
+/// than they compute.
 pub fn run(tests: Vec<Trial>) -> ExitCode {
-    libtest_mimic::run(&Arguments::from_args(), tests).exit_code()
+    let mut arguments = Arguments::from_args();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(2 * cores);
+    libtest_mimic::run(&arguments, tests).exit_code()
 }
 
 /// Works like [`run`], but one test after another: for jobs whose workers would compete for cores.

@@ -12,8 +12,18 @@ use kolo_testing::jobs::{Logged, find};
 use kolo_testing::{Etcd, TwoHosts};
 
 const STEPS: usize = 400;
-const RUN: [&str; 8] =
-    ["train", "--shards", "4", "--steps", "400", "--batch-size", "8", "--checkpoint-epochs"];
+const RUN: [&str; 10] = [
+    "train",
+    "--model",
+    "mlp",
+    "--shards",
+    "4",
+    "--steps",
+    "400",
+    "--batch-size",
+    "8",
+    "--checkpoint-epochs",
+];
 
 fn main() -> ExitCode {
     run(vec![
@@ -105,8 +115,8 @@ fn chaos_cuts_links() -> Result<(), String> {
     // Returns an error here if hosts cannot be made; the runs have hosts of their own.
     drop(TwoHosts::new()?);
     let job = ["--cut-links", "--nodes", "2", "--nproc", "1", "--arbiter", "majority"];
-    let seeds =
-        ["--seeds", "2", "--seed", "10", "--limit", "300", "--", "--steps", "200", "--batch-size", "2"];
-    injected(&[&job[..], &seeds].concat(), "for good at");
+    let seeds = ["--seeds", "2", "--seed", "10", "--limit", "300", "--"];
+    let run = ["--model", "mlp", "--steps", "400", "--batch-size", "2"];
+    injected(&[&job[..], &seeds, &run].concat(), "for good at");
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::program::{children, fail, kolo, succeed};
 fn chaos(seeds: &str, first: &str, more: &[&str]) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
     let args = ["chaos", "--seeds", seeds, "--seed", first, "--limit", "120", "--json", "chaos.json", "--"];
-    let job = ["--steps", "200", "--batch-size", "4"];
+    let job = ["--model", "mlp", "--steps", "300", "--batch-size", "4"];
     let told = succeed(folder.path(), &[&args[..], &job, more].concat());
     let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
     (told, serde_json::from_str(&text).unwrap())
@@ -40,7 +40,7 @@ fn a_job_of_two_nodes_survives_its_launchers() {
     let folder = tempfile::tempdir().unwrap();
     // A killed launcher, and one worker after another.
     let args = ["chaos", "--nodes", "2", "--nproc", "2", "--seeds", "2", "--seed", "2", "--limit", "120"];
-    let job = ["--json", "chaos.json", "--", "--steps", "200", "--batch-size", "4"];
+    let job = ["--json", "chaos.json", "--", "--model", "mlp", "--steps", "300", "--batch-size", "4"];
     let told = succeed(folder.path(), &[&args[..], &job].concat());
     assert!(told.contains("undisturbed: 4 workers"), "{told}");
     assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");

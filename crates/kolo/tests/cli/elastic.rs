@@ -31,8 +31,8 @@ pub const STEPS: usize = 500;
 /// every step.
 pub fn result(folder: &Path) -> String {
     let steps = std::fs::read_to_string(folder.join("run/steps.jsonl")).unwrap();
-    assert_eq!(steps.lines().count(), STEPS, "a line for each step");
     let summary = summary(&folder.join("run"));
+    assert_eq!(summary["steps"], steps.lines().count(), "a line for each step");
     format!("{} {}", summary["weights_sha256"], summary["train_loss"])
 }
 
@@ -117,7 +117,12 @@ fn deaths_while_it_is_tuned_do_not_change_the_weights() {
 #[test]
 fn deaths_in_step_do_not_change_the_weights() {
     let folder = tempfile::tempdir().unwrap();
-    let run = RUN.map(|word| if word == "mlp" { "small" } else { word });
+    // The MLP has no normalization; fewer steps, because these take longer.
+    let run = RUN.map(|word| match word {
+        "mlp" => "small",
+        "500" => "150",
+        _ => word,
+    });
     let sync = ["--batch-norm", "sync"];
     succeed(folder.path(), &[&run[..], &["--nproc", "1", "--out", "run"], &sync].concat());
     let expected = result(folder.path());
