@@ -74,7 +74,7 @@ fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     let mut job = start(folder.path(), &args);
     let steps = || std::fs::read_to_string(run.join("steps.jsonl")).unwrap_or_default().lines().count();
     // The last lines of an epoch are written just before its evaluation.
-    let epoch = 10_000 / (8 * 8) + 1;
+    let epoch = 10_000 / (6 * 8) + 1;
     wait_until("no epoch has ended", || steps() == epoch);
     send("TERM", &[job.process.id()]);
     let (status, words) = job.end();
