@@ -26,7 +26,8 @@ pub enum Set {
 pub const WEIGHTS: &str = "weights.safetensors";
 
 impl Set {
-    pub(crate) fn file(self) -> &'static str {
+    /// Returns the name of the file that holds all of the set.
+    pub fn file(self) -> &'static str {
         match self {
             Set::Weights => WEIGHTS,
             Set::Optimizer => "optimizer.safetensors",

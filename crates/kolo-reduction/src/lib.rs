@@ -11,6 +11,7 @@ mod origin;
 pub mod reduction;
 mod shard_loss;
 mod shard_sum;
+pub mod state;
 pub mod transform;
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan, plan_sliced, reversed};

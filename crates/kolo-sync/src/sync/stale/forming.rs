@@ -91,7 +91,6 @@ fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made
         role: None,
         must_load: false,
         updates: 0,
-        gathered: 0,
         began: 0,
         rates: Vec::new(),
         ends: false,
