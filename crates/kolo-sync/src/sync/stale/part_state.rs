@@ -12,11 +12,10 @@ use kolo_comm::{Group, Rank};
 
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
-use super::parts;
 use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
 use kolo_reduction::state::{StateCopy, StatePart, Visit};
-use kolo_reduction::{Error, Slice};
+use kolo_reduction::{Error, Slice, slices};
 
 /// A server's part of the model.
 pub(super) struct PartState {
@@ -92,7 +91,7 @@ impl PartState {
     pub(super) fn new(plan: Plan, optimizer: Box<dyn Optimizer>) -> Self {
         let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
         PartState {
-            slices: parts::slices(&layout, &place),
+            slices: slices(&layout, &place),
             weights: Weights::new(layout.clone(), vec![0.0; layout.len()], optimizer, groups),
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),
