@@ -36,7 +36,7 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
     arrays.sort_by_key(|(name, _)| (name.kind == StateKind::Reduction && name.shard.is_none(), name.shard));
     let part = |(name, values): (StateName, Vec<f32>)| {
         let (set, prefix) = place_in_files(&name);
-        Part { file: set.file().into(), set, prefix, start: 0, values }
+        Part::whole(set, prefix, values)
     };
     let parts = arrays.into_iter().map(part).collect();
     let given = replica.core.given_not_finite().to_vec();

@@ -7,6 +7,7 @@ use kolo_comm::Rank;
 use kolo_reduction::Error;
 use kolo_reduction::state::{Holdings, StateCopy, Visit, redistribute, transfer};
 use kolo_step::timed;
+use kolo_sync::sync::SyncTraits;
 use kolo_sync::{JobState, Notes};
 
 use super::handle::Replica;
@@ -40,7 +41,7 @@ impl Replica {
         match &self.core.gathered {
             Some((steps, JobState { notes, arrays })) if *steps == self.core.progress.steps => {
                 let mut all = own.arrays;
-                all.extend(arrays.clone());
+                all.extend(arrays);
                 Ok(JobState { notes: notes.clone(), arrays: all })
             }
             _ => self.mode.expect_all(&self.core).map(|()| own),
@@ -57,7 +58,8 @@ impl Replica {
     /// on all ranks).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
         self.core.check_state()?;
-        let is_divided = self.core.shards_with_state() > 0 || self.traits().divides_state();
+        let SyncTraits { rounds, staleness_bound, .. } = self.traits();
+        let is_divided = self.core.shards_with_state() > 0 || rounds.is_some() || staleness_bound.is_some();
         if !is_divided || !self.is_synchronised() {
             return Ok(());
         }

@@ -52,16 +52,10 @@ impl StateCopy {
         &mut self.arrays[index].1[place]
     }
 
-    /// Moves the arrays of another copy into this one, where they replace those of the same names.
-    pub fn extend(&mut self, other: StateCopy) {
-        for (name, array) in other.arrays {
-            match self.places.get(&name) {
-                Some(index) => self.arrays[*index].1 = array,
-                None => {
-                    self.places.insert(name.clone(), self.arrays.len());
-                    self.arrays.push((name, array));
-                }
-            }
+    /// Copies the arrays of another copy into this one.
+    pub fn extend(&mut self, other: &StateCopy) {
+        for (name, array) in &other.arrays {
+            self.run_mut(name, 0..array.len()).copy_from_slice(array);
         }
     }
 

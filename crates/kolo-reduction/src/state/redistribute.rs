@@ -16,15 +16,15 @@ pub struct Holdings(pub Vec<(StateName, Range<usize>)>);
 impl Holdings {
     /// Returns the runs of the state that `list` visits, as few as possible, in the order of the arrays.
     pub fn of(list: impl FnOnce(&mut Visit<'_>)) -> Self {
-        let mut runs: Vec<(StateName, Range<usize>)> = Vec::new();
-        list(&mut |StatePart { name, place, .. }| {
-            let same = runs.iter_mut().rev().take_while(|(of, _)| *of == name);
-            let mut same = same.map(|(_, run)| run);
-            match same.find(|run| run.end == place.start || place.end == run.start) {
-                Some(run) => *run = run.start.min(place.start)..run.end.max(place.end),
-                None => runs.push((name, place)),
+        let mut parts: Vec<(StateName, Range<usize>)> = Vec::new();
+        list(&mut |StatePart { name, place, .. }| parts.push((name, place)));
+        let mut runs = Vec::new();
+        for array in parts.chunk_by_mut(|a, b| a.0 == b.0) {
+            array.sort_by_key(|(_, place)| (place.start, place.end));
+            for run in array.chunk_by(|(_, a), (_, b)| a.end == b.start) {
+                runs.push((run[0].0.clone(), run[0].1.start..run[run.len() - 1].1.end));
             }
-        });
+        }
         Holdings(runs)
     }
 
@@ -157,7 +157,7 @@ mod tests {
     fn adjacent_parts_are_one_run() {
         let mut values = [0.0; 10];
         let list = |visit: &mut Visit<'_>| {
-            for place in [2..5, 0..2, 7..9, 5..6] {
+            for place in [7..9, 2..5, 0..2, 5..6] {
                 visit(StatePart { name: name("e", 0), values: &mut values[place.clone()], place });
             }
             visit(StatePart::whole(name("e", 1), &mut values));

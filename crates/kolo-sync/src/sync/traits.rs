@@ -23,11 +23,6 @@ impl SyncTraits {
         *self == SyncTraits::default()
     }
 
-    /// True if no rank has all of the state, besides that of its reduction, while the job trains.
-    pub fn divides_state(&self) -> bool {
-        self.rounds.is_some() || self.staleness_bound.is_some()
-    }
-
     /// True if a worker holds state, besides that of its reduction, that no other worker has: an elastic job
     /// must keep copies of it.
     pub(crate) fn has_private_state(&self) -> bool {
