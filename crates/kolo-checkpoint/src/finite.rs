@@ -118,7 +118,7 @@ mod tests {
 
     fn parts(wrong: &[(usize, f32)]) -> Vec<Part> {
         let mut values = vec![1.0; LONG + 5];
-        let velocity = Part::state("velocity", &values);
+        let velocity = Part::whole(Set::Optimizer, "velocity/".into(), values.clone());
         wrong.iter().for_each(|(at, value)| values[*at] = *value);
         vec![Part::weights(&values), velocity]
     }
@@ -142,7 +142,7 @@ mod tests {
                 let error = Snapshot::new(layout(), parts.clone(), &at(7)).unwrap_err().to_string();
                 assert!(error.contains("after 7 steps") && error.contains(&format!("`{name}`")), "{error}");
                 parts.swap(0, 1);
-                let kept = Part::state("velocity", &parts[1].values);
+                let kept = Part::whole(Set::Optimizer, "velocity/".into(), parts[1].values.clone());
                 let error = Snapshot::new(layout(), vec![kept], &at(7)).unwrap_err().to_string();
                 assert!(error.contains(&format!("`velocity/{name}`")), "{error}");
             }

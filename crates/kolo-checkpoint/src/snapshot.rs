@@ -85,22 +85,8 @@ impl Part {
         Self::whole(Set::Weights, String::new(), values.to_vec())
     }
 
-    /// Creates a part with all of one optimizer state.
-    pub fn state(name: &str, values: &[f32]) -> Self {
-        Self::whole(Set::Optimizer, state_prefix(name), values.to_vec())
-    }
-
-    /// Creates a part with all of one reduction state of a shard.
-    pub fn of_shard(shard: usize, name: &str, values: &[f32]) -> Self {
-        Self::whole(Set::Residuals, shard_prefix(shard, name), values.to_vec())
-    }
-
-    /// Creates a part with all of one reduction state that is common to all shards.
-    pub fn of_reduction(name: &str, values: &[f32]) -> Self {
-        Self::whole(Set::Residuals, common_prefix(name), values.to_vec())
-    }
-
-    fn whole(set: Set, prefix: String, values: Vec<f32>) -> Self {
+    /// Creates a part with all of one array, whose tensors' names begin with `prefix`.
+    pub fn whole(set: Set, prefix: String, values: Vec<f32>) -> Self {
         Part { set, file: set.file().into(), prefix, start: 0, values }
     }
 }

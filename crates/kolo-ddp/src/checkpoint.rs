@@ -4,28 +4,21 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use kolo_checkpoint::{common_prefix, hex, shard_prefix};
+use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
 use kolo_comm::Rank;
 use kolo_optim::Span;
-use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::checkpoint_entries::{read_notes, with_notes};
 use crate::replica::Replica;
+use kolo_reduction::state::{StateCopy, StateKind, StateName};
 use kolo_reduction::{Error, ranks_of};
-use kolo_step::NoiseScale;
-use kolo_sync::sync::mode::Saved;
-use kolo_sync::{Core, Warning};
+use kolo_sync::{JobState, Warning};
 
 pub use kolo_checkpoint::{
     FORMAT, FileEntry, Found, Guard, Manifest, Part, Position, Reader, Set, Snapshot, TensorEntry, WEIGHTS,
     Writer, list, newest, of_file, path, remedy, tell, verify,
 };
-
-/// Name of a checkpoint's entry for the state of loss scaling.
-const LOSS_SCALE: &str = "loss_scale";
-
-/// Name of a checkpoint's entry for the state of the gradient's transforms.
-const TRANSFORMS: &str = "transforms";
 
 /// Copies all of a replica's state. Takes as long as copying the values and the optimizer's state in memory,
 /// after waiting for the last step's gradients. If the reduction keeps residuals, those of all shards must
@@ -37,32 +30,31 @@ const TRANSFORMS: &str = "transforms";
 /// not finite (naming the tensor).
 pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, Error> {
     replica.expect_whole()?;
-    let Saved { mut parts, uses, entries } = replica.mode.save(&mut replica.core)?;
-    let core = &mut replica.core;
-    let (layout, reducer) = (core.weights.layout.clone(), core.reducer().clone());
-    for (shard, all) in core.all_shard_state()?.into_iter().enumerate() {
-        let kinds = reducer.shard_state().iter().zip(all.chunks(layout.len().max(1)));
-        parts.extend(kinds.map(|(name, values)| Part::of_shard(shard, name, values)));
-    }
-    let kinds = reducer.common_state().iter().zip(core.common_state()?);
-    parts.extend(kinds.map(|(name, values)| Part::of_reduction(name, &values)));
-    let given = core.given_not_finite().to_vec();
-    let snapshot = Snapshot::of_model(layout, parts, position, given)?.with_uses(uses);
-    let snapshot = snapshot.with_noise_scale(core.noise_scale()?.map(NoiseScale::to_text));
-    let snapshot = with_entry(snapshot, LOSS_SCALE, core.saved_loss_scale())?;
-    let snapshot = with_entry(snapshot, TRANSFORMS, core.saved_transforms())?;
-    Ok(entries.into_iter().fold(snapshot, |snapshot, (name, entry)| snapshot.with_entry(name, entry)))
+    let JobState { notes, arrays } = replica.whole_state()?;
+    let mut arrays = arrays.into_arrays();
+    // By shard, however they came here. The reduction's arrays for all shards are its last ones.
+    arrays.sort_by_key(|(name, _)| (name.kind == StateKind::Reduction && name.shard.is_none(), name.shard));
+    let part = |(name, values): (StateName, Vec<f32>)| {
+        let (set, prefix) = place_in_files(&name);
+        Part::whole(set, prefix, values)
+    };
+    let parts = arrays.into_iter().map(part).collect();
+    let given = replica.core.given_not_finite().to_vec();
+    let snapshot = Snapshot::of_model(replica.layout().clone(), parts, position, given)?;
+    with_notes(snapshot, notes, replica)
 }
 
-/// Adds an entry of that name, if it has a value.
-fn with_entry<T: Serialize>(
-    snapshot: Snapshot,
-    name: &'static str,
-    value: Option<T>,
-) -> Result<Snapshot, Error> {
-    let Some(value) = value else { return Ok(snapshot) };
-    let value = serde_json::to_value(value).map_err(|e| Error::Setting(format!("{name}: {e}")))?;
-    Ok(snapshot.with_entry(name, value))
+/// Returns the set of files that holds an array, and the prefix of its tensors' names.
+fn place_in_files(StateName { kind, name, shard }: &StateName) -> (Set, String) {
+    match (kind, shard) {
+        (StateKind::Weights, _) => (Set::Weights, String::new()),
+        (StateKind::Optimizer, None) => (Set::Optimizer, state_prefix(name)),
+        (StateKind::Optimizer, Some(island)) => {
+            (Set::Optimizer, state_prefix(&format!("island{island}/{name}")))
+        }
+        (StateKind::Reduction, None) => (Set::Residuals, common_prefix(name)),
+        (StateKind::Reduction, Some(shard)) => (Set::Residuals, shard_prefix(*shard, name)),
+    }
 }
 
 /// Writes a checkpoint to `folder/step-<step>` and returns that path when it is durable. All replicas are
@@ -120,40 +112,28 @@ fn agreed<T>(own: Result<T, Error>, replica: &Replica) -> Result<T, Error> {
 
 /// Reads all of a replica's state.
 fn fill(reader: &Reader, replica: &mut Replica) -> Result<(), Error> {
-    replica.mode.load(&mut replica.core, reader)?;
-    let core = &mut replica.core;
-    fill_reduction(reader, core)?;
-    core.set_loss_scale(reader.entry(LOSS_SCALE)?);
-    core.set_transforms(reader.entry(TRANSFORMS)?)?;
-    // One that is older than this entry says nothing: then one use each, as in a job that begins.
-    let spans = core.weights.layout.spans().len();
-    let uses = reader.uses()?.filter(|uses| uses.len() == spans);
-    core.step.expect_uses(uses.unwrap_or_else(|| vec![1; spans]));
-    core.set_noise_scale(reader.noise_scale()?.as_deref().and_then(NoiseScale::from_text));
-    Ok(())
-}
-
-/// Reads the reduction's state.
-fn fill_reduction(reader: &Reader, core: &mut Core) -> Result<(), Error> {
-    let (layout, reducer) = (core.weights.layout.clone(), core.reducer().clone());
-    reader.expect_residuals_of(core.shards_with_state())?;
-    let (len, names) = (layout.len(), reducer.shard_state());
-    let own = if core.shards_with_state() > 0 { core.reduced_shards() } else { 0..0 };
-    let mut shards = vec![vec![0.0; names.len() * len]; own.len()];
-    let mut common = vec![vec![0.0; len]; reducer.common_state().len()];
-    let mut targets: Vec<(String, &mut [f32])> = Vec::new();
-    for (shard, values) in own.zip(&mut shards) {
-        let kinds = names.iter().zip(values.chunks_mut(len.max(1)));
-        targets.extend(kinds.map(|(name, values)| (shard_prefix(shard, name), values)));
+    replica.core.expect_whole_step()?;
+    let layout = replica.layout().clone();
+    for set in [Set::Weights, Set::Optimizer, Set::Residuals] {
+        let mut arrays = StateCopy::of(layout.len(), |visit| {
+            replica.visit_state(&mut |part| {
+                if place_in_files(&part.name).0 == set {
+                    visit(part);
+                }
+            });
+        });
+        if set == Set::Residuals {
+            reader.expect_residuals_of(replica.core.shards_with_state())?;
+        }
+        let targets = arrays.arrays_mut().map(|(name, values)| (place_in_files(name).1, values)).collect();
+        reader.read_all(set, &layout, 0, targets)?;
+        if set == Set::Weights {
+            reader.expect_no_others(&layout)?;
+        }
+        arrays.fill(|visit| replica.visit_state(visit));
     }
-    let kinds = reducer.common_state().iter().zip(&mut common);
-    targets.extend(kinds.map(|(name, values)| (common_prefix(name), &mut values[..])));
-    reader.read_all(Set::Residuals, &layout, 0, targets)?;
-    if core.shards_with_state() > 0 {
-        core.step.set_shard_state(&shards);
-    }
-    core.step.set_common_state(&common);
-    Ok(())
+    let notes = read_notes(reader, replica)?;
+    replica.mode.set_notes(&mut replica.core, notes)
 }
 
 /// Result of [`resume`].

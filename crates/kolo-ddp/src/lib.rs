@@ -7,6 +7,7 @@
 
 pub mod binding;
 pub mod checkpoint;
+mod checkpoint_entries;
 pub mod cross_shard;
 mod ddp;
 mod replica;

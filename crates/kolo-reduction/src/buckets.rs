@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use kolo_comm::Group;
 
+use crate::state::{StateName, StatePart, Visit};
 use kolo_optim::{Kind, Layout, SpanId};
 
 /// Size limits of buckets, in bytes of `f32`.
@@ -105,10 +106,12 @@ impl Bucket {
         self.slices.iter().for_each(copy);
     }
 
-    /// Copies values of its elements from their places in flat memory.
-    pub fn take_flat(&self, layout: &Layout, flat: &[f32], values: &mut [f32]) {
-        let copy = |slice: &Slice| values[slice.range()].copy_from_slice(&flat[slice.place(layout)]);
-        self.slices.iter().for_each(copy);
+    /// Visits an array of state, of which `values` are those of its elements.
+    pub fn visit_state(&self, layout: &Layout, name: &StateName, values: &mut [f32], visit: &mut Visit<'_>) {
+        for slice in &self.slices {
+            let (name, place) = (name.clone(), slice.place(layout));
+            visit(StatePart { name, place, values: &mut values[slice.range()] });
+        }
     }
 }
 

@@ -8,13 +8,16 @@
 mod buckets;
 mod error;
 mod origin;
+mod owners;
 pub mod reduction;
 mod shard_loss;
 mod shard_sum;
+pub mod state;
 pub mod transform;
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan, plan_sliced, reversed};
 pub use error::{BindingError, Error, ranks_of};
 pub use origin::Origin;
+pub use owners::{Owners, blocks, slices};
 pub use shard_loss::ShardLoss;
 pub use shard_sum::ShardSum;

@@ -101,11 +101,6 @@ impl LossScaler {
         self.now
     }
 
-    /// Resets the state to that of a new job.
-    pub fn reset(&mut self) {
-        *self = Self::new(self.settings);
-    }
-
     /// Resets the count of skipped steps, for an optimizer that begins anew and counts its steps from 0.
     pub fn count_anew(&mut self) {
         self.now.skipped_steps = 0;

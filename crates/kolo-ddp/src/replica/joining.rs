@@ -52,7 +52,7 @@ impl Replica {
             self.warn_of_lost_state();
         }
         if let Some(restored) = restored {
-            self.put_back(&restored)?;
+            self.put_back(restored)?;
         }
         self.core.set_joined();
         self.back_up_at_start()

@@ -1,10 +1,53 @@
-//! Gathering the state that a checkpoint holds, and resuming from it.
+//! Copies of a replica's state, gathering what other ranks hold, and resuming from a checkpoint.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
+use kolo_comm::Rank;
 use kolo_reduction::Error;
+use kolo_reduction::state::{Holdings, StateCopy, Visit, redistribute, transfer};
+use kolo_step::timed;
+use kolo_sync::sync::SyncTraits;
+use kolo_sync::{JobState, Notes};
 
 use super::handle::Replica;
 
 impl Replica {
+    /// Visits all arrays that this rank keeps from step to step.
+    pub(crate) fn visit_state(&mut self, visit: &mut Visit<'_>) {
+        self.mode.visit_weights(&mut self.core, visit);
+        self.core.step.visit_state(visit);
+    }
+
+    /// Copies the state that this rank holds.
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub(crate) fn own_state(&mut self) -> Result<JobState, Error> {
+        let notes = self.mode.notes(&mut self.core)?;
+        let arrays = StateCopy::of(self.layout().len(), |visit| self.visit_state(visit));
+        Ok(JobState { notes, arrays })
+    }
+
+    /// Copies all of the job's state, which must be on this rank ([`Replica::gather_residuals`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Replica::own_state`]; or a part is on other ranks, or a step is halfway.
+    pub(crate) fn whole_state(&mut self) -> Result<JobState, Error> {
+        self.core.expect_whole_step()?;
+        let own = self.own_state()?;
+        match &self.core.gathered {
+            Some((steps, JobState { notes, arrays })) if *steps == self.core.progress.steps => {
+                let mut all = own.arrays;
+                all.extend(arrays);
+                Ok(JobState { notes: notes.clone(), arrays: all })
+            }
+            _ => self.mode.expect_all(&self.core).map(|()| own),
+        }
+    }
+
     /// Brings to rank 0 all state that a checkpoint needs: what the reduction keeps for each shard, such as
     /// residuals, and the optimizers of islands or servers. All ranks must call it after the same step,
     /// before rank 0 takes the checkpoint. Does nothing if there is no such state.
@@ -14,13 +57,41 @@ impl Replica {
     /// A collective failed (naming the rank), or the optimizer's state is not finite (naming the parameter,
     /// on all ranks).
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
-        let core = &mut self.core;
-        core.check_state()?;
-        if !core.config.reduction.shard_state().is_empty() {
-            core.apply_outstanding()?;
-            core.gathered = Some((core.progress.steps, core.step.gather_shard_state()?));
+        self.core.check_state()?;
+        let SyncTraits { rounds, staleness_bound, .. } = self.traits();
+        let is_divided = self.core.shards_with_state() > 0 || rounds.is_some() || staleness_bound.is_some();
+        if !is_divided || !self.is_synchronised() {
+            return Ok(());
         }
-        if self.is_synchronised() { self.mode.gather(&mut self.core) } else { Ok(()) }
+        let group = self.group().clone();
+        let mut notes = self.mode.notes(&mut self.core)?;
+        let have = Holdings::of(|visit| self.visit_state(visit));
+        let reported: Vec<(Holdings, Vec<Notes>, Option<u64>)> =
+            group.all_gather_value(&(have, &notes.islands, notes.updates))?;
+        notes.updates = reported.iter().find_map(|(.., updates)| *updates);
+        let (have, islands): (Vec<_>, Vec<_>) =
+            reported.into_iter().map(|(have, islands, _)| (have, islands)).unzip();
+        // In the order of islands, which is that of the ranks that represent them.
+        notes.islands = islands.concat();
+        let mut want = vec![Holdings::default(); have.len()];
+        want[0] = Holdings::union(&have);
+        let transfers = redistribute(&have, &want)?;
+        let sent = transfers.iter().filter(|transfer| transfer.from == group.rank());
+        let sent: HashSet<_> = sent.map(|transfer| &transfer.name).collect();
+        let mut moved = StateCopy::of(self.layout().len(), |visit| {
+            self.visit_state(&mut |part| {
+                if sent.contains(&part.name) {
+                    visit(part);
+                }
+            });
+        });
+        let mut exposed = Duration::ZERO;
+        timed(&mut exposed, "residuals", || transfer(&group, &transfers, &mut moved))?;
+        let core = &mut self.core;
+        core.step.add_exposed(exposed);
+        let steps = core.progress.steps;
+        core.gathered = (group.rank() == Rank(0)).then_some((steps, JobState { notes, arrays: moved }));
+        Ok(())
     }
 
     /// Resets all state that a checkpoint restores: the replica is then like that of a process that has just

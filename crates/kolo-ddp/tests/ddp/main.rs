@@ -33,6 +33,7 @@ mod same_settings;
 mod servers;
 mod stale;
 mod stale_failures;
+mod state_list;
 mod step;
 mod sync_values;
 mod tied;

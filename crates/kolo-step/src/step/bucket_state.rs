@@ -1,5 +1,6 @@
 //! The buckets of a step: the contributions to each of them, and the state of its reduction.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use kolo_comm::{Group, Timing};
@@ -13,6 +14,7 @@ use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
 use kolo_reduction::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
+use kolo_reduction::state::{StateKind, StateName, Visit};
 use kolo_reduction::{Bucket, Slice};
 use kolo_sampler::Assignment;
 
@@ -233,50 +235,33 @@ impl Buckets {
         Ok(buckets)
     }
 
-    /// State that is kept from step to step for each of this rank's shards: for each name of
-    /// [`Reducer::shard_state`] the values in the order of flat memory, one after another.
-    pub(super) fn shard_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
-        let mut flat: Vec<Vec<f32>> = Vec::new();
-        for BucketState { bucket, reduction, .. } in &mut self.states {
-            let kinds = reduction.shard_state();
-            let (len, count) = (layout.len(), kinds.len());
-            for (kind, kept) in kinds.into_iter().enumerate() {
-                flat.resize_with(kept.len(), || vec![0.0; count * len]);
-                let flat = flat.iter_mut().map(|flat| &mut flat[kind * len..][..len]);
-                flat.zip(kept).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
+    /// Visits what `reducer` keeps from step to step: the state of each of this rank's `shards`, then that of
+    /// the job.
+    pub(super) fn visit_state(
+        &mut self,
+        layout: &Layout,
+        reducer: &dyn Reducer,
+        shards: Range<usize>,
+        visit: &mut Visit<'_>,
+    ) {
+        for (own, shard) in shards.enumerate() {
+            for (kind, name) in reducer.shard_state().iter().enumerate() {
+                let name = StateName::of_shard(StateKind::Reduction, *name, shard);
+                for BucketState { bucket, reduction, .. } in &mut self.states {
+                    let kept = reduction.shard_state().into_iter().nth(kind);
+                    if let Some(kept) = kept.and_then(|shards| shards.get_mut(own)) {
+                        bucket.visit_state(layout, &name, kept, visit);
+                    }
+                }
             }
         }
-        flat
-    }
-
-    /// Replaces the state of this rank's shards, in the form of [`Buckets::shard_state`].
-    pub(super) fn set_shard_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
-        let len = layout.len();
-        for BucketState { bucket, reduction, .. } in &mut self.states {
-            for (kind, kept) in reduction.shard_state().into_iter().enumerate() {
-                let flat = flat.iter().map(|flat| &flat[kind * len..][..len]);
-                flat.zip(kept).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
+        for (kind, name) in reducer.common_state().iter().enumerate() {
+            let name = StateName::of_job(StateKind::Reduction, *name);
+            for BucketState { bucket, reduction, .. } in &mut self.states {
+                if let Some(kept) = reduction.common_state().into_iter().nth(kind) {
+                    bucket.visit_state(layout, &name, kept, visit);
+                }
             }
-        }
-    }
-
-    /// State that is kept from step to step and the same on all ranks: for each name of
-    /// [`Reducer::common_state`] the values in the order of flat memory.
-    pub(super) fn common_state(&mut self, layout: &Layout) -> Vec<Vec<f32>> {
-        let mut flat: Vec<Vec<f32>> = Vec::new();
-        for BucketState { bucket, reduction, .. } in &mut self.states {
-            let kinds = reduction.common_state();
-            flat.resize_with(kinds.len(), || vec![0.0; layout.len()]);
-            flat.iter_mut().zip(kinds).for_each(|(flat, kept)| bucket.to_flat(layout, kept, flat));
-        }
-        flat
-    }
-
-    /// Replaces the state that is the same on all ranks.
-    pub(super) fn set_common_state(&mut self, layout: &Layout, flat: &[Vec<f32>]) {
-        for BucketState { bucket, reduction, .. } in &mut self.states {
-            let kinds = reduction.common_state();
-            flat.iter().zip(kinds).for_each(|(flat, kept)| bucket.take_flat(layout, flat, kept));
         }
     }
 

@@ -12,8 +12,8 @@ use super::Step;
 use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
 use crate::tune::{Space, TunedSetting};
-use crate::wait_time::timed;
 use kolo_optim::SpanId;
+use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName, Visit, redistribute, transfer};
 use kolo_reduction::{Bucket, Error, plan_sliced, reversed};
 use kolo_sampler::Assignment;
 
@@ -70,10 +70,9 @@ impl Step {
         let plan = plan_sliced(&self.layout, &self.cuts.order, caps, self.cuts.slice, whole);
         let slots = self.profile.launch_order(plan.iter());
         self.launches = LaunchOrder::new(slots.unwrap_or_else(|| launch_order::by_readiness(plan.len())));
-        let (shards, common) = (self.shard_state(), self.common_state());
+        let kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
         self.buckets = self.build(plan, &self.ranks.assignment)?;
-        self.set_shard_state(&shards);
-        self.set_common_state(&common);
+        kept.fill(|visit| self.visit_state(visit));
         Ok(())
     }
 
@@ -119,15 +118,14 @@ impl Step {
         }
         let mut buckets = self.build(self.buckets.plan().cloned().collect(), &assignment)?;
         buckets.keep_timings(&self.buckets);
-        if !self.reducer.shard_state().is_empty() {
-            let moved = self.move_shard_state(&assignment)?;
-            buckets.set_shard_state(&self.layout, &moved);
-        }
-        buckets.set_common_state(&self.layout, &self.buckets.common_state(&self.layout));
+        let mut kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
+        let transfers = redistribute(&self.holdings(&self.ranks.assignment), &self.holdings(&assignment))?;
+        transfer(&self.ranks.group, &transfers, &mut kept)?;
         self.buckets = buckets;
         // This rank may see no backward pass in the next step, and then has no times.
         self.profile.forget_ready();
         self.ranks.assignment = assignment;
+        kept.fill(|visit| self.visit_state(visit));
         Ok(Ok(()))
     }
 
@@ -139,72 +137,20 @@ impl Step {
         Ok(buckets)
     }
 
-    /// Returns the reduction's state of each shard that is this rank's from now on. If a shard has moved,
-    /// its last owner broadcasts the state.
-    fn move_shard_state(&mut self, next: &Assignment) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.ranks.group.rank(), self.shard_state().into_iter());
-        let mut moved = Vec::new();
-        for (last, next) in self.ranks.assignment.owners().zip(next.owners()) {
-            let mut flat = if last == rank { own.next().unwrap_or_default() } else { Vec::new() };
-            if last != next {
-                flat.resize(self.shard_state_len(), 0.0);
-                self.ranks.group.broadcast(&mut flat, last)?;
-            }
-            if next == rank {
-                moved.push(flat);
-            }
+    /// Returns what each rank holds for its shards in an assignment.
+    fn holdings(&self, assignment: &Assignment) -> Vec<Holdings> {
+        let mut all = vec![Holdings::default(); assignment.shares.len()];
+        for (shard, Rank(owner)) in assignment.owners().enumerate() {
+            let names = self.reducer.shard_state().iter();
+            let names = names.map(|name| StateName::of_shard(StateKind::Reduction, *name, shard));
+            all[owner].0.extend(names.map(|name| (name, 0..self.layout.len())));
         }
-        Ok(moved)
+        all
     }
 
-    /// Gathers the reduction's state of all shards on rank 0, in the order of the shards; only there it is
-    /// returned. All ranks call it.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    pub fn gather_shard_state(&mut self) -> Result<Vec<Vec<f32>>, Error> {
-        let (rank, mut own) = (self.ranks.group.rank(), self.shard_state().into_iter());
-        let mut all = Vec::new();
-        for owner in self.ranks.assignment.owners().collect::<Vec<_>>() {
-            let mut flat = if owner == rank { own.next().unwrap_or_default() } else { Vec::new() };
-            if owner != Rank(0) && owner == rank {
-                timed(&mut self.times.exposed, "residuals", || self.ranks.group.send(&flat, Rank(0)))?;
-            } else if owner != Rank(0) && rank == Rank(0) {
-                flat.resize(self.shard_state_len(), 0.0);
-                timed(&mut self.times.exposed, "residuals", || self.ranks.group.receive(&mut flat, owner))?;
-            }
-            if rank == Rank(0) {
-                all.push(flat);
-            }
-        }
-        Ok(all)
-    }
-
-    /// Number of values that the reduction keeps for a shard.
-    fn shard_state_len(&self) -> usize {
-        self.reducer.shard_state().len() * self.layout.len()
-    }
-
-    /// The reduction's state of each of this rank's shards: for each name of `Reducer::shard_state` the
-    /// values in the order of flat memory, one after another.
-    pub fn shard_state(&mut self) -> Vec<Vec<f32>> {
-        self.buckets.shard_state(&self.layout)
-    }
-
-    /// Replaces the reduction's state of each of this rank's shards.
-    pub fn set_shard_state(&mut self, flat: &[Vec<f32>]) {
-        self.buckets.set_shard_state(&self.layout, flat);
-    }
-
-    /// The reduction's state that is the same on all ranks: for each name of `Reducer::common_state` the
-    /// values in the order of flat memory.
-    pub fn common_state(&mut self) -> Vec<Vec<f32>> {
-        self.buckets.common_state(&self.layout)
-    }
-
-    /// Replaces the reduction's state that is the same on all ranks.
-    pub fn set_common_state(&mut self, flat: &[Vec<f32>]) {
-        self.buckets.set_common_state(&self.layout, flat);
+    /// Visits what the reduction keeps from step to step: the state of this rank's shards, and of the job.
+    pub fn visit_state(&mut self, visit: &mut Visit<'_>) {
+        let shards = self.ranks.assignment.shards.clone();
+        self.buckets.visit_state(&self.layout, &*self.reducer, shards, visit);
     }
 }

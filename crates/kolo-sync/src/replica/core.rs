@@ -6,6 +6,7 @@ use kolo_comm::{Group, Rank};
 
 use super::backup::copies::Backups;
 use super::noise::NoiseProbe;
+use super::notes::JobState;
 use super::tuning_observer::TuningObserver;
 use super::weights::Weights;
 use crate::config::Config;
@@ -39,9 +40,9 @@ pub struct Core {
     pub progress: Progress,
     /// Copies to which an elastic job goes back if a rank keeps state that dies with it.
     pub backups: Backups,
-    /// On rank 0, the number of steps done at the last gathering, and the reduction's state of all shards
+    /// On rank 0, the number of steps done at the last gathering, with all notes and the other ranks' arrays
     /// then.
-    pub gathered: Option<(u64, Vec<Vec<f32>>)>,
+    pub gathered: Option<(u64, JobState)>,
     /// Observers of the steps.
     pub observers: Observers,
     /// Settings that the program stated, and warnings for it.

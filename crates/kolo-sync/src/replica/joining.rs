@@ -13,25 +13,24 @@ use serde::{Deserialize, Serialize};
 
 use super::assignment;
 use super::core::Core;
+use super::notes::Notes;
 use super::undo::Undo;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_model;
 use crate::same_settings::Stated;
-use kolo_reduction::transform::States;
+use kolo_reduction::state::{Holdings, StateCopy, StateKind, redistribute, transfer};
 use kolo_reduction::{BucketCaps, Error};
-use kolo_step::{LastStep, LossScale, NoiseScale, Step};
+use kolo_step::{LastStep, Step};
 
 /// A rank's message to the others before the first step of a group. It says whether the rank's values are
-/// the job's, its steps and shards, and whether it holds blocks of a step that has been rolled back. It also
-/// has the noise scale after its steps, the state of loss scaling, and whether the rank is a server.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// the job's, its steps and shards, whether it holds blocks of a step that has been rolled back, and whether
+/// the rank is a server.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Standing {
     joined: bool,
     steps: u64,
     shards: usize,
     halfway: bool,
-    noise_scale: NoiseScale,
-    loss_scale: LossScale,
     server: bool,
 }
 
@@ -78,23 +77,20 @@ impl Core {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
             (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
-        let (noise_scale, loss_scale, server) =
-            (self.observers.noise.known, self.scaler.now(), self.ranks.server);
-        let own = Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server };
+        let own = Standing { joined, steps, shards, halfway, server: self.ranks.server };
         let standings: Vec<Standing> = group.all_gather_value(&own)?;
         self.ranks.servers = standings.iter().map(|standing| standing.server).collect();
         if !self.progress.joined && self.config.shards.is_none() {
             self.ranks.shards = assignment::count_workers(&self.ranks.servers);
         }
         assignment::check_ranks(&self.config, self.ranks.shards, group, &self.ranks.servers)?;
-        let mut expected = match self.progress.joined {
-            true => self.step.expected_uses().to_vec(),
-            false => vec![1; self.weights.layout.spans().len()],
-        };
-        if let Some(donor) = donor(&standings) {
-            self.take_over(group, donor, standings[donor.0], &mut expected)?;
+        if !self.progress.joined {
+            self.step.expect_uses(self.first_notes().uses);
         }
-        Ok(expected)
+        if let Some(donor) = donor(&standings) {
+            self.take_over(group, donor, standings[donor.0])?;
+        }
+        Ok(self.step.expected_uses().to_vec())
     }
 
     /// Declares the values to be the job's from now on.
@@ -160,28 +156,19 @@ impl Core {
 
     /// Takes the state of `donor`. Each rank keeps its own state until it has received everything, because
     /// the donor may die meanwhile.
-    fn take_over(
-        &mut self,
-        group: &Group,
-        donor: Rank,
-        standing: Standing,
-        expected: &mut [u32],
-    ) -> Result<(), Error> {
-        let mut values = self.weights.values.clone();
-        group.broadcast(&mut values, donor)?;
-        let mut states = Vec::new();
-        let mut uses: Vec<i32> = expected.iter().map(|uses| *uses as i32).collect();
-        // Before the first step there is no other state to send.
-        if standing.joined {
-            for (_, state) in self.weights.optimizer.state() {
-                let mut state = state.to_vec();
-                group.broadcast(&mut state, donor)?;
-                states.push(state);
-            }
-            group.broadcast(&mut uses, donor)?;
+    fn take_over(&mut self, group: &Group, donor: Rank, standing: Standing) -> Result<(), Error> {
+        let mut list = Holdings::of(|visit| self.weights.visit_state(visit));
+        if !standing.joined {
+            // Before the first step there is no other state to send.
+            list = list.filtered(|name| name.kind == StateKind::Weights);
         }
-        let known: Vec<LastStep> = group.broadcast_value(self.last_steps(), donor)?;
-        let transforms: States = group.broadcast_value(self.transforms.states(), donor)?;
+        let mut have = vec![Holdings::default(); group.world_size()];
+        have[donor.0] = list.clone();
+        let transfers = redistribute(&have, &vec![list; group.world_size()])?;
+        let mut arrays = StateCopy::of(self.weights.layout.len(), |visit| self.weights.visit_state(visit));
+        transfer(group, &transfers, &mut arrays)?;
+        let (known, notes): (Vec<LastStep>, Notes) =
+            group.broadcast_value((self.last_steps(), self.notes()), donor)?;
         let mut undo = None;
         if standing.halfway {
             let undo =
@@ -191,20 +178,14 @@ impl Core {
             group.broadcast(other, donor)?;
             undo.take_over(&reverted);
         }
-        self.weights.values = values;
-        for ((_, state), new) in self.weights.optimizer.state().into_iter().zip(states) {
-            state.copy_from_slice(&new);
-        }
-        expected.iter_mut().zip(uses).for_each(|(expected, uses)| *expected = uses as u32);
+        arrays.fill(|visit| self.weights.visit_state(visit));
         self.weights.undo = undo;
-        self.scaler.take_over(standing.loss_scale);
         self.progress.steps = standing.steps;
         self.set_last_steps(known);
         if standing.joined {
             self.ranks.shards = standing.shards;
         }
-        self.observers.noise.known = standing.noise_scale;
-        self.transforms.take_over(&self.weights.layout, transforms)
+        self.set_notes(notes)
     }
 }
 
@@ -214,12 +195,7 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let loss_scale = LossScale { scale: 1.0, clean_steps: 0, skipped_steps: 0 };
-        let (noise_scale, server) = (NoiseScale::default(), false);
-        let rank = |joined, steps| {
-            let (shards, halfway) = (4, false);
-            Standing { joined, steps, shards, halfway, noise_scale, loss_scale, server }
-        };
+        let rank = |joined, steps| Standing { joined, steps, shards: 4, halfway: false, server: false };
         let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [
             (vec![rank(false, 0), rank(false, 0)], Some(0)),

@@ -5,6 +5,7 @@ pub mod backup;
 pub(crate) mod core;
 mod joining;
 mod noise;
+pub(crate) mod notes;
 mod overflow;
 pub(crate) mod report;
 mod saved;
@@ -17,5 +18,6 @@ mod update;
 pub(crate) mod weights;
 
 pub use self::core::Core;
+pub use self::notes::{JobNotes, JobState, Notes};
 pub use self::report::{Change, StepReport};
 pub use self::undo::Undo;

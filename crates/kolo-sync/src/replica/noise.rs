@@ -18,7 +18,7 @@ impl NoiseProbe {
     }
 
     /// Returns true if steps are measured.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.squares.is_some()
     }
 

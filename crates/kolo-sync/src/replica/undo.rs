@@ -14,8 +14,8 @@
 
 use std::ops::Range;
 
-use kolo_optim::{Layout, SpanId};
-use kolo_reduction::{BLOCK, Slice};
+use kolo_optim::{Layout, Scope, Span, SpanId};
+use kolo_reduction::{BLOCK, Slice, blocks};
 
 /// State of a block in the current step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +44,9 @@ pub struct Undo {
 impl Undo {
     /// Creates the record of a step of which nothing is updated.
     pub fn new(layout: &Layout) -> Self {
-        let (mut first, mut blocks) = (Vec::new(), Vec::new());
-        for span in layout.spans() {
-            first.push(blocks.len());
-            let starts = (0..span.len).step_by(BLOCK);
-            blocks.extend(starts.map(|start| span.offset + start..span.offset + span.len.min(start + BLOCK)));
-        }
+        let blocks: Vec<Range<usize>> = blocks(layout, Scope::Element).collect();
+        let first = |span: &Span| blocks.partition_point(|block| block.start < span.offset);
+        let first = layout.spans().iter().map(first).collect();
         Undo { other: vec![0.0; layout.len()], states: vec![State::Old; blocks.len()], first, blocks }
     }
 

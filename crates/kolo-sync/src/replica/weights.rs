@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::overflow::Overflow;
 use super::undo::Undo;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
+use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
 
@@ -58,6 +59,14 @@ impl Weights {
             undo: None,
             scale: 0.0,
             factor: 1.0,
+        }
+    }
+
+    /// Visits the values and the optimizer's state.
+    pub fn visit_state(&mut self, visit: &mut Visit<'_>) {
+        visit(StatePart::whole(StateName::of_job(StateKind::Weights, ""), &mut self.values));
+        for (name, values) in self.optimizer.state() {
+            visit(StatePart::whole(StateName::of_job(StateKind::Optimizer, name), values));
         }
     }
 

@@ -1,17 +1,15 @@
 //! Traits of a way to synchronize, which runs the steps of a core.
 
-use std::sync::Arc;
-
-use kolo_checkpoint::{Part, Reader};
 use kolo_comm::{Group, Rank};
 
 use crate::config::Config;
-use crate::replica::backup::copies::ShardNotes;
 use crate::replica::core::Core;
+use crate::replica::notes::{JobNotes, Notes};
 use crate::replica::report::StepReport;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
 use kolo_optim::{Optimizer, named};
+use kolo_reduction::state::Visit;
 use kolo_reduction::{BucketCaps, Error};
 use kolo_step::Agreed;
 
@@ -146,73 +144,45 @@ pub trait Passes {
     }
 }
 
-/// The state of a job that a checkpoint holds, besides that of its reduction.
-pub struct Saved {
-    /// Weights, and the optimizers' state.
-    pub parts: Vec<Part>,
-    /// Number of times that the next step is expected to use each tensor; with islands, for each of them in
-    /// turn.
-    pub uses: Vec<u32>,
-    /// Entries of the mode, by name.
-    pub entries: Vec<(&'static str, serde_json::Value)>,
-}
-
-/// The mode's part of a copy to which an elastic job can go back.
-#[derive(Default)]
-pub struct Copied {
-    /// Values kept for each shard of the core that this rank holds.
-    pub own: Vec<Vec<f32>>,
-    /// Number of these values for each shard.
-    pub len: usize,
-    /// Notes on each shard of the job, the same on all ranks.
-    pub notes: Vec<ShardNotes>,
-    /// Arrays that are the same on all ranks.
-    pub common: Vec<Vec<f32>>,
-}
-
-/// The mode's state besides its core's, as checkpoints and copies hold it.
+/// The state that a way to synchronize keeps from step to step, besides that of its core.
 pub trait ModeState {
-    /// Brings the state of other ranks to rank 0, before it takes a checkpoint. A collective.
+    /// Visits what this rank has of the job's values and of the state of optimizers.
+    fn visit_weights(&mut self, core: &mut Core, visit: &mut Visit<'_>) {
+        core.weights.visit_state(visit);
+    }
+
+    /// Returns the job's notes, as far as this rank has them. Applies all pending updates first.
     ///
     /// # Errors
     ///
-    /// A collective failed (naming the rank).
-    fn gather(&mut self, _: &mut Core) -> Result<(), Error> {
-        Ok(())
+    /// The last step's reduction failed (naming the rank).
+    fn notes(&mut self, core: &mut Core) -> Result<JobNotes, Error> {
+        core.apply_outstanding()?;
+        Ok(JobNotes { core: core.notes(), islands: Vec::new(), skipped_steps: 0, updates: None })
     }
 
-    /// Returns the content of a checkpoint.
+    /// Continues from the job's notes, after [`Mode::form`] and when the arrays are there.
     ///
     /// # Errors
     ///
-    /// A round has not ended, or this rank lacks the state of other ranks.
-    fn save(&mut self, core: &mut Core) -> Result<Saved, Error> {
-        core.save()
+    /// As [`Core::set_notes`].
+    fn set_notes(&mut self, core: &mut Core, notes: JobNotes) -> Result<(), Error> {
+        core.set_notes(notes.core)
     }
 
-    /// Reads the content of a checkpoint, after [`Mode::form`].
+    /// Returns an error if this rank lacks a part of the job's state.
     ///
     /// # Errors
     ///
-    /// A file is damaged or missing (naming it), or a tensor does not fit (naming the first).
-    fn load(&mut self, core: &mut Core, reader: &Reader) -> Result<(), Error> {
-        core.load(reader)
+    /// The error that names the part.
+    fn expect_all(&self, core: &Core) -> Result<(), Error> {
+        core.expect_all_shards()
     }
 
-    /// Copies this rank's state. A collective.
-    ///
-    /// # Errors
-    ///
-    /// A collective failed (naming the rank).
-    fn copy(&mut self, _: &Arc<Group>) -> Result<Copied, Error> {
-        Ok(Copied::default())
+    /// Returns the notes on all islands of the job when they begin; empty without islands.
+    fn first_notes(&self, _: &Core) -> Vec<Notes> {
+        Vec::new()
     }
-
-    /// Restores the part of a copy that is the same on all ranks, after [`Mode::form`].
-    fn put_back(&mut self, _: &[ShardNotes], _: &[Vec<f32>], _skipped_steps: u64) {}
-
-    /// Restores the values that a copy holds for a shard.
-    fn put_back_shard(&mut self, _: usize, _: &[f32]) {}
 
     /// Returns the ranks that need the state of a shard of the core.
     fn holders(&self, core: &Core, shard: usize) -> Vec<Rank> {

@@ -12,12 +12,15 @@
 
 mod restoring;
 
+use std::collections::HashSet;
+
 use kolo_comm::Rank;
 
 use super::handle::Replica;
 use kolo_reduction::Error;
-use kolo_sync::backup::{Backup, Backups, Common};
-use kolo_sync::sync::mode::Copied;
+use kolo_reduction::state::{Holdings, redistribute, transfer};
+use kolo_sync::Notes;
+use kolo_sync::backup::{Backup, Backups, kept};
 
 impl Replica {
     /// Returns true if a copy is due after the steps so far.
@@ -55,39 +58,28 @@ impl Replica {
     }
 
     fn back_up_with(&mut self, keepers: &[Rank]) -> Result<(), Error> {
+        if !self.core.keeps_state() {
+            return Ok(());
+        }
+        let mut job = self.own_state()?;
         let core = &mut self.core;
-        if !core.keeps_state() {
-            return Ok(());
+        let is_server = core.ranks.server;
+        let own = if is_server { Holdings::default() } else { job.arrays.holdings() };
+        let own = (own.filtered(|name| name.shard.is_some()), &job.notes.islands);
+        let reported: Vec<(Holdings, Vec<Notes>)> = core.ranks.group.all_gather_value(&own)?;
+        let (have, islands): (Vec<_>, Vec<_>) = reported.into_iter().unzip();
+        // In the order of islands, which is that of the ranks that represent them.
+        job.notes.islands = islands.concat();
+        let transfers = redistribute(&have, &kept(&core.workers(), keepers, &have))?;
+        transfer(&core.ranks.group, &transfers, &mut job.arrays)?;
+        let has_none = have.iter().all(|have| have.0.is_empty());
+        let held: HashSet<usize> =
+            job.arrays.holdings().0.into_iter().filter_map(|(name, _)| name.shard).collect();
+        let shards = (0..core.ranks.shards).filter(|shard| has_none || held.contains(shard)).collect();
+        if !is_server {
+            let (steps, known) = (core.progress.steps, core.last_steps());
+            core.backups.add(Backup { steps, known, job, shards });
         }
-        core.apply_outstanding()?;
-        if core.ranks.server {
-            return Ok(());
-        }
-        let mut own = core.step.shard_state();
-        let mut arrays = vec![core.weights.values.clone()];
-        arrays.extend(core.weights.optimizer.state().into_iter().map(|(_, state)| state.to_vec()));
-        arrays.extend(core.step.common_state());
-        own.resize(core.step.shards().len(), Vec::new());
-        let Copied { own: of_mode, len, notes, common } = self.mode.copy(&core.ranks.group)?;
-        own.iter_mut().zip(of_mode).for_each(|(own, of_mode)| own.extend(of_mode));
-        arrays.extend(common);
-        let shard_len = core.shard_state_len() + len;
-        let common = Common {
-            known: core.last_steps(),
-            uses: core.step.expected_uses().to_vec(),
-            shards: notes,
-            skipped_steps: self.mode.skipped_steps(core),
-            noise_scale: core.observers.noise.known,
-            loss_scale: core.scaler.now(),
-            transforms: core.transforms.states(),
-            arrays: arrays.len(),
-            shard_len,
-        };
-        let shards = match shard_len {
-            0 => (0..core.ranks.shards).map(|shard| (shard, Vec::new())).collect(),
-            _ => core.with_those_before(own, shard_len, keepers)?,
-        };
-        core.backups.add(Backup { steps: core.progress.steps, common, arrays, shards });
         Ok(())
     }
 

@@ -1,11 +1,7 @@
 //! Copies of each worker's private state, which it sends to the next workers in the ring.
 
-use std::collections::BTreeMap;
-
 use kolo_comm::Rank;
-
-use crate::replica::core::Core;
-use kolo_reduction::Error;
+use kolo_reduction::state::Holdings;
 
 /// Number of further ranks that hold a worker's private state. It is two, because a rank's death is seldom
 /// noticed before its neighbor's where both have one cause, and a lost copy is replaced only when the next
@@ -23,53 +19,14 @@ fn pairs(workers: &[Rank], keepers: &[Rank], past: usize) -> Vec<(Rank, Rank)> {
     workers.iter().enumerate().filter_map(pair).collect()
 }
 
-impl Core {
-    /// Returns the state of this rank's shards, `shard_len` values each, and if this rank is one of
-    /// `keepers`, that of the workers before it. Each worker sends its own to the next keepers. A
-    /// collective.
-    pub fn with_those_before(
-        &self,
-        own: Vec<Vec<f32>>,
-        shard_len: usize,
-        keepers: &[Rank],
-    ) -> Result<BTreeMap<usize, Vec<f32>>, Error> {
-        let (workers, rank, group) = (self.workers(), self.ranks.group.rank(), &self.ranks.group);
-        let shards_of = |Rank(worker): Rank| {
-            let first: usize = self.step.shares()[..worker].iter().sum();
-            first..first + self.step.shares()[worker]
-        };
-        let mut shards: BTreeMap<usize, Vec<f32>> = self.step.shards().zip(own.iter().cloned()).collect();
-        let mut keep = |worker: Rank, received: &[f32]| {
-            shards.extend(shards_of(worker).zip(received.chunks(shard_len).map(<[f32]>::to_vec)));
-        };
-        let space = |worker: Rank| vec![0.0; shards_of(worker).len() * shard_len];
-        let own = own.concat();
-        for past in 0..HOLDERS {
-            let pairs = pairs(&workers, keepers, past);
-            let to = pairs.iter().find(|(from, _)| *from == rank).map(|(_, to)| *to);
-            let from = pairs.iter().find(|(_, to)| *to == rank).map(|(from, _)| *from);
-            if keepers == workers
-                && let (Some(to), Some(from)) = (to, from)
-            {
-                // All pairs exchange at once.
-                let mut received = space(from);
-                group.send_receive(&own, to, &mut received, from)?;
-                keep(from, &received);
-                continue;
-            }
-            // The pairs send one after another, in the same order on all ranks.
-            for (from, to) in pairs {
-                if from == rank {
-                    group.send(&own, to)?;
-                } else if to == rank {
-                    let mut received = space(from);
-                    group.receive(&mut received, from)?;
-                    keep(from, &received);
-                }
-            }
-        }
-        Ok(shards)
+/// Returns the runs that each rank wants to keep of what the workers `have`: each worker's go to the next
+/// keepers.
+pub fn kept(workers: &[Rank], keepers: &[Rank], have: &[Holdings]) -> Vec<Holdings> {
+    let mut want = vec![Holdings::default(); have.len()];
+    for (from, to) in (0..HOLDERS).flat_map(|past| pairs(workers, keepers, past)) {
+        want[to.0].0.extend(have[from.0].0.iter().cloned());
     }
+    want
 }
 
 #[cfg(test)]

@@ -4,5 +4,6 @@ pub(crate) mod copies;
 mod keepers;
 mod newest;
 
-pub use self::copies::{Backup, Backups, Common, ShardNotes};
+pub use self::copies::{Backup, Backups};
+pub use self::keepers::kept;
 pub use self::newest::{Held, newest};

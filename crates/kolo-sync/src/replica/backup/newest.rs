@@ -1,6 +1,6 @@
 //! The newest copy of which every shard survives; a new group goes back to it.
 
-use kolo_comm::Rank;
+use kolo_reduction::state::Holdings;
 use serde::{Deserialize, Serialize};
 
 /// A rank's holdings of a copy: the copy's step, and the shards that the rank holds.
@@ -10,20 +10,18 @@ pub struct Held {
     pub steps: u64,
     /// Shards whose state it has.
     pub(crate) shards: Vec<usize>,
+    /// Arrays that it has.
+    pub arrays: Holdings,
 }
 
-/// Returns the newest step after which a rank holds each of `shards` shards, and one such rank for each
-/// shard.
-pub fn newest(held: &[Vec<Held>], shards: usize) -> Option<(u64, Vec<Rank>)> {
+/// Returns the newest step after which some rank holds each of `shards` shards.
+pub fn newest(held: &[Vec<Held>], shards: usize) -> Option<u64> {
     let mut steps: Vec<u64> = held.iter().flatten().map(|held| held.steps).collect();
     steps.sort_unstable();
     steps.dedup();
-    steps.into_iter().rev().find_map(|steps| {
-        let holds = |rank: &&[Held], shard| {
-            rank.iter().any(|held| held.steps == steps && held.shards.contains(&shard))
-        };
-        let holder = |shard| held.iter().position(|rank| holds(&&rank[..], shard)).map(Rank);
-        (0..shards).map(holder).collect::<Option<Vec<Rank>>>().map(|holders| (steps, holders))
+    steps.into_iter().rev().find(|steps| {
+        let copies = || held.iter().flatten().filter(|held| held.steps == *steps);
+        (0..shards).all(|shard| copies().any(|held| held.shards.contains(&shard)))
     })
 }
 
@@ -33,11 +31,12 @@ mod tests {
 
     #[test]
     fn the_newest_copy_counts_of_which_every_shard_is_left() {
-        let held = |steps, shards: &[usize]| Held { steps, shards: shards.to_vec() };
+        let held =
+            |steps, shards: &[usize]| Held { steps, shards: shards.to_vec(), arrays: Holdings::default() };
         let ranks =
             [vec![held(10, &[0, 1, 3]), held(20, &[0, 1])], vec![held(10, &[2, 1]), held(20, &[2, 1])]];
-        assert_eq!(newest(&ranks, 3), Some((20, vec![Rank(0), Rank(0), Rank(1)])));
-        assert_eq!(newest(&ranks, 4), Some((10, vec![Rank(0), Rank(0), Rank(1), Rank(0)])));
+        assert_eq!(newest(&ranks, 3), Some(20));
+        assert_eq!(newest(&ranks, 4), Some(10));
         assert_eq!(newest(&ranks, 5), None);
         assert_eq!(newest(&[Vec::new(), Vec::new()], 1), None);
     }

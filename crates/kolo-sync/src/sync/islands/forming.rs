@@ -14,6 +14,7 @@ use crate::sync::mode::{Made, another, refused};
 use crate::verify::Verifier;
 use kolo_optim::Optimizer;
 use kolo_reduction::Error;
+use kolo_reduction::state::StateCopy;
 use kolo_straggler::Policy;
 
 /// Creates the mode of a job; `optimizer` is that of an island.
@@ -62,7 +63,6 @@ pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>)
         rates: Vec::new(),
         ends: false,
         skipped: 0,
-        gathered: None,
     };
     Ok(Made { config: outer, optimizer: rounds.outer_optimizer()?, mode: Box::new(islands) })
 }
@@ -172,19 +172,16 @@ impl Islands {
     /// Begins the first round, after the last step in which all shards synchronized: every island starts
     /// from the common state.
     pub(super) fn part(&mut self, outer: &mut Core) -> Result<(), Error> {
-        let Some(mut last) = self.own.pop() else { return Ok(()) };
+        let Some(OwnIsland { core: mut last, .. }) = self.own.pop() else { return Ok(()) };
         self.form_all(outer, outer.progress.steps)?;
         let restarts = self.restarts();
-        for island in &mut self.own {
-            island.core.step.expect_uses(last.core.step.expected_uses().to_vec());
-            island.core.scaler.take_over(last.core.scaler.now());
-            if restarts {
-                island.core.scaler.count_anew();
-                continue;
+        let state = StateCopy::of(outer.weights.layout.len(), |visit| last.weights.visit_state(visit));
+        for OwnIsland { core, .. } in &mut self.own {
+            core.set_notes(last.notes())?;
+            match restarts {
+                true => core.scaler.count_anew(),
+                false => state.fill(|visit| core.weights.visit_state(visit)),
             }
-            let states =
-                island.core.weights.optimizer.state().into_iter().zip(last.core.weights.optimizer.state());
-            states.for_each(|((_, own), (_, last))| own.copy_from_slice(last));
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use kolo_comm::{Group, Rank};
 use super::counted::counted_from;
 use super::division::divide;
 use super::loss::IslandLoss;
-use super::state::IslandState;
 use crate::config::Config;
 use crate::replica::assignment;
 use crate::replica::core::Core;
@@ -42,8 +41,6 @@ pub(super) struct Islands {
     pub(super) ends: bool,
     /// Number of steps skipped until the last outer step, counted for each island.
     pub(super) skipped: u64,
-    /// On rank 0, the number of steps done at the last gathering, and the state of all islands then.
-    pub(super) gathered: Option<(u64, Vec<IslandState>)>,
 }
 
 /// An island of which this rank holds shards, or which spans all ranks.
@@ -64,6 +61,11 @@ impl Islands {
     /// Returns the number of islands that the whole job has now.
     pub(super) fn formed(&self) -> usize {
         if self.together { 1 } else { self.count }
+    }
+
+    /// Returns the islands that this rank represents.
+    pub(super) fn represented(&self) -> impl Iterator<Item = &OwnIsland> {
+        self.own.iter().filter(|island| island.speaks)
     }
 
     fn here(&self) -> Option<&OwnIsland> {

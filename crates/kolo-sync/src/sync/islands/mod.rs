@@ -12,9 +12,8 @@
 //! islands are known after the outer step.
 //!
 //! In an elastic job, members join and leave after an outer step. A death takes all ranks back to the end of
-//! an earlier round, of which there are copies ([`copied`]); the islands are formed anew from these.
+//! an earlier round, of which there are copies (`replica/backup`); the islands are formed anew from these.
 
-mod copied;
 mod counted;
 mod division;
 mod forming;
@@ -22,7 +21,6 @@ mod islands_mode;
 mod loss;
 mod round;
 mod saved;
-mod state;
 mod step_numbers;
 mod table;
 

@@ -1,12 +1,12 @@
 //! Setup of servers that hold the weights: excluded settings, and a group for each pair of worker and
 //! server.
 
-use kolo_comm::Group;
+use kolo_comm::{Group, Rank};
 use serde::Deserialize;
 
 use super::message::Pair;
+use super::pairs::pairs;
 use super::part_state::{PartState, Plan};
-use super::parts;
 use super::server::Server;
 use super::stale_mode::{Role, Stale};
 use super::worker::{ServerPart, Worker};
@@ -18,9 +18,9 @@ use crate::sync::mode::{Made, another, refused};
 use crate::sync::synchronization::Synchronization;
 use crate::sync::traits::SyncTraits;
 use crate::verify::is_watched;
+use kolo_optim::Optimizer;
 use kolo_optim::table::{Entry, Setting};
-use kolo_optim::{Optimizer, Scope};
-use kolo_reduction::Error;
+use kolo_reduction::{Error, Owners, slices};
 
 pub(in crate::sync) const STALE: Entry<Synchronization> = Entry {
     name: "stale",
@@ -91,7 +91,6 @@ fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made
         role: None,
         must_load: false,
         updates: 0,
-        gathered: 0,
         began: 0,
         rates: Vec::new(),
         ends: false,
@@ -106,28 +105,31 @@ impl Stale {
     pub(super) fn connect(&self, outer: &Core) -> Result<Role, Error> {
         let (group, layout) = (&outer.ranks.group, &outer.weights.layout);
         let (workers, servers) = (outer.workers(), outer.server_ranks());
-        let whole_tensors = outer.weights.optimizer.scope() == Scope::Tensor;
-        let cut = parts::cut(layout, servers.len(), whole_tensors);
-        let mut pairs: Vec<(usize, Group)> = Vec::new();
-        for turn in parts::pairs(workers.len(), servers.len()) {
+        let owners = Owners::split(layout, outer.weights.optimizer.scope(), &servers, 1);
+        let place = |server: Rank| owners.runs_of(server).next().unwrap_or(0..0);
+        let mut groups: Vec<(usize, Group)> = Vec::new();
+        for turn in pairs(workers.len(), servers.len()) {
             let own = turn.into_iter().find(|(worker, server)| {
                 workers[*worker] == group.rank() || servers[*server] == group.rank()
             });
             let pair = group.split(own.map(|(worker, _)| worker as u32), 0)?;
             let other = own.map(|(worker, server)| if outer.ranks.server { worker } else { server });
-            pairs.extend(other.zip(pair));
+            groups.extend(other.zip(pair));
         }
-        pairs.sort_by_key(|(other, _)| *other);
-        let pairs = pairs.into_iter().map(|(_, pair)| Pair::new(pair));
+        groups.sort_by_key(|(other, _)| *other);
+        let pairs = groups.into_iter().map(|(_, pair)| Pair::new(pair));
         let Some(number) = servers.iter().position(|server| *server == group.rank()) else {
-            let part = |(pair, place)| ServerPart { pair, slices: parts::slices(layout, &place), place };
-            return Ok(Role::Worker(Worker::new(pairs.zip(cut).map(part).collect(), layout.len())));
+            let part = |(pair, server): (Pair, &Rank)| {
+                let place = place(*server);
+                ServerPart { pair, slices: slices(layout, &place), place }
+            };
+            return Ok(Role::Worker(Worker::new(pairs.zip(&servers).map(part).collect(), layout.len())));
         };
         let shares = outer.step.shares();
         let plan = Plan {
             layout: layout.clone(),
             groups: outer.weights.groups.clone(),
-            place: cut[number].clone(),
+            place: place(servers[number]),
             bound: self.bound,
             shares: workers
                 .iter()

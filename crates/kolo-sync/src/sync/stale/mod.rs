@@ -15,8 +15,8 @@
 mod clocks;
 mod forming;
 mod message;
+mod pairs;
 mod part_state;
-mod parts;
 mod saved;
 mod server;
 mod stale_mode;

@@ -12,10 +12,10 @@ use kolo_comm::{Group, Rank};
 
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
-use super::parts;
 use crate::replica::weights::Weights;
 use kolo_optim::{Layout, Optimizer, SpanGroups};
-use kolo_reduction::{Error, Slice};
+use kolo_reduction::state::{StateCopy, StatePart, Visit};
+use kolo_reduction::{Error, Slice, slices};
 
 /// A server's part of the model.
 pub(super) struct PartState {
@@ -91,7 +91,7 @@ impl PartState {
     pub(super) fn new(plan: Plan, optimizer: Box<dyn Optimizer>) -> Self {
         let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
         PartState {
-            slices: parts::slices(&layout, &place),
+            slices: slices(&layout, &place),
             weights: Weights::new(layout.clone(), vec![0.0; layout.len()], optimizer, groups),
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),
@@ -111,29 +111,22 @@ impl PartState {
         self.place.len() + self.slices.len()
     }
 
-    /// Returns the part's range of flat memory.
-    pub(super) fn place(&self) -> Range<usize> {
-        self.place.clone()
-    }
-
     /// Steps that the optimizer has made.
     pub(super) fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// Returns the state of its optimizer, as long as flat memory.
-    pub(super) fn optimizer_state(&mut self) -> Vec<(&'static str, &mut [f32])> {
-        self.weights.optimizer.state()
+    /// Visits its values and its optimizer's state.
+    pub(super) fn visit_state(&mut self, visit: &mut Visit<'_>) {
+        let place = &self.place;
+        self.weights.visit_state(&mut |StatePart { name, values, .. }| {
+            visit(StatePart { name, place: place.clone(), values: &mut values[place.clone()] });
+        });
     }
 
-    /// Loads these values and this optimizer state, all as long as flat memory. The optimizer has made
-    /// `updates` steps.
-    pub(super) fn load(&mut self, values: &[f32], state: &[(&'static str, &mut [f32])], updates: u64) {
-        let place = self.place.clone();
-        self.weights.values[place.clone()].copy_from_slice(&values[place.clone()]);
-        for ((_, own), (_, loaded)) in self.weights.optimizer.state().into_iter().zip(state) {
-            own[place.clone()].copy_from_slice(&loaded[place.clone()]);
-        }
+    /// Loads its values and its optimizer's state. The optimizer has made `updates` steps.
+    pub(super) fn load(&mut self, state: &StateCopy, updates: u64) {
+        state.fill(|visit| self.visit_state(visit));
         self.updates = updates;
         self.weights.look_anew();
     }

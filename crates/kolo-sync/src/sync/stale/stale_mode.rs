@@ -9,6 +9,7 @@ use crate::replica::report::StepReport;
 use crate::staleness::Staleness;
 use crate::sync::mode::{Mode, Passes, Standing};
 use kolo_reduction::Error;
+use kolo_reduction::state::StateCopy;
 use kolo_step::{Agreed, LastStep};
 
 /// State of a rank besides its core, in a job whose servers hold the weights.
@@ -17,12 +18,11 @@ pub(super) struct Stale {
     pub(super) bound: u64,
     /// Role of the rank, once it has joined the others.
     pub(super) role: Option<Role>,
-    /// On a server, true if its threads must first load the weights and the state of its replica.
+    /// True if no step has been made since the core had all of the state, which a server's threads must load
+    /// first.
     pub(super) must_load: bool,
     /// Number of steps that the optimizers had made when the round began.
     pub(super) updates: u64,
-    /// Number of steps done when rank 0 last had the state of all servers.
-    pub(super) gathered: u64,
     /// Number of steps done when the round began, and the learning rates of its steps so far.
     pub(super) began: u64,
     pub(super) rates: Vec<f64>,
@@ -45,6 +45,7 @@ impl Mode for Stale {
     /// of a round also fails if the ranks have different settings or end different rounds.
     fn step(&mut self, outer: &mut Core, rate: f64) -> Result<(StepReport, Agreed), Error> {
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
+        let must_load = std::mem::take(&mut self.must_load);
         match &mut self.role {
             Some(Role::Worker(worker)) => {
                 let pulled = worker.step(outer, rate, self.ends, &mut report)?;
@@ -53,9 +54,10 @@ impl Mode for Stale {
                 self.known.extend(&report.known);
             }
             Some(Role::Server(server)) => {
-                if std::mem::take(&mut self.must_load) {
-                    let state = outer.weights.optimizer.state();
-                    server.with_part(|part| part.load(&outer.weights.values, &state, self.updates));
+                if must_load {
+                    let weights = &mut outer.weights;
+                    let state = StateCopy::of(weights.layout.len(), |visit| weights.visit_state(visit));
+                    server.with_part(|part| part.load(&state, self.updates));
                     // A server's values are not updated: NaN keeps anybody from using them as the model's.
                     outer.weights.values.fill(f32::NAN);
                 }
@@ -88,7 +90,7 @@ impl Mode for Stale {
             self.role = Some(self.connect(core)?);
         }
         self.must_load = true;
-        (self.updates, self.gathered) = (steps, steps);
+        self.updates = steps;
         self.begin_round(steps);
         Ok(())
     }

@@ -1,0 +1,160 @@
+//! Owners of flat memory: the ranks that hold each block.
+
+use std::ops::Range;
+
+use kolo_comm::Rank;
+use kolo_optim::{Layout, Scope, SpanId};
+
+use crate::buckets::{BLOCK, Slice};
+
+/// Ranks that own each block of flat memory, one or several a block. A block is 16,384 elements of a tensor,
+/// or what is left at its end; with [`Scope::Tensor`] a whole tensor. Owners decide no bit, so they may
+/// change whenever the ranks do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// Consecutive runs of whole blocks, without empty ones, and their owners.
+    runs: Vec<(Range<usize>, Vec<Rank>)>,
+}
+
+impl Owners {
+    /// Makes each of `ranks` an owner of everything.
+    pub fn everyone(layout: &Layout, ranks: &[Rank]) -> Self {
+        Self::split(layout, Scope::Tensor, ranks, ranks.len())
+    }
+
+    /// Cuts flat memory into one run for each of `ranks`, as equal as whole blocks allow; if there are more
+    /// ranks than blocks, some get nothing. Each run belongs to its rank and to the ones that follow it in
+    /// `ranks`, as in a ring, so that it has `owners` owners, or as many as there are ranks.
+    pub fn split(layout: &Layout, scope: Scope, ranks: &[Rank], owners: usize) -> Self {
+        let ends: Vec<usize> = [0].into_iter().chain(blocks(layout, scope).map(|block| block.end)).collect();
+        let end = |part: usize| {
+            let wished = (layout.len() as u128 * part as u128 / ranks.len() as u128) as usize;
+            ends.iter().copied().min_by_key(|end| end.abs_diff(wished)).unwrap_or(0)
+        };
+        let run = |part: usize| {
+            let following = ranks[part..].iter().chain(&ranks[..part]).copied();
+            (end(part)..end(part + 1), following.take(owners).collect())
+        };
+        Owners { runs: (0..ranks.len()).map(run).filter(|(run, _)| !run.is_empty()).collect() }
+    }
+
+    /// Returns the owners of an element of flat memory; none beyond its end.
+    pub fn of(&self, element: usize) -> &[Rank] {
+        let next = self.runs.partition_point(|(run, _)| run.end <= element);
+        self.runs.get(next).map_or(&[], |(_, owners)| owners)
+    }
+
+    /// Returns the runs of flat memory that a rank owns.
+    pub fn runs_of(&self, rank: Rank) -> impl Iterator<Item = Range<usize>> {
+        self.runs.iter().filter(move |(_, owners)| owners.contains(&rank)).map(|(run, _)| run.clone())
+    }
+}
+
+/// Returns the blocks of all tensors, in the order of flat memory.
+pub fn blocks(layout: &Layout, scope: Scope) -> impl Iterator<Item = Range<usize>> {
+    layout.spans().iter().flat_map(move |span| {
+        let len = if scope == Scope::Tensor { span.len.max(1) } else { BLOCK };
+        let end = span.offset + span.len;
+        (span.offset..end).step_by(len).map(move |start| start..end.min(start + len))
+    })
+}
+
+/// Returns the slices of tensors that form a run of flat memory, one for each tensor; their offsets are
+/// relative to the run.
+pub fn slices(layout: &Layout, run: &Range<usize>) -> Vec<Slice> {
+    let slice = |(number, span): (usize, &kolo_optim::Span)| {
+        let own = span.range();
+        let (start, end) = (own.start.max(run.start), own.end.min(run.end));
+        let elements = start.checked_sub(own.start)?..end.checked_sub(own.start)?;
+        (start < end).then(|| Slice { span: SpanId(number), elements, offset: start - run.start })
+    };
+    layout.spans().iter().enumerate().filter_map(slice).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kolo_optim::{Kind, ParamSpec};
+
+    fn layout(lens: &[usize]) -> Layout {
+        let kind = Kind::Parameter { decay: true };
+        let spec = |(number, len): (usize, &usize)| ParamSpec::new(number.to_string(), vec![*len], kind);
+        Layout::new(lens.iter().enumerate().map(spec).collect())
+    }
+
+    fn ranks(world: usize) -> Vec<Rank> {
+        (0..world).map(Rank).collect()
+    }
+
+    const LENS: [&[usize]; 8] = [
+        &[1],
+        &[BLOCK - 1],
+        &[BLOCK],
+        &[BLOCK + 1],
+        &[0, 7, 0, 2],
+        &[5 * BLOCK, 1, 0, BLOCK + 1, 3],
+        &[0],
+        &[],
+    ];
+
+    #[test]
+    fn every_element_has_its_owners_and_no_block_is_cut() {
+        for lens in LENS {
+            let layout = layout(lens);
+            for (world, scope) in (1..8).flat_map(|world| [(world, Scope::Element), (world, Scope::Tensor)]) {
+                for count in 1..4 {
+                    let owners = Owners::split(&layout, scope, &ranks(world), count);
+                    for block in blocks(&layout, scope) {
+                        let of_first = owners.of(block.start);
+                        assert_eq!(of_first.len(), count.min(world), "{lens:?}, {world} ranks");
+                        assert!((block.start..block.end).all(|element| owners.of(element) == of_first));
+                        for rank in ranks(world) {
+                            let has = owners.runs_of(rank).any(|run| run.contains(&block.start));
+                            assert_eq!(has, of_first.contains(&rank));
+                        }
+                    }
+                    assert_eq!(owners.of(layout.len()), []);
+                }
+            }
+            let everyone = Owners::everyone(&layout, &ranks(3));
+            assert!((0..layout.len()).all(|element| everyone.of(element).len() == 3));
+        }
+    }
+
+    #[test]
+    fn runs_are_as_equal_as_blocks_allow() {
+        let runs = |lens: &[usize], scope, world| -> Vec<Vec<Range<usize>>> {
+            let owners = Owners::split(&layout(lens), scope, &ranks(world), 1);
+            (0..world).map(|rank| owners.runs_of(Rank(rank)).collect()).collect()
+        };
+        // More ranks than blocks: one has all of it.
+        for len in [1, BLOCK - 1, BLOCK] {
+            let runs = runs(&[len], Scope::Element, 3);
+            assert_eq!(runs.concat(), [0..len]);
+        }
+        assert_eq!(runs(&[BLOCK + 1], Scope::Element, 2), [vec![0..BLOCK], vec![BLOCK..BLOCK + 1]]);
+        assert_eq!(runs(&[BLOCK + 1], Scope::Tensor, 2).concat(), [0..BLOCK + 1]);
+        assert_eq!(runs(&[4 * BLOCK], Scope::Element, 2), [vec![0..2 * BLOCK], vec![2 * BLOCK..4 * BLOCK]]);
+        assert_eq!(runs(&[5, 1, 90, 4], Scope::Tensor, 2), [vec![0..6], vec![6..100]]);
+        assert_eq!(runs(&[50, 1, 4, 45], Scope::Tensor, 2), [vec![0..50], vec![50..100]]);
+        let two = Owners::split(&layout(&[3 * BLOCK]), Scope::Element, &ranks(3), 2);
+        let of_block = |block: usize| two.of(block * BLOCK).to_vec();
+        assert_eq!([0, 1, 2].map(of_block), [[Rank(0), Rank(1)], [Rank(1), Rank(2)], [Rank(2), Rank(0)]]);
+    }
+
+    #[test]
+    fn slices_of_a_run_are_its_elements() {
+        for lens in LENS {
+            let layout = layout(lens);
+            let owners = Owners::split(&layout, Scope::Element, &ranks(3), 1);
+            for run in ranks(3).into_iter().flat_map(|rank| owners.runs_of(rank).collect::<Vec<_>>()) {
+                let mut offset = 0;
+                for slice in slices(&layout, &run) {
+                    assert_eq!((slice.offset, slice.place(&layout).start), (offset, run.start + offset));
+                    offset += slice.elements.len();
+                }
+                assert_eq!(offset, run.len());
+            }
+        }
+    }
+}
