@@ -2,22 +2,13 @@
 
 use std::sync::Arc;
 
-use strum::{EnumDiscriminants, FromRepr, IntoStaticStr};
-
 use kolo_rendezvous::InvalidCall;
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
+use kolo_transport::CollectiveKind;
 
 /// One collective, with all of its arguments but the data. All but all-to-all work in place.
-#[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
-#[strum_discriminants(
-    name(CollectiveKind),
-    vis(pub(crate)),
-    derive(FromRepr, IntoStaticStr),
-    repr(u8),
-    strum(serialize_all = "snake_case"),
-    doc = "What is called, without its arguments. The order is that of the codes in messages."
-)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
@@ -52,7 +43,6 @@ pub enum Collective {
         receive: Arc<[usize]>,
     },
     /// Messages between two or more ranks, sent and received at once. Only those ranks call it.
-    #[strum_discriminants(strum(serialize = "message"))]
     Exchange {
         /// Messages that this rank sends.
         send: Arc<[Message]>,
@@ -100,7 +90,19 @@ impl Collective {
     }
 
     pub(crate) fn kind(&self) -> CollectiveKind {
-        self.into()
+        match self {
+            Collective::AllReduce(_) => CollectiveKind::AllReduce,
+            Collective::TreeSum { .. } => CollectiveKind::TreeSum,
+            Collective::ReduceScatter(..) => CollectiveKind::ReduceScatter,
+            Collective::AllGather(_) => CollectiveKind::AllGather,
+            Collective::Broadcast(_) => CollectiveKind::Broadcast,
+            Collective::Reduce(..) => CollectiveKind::Reduce,
+            Collective::Gather(_) => CollectiveKind::Gather,
+            Collective::Scatter(_) => CollectiveKind::Scatter,
+            Collective::AllToAll { .. } => CollectiveKind::AllToAll,
+            Collective::Exchange { .. } => CollectiveKind::Exchange,
+            Collective::Barrier => CollectiveKind::Barrier,
+        }
     }
 
     /// Returns the root, if the collective has one.
@@ -225,10 +227,4 @@ fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), 
         *own = end.max(*own);
     }
     Ok(())
-}
-
-impl CollectiveKind {
-    pub(crate) fn name(self) -> &'static str {
-        self.into()
-    }
 }

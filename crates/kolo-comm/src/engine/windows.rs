@@ -6,12 +6,11 @@
 
 use super::Engine;
 use crate::backend::{Backend, NewWindow, OpenedWindow};
-use crate::collective::{Collective, CollectiveKind};
-use crate::fingerprint::{Call, Fingerprint};
-use crate::memory::{Memory, PeerMemory, Place};
-use crate::wait::{WaitContext, WaitMode};
+use crate::collective::Collective;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, DType, Op, Rank};
+use kolo_transport::CollectiveKind;
+use kolo_transport::{Call, Fingerprint, Memory, PeerMemory, Place, WaitContext, WaitMode};
 
 /// The message of a rank that shows a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]

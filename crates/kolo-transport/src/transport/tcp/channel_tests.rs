@@ -3,8 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::collective::CollectiveKind;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::memory::{Backing, Buffer, Pool};
 use crate::transport::interface::{NoOthers, Transport};
 use crate::transport::tcp::connections::Tcp;

@@ -8,9 +8,8 @@ use kolo_rendezvous::secure::{Protocol, Session};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{DType, Op, Rank};
 
-use crate::collective::CollectiveKind;
 use crate::connect;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
 use crate::transport::slot::{self, Announcement, BLOCK, BLOCK_LEN, INBOX};
 use crate::wait::{WaitContext, WaitMode};

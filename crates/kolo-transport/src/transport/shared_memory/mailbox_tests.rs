@@ -1,8 +1,7 @@
 //! Tests of a mailbox without a group around it.
 
 use super::*;
-use crate::collective::CollectiveKind;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::memory::Backing;
 use crate::transport::connect_threads;
 use crate::transport::interface::NoOthers;
