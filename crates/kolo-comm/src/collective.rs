@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kolo_rendezvous::InvalidCall;
+use kolo_schedule::hash::splitmix64;
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
+use kolo_schedule::{Chunks, Message, Op, Operation, Rank, ReadBlock, Readers};
 use kolo_transport::CollectiveKind;
 
 /// One collective, with all of its arguments but the data. All but all-to-all work in place.
@@ -12,15 +13,18 @@ use kolo_transport::CollectiveKind;
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
-    /// Every rank ends with the sum of all ranks' parts, added in tree order (see [`kolo_schedule::tree`]).
+    /// The readers end with the sum of all ranks' parts, added in tree order (see [`kolo_schedule::tree`]).
     ///
     /// Part p of a rank's buffer, elements `p·len .. (p+1)·len`, is the rank's tree node p. Part 0
-    /// receives the result. The buffer may be longer than its parts.
+    /// receives the result; what its rank does not read is unspecified. The buffer may be longer than its
+    /// parts. A reader gets the same bits, whoever else reads.
     TreeSum {
         /// The tree nodes that each rank contributes.
         contributions: Arc<Contributions>,
         /// Number of elements of one part.
         len: usize,
+        /// Ranks that need the sum, or each block of it; the same on all ranks.
+        readers: Readers,
     },
     /// Rank r ends with the sum of all ranks' chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Op, Chunks),
@@ -54,12 +58,19 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// Returns the sum of all ranks' parts that every rank ends with: a [`Collective::TreeSum`].
+    pub fn tree_sum(contributions: Arc<Contributions>, len: usize) -> Self {
+        Collective::TreeSum { contributions, len, readers: Readers::All }
+    }
+
     /// Returns the operation that the messages perform.
     pub fn operation(&self) -> Operation {
         match self {
-            Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => {
-                Operation::AllReduce
-            }
+            Collective::AllReduce(_) | Collective::Barrier => Operation::AllReduce,
+            Collective::TreeSum { readers, .. } => match readers {
+                Readers::All => Operation::AllReduce,
+                Readers::Blocks(blocks) => Operation::ReduceToReaders(blocks.clone()),
+            },
             Collective::ReduceScatter(_, chunks) => Operation::ReduceScatter(chunks.clone()),
             Collective::AllGather(chunks) => Operation::AllGather(chunks.clone()),
             Collective::Broadcast(root) => Operation::Broadcast(*root),
@@ -116,6 +127,15 @@ impl Collective {
         }
     }
 
+    /// Returns a checksum of the readers, if only some ranks read each block.
+    pub(crate) fn readers_checksum(&self) -> Option<u64> {
+        let Collective::TreeSum { readers: Readers::Blocks(blocks), .. } = self else { return None };
+        let words = blocks.iter().flat_map(|block| {
+            [block.len, block.readers.len()].into_iter().chain(block.readers.iter().map(|reader| reader.0))
+        });
+        Some(words.fold(0, |sum, word| splitmix64(sum ^ word as u64)))
+    }
+
     /// Length that all ranks must agree on: of one part, or of all chunks.
     pub(crate) fn agreed_len(&self, rank: Rank, world: usize, elements: usize) -> usize {
         match self {
@@ -136,14 +156,14 @@ impl Collective {
             return Err(InvalidCall::Root { operation: self.name().into(), root, world });
         }
         match self {
-            Collective::TreeSum { contributions, len } => {
+            Collective::TreeSum { contributions, len, readers } => {
                 let (given, parts) = (contributions.world(), || contributions.parts(rank));
                 match () {
                     _ if given != world => Err(InvalidCall::Contributors { given, world }),
                     _ if elements < parts() * len => {
                         Err(InvalidCall::Parts { rank, elements, parts: parts(), len: *len })
                     }
-                    _ => Ok(()),
+                    _ => check_readers(readers, *len, world),
                 }
             }
             Collective::ReduceScatter(_, chunks) | Collective::AllGather(chunks) => {
@@ -161,6 +181,18 @@ impl Collective {
             Collective::Barrier if elements != 1 => Err(InvalidCall::Barrier { elements }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Checks that blocks make up a sum, and that `world` ranks have all of their readers.
+fn check_readers(readers: &Readers, len: usize, world: usize) -> Result<(), InvalidCall> {
+    let Readers::Blocks(blocks) = readers else { return Ok(()) };
+    let sum: usize = blocks.iter().map(|block| block.len).sum();
+    let absent = |block: &ReadBlock| block.readers.iter().find(|reader| reader.0 >= world).copied();
+    match blocks.iter().find_map(absent) {
+        Some(reader) => Err(InvalidCall::Reader { reader, world }),
+        None if sum != len => Err(InvalidCall::Blocks { sum, len }),
+        None => Ok(()),
     }
 }
 

@@ -190,6 +190,7 @@ impl Engine {
             kind,
             op: if kind == CollectiveKind::Exchange { Op::Sum } else { collective.op() },
             root: collective.root(),
+            readers: collective.readers_checksum(),
             dtype,
             elements: collective.agreed_len(rank, world, elements) as u64,
             algorithm: plan.algorithm as u8,

@@ -138,7 +138,8 @@ mod tests {
     fn a_message_between_two_elements_is_refused() {
         let liveness = Liveness::new(2);
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-        let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+        let call =
+            Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 });
         let (members, timeout) = ([Rank(0), Rank(1)], Duration::ZERO);
         let wait = WaitContext::new(Rank(0), &members, call, WaitMode::Blocking, timeout, &liveness);
         let memory = [0f32; 4];

@@ -40,6 +40,8 @@ pub struct Call {
     pub op: Op,
     /// The root, if the collective has one.
     pub root: Option<Rank>,
+    /// Checksum of the readers, if only some ranks read the result.
+    pub readers: Option<u64>,
     /// Type of the elements.
     pub dtype: DType,
     /// Number of elements of one part.
@@ -48,7 +50,8 @@ pub struct Call {
     pub algorithm: u8,
 }
 
-/// A call in two 64-bit words: sequence, kind, type, operation and root; then length and algorithm.
+/// A call in two 64-bit words: sequence, kind, type, operation, and root or readers; then length and
+/// algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u64; 2]);
 
@@ -59,7 +62,8 @@ const LENGTH_BITS: u32 = 56;
 impl Fingerprint {
     /// Creates the fingerprint of a call that is the first of its group.
     pub fn new(call: &Call) -> Self {
-        let root = call.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
+        let root = call.root.map(|root| root.0 as u64 & NO_ROOT);
+        let root = root.or(call.readers.map(|sum| sum % NO_ROOT)).unwrap_or(NO_ROOT);
         let what = call.kind as u64 | (call.dtype as u64) << 4 | (call.op as u64) << 8 | root << 12;
         let length = call.elements & ((1 << LENGTH_BITS) - 1);
         Fingerprint([what << 32, length | u64::from(call.algorithm) << LENGTH_BITS])
@@ -93,6 +97,7 @@ impl Fingerprint {
             Some(CollectiveKind::Reduce) => format!("({op} at {root})"),
             Some(CollectiveKind::Broadcast | CollectiveKind::Scatter) => format!("(from {root})"),
             Some(CollectiveKind::Gather) => format!("(at {root})"),
+            Some(CollectiveKind::TreeSum) if root.0 as u64 != NO_ROOT => format!("(readers {:05x})", root.0),
             _ => String::new(),
         };
         let length = words[1] & ((1 << LENGTH_BITS) - 1);
@@ -119,8 +124,9 @@ mod tests {
     #[test]
     fn calls_describe_themselves() {
         let call = |kind, op, root| {
-            let (dtype, elements, algorithm) = (DType::Bf16, 12, 0);
-            Fingerprint::new(&Call { kind, op, root, dtype, elements, algorithm }).after(7).to_string()
+            let (readers, dtype, elements, algorithm) = (None, DType::Bf16, 12, 0);
+            let call = Call { kind, op, root, readers, dtype, elements, algorithm };
+            Fingerprint::new(&call).after(7).to_string()
         };
         let text = call(CollectiveKind::AllReduce, Op::Average, None);
         assert_eq!(text, "all_reduce(average) of 12 bf16 by direct (call 7)");

@@ -97,7 +97,7 @@ fn context(liveness: &Liveness) -> WaitContext<'_> {
 
 fn call() -> Fingerprint {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-    Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }).after(7)
+    Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 }).after(7)
 }
 
 /// Valid bytes for every target, with the names of their files.

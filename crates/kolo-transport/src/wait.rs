@@ -126,7 +126,15 @@ mod tests {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
         for (began, looked, gives_up) in [(30, 30, false), (30, 25, false), (30, 1, true), (8, 8, false)] {
-            let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+            let call = Fingerprint::new(&Call {
+                kind,
+                op,
+                root: None,
+                readers: None,
+                dtype,
+                elements: 3,
+                algorithm: 0,
+            });
             let timeout = Duration::from_secs(10);
             let context = WaitContext {
                 began: Cell::new(ago(began)),

@@ -96,7 +96,7 @@ impl Engine {
             return Ok(None);
         }
         let (kind, op, dtype) = (CollectiveKind::AllGather, Op::Sum, DType::I64);
-        let call = Call { kind, op, root: None, dtype, elements: WORDS as u64, algorithm: 0 };
+        let call = Call { kind, op, root: None, readers: None, dtype, elements: WORDS as u64, algorithm: 0 };
         let (call, timeout) = (Fingerprint::new(&call).after(self.sequence), self.deadline.limit());
         let wait = WaitContext::new(self.rank, &self.members, call, mode, timeout, &self.liveness);
         let part = window.part as u64;

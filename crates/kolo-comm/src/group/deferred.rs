@@ -58,7 +58,7 @@ impl Group {
 
     fn admit_parts<T: Element>(&self, sum: &SumParts<T>) -> Result<(), Error> {
         let SumParts { contributions, len, buffer } = sum;
-        let sum = Collective::TreeSum { contributions: contributions.clone(), len: *len };
+        let sum = Collective::tree_sum(contributions.clone(), *len);
         sum.check(self.rank(), self.world_size(), buffer.len())?;
         self.admit(buffer)
     }
