@@ -2,7 +2,8 @@
 # What several threads and processes do at once, checked by tools instead of by luck:
 #
 #   loom     every order in which two ranks can meet at a lane of the mailbox and at a bell
-#   address  AddressSanitizer over kolo-comm's tests: no memory is used when it is freed, or past its end
+#   address  AddressSanitizer over the tests of kolo-transport and kolo-comm: no memory is used when it is
+#            freed, or past its end
 #
 #   bash bench/concurrency.sh [loom|address ...]      default: both
 #
@@ -22,7 +23,7 @@ address() {
     # looked for.
     export ASAN_OPTIONS=detect_leaks=0
     RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$target/asan" RUSTFLAGS="-Zsanitizer=address" \
-        cargo test --target x86_64-unknown-linux-gnu -p kolo-comm --lib --test threads
+        cargo test --target x86_64-unknown-linux-gnu -p kolo-transport -p kolo-comm --lib --test threads
 }
 
 for tool in "${@:-loom address}"; do

@@ -6,7 +6,7 @@ fn main() -> std::io::Result<()> {
     let seeds = [
         kolo_checkpoint::fuzzing::seeds(),
         kolo_claim::fuzzing::seeds(),
-        kolo_comm::fuzzing::seeds(),
+        kolo_transport::fuzzing::seeds(),
         kolo_data::fuzzing::seeds(),
         kolo_elastic::fuzzing::seeds(),
         kolo_rendezvous::fuzzing::seeds(),

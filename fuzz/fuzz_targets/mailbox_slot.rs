@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_comm::fuzzing::mailbox_slot(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_transport::fuzzing::mailbox_slot(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_comm::fuzzing::peer_info(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_transport::fuzzing::peer_info(bytes));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_comm::fuzzing::record(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| kolo_transport::fuzzing::record(bytes));

@@ -1,4 +1,4 @@
-//! The lock-free part of kolo-comm's mailbox, compiled with the atomics of loom, which goes through all
+//! The lock-free part of kolo-transport's mailbox, compiled with the atomics of loom, which goes through all
 //! orders in which threads can meet there. A build of its own, which needs nothing else of the workspace:
 //!
 //! ```sh
@@ -7,7 +7,7 @@
 #![cfg(all(test, loom))]
 
 #[allow(dead_code, reason = "the mailbox uses more of it")]
-#[path = "../../crates/kolo-comm/src/transport/shared_memory/lane.rs"]
+#[path = "../../crates/kolo-transport/src/transport/shared_memory/lane.rs"]
 mod lane;
 mod sync;
 mod tests;

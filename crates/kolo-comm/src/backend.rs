@@ -7,14 +7,11 @@ use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Algorithm, Choice, DType, Network, Rank};
 
 use crate::collective::Collective;
-use crate::memory::PeerMemory;
 use crate::pace::Pace;
-use crate::transport::Distance;
+use kolo_transport::{Distance, PeerMemory};
 
 pub use crate::kernel::fold;
-pub use crate::memory::Memory;
-pub use crate::wait::WaitMode;
-pub use crate::with_type;
+pub use kolo_transport::{Memory, WaitMode, with_type};
 
 /// A backend that has formed a job's group by its own means.
 pub struct FormedBackend {

@@ -2,34 +2,29 @@
 
 use std::sync::Arc;
 
-use strum::{EnumDiscriminants, FromRepr, IntoStaticStr};
-
 use kolo_rendezvous::InvalidCall;
+use kolo_schedule::hash::splitmix64;
 use kolo_schedule::tree::Contributions;
-use kolo_schedule::{Chunks, Message, Op, Operation, Rank};
+use kolo_schedule::{Chunks, Message, Op, Operation, Rank, ReadBlock, Readers};
+use kolo_transport::CollectiveKind;
 
 /// One collective, with all of its arguments but the data. All but all-to-all work in place.
-#[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants)]
-#[strum_discriminants(
-    name(CollectiveKind),
-    vis(pub(crate)),
-    derive(FromRepr, IntoStaticStr),
-    repr(u8),
-    strum(serialize_all = "snake_case"),
-    doc = "What is called, without its arguments. The order is that of the codes in messages."
-)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Collective {
     /// Every rank ends with the sum over all ranks.
     AllReduce(Op),
-    /// Every rank ends with the sum of all ranks' parts, added in tree order (see [`kolo_schedule::tree`]).
+    /// The readers end with the sum of all ranks' parts, added in tree order (see [`kolo_schedule::tree`]).
     ///
     /// Part p of a rank's buffer, elements `p·len .. (p+1)·len`, is the rank's tree node p. Part 0
-    /// receives the result. The buffer may be longer than its parts.
+    /// receives the result; what its rank does not read is unspecified. The buffer may be longer than its
+    /// parts. A reader gets the same bits, whoever else reads.
     TreeSum {
         /// The tree nodes that each rank contributes.
         contributions: Arc<Contributions>,
         /// Number of elements of one part.
         len: usize,
+        /// Ranks that need the sum, or each block of it; the same on all ranks.
+        readers: Readers,
     },
     /// Rank r ends with the sum of all ranks' chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Op, Chunks),
@@ -52,7 +47,6 @@ pub enum Collective {
         receive: Arc<[usize]>,
     },
     /// Messages between two or more ranks, sent and received at once. Only those ranks call it.
-    #[strum_discriminants(strum(serialize = "message"))]
     Exchange {
         /// Messages that this rank sends.
         send: Arc<[Message]>,
@@ -64,12 +58,19 @@ pub enum Collective {
 }
 
 impl Collective {
+    /// Returns the sum of all ranks' parts that every rank ends with: a [`Collective::TreeSum`].
+    pub fn tree_sum(contributions: Arc<Contributions>, len: usize) -> Self {
+        Collective::TreeSum { contributions, len, readers: Readers::All }
+    }
+
     /// Returns the operation that the messages perform.
     pub fn operation(&self) -> Operation {
         match self {
-            Collective::AllReduce(_) | Collective::TreeSum { .. } | Collective::Barrier => {
-                Operation::AllReduce
-            }
+            Collective::AllReduce(_) | Collective::Barrier => Operation::AllReduce,
+            Collective::TreeSum { readers, .. } => match readers {
+                Readers::All => Operation::AllReduce,
+                Readers::Blocks(blocks) => Operation::ReduceToReaders(blocks.clone()),
+            },
             Collective::ReduceScatter(_, chunks) => Operation::ReduceScatter(chunks.clone()),
             Collective::AllGather(chunks) => Operation::AllGather(chunks.clone()),
             Collective::Broadcast(root) => Operation::Broadcast(*root),
@@ -100,7 +101,19 @@ impl Collective {
     }
 
     pub(crate) fn kind(&self) -> CollectiveKind {
-        self.into()
+        match self {
+            Collective::AllReduce(_) => CollectiveKind::AllReduce,
+            Collective::TreeSum { .. } => CollectiveKind::TreeSum,
+            Collective::ReduceScatter(..) => CollectiveKind::ReduceScatter,
+            Collective::AllGather(_) => CollectiveKind::AllGather,
+            Collective::Broadcast(_) => CollectiveKind::Broadcast,
+            Collective::Reduce(..) => CollectiveKind::Reduce,
+            Collective::Gather(_) => CollectiveKind::Gather,
+            Collective::Scatter(_) => CollectiveKind::Scatter,
+            Collective::AllToAll { .. } => CollectiveKind::AllToAll,
+            Collective::Exchange { .. } => CollectiveKind::Exchange,
+            Collective::Barrier => CollectiveKind::Barrier,
+        }
     }
 
     /// Returns the root, if the collective has one.
@@ -112,6 +125,15 @@ impl Collective {
             | Collective::Scatter(root) => Some(*root),
             _ => None,
         }
+    }
+
+    /// Returns a checksum of the readers, if only some ranks read each block.
+    pub(crate) fn readers_checksum(&self) -> Option<u64> {
+        let Collective::TreeSum { readers: Readers::Blocks(blocks), .. } = self else { return None };
+        let words = blocks.iter().flat_map(|block| {
+            [block.len, block.readers.len()].into_iter().chain(block.readers.iter().map(|reader| reader.0))
+        });
+        Some(words.fold(0, |sum, word| splitmix64(sum ^ word as u64)))
     }
 
     /// Length that all ranks must agree on: of one part, or of all chunks.
@@ -134,14 +156,14 @@ impl Collective {
             return Err(InvalidCall::Root { operation: self.name().into(), root, world });
         }
         match self {
-            Collective::TreeSum { contributions, len } => {
+            Collective::TreeSum { contributions, len, readers } => {
                 let (given, parts) = (contributions.world(), || contributions.parts(rank));
                 match () {
                     _ if given != world => Err(InvalidCall::Contributors { given, world }),
                     _ if elements < parts() * len => {
                         Err(InvalidCall::Parts { rank, elements, parts: parts(), len: *len })
                     }
-                    _ => Ok(()),
+                    _ => check_readers(readers, *len, world),
                 }
             }
             Collective::ReduceScatter(_, chunks) | Collective::AllGather(chunks) => {
@@ -159,6 +181,18 @@ impl Collective {
             Collective::Barrier if elements != 1 => Err(InvalidCall::Barrier { elements }),
             _ => Ok(()),
         }
+    }
+}
+
+/// Checks that blocks make up a sum, and that `world` ranks have all of their readers.
+fn check_readers(readers: &Readers, len: usize, world: usize) -> Result<(), InvalidCall> {
+    let Readers::Blocks(blocks) = readers else { return Ok(()) };
+    let sum: usize = blocks.iter().map(|block| block.len).sum();
+    let absent = |block: &ReadBlock| block.readers.iter().find(|reader| reader.0 >= world).copied();
+    match blocks.iter().find_map(absent) {
+        Some(reader) => Err(InvalidCall::Reader { reader, world }),
+        None if sum != len => Err(InvalidCall::Blocks { sum, len }),
+        None => Ok(()),
     }
 }
 
@@ -225,10 +259,4 @@ fn check_apart(send: &[Message], receive: &[Message], rank: Rank) -> Result<(), 
         *own = end.max(*own);
     }
     Ok(())
-}
-
-impl CollectiveKind {
-    pub(crate) fn name(self) -> &'static str {
-        self.into()
-    }
 }

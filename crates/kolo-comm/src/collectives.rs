@@ -5,7 +5,7 @@ use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
 
 use crate::collective::Collective;
-use crate::element::Element;
+use kolo_transport::Element;
 
 /// Ranks that run collectives on buffers of their own kind of memory.
 ///

@@ -8,11 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::OpenedWindow;
-use crate::element::Element;
 use crate::kernel;
-use crate::memory::{Buffer, Lending, PeerMemory};
 use kolo_schedule::tree::{Contributions, Fold};
 use kolo_schedule::{Op, Rank};
+use kolo_transport::{Buffer, Element, Lending, PeerMemory};
 
 /// The sum of all parts of all ranks in tree order, equal to [`TreeSum`](crate::Collective::TreeSum)'s. It
 /// is added piece by piece as it is read ([`Group::defer_sums`]).

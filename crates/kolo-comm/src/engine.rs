@@ -7,19 +7,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::backend::{Backend, NewWindow, OpenedWindow};
-use crate::collective::{Collective, CollectiveKind};
+use crate::collective::Collective;
 use crate::deadline::Deadline;
 use crate::executor;
-use crate::fingerprint::{Call, Fingerprint};
-use crate::memory::Memory;
 use crate::pace::Pace;
-use crate::transport::{Distance, Routes};
-use crate::wait::{LINGER, WaitContext, WaitMode};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{
     ALGORITHMS, Algorithm, Choice, DType, Network, Op, Operation, Problem, Rank, Schedule, Topology, choose,
 };
+use kolo_transport::CollectiveKind;
+use kolo_transport::{Call, Distance, Fingerprint, LINGER, Memory, Routes, WaitContext, WaitMode};
 
 /// Properties that determine a schedule.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -192,6 +190,7 @@ impl Engine {
             kind,
             op: if kind == CollectiveKind::Exchange { Op::Sum } else { collective.op() },
             root: collective.root(),
+            readers: collective.readers_checksum(),
             dtype,
             elements: collective.agreed_len(rank, world, elements) as u64,
             algorithm: plan.algorithm as u8,

@@ -1,13 +1,10 @@
 //! Runs a schedule: the one place where steps become messages and additions.
 
-use crate::element::Element;
 use crate::kernel;
-use crate::memory::Memory;
-use crate::transport::Routes;
-use crate::wait::WaitContext;
-use crate::with_type;
 use kolo_rendezvous::Error;
 use kolo_schedule::{Op, Range, Rank, Schedule, Source, Step};
+use kolo_transport::with_type;
+use kolo_transport::{Element, Memory, Routes, WaitContext};
 
 /// Number of contributions that are tracked without allocating memory.
 const FEW: usize = 8;
@@ -134,15 +131,15 @@ mod tests {
     use kolo_schedule::DType;
 
     use super::*;
-    use crate::collective::CollectiveKind;
-    use crate::fingerprint::{Call, Fingerprint};
-    use crate::wait::WaitMode;
+    use kolo_transport::CollectiveKind;
+    use kolo_transport::{Call, Fingerprint, WaitMode};
 
     #[test]
     fn a_message_between_two_elements_is_refused() {
         let liveness = Liveness::new(2);
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-        let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+        let call =
+            Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 });
         let (members, timeout) = ([Rank(0), Rank(1)], Duration::ZERO);
         let wait = WaitContext::new(Rank(0), &members, call, WaitMode::Blocking, timeout, &liveness);
         let memory = [0f32; 4];

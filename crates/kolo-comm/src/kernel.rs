@@ -5,9 +5,9 @@
 
 use std::any::TypeId;
 
-use crate::element::{Element, Number};
 use kolo_schedule::Op;
 use kolo_schedule::tree::Fold;
+use kolo_transport::{Element, Number};
 
 /// Elements per block: 8 KiB of `f32`, so that a few partial sums fit into 32 KiB.
 const BLOCK: usize = 2048;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::backend::FormedBackend;
-use crate::transport::{Congestion, TransportKind};
 use kolo_rendezvous::secure::{Token, host_timeout};
 use kolo_rendezvous::{Error, Interface, env};
 use kolo_schedule::{ALGORITHMS, Algorithm, Rank};
+use kolo_transport::{Congestion, TransportKind};
 
 /// Name of Kolo's own schedules over its own transports in `KOLO_BACKEND`.
 const NATIVE: &str = "native";

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::connect::Connected;
 use crate::group::Group;
-use crate::memory::Backing;
 use crate::options::Options;
-use crate::transport::{GroupContext, Routes, THREADS, connect_threads};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{Rank, Topology};
+use kolo_transport::Connected;
+use kolo_transport::{Backing, GroupContext, Routes, THREADS, connect_threads};
 
 /// Creates one group for each of `world` ranks; each belongs on its own thread.
 ///

@@ -128,7 +128,7 @@ fn sum_of(group: &Group, contributions: &Arc<Contributions>, len: usize) -> Vec<
             buffer[part * len + i] = tree_sum(*first, *count, &|shard| uneven(shard, i));
         }
     }
-    let sum = Collective::TreeSum { contributions: contributions.clone(), len };
+    let sum = Collective::tree_sum(contributions.clone(), len);
     group.run(&sum, buffer).unwrap()[..len].to_vec()
 }
 

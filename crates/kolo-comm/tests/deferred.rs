@@ -65,7 +65,7 @@ fn the_bits_are_those_of_a_tree_sum_and_two_buffers_take_turns() {
                     fill(&mut buffer, group.rank(), round);
                     places.insert(buffer.as_ptr().addr());
                     let expected = group.copied(&buffer).unwrap();
-                    let tree = Collective::TreeSum { contributions: contributions.clone(), len: LEN };
+                    let tree = Collective::tree_sum(contributions.clone(), LEN);
                     let expected = group.run(&tree, expected).unwrap();
                     let (mut sum, another) = start(&group, shards, buffer);
                     assert_eq!(another.len(), LEN * parts);
@@ -92,7 +92,7 @@ fn several_sums_are_made_together() {
                 for len in [LEN, 0, 1, 300] {
                     let mut buffer = group.alloc::<f32>(len * contributions.parts(group.rank())).unwrap();
                     fill(&mut buffer, group.rank(), 10 * round + len);
-                    let tree = Collective::TreeSum { contributions: contributions.clone(), len };
+                    let tree = Collective::tree_sum(contributions.clone(), len);
                     let sum = group.run(&tree, group.copied(&buffer).unwrap()).unwrap();
                     let sum: Vec<u32> = sum[..len].iter().map(|x| x.to_bits()).collect();
                     expected.push((sum, buffer.len()));

@@ -12,7 +12,7 @@ use super::view::{MOST, datatype, in_place, pieces};
 use kolo_comm::{Collective, Element, Number, backend};
 use kolo_rendezvous::Error;
 use kolo_schedule::tree::{self, Node};
-use kolo_schedule::{Chunks, DType, Op, Range, Rank};
+use kolo_schedule::{Chunks, DType, Op, Range, Rank, ReadBlock, Readers};
 
 impl Communicator {
     /// Runs a collective that adds, in the type of sums: 16-bit floats go through a copy in `f32`.
@@ -36,10 +36,13 @@ impl Communicator {
     fn combine<S: Number>(&self, collective: &Collective, data: &mut [S]) -> Result<(), Error> {
         let op = collective.op();
         let result = match collective {
-            Collective::TreeSum { contributions, len } => {
+            Collective::TreeSum { contributions, len, readers } => {
                 fold(contributions.of(self.rank), data, *len);
                 let sum = &mut data[..*len];
-                self.all_reduce(sum, op)?;
+                match readers {
+                    Readers::All => self.all_reduce(sum, op)?,
+                    Readers::Blocks(blocks) => self.reduce_to_readers(sum, op, blocks)?,
+                }
                 sum
             }
             Collective::ReduceScatter(_, chunks) => {
@@ -92,6 +95,25 @@ impl Communicator {
             };
             // SAFETY: as above; only the root's `into` is used.
             unsafe { call!(MPI_Reduce(from, into, count, kind, op, root.0 as c_int, self.handle))? };
+        }
+        Ok(())
+    }
+
+    /// Reduces each block to its reader; MPI has no call for several readers, so then all ranks get it.
+    fn reduce_to_readers<S: Number>(
+        &self,
+        mut sum: &mut [S],
+        op: Op,
+        blocks: &[ReadBlock],
+    ) -> Result<(), Error> {
+        for ReadBlock { len, readers } in blocks {
+            let (block, rest) = sum.split_at_mut(*len);
+            match **readers {
+                [] => {}
+                [reader] => self.reduce(block, op, reader)?,
+                _ => self.all_reduce(block, op)?,
+            }
+            sum = rest;
         }
         Ok(())
     }

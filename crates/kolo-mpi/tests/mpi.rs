@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::Chunks;
-use kolo_comm::tree::Contributions;
-use kolo_comm::{Collective, Group, Op, Options, Rank, bf16};
+use kolo_comm::tree::{Contributions, Node};
+use kolo_comm::{Collective, Group, Op, Options, Rank, Readers, bf16};
 use kolo_mpi::BACKEND;
 use kolo_testing::mpirun::{self, Case};
 use kolo_testing::operations::{every_combination, every_length, tree_sum, uneven};
@@ -126,13 +126,30 @@ fn tree_sums() {
         let mut buffer = group.alloc::<f32>(contributions.parts(group.rank()) * LEN + 5).unwrap();
         // The initial content of a rank without shards must not count.
         buffer.fill(1e9);
-        for (part, node) in nodes.iter().enumerate() {
-            for i in 0..LEN {
-                buffer[part * LEN + i] = tree_sum(node.first, node.count, &|shard| uneven(shard, i));
+        let fill = |buffer: &mut [f32], nodes: &[Node]| {
+            for (part, node) in nodes.iter().enumerate() {
+                for i in 0..LEN {
+                    buffer[part * LEN + i] = tree_sum(node.first, node.count, &|shard| uneven(shard, i));
+                }
             }
-        }
-        let collective = Collective::TreeSum { contributions: contributions.clone(), len: LEN };
+        };
+        fill(&mut buffer, nodes);
+        let collective = Collective::tree_sum(contributions.clone(), LEN);
         let buffer = group.run(&collective, buffer).unwrap();
+        let rank = group.rank();
+        // Rank 0 reads all, and the last rank the second half.
+        let last = Rank(group.world_size() - 1);
+        let readers = Readers::of_blocks([(LEN / 2, vec![Rank(0)]), (LEN - LEN / 2, vec![Rank(0), last])]);
+        let mut parts = group.alloc::<f32>(contributions.parts(rank) * LEN).unwrap();
+        fill(&mut parts, contributions.of(rank));
+        let collective = Collective::TreeSum { contributions: contributions.clone(), len: LEN, readers };
+        let read = group.run(&collective, parts).unwrap();
+        let place = if rank == Rank(0) { 0..LEN } else { LEN / 2..if rank == last { LEN } else { LEN / 2 } };
+        let near = |i: usize| {
+            let size = tree_sum(0, shards, &|shard| uneven(shard, i).abs());
+            (read[i] - buffer[i]).abs() <= 1e-6 * size
+        };
+        assert!(place.clone().all(near), "{rank} reads {place:?}");
         for (i, sum) in buffer[..LEN].iter().enumerate() {
             let expected = tree_sum(0, shards, &|shard| uneven(shard, i));
             let size = tree_sum(0, shards, &|shard| uneven(shard, i).abs());

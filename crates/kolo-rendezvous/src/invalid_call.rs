@@ -77,6 +77,22 @@ pub enum InvalidCall {
         /// Elements of one part.
         len: usize,
     },
+    /// The lengths of the blocks of a sum for readers do not add up to the sum's.
+    #[error("blocks of {sum} elements in all for the readers of a sum of {len}")]
+    Blocks {
+        /// Elements of all blocks.
+        sum: usize,
+        /// Elements of the sum.
+        len: usize,
+    },
+    /// A reader of a sum is no rank of the group.
+    #[error("{reader} is to read a sum, but the group has {world} ranks")]
+    Reader {
+        /// The reader.
+        reader: Rank,
+        /// Number of ranks in the group.
+        world: usize,
+    },
     /// An all-to-all lacks a count of sent and received elements for each rank.
     #[error("all_to_all needs a count for each of the {world} ranks")]
     Counts {

@@ -6,8 +6,8 @@
 
 use kolo_schedule::tree::Contributions;
 use kolo_schedule::{
-    ALGORITHMS, Algorithm, Chunks, Cost, Operation, OperationKind, Problem, Range, Rank, Source, Step,
-    Topology,
+    ALGORITHMS, Algorithm, Chunks, Cost, Operation, OperationKind, Problem, Range, Rank, ReadBlock, Source,
+    Step, Topology,
 };
 
 fn main() {
@@ -22,6 +22,18 @@ fn main() {
     let operation = match operation.parse() {
         Ok(OperationKind::AllReduce) => Operation::AllReduce,
         Ok(OperationKind::ReduceScatter) => Operation::ReduceScatter(Chunks::Equal),
+        // Each rank and the next one read a block.
+        Ok(OperationKind::ReduceToReaders) => {
+            let block = |rank| ReadBlock {
+                len: (rank + 1) * elements / ranks - rank * elements / ranks,
+                readers: if rank + 1 < ranks {
+                    [Rank(rank), Rank(rank + 1)].into()
+                } else {
+                    [Rank(rank)].into()
+                },
+            };
+            Operation::ReduceToReaders((0..ranks).map(block).collect())
+        }
         Ok(OperationKind::AllGather) => Operation::AllGather(Chunks::Equal),
         Ok(OperationKind::Broadcast) => Operation::Broadcast(Rank(0)),
         Ok(OperationKind::Reduce) => Operation::Reduce(Rank(0)),

@@ -8,6 +8,7 @@
 use crate::algorithm::Algorithm;
 use crate::algorithms::LINE;
 use crate::messages::Messages;
+use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::sample::Sample;
@@ -68,7 +69,10 @@ impl Cost {
         let problem = &problem.seen_by(reference).unwrap_or_else(|| problem.clone());
         let (sample, whole) = Sample::of(algorithm, problem)?;
         let (lines, world) = (LINE * problem.world(), problem.world());
-        if whole.participants.len() == world || !problem.operation.adds() || problem.len >= lines {
+        // The lengths of blocks are those of the operation.
+        let in_blocks = matches!(problem.operation, Operation::ReduceToReaders(_));
+        let is_measured = whole.participants.len() == world || problem.len >= lines;
+        if is_measured || in_blocks || !problem.operation.adds() {
             return Self::of_sample(algorithm, problem, &sample, &whole);
         }
         // In a buffer this short most ranks own nothing, and the few owners do not represent the rest. A

@@ -42,6 +42,7 @@ mod problem;
 #[cfg(test)]
 mod proof;
 mod rank;
+mod readers;
 mod reduce_op;
 mod sample;
 mod schedule;
@@ -61,6 +62,7 @@ pub use operation::{BusShare, Chunks, Message, Operation, OperationKind, Propert
 pub use ownership_by_rate::{ownership_by_rate, slowest_share};
 pub use problem::Problem;
 pub use rank::Rank;
+pub use readers::{ReadBlock, Readers};
 pub use reduce_op::Op;
 pub use schedule::{MAX_UNTAKEN, Range, Schedule, Source, Step};
 pub use simulate::{LinkTimes, Times, simulate};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use strum::{EnumDiscriminants, EnumString, IntoStaticStr, VariantArray};
 
 use crate::rank::Rank;
+use crate::readers::ReadBlock;
 use crate::schedule::Range;
 
 /// Division of a buffer into one chunk per rank.
@@ -55,6 +56,8 @@ pub enum Operation {
     AllReduce,
     /// Rank r ends with the sum over all ranks of chunk r, in its own chunk r; the rest is unspecified.
     ReduceScatter(Chunks),
+    /// The readers of each block end with its sum, at its place; the rest is unspecified.
+    ReduceToReaders(Arc<[ReadBlock]>),
     /// Every rank ends with chunk r of rank r, for all r.
     AllGather(Chunks),
     /// Every rank ends with the root's buffer.
@@ -167,6 +170,9 @@ impl OperationKind {
             OperationKind::ReduceScatter => {
                 row(true, false, true, Others, "Rank r ends with part r of the sum over all")
             }
+            OperationKind::ReduceToReaders => {
+                row(true, false, true, Others, "The readers of each block end with its sum over all")
+            }
             OperationKind::AllGather => {
                 row(false, false, true, Others, "Every rank ends with the parts of all")
             }
@@ -212,6 +218,7 @@ mod tests {
         for operation in [
             Operation::AllReduce,
             Operation::ReduceScatter(Chunks::Equal),
+            Operation::ReduceToReaders([].into()),
             Operation::AllGather(Chunks::Equal),
             Operation::Broadcast(rank),
             Operation::Reduce(rank),

@@ -75,7 +75,7 @@ impl ShardLosses {
             let sum = sum_pairs(&self.values[own..own + node.count]);
             buffer[2 * part..2 * part + 2].copy_from_slice(&sum);
         }
-        let sum = Collective::TreeSum { contributions: contributions.clone(), len: 2 };
+        let sum = Collective::tree_sum(contributions.clone(), 2);
         self.pending = Some(match mode {
             WaitMode::Blocking => Exchange::new(group, mode, sum, buffer),
             // Reductions that are started after it need the samples before this thread waits for them.

@@ -1,8 +1,11 @@
 //! Requirements on every backend: each operation, on each type, at every length. The numbers are small
 //! integers, so sums are exact in every type and order.
 
+use std::sync::Arc;
+
 use kolo_comm::hash::splitmix64;
-use kolo_comm::{Element, Group, Op, Rank, bf16, f16};
+use kolo_comm::tree::Contributions;
+use kolo_comm::{Collective, Element, Group, Op, Rank, Readers, bf16, f16};
 
 /// Returns a number below 4, so that sums of a few ranks are integers in every type. Each rank has its own
 /// sequence.
@@ -42,6 +45,8 @@ pub fn every_operation<T: Element>(group: &Group, len: usize) {
     let mut chunk = own(len);
     group.reduce_scatter(&own(len * world), &mut chunk, Op::Sum).unwrap();
     check("reduce_scatter", &chunk, |index| combined(Op::Sum, world, rank * len + index));
+
+    sum_for_readers::<T>(group, len);
 
     let gathered = |index: usize| number(index / len.max(1), index % len.max(1));
     let mut all = vec![T::default(); len * world];
@@ -99,6 +104,33 @@ pub fn every_operation<T: Element>(group: &Group, len: usize) {
         }
     }
     group.barrier().unwrap();
+}
+
+/// Checks a sum whose blocks have one reader, several, none and all; an empty one, and uneven lengths.
+fn sum_for_readers<T: Element>(group: &Group, len: usize) {
+    let (world, rank) = (group.world_size(), group.rank().0);
+    let one_each = (0..world).map(|reader| (len * (reader % 3) / 2, vec![Rank(reader)]));
+    let others = [
+        (len, vec![Rank(0), Rank(world - 1)]),
+        (len / 2, Vec::new()),
+        (0, vec![Rank(0)]),
+        (len, (0..world).map(Rank).collect()),
+    ];
+    let blocks: Vec<(usize, Vec<Rank>)> = one_each.chain(others).collect();
+    let len = blocks.iter().map(|(len, _)| len).sum();
+    let (contributions, readers) =
+        (Arc::new(Contributions::one_each(world)), Readers::of_blocks(blocks.clone()));
+    let own: Vec<T> = (0..len).map(|index| T::of(number(rank, index))).collect();
+    let sum = Collective::TreeSum { contributions, len, readers };
+    let result = group.run(&sum, group.copied(&own).unwrap()).unwrap();
+    let mut start = 0;
+    for (len, readers) in blocks {
+        if readers.contains(&Rank(rank)) {
+            let right = |index| combined(Op::Sum, world, start + index);
+            check("a sum for readers", &result[start..start + len], right);
+        }
+        start += len;
+    }
 }
 
 /// Checks every operation at every length, and on every type at one of them.

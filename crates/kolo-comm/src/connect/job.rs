@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::open_files::raise_limit;
-use super::peers::{Connected, connect};
-use crate::memory::{Backing, Pool};
 use crate::options::Options;
-use crate::transport::{Connecting, GroupContext};
 use kolo_rendezvous::env::WorkerEnv;
 use kolo_rendezvous::secure::Access;
 use kolo_rendezvous::store::{FailureDetector, Gathered, Server, Store};
 use kolo_rendezvous::{AdvertisedAddress, Error, Liveness, WaitNotice, establish_store};
 use kolo_schedule::Rank;
+use kolo_transport::{Backing, Connecting, GroupContext, Pool};
+use kolo_transport::{Connected, connect};
 
 /// A rank's tie to its job: watches the other ranks and may serve the store. Dropping it signs the rank off.
 pub(crate) struct StoreSession {

@@ -6,12 +6,11 @@
 
 use super::Engine;
 use crate::backend::{Backend, NewWindow, OpenedWindow};
-use crate::collective::{Collective, CollectiveKind};
-use crate::fingerprint::{Call, Fingerprint};
-use crate::memory::{Memory, PeerMemory, Place};
-use crate::wait::{WaitContext, WaitMode};
+use crate::collective::Collective;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, DType, Op, Rank};
+use kolo_transport::CollectiveKind;
+use kolo_transport::{Call, Fingerprint, Memory, PeerMemory, Place, WaitContext, WaitMode};
 
 /// The message of a rank that shows a buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,7 +96,7 @@ impl Engine {
             return Ok(None);
         }
         let (kind, op, dtype) = (CollectiveKind::AllGather, Op::Sum, DType::I64);
-        let call = Call { kind, op, root: None, dtype, elements: WORDS as u64, algorithm: 0 };
+        let call = Call { kind, op, root: None, readers: None, dtype, elements: WORDS as u64, algorithm: 0 };
         let (call, timeout) = (Fingerprint::new(&call).after(self.sequence), self.deadline.limit());
         let wait = WaitContext::new(self.rank, &self.members, call, mode, timeout, &self.liveness);
         let part = window.part as u64;

@@ -4,10 +4,10 @@
 //! long enough to make latency negligible, because its reduction overlaps with copying the next pack.
 
 use crate::collective::Collective;
-use crate::element::Element;
 use crate::group::Group;
 use kolo_rendezvous::Error;
 use kolo_schedule::Op;
+use kolo_transport::Element;
 
 /// Bytes from which a pack takes no more tensors: 100 times the bytes of one latency (10 µs at 4 GB/s).
 const FULL: usize = 4 * 1024 * 1024;

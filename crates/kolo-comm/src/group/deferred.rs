@@ -8,12 +8,10 @@ use super::{Group, Shared, Stages};
 use crate::backend::{NewWindow, OpenedWindow};
 use crate::collective::Collective;
 use crate::deferred_sum::DeferredSum;
-use crate::element::Element;
-use crate::memory::{Buffer, Lending, Pool};
-use crate::wait::WaitMode;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 use kolo_schedule::tree::Contributions;
+use kolo_transport::{Buffer, Element, Lending, Pool, WaitMode};
 
 /// One rank's contribution to a deferred sum in tree order.
 pub struct SumParts<T: Element> {
@@ -60,7 +58,7 @@ impl Group {
 
     fn admit_parts<T: Element>(&self, sum: &SumParts<T>) -> Result<(), Error> {
         let SumParts { contributions, len, buffer } = sum;
-        let sum = Collective::TreeSum { contributions: contributions.clone(), len: *len };
+        let sum = Collective::tree_sum(contributions.clone(), *len);
         sum.check(self.rank(), self.world_size(), buffer.len())?;
         self.admit(buffer)
     }

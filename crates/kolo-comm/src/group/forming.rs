@@ -5,16 +5,15 @@ use std::sync::atomic::AtomicUsize;
 
 use super::{Group, GroupOrigin, Shared};
 use crate::backend::{Backend, FormedBackend};
-use crate::connect::{self, Connected, StoreHost};
+use crate::connect::{self, StoreHost};
 use crate::deadline::Deadline;
 use crate::engine::Engine;
-use crate::memory::{Backing, Lending, Pool};
 use crate::options::Options;
-use crate::transport::GroupContext;
-use crate::wait::LINGER;
 use kolo_rendezvous::env::{self, WorkerEnv};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{Rank, Topology};
+use kolo_transport::Connected;
+use kolo_transport::{Backing, GroupContext, LINGER, Lending, Pool};
 use parking_lot::Mutex;
 
 /// The ranks of a group, and this process's rank among them.

@@ -22,15 +22,12 @@ use crate::backend::Backend;
 use crate::collective::Collective;
 use crate::comm_thread::CommThread;
 use crate::connect::StoreSession;
-use crate::element::Element;
-use crate::memory::{Buffer, Lending, Memory, Pool};
 use crate::options::Options;
 use crate::pace::Pace;
 use crate::pending::Pending;
-use crate::transport::{Distance, GroupContext};
-use crate::wait::{LINGER, WaitMode};
 use kolo_rendezvous::{Error, InvalidCall, Liveness, culprit};
 use kolo_schedule::{Choice, DType, Network, Rank, Topology};
+use kolo_transport::{Buffer, Distance, Element, GroupContext, LINGER, Lending, Memory, Pool, WaitMode};
 use parking_lot::Mutex;
 
 pub use self::deferred::{Deferred, SumParts};

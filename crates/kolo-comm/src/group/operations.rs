@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use crate::collective::Collective;
 use crate::collectives::Collectives;
-use crate::element::Element;
 use crate::group::Group;
-use crate::memory::Buffer;
 use crate::pending::Pending;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::{Chunks, Message, Op, Range, Rank};
+use kolo_transport::{Buffer, Element};
 
 /// Operations on slices, with the errors of [`Group::run`]; a wrong length is an [`InvalidCall`].
 impl Group {

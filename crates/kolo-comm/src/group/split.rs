@@ -1,10 +1,9 @@
 //! Sub-groups: some of the ranks of a group, with their own collectives.
 
-use crate::connect;
 use crate::group::Group;
-use crate::transport::Connecting;
 use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
+use kolo_transport::{Connecting, connect};
 
 impl Group {
     /// Splits the group: ranks with the same color form a group, ordered by key, then by rank in this
@@ -41,7 +40,7 @@ impl Group {
             let all = self.all_gather_varied(own.as_bytes())?;
             Ok(members.iter().map(|member| String::from_utf8_lossy(&all[member.0]).into_owned()).collect())
         };
-        let connected = connect::connect(&group, &mut exchange)?;
+        let connected = connect(&group, &mut exchange)?;
         match color {
             Some(_) => self.within(rank, &members, connected).map(Some),
             None => Ok(None),

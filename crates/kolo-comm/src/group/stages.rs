@@ -7,12 +7,10 @@ use std::time::Instant;
 
 use super::{Group, Shared};
 use crate::collective::Collective;
-use crate::element::Element;
-use crate::memory::{Buffer, Pool};
 use crate::pending::{Pending, Timing};
-use crate::wait::WaitMode;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::Rank;
+use kolo_transport::{Buffer, Element, Pool, WaitMode};
 
 /// A group as the stages of [`Group::start_stages`] see it.
 pub struct Stages {

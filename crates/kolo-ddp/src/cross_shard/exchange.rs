@@ -113,7 +113,7 @@ impl Exchange {
             }
             sum.end_shard(shard);
         }
-        let collective = Collective::TreeSum { contributions: self.assignment.contributions.clone(), len };
+        let collective = Collective::tree_sum(self.assignment.contributions.clone(), len);
         let buffer = timed(&mut self.waited, "other shards", || self.group.run(&collective, sum.take()))?;
         Ok(buffer[..len].to_vec())
     }

@@ -93,7 +93,7 @@ impl Reduction for Sum {
             Some(group) => {
                 let SumParts { contributions, len, buffer } = self.parts(assignment);
                 self.was_deferred = false;
-                let sum = Collective::TreeSum { contributions, len };
+                let sum = Collective::tree_sum(contributions, len);
                 self.under_way = Some(group.start(sum, buffer));
             }
             None => self.sum.fold(),

@@ -2,6 +2,7 @@
 //! if they were alone, and servers do nothing.
 
 use crate::algorithm::Build;
+use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::schedule::{Schedule, Source, Step};
@@ -11,6 +12,9 @@ use crate::topology::Topology;
 pub(super) fn among_workers(problem: &Problem<'_>, build: Build) -> Result<Schedule, &'static str> {
     if !problem.contributions.has_servers() {
         return build(problem);
+    }
+    if let Operation::ReduceToReaders(_) = problem.operation {
+        return Err("it sums for readers only in groups without servers");
     }
     let workers: Vec<Rank> = problem.contributions.workers().collect();
     let (contributions, nodes): (_, Vec<usize>) = (

@@ -4,7 +4,8 @@
 //! Cost of an all-reduce of n bytes on N ranks: 2(N−1) messages and 2(N−1)/N·n bytes per rank, the minimum.
 //! Supports any N and any number of parts, and keeps the tree. In shared memory nothing is copied before
 //! the addition. All other operations: N−1 messages, (N−1)/N·n bytes; reduce also sends n/N bytes from each
-//! other rank to the root.
+//! other rank to the root. A sum for readers: the readers of a block add equal parts of it, so one reader a
+//! block is a reduce-scatter, and k readers move (k−1)/k of the block once more.
 //!
 //! Long chunks are cut into segments and pipelined: while one segment is added, the next is in transit, and
 //! results are fetched while they are still in the cache.
@@ -15,6 +16,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::owned_by_readers::OwnedByReaders;
 use super::ownership::Ownership;
 use super::pipeline::{Stage, pipeline};
 use super::steps::{others, receive, send, sources};
@@ -36,11 +38,24 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let (rank, world, len) = (problem.rank, problem.world(), problem.len);
     let whole = Range { start: 0, len };
     let steps = match problem.operation {
-        Operation::AllReduce => reduce(problem, &Ownership::of_all(problem), &Readers::All),
-        Operation::Reduce(root) => reduce(problem, &Ownership::of_all(problem), &Readers::One(*root)),
+        Operation::AllReduce => {
+            let owned = Ownership::of_all(problem);
+            let reads = |reader, _, _| !problem.contributions.is_server(reader);
+            reduce(problem, owned.rounds(), &|owner, index| owned.segment(owner, index), &reads)
+        }
+        Operation::Reduce(root) => {
+            let owned = Ownership::of_all(problem);
+            let reads = |reader, _, _| reader == *root;
+            reduce(problem, owned.rounds(), &|owner, index| owned.segment(owner, index), &reads)
+        }
         Operation::ReduceScatter(chunks) => {
             let owned = Ownership::of_chunks(chunks.ranges(len, world), problem.segment);
-            reduce(problem, &owned, &Readers::None)
+            reduce(problem, owned.rounds(), &|owner, index| owned.segment(owner, index), &|_, _, _| false)
+        }
+        Operation::ReduceToReaders(blocks) => {
+            let owned = OwnedByReaders::new(blocks, world, problem.segment);
+            let reads = |reader, owner, index| owned.reads(reader, owner, index);
+            reduce(problem, owned.rounds(), &|owner, index| owned.segment(owner, index), &reads)
         }
         Operation::AllGather(chunks) => {
             let chunks = chunks.ranges(len, world);
@@ -56,50 +71,46 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     Ok(Schedule { steps })
 }
 
-/// Ranks that receive the sum of a chunk, besides its owner.
-enum Readers {
-    /// All ranks but servers.
-    All,
-    One(Rank),
-    None,
-}
-
 /// Round i sends contributions to segment i, adds segment i−1 and fetches the results of segment i−2.
 /// Between two ranks, contributions and results alternate in the same order at both ends.
-fn reduce(problem: &Problem<'_>, owned: &Ownership, readers: &Readers) -> Vec<Step> {
+///
+/// `segment(owner, index)` is what an owner adds in a round; `reads(reader, owner, index)` is true if another
+/// rank needs its sum.
+fn reduce(
+    problem: &Problem<'_>,
+    rounds: usize,
+    segment: &dyn Fn(Rank, usize) -> Range,
+    reads: &dyn Fn(Rank, Rank, usize) -> bool,
+) -> Vec<Step> {
     let Problem { rank, len, contributions, .. } = *problem;
     let world = problem.world();
-    let reads = |reader: Rank| match readers {
-        Readers::All => !contributions.is_server(reader),
-        Readers::One(one) => *one == reader,
-        Readers::None => false,
-    };
     let sources = sources(contributions.sources(), rank, len);
     let program: Arc<[_]> = contributions.program().into();
     let own_parts = contributions.of(rank).len();
 
     let contribute: Stage<'_> = Box::new(move |index| {
         let to_owner = |to: Rank| {
-            let range = owned.segment(to, index);
+            let range = segment(to, index);
             (0..own_parts).filter_map(move |part| send(to, range.shifted(part * len)))
         };
         others(rank, world).flat_map(to_owner).collect()
     });
     let add: Stage<'_> = Box::new(move |index| {
-        let range = owned.segment(rank, index);
+        let range = segment(rank, index);
         if range.len == 0 {
             return Vec::new();
         }
         let (sources, program) = (sources.clone(), program.clone());
         let add = Step::Reduce { range, sources, program, complete: true };
-        let spread = others(rank, world).filter(|to| reads(*to)).filter_map(|to| send(to, range));
+        let readers = others(rank, world).filter(|to| reads(*to, rank, index));
+        let spread = readers.filter_map(|to| send(to, range));
         std::iter::once(add).chain(spread).collect()
     });
     let fetch: Stage<'_> = Box::new(move |index| {
-        let fetch = |from: Rank| receive(from, owned.segment(from, index));
-        if reads(rank) { others(rank, world).filter_map(fetch).collect() } else { Vec::new() }
+        let read = others(rank, world).filter(|owner| reads(rank, *owner, index));
+        read.filter_map(|from| receive(from, segment(from, index))).collect()
     });
-    pipeline(owned.rounds(), &[(0, contribute), (1, add), (2, fetch)])
+    pipeline(rounds, &[(0, contribute), (1, add), (2, fetch)])
 }
 
 fn to_all(problem: &Problem<'_>, range: impl Fn(Rank) -> Range) -> Vec<Message> {

@@ -9,6 +9,7 @@ mod double_tree;
 mod halving_doubling;
 mod hierarchical;
 mod one_shot;
+mod owned_by_readers;
 mod ownership;
 mod pipeline;
 mod recursive_doubling;

@@ -2,7 +2,8 @@
 //!
 //! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes
 //! and as many additions per rank. It has the lowest latency, for short messages; at N = 2 it moves no more
-//! bytes than other algorithms. Supports any N and any number of parts, and keeps the tree.
+//! bytes than other algorithms. A sum for readers: only they get the contributions to their blocks and add them.
+//! Supports any N and any number of parts, and keeps the tree.
 
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use super::steps::{others, segments, sources};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
 use crate::problem::Problem;
+use crate::rank::Rank;
+use crate::readers::ranges;
 use crate::schedule::{Range, Schedule, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -22,7 +25,13 @@ pub(super) const ALGORITHM: Algorithm = Algorithm {
 };
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
-    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
+    let blocks: Vec<(Range, Option<&[Rank]>)> = match problem.operation {
+        Operation::AllReduce => vec![(Range { start: 0, len: problem.len }, None)],
+        Operation::ReduceToReaders(blocks) => {
+            ranges(blocks).map(|(range, block)| (range, Some(&*block.readers))).collect()
+        }
+        _ => return ANOTHER_OPERATION,
+    };
     let Problem { rank, len, contributions, segment, .. } = *problem;
     let world = problem.world();
     let sources = sources(contributions.sources(), rank, len);
@@ -30,14 +39,21 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let parts = contributions.of(rank).len();
 
     let mut steps = Vec::new();
-    for range in segments(Range { start: 0, len }, segment) {
+    for (block, readers) in blocks {
+        let reads = |reader: &Rank| readers.is_none_or(|readers| readers.binary_search(reader).is_ok());
         // Sends copies, because the sum overwrites the contribution, perhaps before all peers have read it.
-        for part in 0..parts {
-            let range = range.shifted(part * len);
-            steps.extend(others(rank, world).map(|to| Step::Send { to, range, copied: true }));
+        let copied = reads(&rank);
+        for range in segments(block, segment) {
+            for part in 0..parts {
+                let range = range.shifted(part * len);
+                let peers = others(rank, world).filter(reads);
+                steps.extend(peers.map(|to| Step::Send { to, range, copied }));
+            }
+            if reads(&rank) {
+                let (sources, program) = (sources.clone(), program.clone());
+                steps.push(Step::Reduce { range, sources, program, complete: true });
+            }
         }
-        let (sources, program) = (sources.clone(), program.clone());
-        steps.push(Step::Reduce { range, sources, program, complete: true });
     }
     Ok(Schedule { steps })
 }

@@ -3,6 +3,7 @@
 mod costs;
 mod machine;
 mod movement;
+mod readers;
 mod simulation;
 
 use std::collections::BTreeMap;
@@ -63,47 +64,69 @@ fn prove_contributions(
     check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
 ) -> Vec<&'static str> {
     let world = contributions.world();
+    let mut proved = Vec::new();
+    for (len, segment) in sizes(world) {
+        let len = if each { len * world } else { len };
+        let cells = memory(contributions, len);
+        proved.extend(prove_at(contributions, topology, operation, (len, segment), &cells, &check));
+    }
+    in_table_order(&proved)
+}
+
+/// Lengths with the longest message.
+fn sizes(world: usize) -> [(usize, usize); 5] {
+    [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)]
+}
+
+fn in_table_order(names: &[&'static str]) -> Vec<&'static str> {
+    ALGORITHMS.iter().map(|algorithm| algorithm.name).filter(|name| names.contains(name)).collect()
+}
+
+/// Proves every algorithm on an operation, at one length and segment.
+fn prove_at(
+    contributions: &Contributions,
+    topology: &Topology,
+    operation: &Operation,
+    (len, segment): (usize, usize),
+    cells: &[Vec<String>],
+    check: impl Fn(&[Vec<String>], usize, &dyn Fn(&str) -> bool, &str),
+) -> Vec<&'static str> {
+    let world = contributions.world();
     let expected = tree(contributions);
     let mut proved = Vec::new();
     for algorithm in ALGORITHMS {
-        for (len, segment) in [(0, 4), (1, 4), (7, 100), (16 * world + 5, 3), (40 * world, 16)] {
-            let len = if each { len * world } else { len };
-            let cells = memory(contributions, len);
-            let problem = |rank: usize| Problem {
-                operation,
-                rank: Rank(rank),
-                // In gather and scatter the other ranks' buffers are shorter than the root's.
-                len: if matches!(operation, Operation::Gather(_) | Operation::Scatter(_)) {
-                    cells[rank].len()
-                } else {
-                    len
-                },
-                contributions,
-                topology,
-                segment,
-            };
-            let schedules: Vec<_> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
-            if schedules.iter().all(Result::is_err) {
-                continue;
-            }
-            // Either all ranks have a schedule or none has, because all must choose the same algorithm.
-            let schedules: Vec<Schedule> = schedules.into_iter().map(Result::unwrap).collect();
-            proved.push(algorithm.name);
-            let cost = Cost::of(algorithm, &problem(0)).unwrap();
-            assert_eq!(Ok(cost), Cost::of(algorithm, &problem(world - 1)), "all ranks choose alike");
-            let sends =
-                |schedule: &Schedule| schedule.steps.iter().any(|step| matches!(step, Step::Send { .. }));
-            let messages = cost.near.messages + cost.far.messages;
-            assert_eq!(messages > 0.0, schedules.iter().any(sends), "{} costs {cost:?}", algorithm.name);
-            let right = |cell: &str| match algorithm.keeps_tree {
-                true => cell == expected,
-                false => set(cell) == set(&expected),
-            };
-            let at = format!("{} does {operation:?} of {contributions:?}", algorithm.name);
-            prove(&schedules, &cells, |memory| check(memory, len, &right, &at));
+        let problem = |rank: usize| Problem {
+            operation,
+            rank: Rank(rank),
+            // In gather and scatter the other ranks' buffers are shorter than the root's.
+            len: if matches!(operation, Operation::Gather(_) | Operation::Scatter(_)) {
+                cells[rank].len()
+            } else {
+                len
+            },
+            contributions,
+            topology,
+            segment,
+        };
+        let schedules: Vec<_> = (0..world).map(|rank| (algorithm.build)(&problem(rank))).collect();
+        if schedules.iter().all(Result::is_err) {
+            continue;
         }
+        // Either all ranks have a schedule or none has, because all must choose the same algorithm.
+        let schedules: Vec<Schedule> = schedules.into_iter().map(Result::unwrap).collect();
+        proved.push(algorithm.name);
+        let cost = Cost::of(algorithm, &problem(0)).unwrap();
+        assert_eq!(Ok(cost), Cost::of(algorithm, &problem(world - 1)), "all ranks choose alike");
+        let sends = |schedule: &Schedule| schedule.steps.iter().any(|step| matches!(step, Step::Send { .. }));
+        let messages = cost.near.messages + cost.far.messages;
+        assert_eq!(messages > 0.0, schedules.iter().any(sends), "{} costs {cost:?}", algorithm.name);
+        let right = |cell: &str| match algorithm.keeps_tree {
+            true => cell == expected,
+            false => set(cell) == set(&expected),
+        };
+        let at = format!("{} does {operation:?} of {contributions:?}", algorithm.name);
+        prove(&schedules, cells, |memory| check(memory, len, &right, &at));
     }
-    proved.dedup();
     proved
 }
 

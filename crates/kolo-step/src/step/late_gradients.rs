@@ -71,7 +71,7 @@ impl Step {
         }
         if self.options.synchronise {
             let contributions = self.ranks.assignment.contributions.clone();
-            let collective = Collective::TreeSum { contributions, len };
+            let collective = Collective::tree_sum(contributions, len);
             let buffer = timed(&mut self.times.exposed, "late gradients", || {
                 self.ranks.group.run(&collective, sum.take())
             })?;

@@ -111,7 +111,7 @@ impl Step {
         let assignment = Assignment::new(shares, self.ranks.group.rank()).with_servers(&self.ranks.servers);
         let contributions = assignment.contributions.clone();
         let trial = self.ranks.group.alloc::<f32>(contributions.parts(self.ranks.group.rank()))?;
-        match self.ranks.group.run(&Collective::TreeSum { contributions, len: 1 }, trial) {
+        match self.ranks.group.run(&Collective::tree_sum(contributions, 1), trial) {
             Ok(_) => {}
             Err(error) if error.is_refusal() => return Ok(Err(error.to_string())),
             Err(error) => return Err(error.into()),

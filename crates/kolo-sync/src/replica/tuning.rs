@@ -134,7 +134,7 @@ impl Core {
     /// true if ranks may add unequal parts of it.
     fn algorithms(&self) -> (Vec<&'static str>, bool) {
         let len = self.step.buckets().map(|bucket| bucket.len).max().unwrap_or(0);
-        let sum = Collective::TreeSum { contributions: self.step.contributions(), len };
+        let sum = Collective::tree_sum(self.step.contributions(), len);
         let explain = |preferred: Option<&str>| {
             self.ranks.group.prefer_algorithm(named(preferred));
             self.ranks.group.explain(&sum, len, DType::F32)

@@ -120,7 +120,7 @@ impl Wire<'_> {
         match self.stages {
             Some(stages) => {
                 let contributions = self.assignment.contributions.clone();
-                let buffer = stages.run(&Collective::TreeSum { contributions, len }, sum.take())?;
+                let buffer = stages.run(&Collective::tree_sum(contributions, len), sum.take())?;
                 sum.give_back(buffer);
             }
             None => sum.fold(),

@@ -38,6 +38,10 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
         return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
     }
     check_servers(&group, operation, options)?;
+    if operation == OperationKind::ReduceToReaders && options.op() != Op::Sum {
+        let problem = format!("{} adds, and knows no {}", operation.name(), options.op());
+        return Err(Failure::input(format!("--op: {problem}; leave it out")));
+    }
     if backend != Some(NCCL) {
         return match options.memory {
             Memory::Buffer => measure_by(&group, &group, Some(&group), operation, options),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kolo_comm::schedule::{Chunks, Message, OperationKind, Range};
 use kolo_comm::tree::Contributions;
-use kolo_comm::{Collective, Op, Rank};
+use kolo_comm::{Collective, Op, Rank, Readers};
 
 /// A collective and the size of a rank's buffer for it.
 pub(super) struct Shape {
@@ -22,11 +22,11 @@ pub(super) fn fitting(operation: OperationKind, len: usize, world: usize) -> usi
 pub(super) fn served(len: usize, servers: &[bool]) -> Shape {
     let shards: Vec<usize> = servers.iter().map(|server| usize::from(!server)).collect();
     let contributions = Arc::new(Contributions::of_shares(&shards).with_servers(servers));
-    Shape { collective: Collective::TreeSum { contributions, len }, elements: len }
+    Shape { collective: Collective::tree_sum(contributions, len), elements: len }
 }
 
 /// Returns the collective and the buffer size that measure an operation on `len` elements. Messages go round
-/// the ring of ranks.
+/// the ring of ranks; rank r and the next one read block r of a sum for readers.
 pub(super) fn shape(
     operation: OperationKind,
     len: usize,
@@ -41,6 +41,12 @@ pub(super) fn shape(
     match operation {
         OperationKind::AllReduce => whole(Collective::AllReduce(op)),
         OperationKind::ReduceScatter => whole(Collective::ReduceScatter(op, Chunks::Equal)),
+        OperationKind::ReduceToReaders => {
+            let contributions = Arc::new(Contributions::one_each(world));
+            let readers = |block: usize| (block..(block + 2).min(world)).map(Rank);
+            let readers = Readers::of_blocks((0..world).map(|block| (each, readers(block))));
+            whole(Collective::TreeSum { contributions, len, readers })
+        }
         OperationKind::AllGather => whole(Collective::AllGather(Chunks::Equal)),
         OperationKind::Broadcast => whole(Collective::Broadcast(root)),
         OperationKind::Reduce => whole(Collective::Reduce(op, root)),

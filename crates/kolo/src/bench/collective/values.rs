@@ -60,6 +60,7 @@ impl Values {
             OperationKind::Scatter if rank == self.root => 0..0,
             OperationKind::Exchange if self.world == 1 => 0..0,
             OperationKind::ReduceScatter => rank * each..(rank + 1) * each,
+            OperationKind::ReduceToReaders => rank.saturating_sub(1) * each..(rank + 1) * each,
             OperationKind::Scatter => 0..each,
             _ => 0..self.len,
         }
@@ -70,9 +71,10 @@ impl Values {
         let each = (self.len / self.world).max(1);
         let (chunk, within) = (index / each, index % each);
         match self.operation {
-            OperationKind::AllReduce | OperationKind::ReduceScatter | OperationKind::Reduce => {
-                self.combined(index)
-            }
+            OperationKind::AllReduce
+            | OperationKind::ReduceScatter
+            | OperationKind::ReduceToReaders
+            | OperationKind::Reduce => self.combined(index),
             OperationKind::Broadcast => self.sent(self.root, index),
             OperationKind::AllGather => self.sent(chunk, index),
             OperationKind::Gather if chunk == self.root => self.sent(chunk, index),

@@ -81,7 +81,7 @@ impl SumKind {
         asked: Option<&'static Algorithm>,
     ) -> Result<SumKind, Failure> {
         let contributions = Arc::new(Contributions::shared(shards, group.world_size()));
-        let collective = Collective::TreeSum { contributions: contributions.clone(), len };
+        let collective = Collective::tree_sum(contributions.clone(), len);
         let picked = || Some(group.explain(&collective, len, DType::F32)?.algorithm);
         let algorithm = asked
             .or_else(picked)

@@ -33,7 +33,7 @@ pub enum Congestion {
 impl Congestion {
     /// Parses a value of `KOLO_TCP_CONGESTION`.
     /// If the kernel has no algorithm of that name, the error lists those that it has.
-    pub(crate) fn named(text: &str) -> Result<Self, Error> {
+    pub fn named(text: &str) -> Result<Self, Error> {
         if text == SYSTEM {
             return Ok(Congestion::System);
         }

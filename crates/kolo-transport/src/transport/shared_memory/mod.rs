@@ -125,7 +125,7 @@ fn create_inbox(world: usize) -> Result<(Mapping, SharedFile), Error> {
 }
 
 /// Creates the transports of `world` threads of this process, in rank order. All of them share `copies`.
-pub(crate) fn connect_threads(
+pub fn connect_threads(
     world: usize,
     copies: &Arc<Pool>,
     liveness: &Liveness,

@@ -8,17 +8,21 @@ use super::mapping::Mapping;
 /// A place in a rank's memory, as sent to other ranks: the file descriptor, the start and length of a block
 /// in that file, and the offset in the block. Between threads of one process the offset is the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) file: i32,
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    pub(crate) offset: u64,
+pub struct Place {
+    /// File descriptor in the owner's process.
+    pub file: i32,
+    /// Start of the block in the file.
+    pub start: u64,
+    /// Length of the block, in bytes.
+    pub len: u64,
+    /// Offset in the block; between threads the address.
+    pub offset: u64,
 }
 
 /// Memory of a peer that this process can read in place. It stays mapped while this value lives; the peer
 /// must keep the contents unchanged.
 #[derive(Debug)]
-pub(crate) struct PeerMemory {
+pub struct PeerMemory {
     start: NonNull<u8>,
     /// The mapping that holds the memory; `None` for memory of this process.
     _pages: Option<Arc<Mapping>>,
@@ -35,7 +39,8 @@ impl PeerMemory {
         PeerMemory { start, _pages: pages }
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// Address of the first byte.
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 }

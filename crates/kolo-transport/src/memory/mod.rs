@@ -11,10 +11,10 @@ mod segment;
 mod shared_file;
 
 pub use buffer::{Buffer, Memory};
-pub(crate) use lending::Lending;
+pub use lending::Lending;
 pub(crate) use mapping::Mapping;
 pub use nontemporal::copy_nontemporal;
-pub(crate) use place::{PeerMemory, Place};
-pub(crate) use pool::{Backing, Block, Pool};
-pub(crate) use segment::Segment;
+pub use place::{PeerMemory, Place};
+pub use pool::{Backing, Block, Pool};
+pub use segment::Segment;
 pub(crate) use shared_file::{OpenError, Purpose, SharedFile};

@@ -11,16 +11,17 @@ mod shared_memory;
 mod tcp;
 
 pub use congestion::Congestion;
-pub use kind::{Distance, TransportKind};
-pub use shared_memory::{SHM, THREADS};
+pub use interface::{InPlace, Progress, Transport};
+pub use kind::{
+    Connecting, Connector, Distance, GroupContext, OpenConnector, OpenedConnector, TransportKind,
+};
+pub use routes::Routes;
+pub use shared_memory::{SHM, THREADS, connect_threads};
 pub use tcp::TCP;
 
 /// All transports, nearest first: two ranks use the first one that connects them.
 pub static TRANSPORTS: [&TransportKind; 3] = [&THREADS, &SHM, &TCP];
 
-pub(crate) use kind::{Connecting, Connector, GroupContext};
-pub(crate) use routes::Routes;
-pub(crate) use shared_memory::connect_threads;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use {shared_memory::decode_address_for_fuzzing, shared_memory::fuzzing as slot, tcp::fuzzing};
 

@@ -1,25 +1,59 @@
 //! The fingerprint of a collective call, sent along with every message. Two ranks that make different
 //! calls notice at the first message instead of hanging or mixing up their data.
 
-use crate::collective::CollectiveKind;
 use kolo_schedule::{ALGORITHMS, DType, Op, Rank};
+use strum::{FromRepr, IntoStaticStr};
+
+/// Names of the collectives, without their arguments. The order is that of the codes in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRepr, IntoStaticStr)]
+#[repr(u8)]
+#[strum(serialize_all = "snake_case")]
+#[allow(missing_docs, reason = "the variants of kolo-comm's `Collective` describe them")]
+pub enum CollectiveKind {
+    AllReduce,
+    TreeSum,
+    ReduceScatter,
+    AllGather,
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
+    AllToAll,
+    #[strum(serialize = "message")]
+    Exchange,
+    Barrier,
+}
+
+impl CollectiveKind {
+    /// Name of the collective, as in errors: `all_reduce`.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
 
 /// The properties of a rank's collective call that must match those of its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
-    pub(crate) kind: CollectiveKind,
-    pub(crate) op: Op,
-    pub(crate) root: Option<Rank>,
-    pub(crate) dtype: DType,
+pub struct Call {
+    /// The collective.
+    pub kind: CollectiveKind,
+    /// Operator that combines contributions.
+    pub op: Op,
+    /// The root, if the collective has one.
+    pub root: Option<Rank>,
+    /// Checksum of the readers, if only some ranks read the result.
+    pub readers: Option<u64>,
+    /// Type of the elements.
+    pub dtype: DType,
     /// Number of elements of one part.
-    pub(crate) elements: u64,
+    pub elements: u64,
     /// Index in [`ALGORITHMS`].
-    pub(crate) algorithm: u8,
+    pub algorithm: u8,
 }
 
-/// A call in two 64-bit words: sequence, kind, type, operation and root; then length and algorithm.
+/// A call in two 64-bit words: sequence, kind, type, operation, and root or readers; then length and
+/// algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fingerprint([u64; 2]);
+pub struct Fingerprint([u64; 2]);
 
 const ROOT_BITS: u32 = 20;
 const NO_ROOT: u64 = (1 << ROOT_BITS) - 1;
@@ -27,8 +61,9 @@ const LENGTH_BITS: u32 = 56;
 
 impl Fingerprint {
     /// Creates the fingerprint of a call that is the first of its group.
-    pub(crate) fn new(call: &Call) -> Self {
-        let root = call.root.map_or(NO_ROOT, |root| root.0 as u64 & NO_ROOT);
+    pub fn new(call: &Call) -> Self {
+        let root = call.root.map(|root| root.0 as u64 & NO_ROOT);
+        let root = root.or(call.readers.map(|sum| sum % NO_ROOT)).unwrap_or(NO_ROOT);
         let what = call.kind as u64 | (call.dtype as u64) << 4 | (call.op as u64) << 8 | root << 12;
         let length = call.elements & ((1 << LENGTH_BITS) - 1);
         Fingerprint([what << 32, length | u64::from(call.algorithm) << LENGTH_BITS])
@@ -37,18 +72,19 @@ impl Fingerprint {
     /// Returns the fingerprint of the same call after `sequence` earlier collectives of the group.
     /// Messages have sequence 0 because only two ranks know of them.
     #[inline]
-    pub(crate) fn after(self, sequence: u32) -> Self {
+    pub fn after(self, sequence: u32) -> Self {
         let [what, length] = self.0;
         Fingerprint([what >> 32 << 32 | u64::from(sequence), length])
     }
 
+    /// Returns the two words, as messages carry them.
     #[inline]
-    pub(crate) fn words(&self) -> [u64; 2] {
+    pub fn words(&self) -> [u64; 2] {
         self.0
     }
 
     /// Describes the call of a received fingerprint, even an invalid one.
-    pub(crate) fn describe(words: [u64; 2]) -> String {
+    pub fn describe(words: [u64; 2]) -> String {
         let (sequence, what) = (words[0] as u32, words[0] >> 32);
         let field = |shift: u32, bits: u32| (what >> shift & ((1 << bits) - 1)) as usize;
         let kind = CollectiveKind::from_repr(field(0, 4) as u8);
@@ -61,6 +97,7 @@ impl Fingerprint {
             Some(CollectiveKind::Reduce) => format!("({op} at {root})"),
             Some(CollectiveKind::Broadcast | CollectiveKind::Scatter) => format!("(from {root})"),
             Some(CollectiveKind::Gather) => format!("(at {root})"),
+            Some(CollectiveKind::TreeSum) if root.0 as u64 != NO_ROOT => format!("(readers {:05x})", root.0),
             _ => String::new(),
         };
         let length = words[1] & ((1 << LENGTH_BITS) - 1);
@@ -87,8 +124,9 @@ mod tests {
     #[test]
     fn calls_describe_themselves() {
         let call = |kind, op, root| {
-            let (dtype, elements, algorithm) = (DType::Bf16, 12, 0);
-            Fingerprint::new(&Call { kind, op, root, dtype, elements, algorithm }).after(7).to_string()
+            let (readers, dtype, elements, algorithm) = (None, DType::Bf16, 12, 0);
+            let call = Call { kind, op, root, readers, dtype, elements, algorithm };
+            Fingerprint::new(&call).after(7).to_string()
         };
         let text = call(CollectiveKind::AllReduce, Op::Average, None);
         assert_eq!(text, "all_reduce(average) of 12 bf16 by direct (call 7)");

@@ -3,8 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::collective::CollectiveKind;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::memory::{Backing, Buffer, Pool};
 use crate::transport::interface::{NoOthers, Transport};
 use crate::transport::tcp::connections::Tcp;
@@ -112,7 +111,8 @@ fn a_flipped_bit_on_the_way_is_an_error_that_names_the_peer() {
         let proxy = std::thread::spawn(move || flip(from, to, position));
         let liveness = Arc::new(Liveness::new(2));
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::U8);
-        let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 1, algorithm: 0 });
+        let call =
+            Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 1, algorithm: 0 });
         let (members, timeout) = ([Rank(0), Rank(1)], Duration::from_secs(2));
         let wait =
             |here| WaitContext::new(Rank(here), &members, call, WaitMode::Blocking, timeout, &liveness);

@@ -14,7 +14,7 @@ use crate::memory::Segment;
 use crate::wait::WaitContext;
 
 /// The transports of one rank of a group.
-pub(crate) struct Routes {
+pub struct Routes {
     /// Transports, nearest first.
     transports: Vec<Box<dyn Transport>>,
     /// Index in `transports` for each rank of the group; 0 for this rank, which sends nothing to itself.
@@ -39,12 +39,12 @@ impl Progress for Others<'_> {
 
 impl Routes {
     /// Routes of a group of one, which has no peers.
-    pub(crate) fn alone() -> Self {
+    pub fn alone() -> Self {
         Routes { transports: Vec::new(), to: vec![0], name: "solo", reach: Distance::Process, contents: 0 }
     }
 
     /// Creates the routes from this rank's transports, nearest first, with the ranks that they lead to.
-    pub(crate) fn new(
+    pub fn new(
         world: usize,
         connected: Vec<(&'static TransportKind, Box<dyn Transport>, Vec<Rank>)>,
     ) -> Self {
@@ -60,16 +60,17 @@ impl Routes {
     }
 
     /// Names of the transports, as in `KOLO_TRANSPORT`: `shm+tcp`.
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// Distance between the farthest ranks.
-    pub(crate) fn reach(&self) -> Distance {
+    pub fn reach(&self) -> Distance {
         self.reach
     }
 
-    pub(crate) fn streams(&self) -> (usize, usize) {
+    /// Calls [`Transport::streams`]; of the transport with the most.
+    pub fn streams(&self) -> (usize, usize) {
         self.transports
             .iter()
             .map(|transport| transport.streams())
@@ -77,13 +78,14 @@ impl Routes {
             .unwrap_or((1, 1))
     }
 
-    pub(crate) fn use_streams(&mut self, count: usize) {
+    /// Calls [`Transport::use_streams`] on every transport.
+    pub fn use_streams(&mut self, count: usize) {
         self.transports.iter_mut().for_each(|transport| transport.use_streams(count));
     }
 
     /// Returns a new number for bytes that have not been sent before ([`Segment::content`]).
     #[inline]
-    pub(crate) fn next_content(&mut self) -> u64 {
+    pub fn next_content(&mut self) -> u64 {
         self.contents += 1;
         self.contents
     }
@@ -109,7 +111,7 @@ impl Routes {
 
     /// Calls [`Transport::send`] on the transport to the peer.
     #[inline]
-    pub(crate) fn send(
+    pub fn send(
         &mut self,
         to: Rank,
         segment: Segment<'_>,
@@ -121,12 +123,7 @@ impl Routes {
 
     /// Calls [`Transport::receive`] on the transport to the peer.
     #[inline]
-    pub(crate) fn receive(
-        &mut self,
-        from: Rank,
-        bytes: usize,
-        wait: &WaitContext<'_>,
-    ) -> Result<*const u8, Error> {
+    pub fn receive(&mut self, from: Rank, bytes: usize, wait: &WaitContext<'_>) -> Result<*const u8, Error> {
         self.with(self.index(from), |this, others| this.receive(from, bytes, wait, others))
     }
 
@@ -136,7 +133,7 @@ impl Routes {
     ///
     /// `into` is writable for `bytes` bytes.
     #[inline]
-    pub(crate) unsafe fn receive_into(
+    pub unsafe fn receive_into(
         &mut self,
         from: Rank,
         into: *mut u8,
@@ -151,30 +148,34 @@ impl Routes {
 
     /// Calls [`Transport::release`] on the transport to the peer.
     #[inline]
-    pub(crate) fn release(&mut self, from: Rank) {
+    pub fn release(&mut self, from: Rank) {
         let index = self.index(from);
         self.transports[index].release(from);
     }
 
+    /// Calls [`Transport::settle`] on every transport.
     #[inline]
-    pub(crate) fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
+    pub fn settle(&mut self, wait: &WaitContext<'_>) -> Result<(), Error> {
         (0..self.transports.len())
             .try_for_each(|index| self.with(index, |this, others| this.settle(wait, others)))
     }
 
     /// Returns [`Transport::in_place`], if all ranks can read each other's buffers.
-    pub(crate) fn in_place(&mut self) -> Option<&mut dyn InPlace> {
+    #[inline]
+    pub fn in_place(&mut self) -> Option<&mut dyn InPlace> {
         match &mut self.transports[..] {
             [only] => only.in_place(),
             _ => None,
         }
     }
 
-    pub(crate) fn abandon(&mut self) {
+    /// Calls [`Transport::abandon`] on every transport.
+    pub fn abandon(&mut self) {
         self.transports.iter_mut().for_each(|transport| transport.abandon());
     }
 
-    pub(crate) fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
+    /// Calls [`Transport::drain`] on every transport.
+    pub fn drain(&mut self, gone: &dyn Fn(Rank) -> bool, until: Instant) {
         self.transports.iter_mut().for_each(|transport| transport.drain(gone, until));
     }
 }

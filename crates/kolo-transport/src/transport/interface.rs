@@ -9,7 +9,7 @@ use kolo_rendezvous::Error;
 use kolo_schedule::Rank;
 
 /// Work on a group's other transports while one of them waits: a rank has one thread for all of them.
-pub(crate) trait Progress {
+pub trait Progress {
     /// Sends as much as possible without waiting. Returns true if more remains to be sent.
     fn progress(&mut self, wait: &WaitContext<'_>) -> Result<bool, Error>;
 }
@@ -33,7 +33,7 @@ pub(crate) const SHORT_SLEEP: Duration = Duration::from_micros(40);
 /// if the receiver would read the bytes in place but they lie in no block.
 ///
 /// Every method that may wait lets the group's `others` make progress meanwhile.
-pub(crate) trait Transport: Send {
+pub trait Transport: Send {
     /// Offers bytes to a peer. Waits only if the peer has not taken the last
     /// [`MAX_UNTAKEN`](kolo_schedule::MAX_UNTAKEN) messages.
     fn send(
@@ -111,7 +111,7 @@ pub(crate) trait Transport: Send {
 }
 
 /// In-place access to buffers, for longer than a message.
-pub(crate) trait InPlace {
+pub trait InPlace {
     /// Returns the place of a segment for peers, and true if its memory is new to them, so that they must
     /// map it. `None` if peers cannot read it.
     fn show(&mut self, segment: Segment<'_>) -> Option<(Place, bool)>;

@@ -13,7 +13,7 @@ use kolo_rendezvous::{Error, InvalidCall};
 
 /// Kind of memory that a pool's blocks come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backing {
+pub enum Backing {
     /// The heap: for peers in this process, and for sockets.
     Heap,
     /// Pages that other processes can map.
@@ -36,7 +36,7 @@ enum Home {
 
 /// One block. Its holder owns it until giving it back.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub struct Block {
     start: NonNull<u8>,
     len: usize,
     home: Home,
@@ -64,16 +64,19 @@ impl Block {
         Ok(Block { start: pages.start(), len, home: Home::Shared { _pages: pages, file, start } })
     }
 
-    pub(crate) fn start(&self) -> NonNull<u8> {
+    /// Address of the first byte.
+    #[inline]
+    pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Number of bytes.
+    pub fn len(&self) -> usize {
         self.len
     }
 
     /// File descriptor for mapping the block, and the block's start in the file; `None` on the heap.
-    pub(crate) fn file(&self) -> Option<(i32, u64)> {
+    pub fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
             Home::Heap => None,
             Home::Shared { file, start, .. } => Some((file.number(), *start)),
@@ -94,8 +97,9 @@ fn layout(len: usize) -> Layout {
     Layout::from_size_align(len, PAGE).expect("a block is a whole number of pages below isize::MAX")
 }
 
+/// Blocks of one kind of memory, kept for reuse.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     backing: Backing,
     /// File of the shared blocks; `None` before the first one.
     arena: Mutex<Option<Arena>>,
@@ -105,13 +109,14 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(backing: Backing) -> Arc<Self> {
+    /// Creates a pool without blocks.
+    pub fn new(backing: Backing) -> Arc<Self> {
         let (arena, free, abandoned) = Default::default();
         Arc::new(Pool { backing, arena, free, abandoned })
     }
 
     /// Takes a block of at least `bytes` bytes: a free one that is at most twice too large, else a new one.
-    pub(crate) fn take(&self, bytes: usize) -> Result<Block, Error> {
+    pub fn take(&self, bytes: usize) -> Result<Block, Error> {
         let limit = isize::MAX as usize - PAGE;
         if bytes > limit {
             return Err(InvalidCall::BufferTooLarge { elements: bytes, size: 1 }.into());
@@ -126,23 +131,25 @@ impl Pool {
         }
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
+    /// Returns true if other processes can map the blocks.
+    pub fn is_shared(&self) -> bool {
         self.backing == Backing::Shared
     }
 
     /// Frees unused blocks, except those that peers may have mapped: the mappings would keep their memory.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         if !self.is_shared() {
             self.free.lock().clear();
         }
     }
 
-    pub(crate) fn give_back(&self, block: Block) {
+    /// Keeps a block for reuse.
+    pub fn give_back(&self, block: Block) {
         self.free.lock().push(block);
     }
 
     /// Keeps a block from being reused until the pool is dropped.
-    pub(crate) fn abandon(&self, block: Block) {
+    pub fn abandon(&self, block: Block) {
         self.abandoned.lock().push(block);
     }
 

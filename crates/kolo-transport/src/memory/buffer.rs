@@ -12,7 +12,7 @@ use crate::element::Element;
 use kolo_rendezvous::{Error, InvalidCall};
 use kolo_schedule::DType;
 
-/// Elements in memory that came from [`crate::Group::alloc`].
+/// Elements in memory that came from a group's [`Pool`].
 ///
 /// Peers on the same host read a buffer in place. It moves into a collective and back out of it, so nothing
 /// can touch it while peers read it. The group reuses a dropped buffer's memory for later allocations.
@@ -36,18 +36,22 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    pub(crate) fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
+    /// Creates the memory of a slice, which peers cannot read in place.
+    #[inline]
+    pub fn of_slice<T: Element>(data: &'a mut [T]) -> Self {
         let (start, elements) = (NonNull::from(&mut *data).cast(), data.len());
         Memory { start, block: None, dtype: T::DTYPE, elements, exclusive: PhantomData }
     }
 
     /// Address of the first byte; aligned to pages if the memory is a buffer's.
+    #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Returns `bytes` bytes from `offset` on as a message with this [`Segment::content`].
-    pub(crate) fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'a> {
+    #[inline]
+    pub fn segment(&self, offset: usize, bytes: usize, content: u64) -> Segment<'a> {
         assert!(offset + bytes <= self.elements * self.dtype.size(), "a segment lies inside its memory");
         // SAFETY: inside the memory, as just checked.
         let start = unsafe { self.start.as_ptr().add(offset).cast_const() };
@@ -56,20 +60,22 @@ impl<'a> Memory<'a> {
 }
 
 impl<T: Element> Buffer<T> {
-    pub(crate) fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
+    /// Allocates a buffer of zeros.
+    pub fn zeroed(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, len)?;
         buffer.fill(T::default());
         Ok(buffer)
     }
 
-    pub(crate) fn copied(pool: &Arc<Pool>, data: &[T]) -> Result<Self, Error> {
+    /// Allocates a buffer with a copy of `data`.
+    pub fn copied(pool: &Arc<Pool>, data: &[T]) -> Result<Self, Error> {
         let mut buffer = Self::unspecified(pool, data.len())?;
         buffer.copy_from_slice(data);
         Ok(buffer)
     }
 
     /// Allocates a buffer with whatever its memory held before: any bits are a valid `T`.
-    pub(crate) fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
+    pub fn unspecified(pool: &Arc<Pool>, len: usize) -> Result<Self, Error> {
         let size = size_of::<T>();
         let bytes = len.checked_mul(size).ok_or(InvalidCall::BufferTooLarge { elements: len, size })?;
         let block = ManuallyDrop::new(pool.take(bytes)?);
@@ -77,24 +83,26 @@ impl<T: Element> Buffer<T> {
     }
 
     /// Returns the buffer's memory without its element type.
-    pub(crate) fn erased(&mut self) -> Memory<'_> {
+    pub fn erased(&mut self) -> Memory<'_> {
         let (start, block) = (self.block.start(), Some(&*self.block));
         Memory { start, block, dtype: T::DTYPE, elements: self.len, exclusive: PhantomData }
     }
 
     /// Gives the buffer up without reusing its memory, because a peer may still be reading it.
-    pub(crate) fn abandon(self) {
+    pub fn abandon(self) {
         let (block, pool) = self.into_parts();
         pool.abandon(block);
     }
 
-    pub(crate) fn into_parts(self) -> (Block, Arc<Pool>) {
+    /// Returns the block and its pool; the caller gives the block back.
+    pub fn into_parts(self) -> (Block, Arc<Pool>) {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: neither field is used again, because the value that would drop them has been forgotten.
         unsafe { (ManuallyDrop::take(&mut this.block), std::ptr::read(&raw const this.pool)) }
     }
 
-    pub(crate) fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
+    /// Returns true if the buffer came from this pool.
+    pub fn belongs_to(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
 }

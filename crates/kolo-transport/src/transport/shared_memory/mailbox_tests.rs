@@ -1,8 +1,7 @@
 //! Tests of a mailbox without a group around it.
 
 use super::*;
-use crate::collective::CollectiveKind;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::memory::Backing;
 use crate::transport::connect_threads;
 use crate::transport::interface::NoOthers;
@@ -12,7 +11,8 @@ use kolo_schedule::{DType, Op};
 /// Wait context of rank `here` of two.
 fn context(here: usize, liveness: &Liveness) -> WaitContext<'_> {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-    let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+    let call =
+        Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 });
     let timeout = Duration::from_secs(60);
     WaitContext::new(Rank(here), &[Rank(0), Rank(1)], call, WaitMode::Blocking, timeout, liveness)
 }

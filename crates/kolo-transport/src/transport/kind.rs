@@ -23,10 +23,10 @@ pub enum Distance {
 }
 
 /// Creates a rank's end of a transport for the ranks that connect.
-pub(crate) type OpenConnector = for<'a> fn(&Connecting<'a>) -> Result<Option<OpenedConnector<'a>>, Error>;
+pub type OpenConnector = for<'a> fn(&Connecting<'a>) -> Result<Option<OpenedConnector<'a>>, Error>;
 
 /// A rank's end of a transport.
-pub(crate) type OpenedConnector<'a> = Box<dyn Connector + 'a>;
+pub type OpenedConnector<'a> = Box<dyn Connector + 'a>;
 
 /// One way to move segments between ranks: a line of [`TRANSPORTS`](super::TRANSPORTS).
 pub struct TransportKind {
@@ -37,9 +37,9 @@ pub struct TransportKind {
     /// Largest distance between two ranks that the transport can connect.
     pub reach: Distance,
     /// Kind of memory that the group's buffers need. In shared memory a peer reads them in place.
-    pub(crate) backing: Backing,
+    pub backing: Backing,
     /// Creates this rank's end; `None` if the transport leads nowhere from this process.
-    pub(crate) connector: OpenConnector,
+    pub connector: OpenConnector,
 }
 
 impl TransportKind {
@@ -64,7 +64,7 @@ impl PartialEq for TransportKind {
 impl Eq for TransportKind {}
 
 /// One rank's end of a transport until it is connected. All ranks of the group take the three steps in turn.
-pub(crate) trait Connector {
+pub trait Connector {
     /// Returns the text that a peer needs to reach this end.
     fn address(&self) -> Result<String, Error>;
 
@@ -78,41 +78,48 @@ pub(crate) trait Connector {
 
 /// The group that is being connected, as seen by one of its ranks.
 #[derive(Clone, Copy)]
-pub(crate) struct Connecting<'a> {
-    pub(crate) rank: Rank,
-    pub(crate) world: usize,
-    pub(crate) context: &'a GroupContext,
-    pub(crate) liveness: &'a Liveness,
+pub struct Connecting<'a> {
+    /// This rank's number in the group.
+    pub rank: Rank,
+    /// Number of ranks.
+    pub world: usize,
+    /// Context that the rank's groups share.
+    pub context: &'a GroupContext,
+    /// Presence of the group's ranks.
+    pub liveness: &'a Liveness,
 }
 
 /// Context of a rank for all groups that it connects: its job's group and all sub-groups of that.
 #[derive(Clone, Debug)]
-pub(crate) struct GroupContext {
+pub struct GroupContext {
     /// Name of the node; ranks of one node can map each other's memory.
-    pub(crate) node: String,
+    pub node: String,
     /// The only transport to use, if the user has named one.
-    pub(crate) transport: Option<&'static TransportKind>,
+    pub transport: Option<&'static TransportKind>,
     /// Address at which others reach this host; `None` for threads of one process.
-    pub(crate) advertised: Option<AdvertisedAddress>,
-    pub(crate) access: Access,
+    pub advertised: Option<AdvertisedAddress>,
+    /// Token and encryption of connections.
+    pub access: Access,
     /// Longest time that a rank waits for the others to connect.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Extra delivery time of messages over a network.
-    pub(crate) delay: Duration,
-    pub(crate) congestion: Congestion,
-    /// Number of connections between two ranks that are used at first, and of those that are opened.
-    pub(crate) streams: usize,
-    pub(crate) opened_streams: usize,
+    pub delay: Duration,
+    /// Congestion control of TCP connections between hosts.
+    pub congestion: Congestion,
+    /// Number of connections between two ranks that are used at first.
+    pub streams: usize,
+    /// Number of connections between two ranks that are opened.
+    pub opened_streams: usize,
     /// Number of ranks of the group on this host.
-    pub(crate) on_host: usize,
+    pub on_host: usize,
     /// Memory of messages that are sent as copies. Threads of one process share it: after a failure one
     /// thread may still read another's copies, so they stay until the last thread has ended.
-    pub(crate) copies: Arc<Pool>,
+    pub copies: Arc<Pool>,
 }
 
 impl GroupContext {
     /// Creates the context of threads of one process, with the time that they wait for each other.
-    pub(crate) fn of_threads(timeout: Duration) -> Self {
+    pub fn of_threads(timeout: Duration) -> Self {
         GroupContext {
             node: "threads".into(),
             transport: None,

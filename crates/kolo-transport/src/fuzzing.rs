@@ -8,9 +8,8 @@ use kolo_rendezvous::secure::{Protocol, Session};
 use kolo_rendezvous::{Error, Liveness};
 use kolo_schedule::{DType, Op, Rank};
 
-use crate::collective::CollectiveKind;
 use crate::connect;
-use crate::fingerprint::{Call, Fingerprint};
+use crate::fingerprint::{Call, CollectiveKind, Fingerprint};
 use crate::transport::fuzzing::{ConnectionId, HEADER, Header, Sealed};
 use crate::transport::slot::{self, Announcement, BLOCK, BLOCK_LEN, INBOX};
 use crate::wait::{WaitContext, WaitMode};
@@ -98,7 +97,7 @@ fn context(liveness: &Liveness) -> WaitContext<'_> {
 
 fn call() -> Fingerprint {
     let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
-    Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 }).after(7)
+    Fingerprint::new(&Call { kind, op, root: None, readers: None, dtype, elements: 3, algorithm: 0 }).after(7)
 }
 
 /// Valid bytes for every target, with the names of their files.

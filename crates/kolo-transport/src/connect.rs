@@ -13,18 +13,23 @@ use kolo_schedule::{Rank, Topology};
 
 /// Publishes this rank's text on a topic to all participating ranks and returns the texts of all of them,
 /// in the rank order of the new group. All ranks call it with the same topics in the same order.
-pub(crate) type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
+pub type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
 
-pub(crate) struct Connected {
-    pub(crate) routes: Routes,
-    pub(crate) topology: Arc<Topology>,
-    pub(crate) backing: Backing,
+/// This rank's connections to the other ranks of a group.
+pub struct Connected {
+    /// The transport to each rank.
+    pub routes: Routes,
+    /// The nodes of the group.
+    pub topology: Arc<Topology>,
+    /// Kind of memory of the group's buffers.
+    pub backing: Backing,
     /// Context for connecting sub-groups.
-    pub(crate) context: GroupContext,
+    pub context: GroupContext,
 }
 
 impl Connected {
-    pub(crate) fn alone(context: GroupContext) -> Self {
+    /// Creates the connections of a group of one rank.
+    pub fn alone(context: GroupContext) -> Self {
         let topology = Arc::new(Topology::single(1));
         Connected { routes: Routes::alone(), topology, backing: Backing::Heap, context }
     }
@@ -52,7 +57,7 @@ struct Peers {
 }
 
 /// Connects this rank to all other ranks of the new group.
-pub(crate) fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Connected, Error> {
+pub fn connect(group: &Connecting<'_>, exchange: &mut Exchange<'_>) -> Result<Connected, Error> {
     let Connecting { rank, world, context, .. } = *group;
     let mut ends = connectors(group)?;
     let address =

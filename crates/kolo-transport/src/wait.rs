@@ -19,21 +19,26 @@ pub enum WaitMode {
 
 /// Longest time that a rank that is done stays for others: they may still have to read its messages, and
 /// without rank 0's store they would lose each other.
-pub(crate) const LINGER: Duration = Duration::from_secs(10);
+pub const LINGER: Duration = Duration::from_secs(10);
 
 /// The limits of one collective's waits. Peers are ranks of the group; errors name the job's ranks.
-pub(crate) struct WaitContext<'a> {
-    pub(crate) here: Rank,
+pub struct WaitContext<'a> {
+    /// This rank.
+    pub here: Rank,
     /// The job's rank of each rank of the group.
-    pub(crate) members: &'a [Rank],
-    pub(crate) call: Fingerprint,
-    pub(crate) mode: WaitMode,
-    pub(crate) timeout: Duration,
-    pub(crate) liveness: &'a Liveness,
+    pub members: &'a [Rank],
+    /// The collective.
+    pub call: Fingerprint,
+    /// Activity of the caller's thread.
+    pub mode: WaitMode,
+    /// Longest time to wait for others.
+    pub timeout: Duration,
+    /// Presence of the group's ranks, and its first failure.
+    pub liveness: &'a Liveness,
     /// Time at which this rank first slept; a collective of less than a microsecond does not read clocks.
-    pub(crate) began: Cell<Option<Instant>>,
+    pub began: Cell<Option<Instant>>,
     /// Time of the last check that waiting still makes sense.
-    pub(crate) looked: Cell<Option<Instant>>,
+    pub looked: Cell<Option<Instant>>,
 }
 
 /// Absence after which waited time does not count. A waiting rank reads the clock much more often. After
@@ -42,7 +47,8 @@ const ABSENT: Duration = Duration::from_secs(2);
 
 impl<'a> WaitContext<'a> {
     /// Begins a wait of the rank `here`.
-    pub(crate) fn new(
+    #[inline]
+    pub fn new(
         here: Rank,
         members: &'a [Rank],
         call: Fingerprint,
@@ -61,17 +67,18 @@ impl<'a> WaitContext<'a> {
     }
 
     /// The job's rank of a rank of the group.
-    pub(crate) fn name(&self, rank: Rank) -> Rank {
+    #[inline]
+    pub fn name(&self, rank: Rank) -> Rank {
         self.members[rank.0]
     }
 
     /// Records that this rank waits for `peer` until the guard is dropped.
-    pub(crate) fn waiting(&self, peer: Rank) -> WaitGuard<'_> {
+    pub fn waiting(&self, peer: Rank) -> WaitGuard<'_> {
         self.liveness.begin_wait(self.name(self.here), self.name(peer), self.deadline())
     }
 
     /// Checks that waiting for `peer` still makes sense.
-    pub(crate) fn check(&self, peer: Rank) -> Result<(), Error> {
+    pub fn check(&self, peer: Rank) -> Result<(), Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
@@ -100,7 +107,7 @@ impl<'a> WaitContext<'a> {
     }
 
     /// Longest time of one sleep. Wakers end it earlier; the limit makes the rank look at the clock.
-    pub(crate) fn sleep_limit(&self) -> Duration {
+    pub fn sleep_limit(&self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(200);
         self.deadline().saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LONGEST)
     }
@@ -111,8 +118,7 @@ mod tests {
     use kolo_schedule::{DType, Op};
 
     use super::*;
-    use crate::collective::CollectiveKind;
-    use crate::fingerprint::Call;
+    use crate::fingerprint::{Call, CollectiveKind};
 
     #[test]
     fn time_in_which_this_process_did_not_run_does_not_count() {
@@ -120,7 +126,15 @@ mod tests {
         let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
         let (kind, op, dtype) = (CollectiveKind::AllReduce, Op::Sum, DType::F32);
         for (began, looked, gives_up) in [(30, 30, false), (30, 25, false), (30, 1, true), (8, 8, false)] {
-            let call = Fingerprint::new(&Call { kind, op, root: None, dtype, elements: 3, algorithm: 0 });
+            let call = Fingerprint::new(&Call {
+                kind,
+                op,
+                root: None,
+                readers: None,
+                dtype,
+                elements: 3,
+                algorithm: 0,
+            });
             let timeout = Duration::from_secs(10);
             let context = WaitContext {
                 began: Cell::new(ago(began)),

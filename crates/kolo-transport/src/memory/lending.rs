@@ -16,7 +16,7 @@ use super::pool::{Block, Pool};
 
 /// The account of one rank of a group.
 #[derive(Debug)]
-pub(crate) struct Lending {
+pub struct Lending {
     windows: Mutex<Windows>,
     /// The pool for blocks that other ranks may still read when the account ends. Ranks that are threads
     /// of one process share it, and every window holds it, so it outlives all readers.
@@ -41,12 +41,13 @@ struct ClosedBlock {
 }
 
 impl Lending {
-    pub(crate) fn new(kept: Arc<Pool>) -> Arc<Self> {
+    /// Creates an account; blocks that may still be read at its end go to `kept`.
+    pub fn new(kept: Arc<Pool>) -> Arc<Self> {
         Arc::new(Lending { windows: Mutex::default(), kept })
     }
 
     /// Begins a window. Returns its number and that of the first window that this rank still reads.
-    pub(crate) fn begin(&self) -> (u64, u64) {
+    pub fn begin(&self) -> (u64, u64) {
         let mut windows = self.windows.lock();
         let number = windows.next;
         windows.next += 1;
@@ -55,7 +56,7 @@ impl Lending {
     }
 
     /// Frees the blocks of earlier windows: all ranks have reported that they read none before this one.
-    pub(crate) fn none_is_read_before(&self, window: u64) {
+    pub fn none_is_read_before(&self, window: u64) {
         let mut windows = self.windows.lock();
         for ClosedBlock { block, pool, .. } in windows.closed.extract_if(.., |closed| closed.window < window)
         {
@@ -64,7 +65,7 @@ impl Lending {
     }
 
     /// Records that this rank no longer reads a window in which it has shown `block`.
-    pub(crate) fn close(&self, window: u64, block: Block, pool: Arc<Pool>) {
+    pub fn close(&self, window: u64, block: Block, pool: Arc<Pool>) {
         let mut windows = self.windows.lock();
         windows.open.remove(&window);
         windows.closed.push(ClosedBlock { window, block, pool });

@@ -4,12 +4,13 @@ use super::pool::Block;
 
 /// A run of bytes in a collective's memory, sent as one message.
 #[derive(Clone, Copy)]
-pub(crate) struct Segment<'a> {
+pub struct Segment<'a> {
     /// Address of the first byte.
-    pub(crate) start: *const u8,
-    pub(crate) bytes: usize,
+    pub start: *const u8,
+    /// Number of bytes.
+    pub bytes: usize,
     /// The block that holds the bytes, and their offset in it; `None` in memory that peers cannot read.
-    pub(crate) place: Option<(&'a Block, usize)>,
+    pub place: Option<(&'a Block, usize)>,
     /// Number of the content. Segments with the same number hold the same bytes, so one copy serves them.
-    pub(crate) content: u64,
+    pub content: u64,
 }
