@@ -26,7 +26,7 @@ pub struct Batch {
     /// Normalized pixels, `shape` flattened.
     pub images: Vec<f32>,
     /// One class per image.
-    pub labels: Vec<i32>,
+    pub labels: Vec<u32>,
     /// `[batch, channels, height, width]`; batch may be 0.
     pub shape: [usize; 4],
 }
@@ -69,7 +69,7 @@ impl Images {
             let alteration = augment.map_or_else(Alteration::default, alter);
             self.write(index, alteration, normalise, out);
         }
-        let labels = indices.iter().map(|&index| i32::from(self.labels[index])).collect();
+        let labels = indices.iter().map(|&index| self.labels[index]).collect();
         Batch { images, labels, shape: [indices.len(), self.channels, self.height, self.width] }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
+use crate::error::DataError;
 use crate::fingerprint::Fingerprint;
 use crate::preprocessing::Preprocessing;
 
@@ -28,10 +29,19 @@ pub trait DataSet: Send + Sync {
     /// Returns the samples at `indices`, of which there is at least one. They are altered at random if
     /// `augment` is given and the data set supports it.
     ///
+    /// # Errors
+    ///
+    /// A sample cannot be read or decoded; the error names it ([`DataError::sample`]).
+    ///
     /// # Panics
     ///
     /// If an index is not below [`samples`](DataSet::samples).
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
+    fn batch(
+        &self,
+        part: Part,
+        indices: &[usize],
+        augment: Option<AugmentKey>,
+    ) -> Result<Self::Batch, DataError>;
 
     /// Returns the fingerprint of the samples of `part`. Workers compare it when they meet, and a resumed run
     /// compares it with its checkpoint, so that one model is never trained on different data by accident.
@@ -42,7 +52,9 @@ pub trait DataSet: Send + Sync {
     /// own batch type hashes its numbers with [`Fingerprint::of_samples`]; one that can hash all of its
     /// samples quickly uses [`Fingerprint::of_all`].
     fn fingerprint(&self, part: Part) -> Fingerprint {
-        let one = |index, hash: &mut crate::ContentHash| hash.batch(&self.batch(part, &[index], None));
+        let one = |index, hash: &mut crate::ContentHash| {
+            self.batch(part, &[index], None).is_ok_and(|batch| hash.batch(&batch))
+        };
         Fingerprint::of_samples(self.samples(part), one)
     }
 

@@ -1,7 +1,7 @@
 //! Errors of data sets: each names the file, the value found, the value expected, and the remedy.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -121,7 +121,7 @@ pub enum DataError {
         /// Index of the image, from 0.
         index: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// Number of classes.
         classes: usize,
     },
@@ -169,9 +169,21 @@ pub enum DataError {
         /// Index of the image, from 0.
         index: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// Number of classes.
         classes: usize,
+    },
+    /// A sample cannot be read or decoded.
+    #[error("{} sample {index}{}: {problem}", name(*part), of_file(file.as_deref()))]
+    Sample {
+        /// Part of the data set.
+        part: Part,
+        /// Index of the sample, from 0.
+        index: usize,
+        /// Its file, if it has one of its own.
+        file: Option<PathBuf>,
+        /// The cause, and the remedy.
+        problem: String,
     },
     /// A file holds no images.
     #[error("{}: holds no images; get the file again", path.display())]
@@ -179,6 +191,17 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+}
+
+impl DataError {
+    /// Creates the error of a sample that a data set of your own cannot read or decode.
+    pub fn sample(part: Part, index: usize, problem: impl ToString) -> Self {
+        DataError::Sample { part, index, file: None, problem: problem.to_string() }
+    }
+}
+
+fn of_file(file: Option<&Path>) -> String {
+    file.map_or(String::new(), |file| format!(" ({})", file.display()))
 }
 
 fn name(part: Part) -> &'static str {

@@ -13,7 +13,7 @@
 //! use kolo_data::{Part, open};
 //!
 //! let dataset = open("fashion-mnist-small")?;
-//! let batch = dataset.batch(Part::Test, &[0, 1, 2], None);
+//! let batch = dataset.batch(Part::Test, &[0, 1, 2], None)?;
 //! assert_eq!(batch.shape, [3, 1, 28, 28]);
 //! # Ok::<(), kolo_data::DataError>(())
 //! ```

@@ -8,6 +8,7 @@ use kolo_sampler::Sampler;
 
 use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, Part};
+use crate::error::DataError;
 use crate::prefetch::{Prefetch, PrefetchError};
 
 const AHEAD: usize = 3;
@@ -43,7 +44,7 @@ pub struct Loader<D: DataSet + ?Sized> {
 }
 
 struct Running<B> {
-    batches: Prefetch<ShardBatch<B>>,
+    batches: Prefetch<Result<ShardBatch<B>, DataError>>,
     /// Position of the next batch: epoch, step and shards.
     epoch: usize,
     step: usize,
@@ -76,7 +77,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
     /// then continues with the steps and epochs that follow.
     ///
     /// The first item is an error if the epoch has no such step, or the thread could not be started; an item is
-    /// if the thread panicked because of a bug in the data set.
+    /// if a sample cannot be prepared, or the thread panicked because of a bug in the data set.
     pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
         let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
         if !self.running.as_ref().is_some_and(comes_next) {
@@ -118,7 +119,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         epoch: usize,
         first: usize,
         shards: Range<usize>,
-    ) -> Result<Prefetch<ShardBatch<D::Batch>>, PrefetchError> {
+    ) -> Result<Prefetch<Result<ShardBatch<D::Batch>, DataError>>, PrefetchError> {
         let sampler = self.sampler.clone();
         let steps = sampler.steps_of(epoch);
         if first >= steps {
@@ -136,8 +137,11 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         let (data, augment) = (self.data.clone(), self.augment);
         let prepare = move |(epoch, shard, indices): (usize, usize, Vec<usize>)| {
             let augment = augment.map(|seed| AugmentKey { seed, epoch: epoch as u64 });
-            let batch = (!indices.is_empty()).then(|| data.batch(Part::Train, &indices, augment));
-            ShardBatch { shard, batch, waited: Duration::ZERO }
+            let batch = match indices.is_empty() {
+                true => None,
+                false => Some(data.batch(Part::Train, &indices, augment)?),
+            };
+            Ok(ShardBatch { shard, batch, waited: Duration::ZERO })
         };
         Prefetch::new(requests, AHEAD, prepare)
     }
@@ -165,6 +169,7 @@ impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {
         }
         let started = Instant::now();
         let next = self.loader.running.as_mut()?.batches.next()?;
+        let next = next.and_then(|batch| Ok(batch?));
         if next.is_err() {
             self.due = 0;
             self.loader.running = None;
@@ -195,9 +200,14 @@ mod tests {
             23
         }
 
-        fn batch(&self, _: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch {
+        fn batch(
+            &self,
+            _: Part,
+            indices: &[usize],
+            augment: Option<AugmentKey>,
+        ) -> Result<Self::Batch, DataError> {
             assert!(!indices.is_empty());
-            indices.iter().map(|index| (*index, augment.unwrap().epoch)).collect()
+            Ok(indices.iter().map(|index| (*index, augment.unwrap().epoch)).collect())
         }
     }
 
@@ -286,6 +296,32 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_cannot_be_read_is_named_and_may_be_tried_again() {
+        struct Cut;
+        impl DataSet for Cut {
+            type Batch = ();
+            fn samples(&self, _: Part) -> usize {
+                8
+            }
+            fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<(), DataError> {
+                match indices.contains(&5) {
+                    true => Err(DataError::sample(part, 5, "it is cut off")),
+                    false => Ok(()),
+                }
+            }
+        }
+        let sampler = Sampler::new(8, 1, 2, 0).unwrap();
+        let wrong = (0..4).find(|step| (0..2).any(|shard| sampler.epoch(0).shard(*step, shard) == [5]));
+        let mut loader = Loader::new(Arc::new(Cut), sampler);
+        for step in (0..4).chain(0..4) {
+            let prepared: Result<Vec<_>, _> = loader.step(0, step, 0..2).collect();
+            let told = prepared.err().map(|error| error.to_string());
+            let expected = (Some(step) == wrong).then(|| "training sample 5: it is cut off".to_owned());
+            assert_eq!(told, expected, "step {step}");
+        }
+    }
+
+    #[test]
     fn a_data_set_that_panics_is_an_error_and_no_end() {
         struct Broken;
         impl DataSet for Broken {
@@ -293,7 +329,7 @@ mod tests {
             fn samples(&self, _: Part) -> usize {
                 8
             }
-            fn batch(&self, _: Part, _: &[usize], _: Option<AugmentKey>) {
+            fn batch(&self, _: Part, _: &[usize], _: Option<AugmentKey>) -> Result<(), DataError> {
                 panic!("no such file")
             }
         }

@@ -6,6 +6,8 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
+use crate::error::DataError;
+
 /// Reason why no more batches come.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -23,6 +25,9 @@ pub enum PrefetchError {
         /// Number of steps in the epoch.
         steps: usize,
     },
+    /// The data set cannot prepare a sample.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The thread panicked, because of a bug in the requests or in the function that prepares them.
     #[error("the thread that prepares batches failed: {0}")]
     Panicked(String),

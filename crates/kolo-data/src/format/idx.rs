@@ -58,12 +58,12 @@ fn read_images(mut source: Source) -> Result<Vec<u8>, DataError> {
     source.rest(u64::from(count) * u64::from(SIDE * SIDE))
 }
 
-fn read_labels(mut source: Source, classes: usize) -> Result<Vec<u8>, DataError> {
+fn read_labels(mut source: Source, classes: usize) -> Result<Vec<u32>, DataError> {
     check_magic(&mut source, LABELS_MAGIC, "IDX files of labels")?;
     let [count] = source.header()?;
     let path = source.path();
-    let labels = source.rest(u64::from(count))?;
-    match labels.iter().position(|&label| usize::from(label) >= classes) {
+    let labels: Vec<u32> = source.rest(u64::from(count))?.into_iter().map(u32::from).collect();
+    match labels.iter().position(|&label| label as usize >= classes) {
         Some(index) => Err(DataError::Label { path, index, label: labels[index], classes }),
         None => Ok(labels),
     }

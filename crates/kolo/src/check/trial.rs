@@ -152,7 +152,7 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let precision = kolo_train::precision(&recipe.precision)?;
     let (shard_seconds, update_seconds) = fastest(|| {
         let began = Instant::now();
-        let batch = images.batch(Part::Train, &indices, augment);
+        let batch = images.batch(Part::Train, &indices, augment)?;
         std::thread::sleep(job.pause * job.together as u32);
         // Without a learning rate no trial diverges.
         let report = with_precision(precision, || stepper.step(batch, 0.0))?;

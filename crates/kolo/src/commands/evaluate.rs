@@ -95,11 +95,12 @@ impl Evaluate {
         }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
         let classifier = subject.load(images)?;
-        let test_accuracy = accuracy(&*classifier, images, config.test_batch_size).ok_or_else(|| {
+        let test_accuracy = accuracy(&*classifier, images, config.test_batch_size)?.ok_or_else(|| {
             Failure::input(format!("--data {}: it has no test images; give another data set", config.data))
         })?;
         let timed = self.batch_sizes.iter().filter(|_| self.repeats > 0);
-        let latency = timed.map(|size| latency(&*classifier, images, *size, self.repeats)).collect();
+        let latency =
+            timed.map(|size| latency(&*classifier, images, *size, self.repeats)).collect::<Result<_, _>>()?;
         Ok(Evaluation {
             weights,
             model: config.model,
