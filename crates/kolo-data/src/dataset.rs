@@ -11,11 +11,18 @@ use crate::preprocessing::Preprocessing;
 pub enum Part {
     /// Samples to train on.
     Train,
-    /// Samples to test on.
+    /// Samples to test on when the training is over.
     Test,
+    /// Samples by which decisions are made during the training; most data sets have none.
+    Validation,
 }
 
-/// Samples to train on and to test on, of any kind: images, windows of a text, rows of a table.
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 3] = [Part::Train, Part::Test, Part::Validation];
+}
+
+/// Samples to train on, to validate and to test on, of any kind: images, windows of a text, rows of a table.
 ///
 /// Every worker holds a copy and asks for the samples of its own shards. A batch may depend on the
 /// arguments only, so that every rank gets the same batch at any time.
@@ -23,7 +30,7 @@ pub trait DataSet: Send + Sync {
     /// Samples ready for a model. They are plain numbers because another thread prepares them ahead.
     type Batch: Send + 'static;
 
-    /// Number of samples in `part`. A data set without test samples is valid: no model is tested on it.
+    /// Number of samples in `part`. A data set that has nothing but training samples is valid.
     fn samples(&self, part: Part) -> usize;
 
     /// Returns the samples at `indices`, of which there is at least one. They are altered at random if
@@ -62,6 +69,11 @@ pub trait DataSet: Send + Sync {
     /// for use of the trained model outside Kolo. `None` if the data set cannot describe it.
     fn preprocessing(&self) -> Option<Preprocessing> {
         None
+    }
+
+    /// Returns sentences about the data that the user of a run should read, as about skipped files.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -173,8 +173,111 @@ pub enum DataError {
         /// Number of classes.
         classes: usize,
     },
+    /// The data set lies where the user says, and the user does not say it.
+    #[error("data set `{usage}` needs a path: give {holds}")]
+    NoPath {
+        /// The data set, in the form of the command line.
+        usage: String,
+        /// Description of the path.
+        holds: &'static str,
+    },
+    /// There is nothing at the user's path.
+    #[error("data set `{usage}`: there is no {}; give {holds}", path.display())]
+    PathMissing {
+        /// The data set, in the form of the command line.
+        usage: String,
+        /// The path.
+        path: PathBuf,
+        /// Description of the path.
+        holds: &'static str,
+    },
+    /// The data set does not take an option.
+    #[error("{}: data set `{name}` does not take it; leave it out", with_value(option, value))]
+    OptionUnused {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// The data set.
+        name: &'static str,
+    },
+    /// An option has an invalid value.
+    #[error("{}: {problem}", with_value(option, value))]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// Values that it may have.
+        problem: String,
+    },
+    /// The data set has a validation part already.
+    #[error("--val-split: the data has validation samples of its own; leave it out")]
+    SplitTwice,
+    /// A part of the data would be empty.
+    #[error("--val-split {share}: of {samples} training samples it leaves none for {}; give another share", name(*part))]
+    SplitEmpty {
+        /// The share.
+        share: f64,
+        /// Training samples before the split.
+        samples: usize,
+        /// The empty part.
+        part: Part,
+    },
+    /// A line of a table is wrong.
+    #[error("{}, line {line}: {problem}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, what it holds, and what it must hold.
+        problem: String,
+    },
+    /// A folder of images has no folders.
+    #[error("{}: holds no folders; put the images of each class into a folder of its own", folder.display())]
+    NoClasses {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A class has no images.
+    #[error(
+        "{}: holds no image ({}); add images, or remove the folder", folder.display(), crate::decode::ENDINGS.join(", ")
+    )]
+    EmptyClass {
+        /// The folder of the class.
+        folder: PathBuf,
+    },
+    /// A folder beside the training images is no part.
+    #[error("{}: beside `train` there may be `val` and `test`; rename or move this folder", path.display())]
+    UnknownPart {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Two parts have different classes.
+    #[error("{} has no class `{class}`, which {} has; both need the same folders", folder.display(), other.display())]
+    ClassesDiffer {
+        /// The class.
+        class: String,
+        /// The part that lacks it.
+        folder: PathBuf,
+        /// The part that has it.
+        other: PathBuf,
+    },
+    /// The name of a class is not UTF-8.
+    #[error("{}: the name of this folder is not valid UTF-8; rename it", path.display())]
+    NameNotText {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A symbolic link leads to a folder above it.
+    #[error("{}: is a link to a folder above it, so its files would never end; remove the link", path.display())]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
+    },
     /// A sample cannot be read or decoded.
-    #[error("{} sample {index}{}: {problem}", name(*part), of_file(file.as_deref()))]
+    #[error("{} sample {index}: {}{problem}", name(*part), of_file(file.as_deref()))]
     Sample {
         /// Part of the data set.
         part: Part,
@@ -201,13 +304,18 @@ impl DataError {
 }
 
 fn of_file(file: Option<&Path>) -> String {
-    file.map_or(String::new(), |file| format!(" ({})", file.display()))
+    file.map_or(String::new(), |file| format!("{} ", file.display()))
+}
+
+fn with_value(option: &str, value: &str) -> String {
+    format!("{option} {value}").trim_end().to_owned()
 }
 
 fn name(part: Part) -> &'static str {
     match part {
         Part::Train => "training",
         Part::Test => "test",
+        Part::Validation => "validation",
     }
 }
 

@@ -13,6 +13,8 @@ use crate::preprocessing::{Preprocessing, margins};
 pub struct ImageSet {
     train: Images,
     test: Images,
+    /// No images.
+    validation: Images,
     normalise: Normalise,
     augment: Augment,
     preprocessing: Preprocessing,
@@ -53,6 +55,7 @@ impl ImageSet {
         let input_size = size(&train);
         let normalise = Normalise::new(&mean, &std);
         let preprocessing = Preprocessing {
+            resize: None,
             image_size,
             input_size,
             padding: margins([image_size[1], image_size[2]], [input_size[1], input_size[2]]),
@@ -61,7 +64,8 @@ impl ImageSet {
             num_classes: classes,
             label_names: Vec::new(),
         };
-        Ok(ImageSet { train, test, normalise, augment, preprocessing })
+        let validation = Images { pixels: Vec::new(), labels: Vec::new(), ..train };
+        Ok(ImageSet { train, test, validation, normalise, augment, preprocessing })
     }
 
     /// Sets the names of the classes, by label.
@@ -75,6 +79,7 @@ impl ImageSet {
         match part {
             Part::Train => &self.train,
             Part::Test => &self.test,
+            Part::Validation => &self.validation,
         }
     }
 }

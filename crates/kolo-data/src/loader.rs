@@ -13,7 +13,7 @@ use crate::prefetch::{Prefetch, PrefetchError};
 
 const AHEAD: usize = 3;
 
-/// Prepares the batches of a rank's shards ahead of time, step after step, on a thread of its own.
+/// Prepares the batches of a rank's shards ahead of time, step after step, on threads of its own.
 ///
 /// The sampler, the seed and the shard alone decide which samples a batch has and how they are altered, so
 /// every rank gets the same batch for a shard. The training loop passes its step and its shards. If they
@@ -40,6 +40,7 @@ pub struct Loader<D: DataSet + ?Sized> {
     sampler: Sampler,
     /// Seed of the alterations of training samples; `None` if they are not altered.
     augment: Option<u64>,
+    threads: usize,
     running: Option<Running<D::Batch>>,
 }
 
@@ -65,12 +66,17 @@ pub struct ShardBatch<B> {
 impl<D: DataSet + ?Sized + 'static> Loader<D> {
     /// Creates a loader of the training samples of `data`, divided by `sampler`, without alterations.
     pub fn new(data: Arc<D>, sampler: Sampler) -> Self {
-        Loader { data, sampler, augment: None, running: None }
+        Loader { data, sampler, augment: None, threads: 1, running: None }
     }
 
     /// Alters the samples at random, by this seed, in the ways that the data set supports.
     pub fn augmented(self, seed: u64) -> Self {
         Loader { augment: Some(seed), ..self }
+    }
+
+    /// Prepares batches on so many threads. Their number changes no batch.
+    pub fn on_threads(self, threads: usize) -> Self {
+        Loader { threads, ..self }
     }
 
     /// Returns the batches of `shards` in a step of an epoch, both from 0, one after another. The thread
@@ -143,7 +149,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
             };
             Ok(ShardBatch { shard, batch, waited: Duration::ZERO })
         };
-        Prefetch::new(requests, AHEAD, prepare)
+        Prefetch::new(requests, AHEAD, self.threads, prepare)
     }
 }
 
@@ -242,7 +248,10 @@ mod tests {
 
     #[test]
     fn every_request_gets_its_batches() {
-        let mut loader = loader();
+        (1..4).for_each(|threads| check_requests(loader().on_threads(threads)));
+    }
+
+    fn check_requests(mut loader: Loader<Numbers>) {
         // In order over the end of an epoch; a step again; other shards; a jump; no shards.
         for (epoch, step, shards) in [
             (0, 0, 0..2),

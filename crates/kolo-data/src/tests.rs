@@ -117,7 +117,10 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
 fn names_and_folders_are_checked() {
     assert_all(
         &refusal("cifar11:x"),
-        &["`cifar11`", "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR"],
+        &[
+            "`cifar11`",
+            "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, csv:FILE",
+        ],
     );
     assert_all(&refusal("cifar10"), &["`cifar10:DIR`", "cifar-10-binary.tar.gz"]);
     assert_all(&refusal("fashion-mnist-small:x"), &["takes no folder", "`x`"]);

@@ -32,8 +32,9 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "fashion-mnist-small",
     about: "10,000 of Fashion-MNIST's images, 1x28x28, part of the program",
     location: Location::Embedded,
+    takes: &[],
     get: "",
-    open: |_| Ok(Arc::new(read()?)),
+    open: |_, _| Ok(Arc::new(read()?)),
 };
 
 pub(crate) fn read() -> Result<ImageSet, DataError> {

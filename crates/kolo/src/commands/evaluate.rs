@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kolo_data::{self as data, ImageDataSet, Part};
+use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
 use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
 use kolo_weights::Which;
@@ -78,7 +78,7 @@ impl Evaluate {
         let (model, data, precision) = (self.model.clone(), self.data.clone(), self.precision.clone());
         let given = Given { model, data, stem: self.stem, precision };
         let subject = Subject::find(&self.path, which, &given)?;
-        let images = data::open(&subject.config.data).map_err(Failure::input)?;
+        let images = subject.config.open_data().map_err(Failure::input)?;
         let evaluation = self.evaluate(subject, &*images)?;
         if self.json { print_json(&evaluation) } else { print(&evaluation.text()) }
     }
