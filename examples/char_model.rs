@@ -12,7 +12,7 @@ use std::sync::Arc;
 use burn::module::Module;
 use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use kolo::data::{AugmentKey, DataSet, Part};
+use kolo::data::{AugmentKey, DataError, DataSet, Part};
 use kolo::train::{Metric, OptimizerChoice, Recipe, Trainer, TransformChoices};
 use kolo::{Choice, DropoutKey, Loss, Transformer, TransformerConfig, matmul, next_token_loss};
 
@@ -52,9 +52,10 @@ impl DataSet for Text {
         if part == Part::Test { windows / 10 } else { windows - windows / 10 }
     }
 
-    fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Vec<i32> {
+    fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<Vec<i32>, DataError> {
         let first = if part == Part::Test { self.samples(Part::Train) } else { 0 };
-        indices.iter().flat_map(|index| &self.ids[(first + index) * TIME..][..TIME + 1]).copied().collect()
+        let window = |index: &usize| &self.ids[(first + index) * TIME..][..TIME + 1];
+        Ok(indices.iter().flat_map(window).copied().collect())
     }
 }
 

@@ -14,8 +14,8 @@ fn drawn(count: usize) -> Images {
         _ => y.is_multiple_of(2),
     };
     let image = |class| (0..64).map(move |at| if pixel(class, at / 8, at % 8) { 255 } else { 0 });
-    let labels: Vec<u8> = (0..count).map(|i| (i % 2) as u8).collect();
-    let pixels = labels.iter().flat_map(|label| image(usize::from(*label))).collect();
+    let labels: Vec<u32> = (0..count).map(|i| (i % 2) as u32).collect();
+    let pixels = labels.iter().flat_map(|label| image(*label as usize)).collect();
     Images { channels: 1, height: 8, width: 8, pixels, labels }
 }
 

@@ -18,6 +18,18 @@ impl Normalise {
             |(mean, std): (&f32, &f32)| std::array::from_fn(|byte| (byte as f32 / 255.0 - mean) / std);
         Self { tables: mean.iter().zip(std).map(table).collect() }
     }
+
+    /// Writes an image whose pixels have their channels side by side, plane by plane.
+    pub(crate) fn write_interleaved(&self, bytes: &[u8], out: &mut [f32]) {
+        let channels = self.tables.len();
+        for (channel, plane) in out.chunks_exact_mut(bytes.len() / channels).enumerate() {
+            let values = bytes[channel..].iter().step_by(channels);
+            plane
+                .iter_mut()
+                .zip(values)
+                .for_each(|(out, value)| *out = self.tables[channel][usize::from(*value)]);
+        }
+    }
 }
 
 /// Images as numbers, ready for a network.
@@ -26,7 +38,7 @@ pub struct Batch {
     /// Normalized pixels, `shape` flattened.
     pub images: Vec<f32>,
     /// One class per image.
-    pub labels: Vec<i32>,
+    pub labels: Vec<u32>,
     /// `[batch, channels, height, width]`; batch may be 0.
     pub shape: [usize; 4],
 }
@@ -69,7 +81,7 @@ impl Images {
             let alteration = augment.map_or_else(Alteration::default, alter);
             self.write(index, alteration, normalise, out);
         }
-        let labels = indices.iter().map(|&index| i32::from(self.labels[index])).collect();
+        let labels = indices.iter().map(|&index| self.labels[index]).collect();
         Batch { images, labels, shape: [indices.len(), self.channels, self.height, self.width] }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
+use crate::error::DataError;
 use crate::fingerprint::Fingerprint;
 use crate::preprocessing::Preprocessing;
 
@@ -10,11 +11,18 @@ use crate::preprocessing::Preprocessing;
 pub enum Part {
     /// Samples to train on.
     Train,
-    /// Samples to test on.
+    /// Samples to test on when the training is over.
     Test,
+    /// Samples by which decisions are made during the training; most data sets have none.
+    Validation,
 }
 
-/// Samples to train on and to test on, of any kind: images, windows of a text, rows of a table.
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 3] = [Part::Train, Part::Test, Part::Validation];
+}
+
+/// Samples to train on, to validate and to test on, of any kind: images, windows of a text, rows of a table.
 ///
 /// Every worker holds a copy and asks for the samples of its own shards. A batch may depend on the
 /// arguments only, so that every rank gets the same batch at any time.
@@ -22,16 +30,25 @@ pub trait DataSet: Send + Sync {
     /// Samples ready for a model. They are plain numbers because another thread prepares them ahead.
     type Batch: Send + 'static;
 
-    /// Number of samples in `part`. A data set without test samples is valid: no model is tested on it.
+    /// Number of samples in `part`. A data set that has nothing but training samples is valid.
     fn samples(&self, part: Part) -> usize;
 
     /// Returns the samples at `indices`, of which there is at least one. They are altered at random if
     /// `augment` is given and the data set supports it.
     ///
+    /// # Errors
+    ///
+    /// A sample cannot be read or decoded; the error names it ([`DataError::sample`]).
+    ///
     /// # Panics
     ///
     /// If an index is not below [`samples`](DataSet::samples).
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch;
+    fn batch(
+        &self,
+        part: Part,
+        indices: &[usize],
+        augment: Option<AugmentKey>,
+    ) -> Result<Self::Batch, DataError>;
 
     /// Returns the fingerprint of the samples of `part`. Workers compare it when they meet, and a resumed run
     /// compares it with its checkpoint, so that one model is never trained on different data by accident.
@@ -42,7 +59,9 @@ pub trait DataSet: Send + Sync {
     /// own batch type hashes its numbers with [`Fingerprint::of_samples`]; one that can hash all of its
     /// samples quickly uses [`Fingerprint::of_all`].
     fn fingerprint(&self, part: Part) -> Fingerprint {
-        let one = |index, hash: &mut crate::ContentHash| hash.batch(&self.batch(part, &[index], None));
+        let one = |index, hash: &mut crate::ContentHash| {
+            self.batch(part, &[index], None).is_ok_and(|batch| hash.batch(&batch))
+        };
         Fingerprint::of_samples(self.samples(part), one)
     }
 
@@ -50,6 +69,11 @@ pub trait DataSet: Send + Sync {
     /// for use of the trained model outside Kolo. `None` if the data set cannot describe it.
     fn preprocessing(&self) -> Option<Preprocessing> {
         None
+    }
+
+    /// Returns sentences about the data that the user of a run should read, as about skipped files.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

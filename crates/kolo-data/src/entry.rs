@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::dataset::ImageDataSet;
 use crate::error::DataError;
 use crate::format::source::Source;
+use crate::options::OpenOptions;
 
 /// A named data set. The command line's help, the error messages and [`open`](crate::open) read it.
 pub struct DatasetEntry {
@@ -15,10 +16,12 @@ pub struct DatasetEntry {
     pub about: &'static str,
     /// Location of its files.
     pub location: Location,
-    /// Source of its files; completes "get it with …" or "get it from …".
+    /// Options that it takes, beside those that all take.
+    pub takes: &'static [&'static str],
+    /// Source of its files, or what lies at the user's path; completes "get it with …" or "get it from …".
     pub get: &'static str,
-    /// Reads its files into memory.
-    pub open: fn(&Folder) -> Result<Arc<dyn ImageDataSet>, DataError>,
+    /// Opens its files.
+    pub open: fn(&Folder, &OpenOptions) -> Result<Arc<dyn ImageDataSet>, DataError>,
 }
 
 /// Location of a data set's files.
@@ -30,6 +33,8 @@ pub enum Location {
     Usually(&'static str),
     /// In the folder that the user names.
     Given,
+    /// At the user's path, whose form is this word.
+    Own(&'static str),
 }
 
 impl DatasetEntry {
@@ -39,6 +44,7 @@ impl DatasetEntry {
             Location::Embedded => self.name.into(),
             Location::Usually(_) => format!("{}[:DIR]", self.name),
             Location::Given => format!("{}:DIR", self.name),
+            Location::Own(path) => format!("{}:{path}", self.name),
         }
     }
 
@@ -49,6 +55,19 @@ impl DatasetEntry {
             (Location::Embedded, None) => return Ok(self.folder_at(Path::new(""))),
             (Location::Embedded, Some(folder)) => {
                 return Err(DataError::UnexpectedFolder { name, folder: folder.into() });
+            }
+            (Location::Own(_), None | Some("")) => {
+                return Err(DataError::NoPath { usage: self.usage(), holds: self.get });
+            }
+            (Location::Own(_), Some(path)) if Path::new(path).exists() => {
+                return Ok(self.folder_at(Path::new(path)));
+            }
+            (Location::Own(_), Some(path)) => {
+                return Err(DataError::PathMissing {
+                    usage: self.usage(),
+                    path: path.into(),
+                    holds: self.get,
+                });
             }
             (Location::Given, None | Some("")) => {
                 return Err(DataError::NoFolder { name, source_hint: self.get });
@@ -84,7 +103,7 @@ const SUBFOLDERS: &[&str] =
 #[derive(Clone, Debug)]
 pub struct Folder {
     name: &'static str,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     remedy: String,
 }
 

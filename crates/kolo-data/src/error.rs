@@ -1,7 +1,7 @@
 //! Errors of data sets: each names the file, the value found, the value expected, and the remedy.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -121,7 +121,7 @@ pub enum DataError {
         /// Index of the image, from 0.
         index: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// Number of classes.
         classes: usize,
     },
@@ -169,9 +169,124 @@ pub enum DataError {
         /// Index of the image, from 0.
         index: usize,
         /// Its label.
-        label: u8,
+        label: u32,
         /// Number of classes.
         classes: usize,
+    },
+    /// The data set lies where the user says, and the user does not say it.
+    #[error("data set `{usage}` needs a path: give {holds}")]
+    NoPath {
+        /// The data set, in the form of the command line.
+        usage: String,
+        /// Description of the path.
+        holds: &'static str,
+    },
+    /// There is nothing at the user's path.
+    #[error("data set `{usage}`: there is no {}; give {holds}", path.display())]
+    PathMissing {
+        /// The data set, in the form of the command line.
+        usage: String,
+        /// The path.
+        path: PathBuf,
+        /// Description of the path.
+        holds: &'static str,
+    },
+    /// The data set does not take an option.
+    #[error("{}: data set `{name}` does not take it; leave it out", with_value(option, value))]
+    OptionUnused {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// The data set.
+        name: &'static str,
+    },
+    /// An option has an invalid value.
+    #[error("{}: {problem}", with_value(option, value))]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// Values that it may have.
+        problem: String,
+    },
+    /// The data set has a validation part already.
+    #[error("--val-split: the data has validation samples of its own; leave it out")]
+    SplitTwice,
+    /// A part of the data would be empty.
+    #[error("--val-split {share}: of {samples} training samples it leaves none for {}; give another share", name(*part))]
+    SplitEmpty {
+        /// The share.
+        share: f64,
+        /// Training samples before the split.
+        samples: usize,
+        /// The empty part.
+        part: Part,
+    },
+    /// A line of a table is wrong.
+    #[error("{}, line {line}: {problem}", path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The column, what it holds, and what it must hold.
+        problem: String,
+    },
+    /// A folder of images has no folders.
+    #[error("{}: holds no folders; put the images of each class into a folder of its own", folder.display())]
+    NoClasses {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A class has no images.
+    #[error(
+        "{}: holds no image ({}); add images, or remove the folder", folder.display(), crate::decode::ENDINGS.join(", ")
+    )]
+    EmptyClass {
+        /// The folder of the class.
+        folder: PathBuf,
+    },
+    /// A folder beside the training images is no part.
+    #[error("{}: beside `train` there may be `val` and `test`; rename or move this folder", path.display())]
+    UnknownPart {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Two parts have different classes.
+    #[error("{} has no class `{class}`, which {} has; both need the same folders", folder.display(), other.display())]
+    ClassesDiffer {
+        /// The class.
+        class: String,
+        /// The part that lacks it.
+        folder: PathBuf,
+        /// The part that has it.
+        other: PathBuf,
+    },
+    /// The name of a class is not UTF-8.
+    #[error("{}: the name of this folder is not valid UTF-8; rename it", path.display())]
+    NameNotText {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A symbolic link leads to a folder above it.
+    #[error("{}: is a link to a folder above it, so its files would never end; remove the link", path.display())]
+    LinkLoop {
+        /// The link.
+        path: PathBuf,
+    },
+    /// A sample cannot be read or decoded.
+    #[error("{} sample {index}: {}{problem}", name(*part), of_file(file.as_deref()))]
+    Sample {
+        /// Part of the data set.
+        part: Part,
+        /// Index of the sample, from 0.
+        index: usize,
+        /// Its file, if it has one of its own.
+        file: Option<PathBuf>,
+        /// The cause, and the remedy.
+        problem: String,
     },
     /// A file holds no images.
     #[error("{}: holds no images; get the file again", path.display())]
@@ -181,10 +296,26 @@ pub enum DataError {
     },
 }
 
+impl DataError {
+    /// Creates the error of a sample that a data set of your own cannot read or decode.
+    pub fn sample(part: Part, index: usize, problem: impl ToString) -> Self {
+        DataError::Sample { part, index, file: None, problem: problem.to_string() }
+    }
+}
+
+fn of_file(file: Option<&Path>) -> String {
+    file.map_or(String::new(), |file| format!("{} ", file.display()))
+}
+
+fn with_value(option: &str, value: &str) -> String {
+    format!("{option} {value}").trim_end().to_owned()
+}
+
 fn name(part: Part) -> &'static str {
     match part {
         Part::Train => "training",
         Part::Test => "test",
+        Part::Validation => "validation",
     }
 }
 

@@ -248,7 +248,7 @@ mod tests {
             let mut hash = ContentHash::new();
             hash.batch(batch).then(|| hash.finish())
         }
-        let batch = |label: i32| Batch { images: vec![0.5; 4], labels: vec![label], shape: [1, 1, 2, 2] };
+        let batch = |label: u32| Batch { images: vec![0.5; 4], labels: vec![label], shape: [1, 1, 2, 2] };
         assert_ne!(content(&batch(1)).unwrap(), content(&batch(2)).unwrap());
         assert_ne!(content(&vec![1_i32]).unwrap(), content(&vec![2_i32]).unwrap());
         assert_ne!(

@@ -13,6 +13,8 @@ use crate::preprocessing::{Preprocessing, margins};
 pub struct ImageSet {
     train: Images,
     test: Images,
+    /// No images.
+    validation: Images,
     normalise: Normalise,
     augment: Augment,
     preprocessing: Preprocessing,
@@ -53,6 +55,7 @@ impl ImageSet {
         let input_size = size(&train);
         let normalise = Normalise::new(&mean, &std);
         let preprocessing = Preprocessing {
+            resize: None,
             image_size,
             input_size,
             padding: margins([image_size[1], image_size[2]], [input_size[1], input_size[2]]),
@@ -61,7 +64,8 @@ impl ImageSet {
             num_classes: classes,
             label_names: Vec::new(),
         };
-        Ok(ImageSet { train, test, normalise, augment, preprocessing })
+        let validation = Images { pixels: Vec::new(), labels: Vec::new(), ..train };
+        Ok(ImageSet { train, test, validation, normalise, augment, preprocessing })
     }
 
     /// Sets the names of the classes, by label.
@@ -75,6 +79,7 @@ impl ImageSet {
         match part {
             Part::Train => &self.train,
             Part::Test => &self.test,
+            Part::Validation => &self.validation,
         }
     }
 }
@@ -84,7 +89,7 @@ fn check(part: Part, images: &Images, classes: usize) -> Result<(), DataError> {
     if found != expected {
         return Err(DataError::Pixels { part, found, expected });
     }
-    let wrong = images.labels.iter().position(|label| usize::from(*label) >= classes);
+    let wrong = images.labels.iter().position(|label| *label as usize >= classes);
     match wrong {
         Some(index) => Err(DataError::LabelInMemory { part, index, label: images.labels[index], classes }),
         None => Ok(()),
@@ -105,8 +110,8 @@ impl DataSet for ImageSet {
         self.images(part).len()
     }
 
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch {
-        self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key)))
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Result<Batch, DataError> {
+        Ok(self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key))))
     }
 
     /// Returns the fingerprint of every image and label as they are in memory.
@@ -117,7 +122,11 @@ impl DataSet for ImageSet {
         hash.numbers(&[u64::from(crop_padding), flip.into()]);
         hash.numbers(&how.mean);
         hash.numbers(&how.std);
-        hash.bytes(&images.labels);
+        match images.labels.iter().map(|label| u8::try_from(*label)).collect::<Result<Vec<u8>, _>>() {
+            // As versions with labels of a byte hashed them.
+            Ok(labels) => hash.bytes(&labels),
+            Err(_) => hash.numbers(&images.labels),
+        }
         hash.bytes(&images.pixels);
         Fingerprint::of_all(images.len(), hash)
     }
@@ -138,7 +147,7 @@ mod tests {
             height: 3,
             width: 4,
             pixels: (0..count * 12).map(|i| (i * 37) as u8).collect(),
-            labels: (0..count).map(|i| (i % 2) as u8).collect(),
+            labels: (0..count).map(|i| (i % 2) as u32).collect(),
         };
         let of = |train: Images, augment| {
             let test = Images { height: train.height, width: train.width, ..images(2) };
@@ -164,7 +173,7 @@ mod tests {
 
     #[test]
     fn images_that_do_not_belong_together_are_refused() {
-        let images = |height: usize, labels: &[u8]| Images {
+        let images = |height: usize, labels: &[u32]| Images {
             channels: 1,
             height,
             width: 4,
@@ -196,7 +205,7 @@ mod tests {
         let set = ImageSet::spread([images(5), images(2)], [3, 7], 1, Augment::default()).unwrap();
         let how = set.preprocessing().unwrap();
         assert_eq!((how.image_size, how.input_size, how.padding), ([1, 3, 4], [3, 7, 7], [1, 2, 2, 2]));
-        let batch = set.batch(Part::Test, &[1], None);
+        let batch = set.batch(Part::Test, &[1], None).unwrap();
         let [left, top, ..] = how.padding;
         for (at, value) in batch.images.iter().enumerate() {
             let (channel, y, x) = (at / 49, at / 7 % 7, at % 7);

@@ -14,7 +14,7 @@ pub struct Images {
     /// All images one after another, channel by channel, row by row: `[len, channels, height, width]`.
     pub pixels: Vec<u8>,
     /// One class per image, from 0.
-    pub labels: Vec<u8>,
+    pub labels: Vec<u32>,
 }
 
 impl Images {

@@ -13,7 +13,7 @@
 //! use kolo_data::{Part, open};
 //!
 //! let dataset = open("fashion-mnist-small")?;
-//! let batch = dataset.batch(Part::Test, &[0, 1, 2], None);
+//! let batch = dataset.batch(Part::Test, &[0, 1, 2], None)?;
 //! assert_eq!(batch.shape, [3, 1, 28, 28]);
 //! # Ok::<(), kolo_data::DataError>(())
 //! ```
@@ -24,20 +24,28 @@
 mod augment;
 mod batch;
 mod dataset;
+mod decode;
 mod entry;
 mod error;
 mod fingerprint;
+#[cfg(test)]
+mod folder_tests;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod geometry;
 mod image_set;
 mod images;
+mod listing;
 mod loader;
 mod open;
+mod options;
 mod prefetch;
 mod preprocessing;
+mod resample;
 mod sets;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +58,9 @@ pub use fingerprint::{ContentHash, FINGERPRINT_SAMPLES, Fingerprint, Number};
 pub use image_set::ImageSet;
 pub use images::Images;
 pub use loader::{Loader, ShardBatch};
-pub use open::{absolute, open};
+pub use open::{absolute, open, open_with};
+pub use options::OpenOptions;
 pub use prefetch::{Prefetch, PrefetchError};
 pub use preprocessing::Preprocessing;
 pub use sets::DATASETS;
+pub use split::Split;

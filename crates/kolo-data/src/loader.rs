@@ -8,11 +8,12 @@ use kolo_sampler::Sampler;
 
 use crate::augment::AugmentKey;
 use crate::dataset::{DataSet, Part};
+use crate::error::DataError;
 use crate::prefetch::{Prefetch, PrefetchError};
 
 const AHEAD: usize = 3;
 
-/// Prepares the batches of a rank's shards ahead of time, step after step, on a thread of its own.
+/// Prepares the batches of a rank's shards ahead of time, step after step, on threads of its own.
 ///
 /// The sampler, the seed and the shard alone decide which samples a batch has and how they are altered, so
 /// every rank gets the same batch for a shard. The training loop passes its step and its shards. If they
@@ -39,11 +40,12 @@ pub struct Loader<D: DataSet + ?Sized> {
     sampler: Sampler,
     /// Seed of the alterations of training samples; `None` if they are not altered.
     augment: Option<u64>,
+    threads: usize,
     running: Option<Running<D::Batch>>,
 }
 
 struct Running<B> {
-    batches: Prefetch<ShardBatch<B>>,
+    batches: Prefetch<Result<ShardBatch<B>, DataError>>,
     /// Position of the next batch: epoch, step and shards.
     epoch: usize,
     step: usize,
@@ -64,7 +66,7 @@ pub struct ShardBatch<B> {
 impl<D: DataSet + ?Sized + 'static> Loader<D> {
     /// Creates a loader of the training samples of `data`, divided by `sampler`, without alterations.
     pub fn new(data: Arc<D>, sampler: Sampler) -> Self {
-        Loader { data, sampler, augment: None, running: None }
+        Loader { data, sampler, augment: None, threads: 1, running: None }
     }
 
     /// Alters the samples at random, by this seed, in the ways that the data set supports.
@@ -72,11 +74,16 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         Loader { augment: Some(seed), ..self }
     }
 
+    /// Prepares batches on so many threads. Their number changes no batch.
+    pub fn on_threads(self, threads: usize) -> Self {
+        Loader { threads, ..self }
+    }
+
     /// Returns the batches of `shards` in a step of an epoch, both from 0, one after another. The thread
     /// then continues with the steps and epochs that follow.
     ///
     /// The first item is an error if the epoch has no such step, or the thread could not be started; an item is
-    /// if the thread panicked because of a bug in the data set.
+    /// if a sample cannot be prepared, or the thread panicked because of a bug in the data set.
     pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
         let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
         if !self.running.as_ref().is_some_and(comes_next) {
@@ -118,7 +125,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         epoch: usize,
         first: usize,
         shards: Range<usize>,
-    ) -> Result<Prefetch<ShardBatch<D::Batch>>, PrefetchError> {
+    ) -> Result<Prefetch<Result<ShardBatch<D::Batch>, DataError>>, PrefetchError> {
         let sampler = self.sampler.clone();
         let steps = sampler.steps_of(epoch);
         if first >= steps {
@@ -136,10 +143,13 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         let (data, augment) = (self.data.clone(), self.augment);
         let prepare = move |(epoch, shard, indices): (usize, usize, Vec<usize>)| {
             let augment = augment.map(|seed| AugmentKey { seed, epoch: epoch as u64 });
-            let batch = (!indices.is_empty()).then(|| data.batch(Part::Train, &indices, augment));
-            ShardBatch { shard, batch, waited: Duration::ZERO }
+            let batch = match indices.is_empty() {
+                true => None,
+                false => Some(data.batch(Part::Train, &indices, augment)?),
+            };
+            Ok(ShardBatch { shard, batch, waited: Duration::ZERO })
         };
-        Prefetch::new(requests, AHEAD, prepare)
+        Prefetch::new(requests, AHEAD, self.threads, prepare)
     }
 }
 
@@ -165,6 +175,7 @@ impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {
         }
         let started = Instant::now();
         let next = self.loader.running.as_mut()?.batches.next()?;
+        let next = next.and_then(|batch| Ok(batch?));
         if next.is_err() {
             self.due = 0;
             self.loader.running = None;
@@ -195,9 +206,14 @@ mod tests {
             23
         }
 
-        fn batch(&self, _: Part, indices: &[usize], augment: Option<AugmentKey>) -> Self::Batch {
+        fn batch(
+            &self,
+            _: Part,
+            indices: &[usize],
+            augment: Option<AugmentKey>,
+        ) -> Result<Self::Batch, DataError> {
             assert!(!indices.is_empty());
-            indices.iter().map(|index| (*index, augment.unwrap().epoch)).collect()
+            Ok(indices.iter().map(|index| (*index, augment.unwrap().epoch)).collect())
         }
     }
 
@@ -232,7 +248,10 @@ mod tests {
 
     #[test]
     fn every_request_gets_its_batches() {
-        let mut loader = loader();
+        (1..4).for_each(|threads| check_requests(loader().on_threads(threads)));
+    }
+
+    fn check_requests(mut loader: Loader<Numbers>) {
         // In order over the end of an epoch; a step again; other shards; a jump; no shards.
         for (epoch, step, shards) in [
             (0, 0, 0..2),
@@ -286,6 +305,32 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_cannot_be_read_is_named_and_may_be_tried_again() {
+        struct Cut;
+        impl DataSet for Cut {
+            type Batch = ();
+            fn samples(&self, _: Part) -> usize {
+                8
+            }
+            fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<(), DataError> {
+                match indices.contains(&5) {
+                    true => Err(DataError::sample(part, 5, "it is cut off")),
+                    false => Ok(()),
+                }
+            }
+        }
+        let sampler = Sampler::new(8, 1, 2, 0).unwrap();
+        let wrong = (0..4).find(|step| (0..2).any(|shard| sampler.epoch(0).shard(*step, shard) == [5]));
+        let mut loader = Loader::new(Arc::new(Cut), sampler);
+        for step in (0..4).chain(0..4) {
+            let prepared: Result<Vec<_>, _> = loader.step(0, step, 0..2).collect();
+            let told = prepared.err().map(|error| error.to_string());
+            let expected = (Some(step) == wrong).then(|| "training sample 5: it is cut off".to_owned());
+            assert_eq!(told, expected, "step {step}");
+        }
+    }
+
+    #[test]
     fn a_data_set_that_panics_is_an_error_and_no_end() {
         struct Broken;
         impl DataSet for Broken {
@@ -293,7 +338,7 @@ mod tests {
             fn samples(&self, _: Part) -> usize {
                 8
             }
-            fn batch(&self, _: Part, _: &[usize], _: Option<AugmentKey>) {
+            fn batch(&self, _: Part, _: &[usize], _: Option<AugmentKey>) -> Result<(), DataError> {
                 panic!("no such file")
             }
         }

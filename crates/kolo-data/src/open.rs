@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::dataset::ImageDataSet;
 use crate::entry::DatasetEntry;
 use crate::error::DataError;
+use crate::options::OpenOptions;
 use crate::sets::DATASETS;
+use crate::split::Split;
 
 /// Opens a data set by the text on the command line: a name of [`DATASETS`], for most of them followed by
 /// `:DIR`.
@@ -17,6 +19,15 @@ use crate::sets::DATASETS;
 ///
 /// No entry has that name, or its files are missing or damaged; every message contains the remedy.
 pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
+    open_with(spec, &OpenOptions::default())
+}
+
+/// Opens a data set as [`open`] does, with options.
+///
+/// # Errors
+///
+/// Same as [`open`], and options that are invalid or that the data set does not take.
+pub fn open_with(spec: &str, options: &OpenOptions) -> Result<Arc<dyn ImageDataSet>, DataError> {
     let (name, folder) = match spec.split_once(':') {
         Some((name, folder)) => (name, Some(folder)),
         None => (spec, None),
@@ -26,7 +37,16 @@ pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
             name: name.into(),
             known: DATASETS.iter().map(DatasetEntry::usage).collect::<Vec<_>>().join(", "),
         })?;
-    (entry.open)(&entry.folder(folder)?)
+    if let Some((option, value)) =
+        options.given().into_iter().find(|(option, _)| !entry.takes.contains(option))
+    {
+        return Err(DataError::OptionUnused { option, value, name: entry.name });
+    }
+    let data = (entry.open)(&entry.folder(folder)?, options)?;
+    match options.val_split {
+        Some(share) => Ok(Arc::new(Split::new(data, share, options.seed)?)),
+        None => Ok(data),
+    }
 }
 
 /// Returns `spec` with its folder as an absolute path, so that a run folder can store it whatever the

@@ -1,10 +1,13 @@
-//! Batches prepared ahead on a thread of their own, so that the training thread never waits for them.
+//! Batches prepared ahead on threads of their own, so that the training thread never waits for them.
 
 use std::any::Any;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
+
+use crate::error::DataError;
 
 /// Reason why no more batches come.
 #[derive(Debug, Error)]
@@ -23,6 +26,9 @@ pub enum PrefetchError {
         /// Number of steps in the epoch.
         steps: usize,
     },
+    /// The data set cannot prepare a sample.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The thread panicked, because of a bug in the requests or in the function that prepares them.
     #[error("the thread that prepares batches failed: {0}")]
     Panicked(String),
@@ -30,16 +36,17 @@ pub enum PrefetchError {
 
 /// An iterator over batches in the order of their requests.
 ///
-/// At most `depth` finished batches wait, and one more is being prepared. Dropping the iterator ends the
-/// thread and waits for it.
+/// Each batch is prepared by one of the threads. At most `depth` finished batches wait, beside one that each
+/// thread prepares. Dropping the iterator ends the threads and waits for them.
 #[derive(Debug)]
 pub struct Prefetch<B> {
-    batches: Option<Receiver<B>>,
-    thread: Option<JoinHandle<()>>,
+    /// For each request, in order, the receiver of its batch.
+    batches: Option<Receiver<Receiver<B>>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<B: Send + 'static> Prefetch<B> {
-    /// Starts a thread on which `prepare` makes a batch for each request.
+    /// Starts `threads` threads (0 counts as 1), on which `prepare` makes a batch for each request.
     ///
     /// # Errors
     ///
@@ -47,44 +54,66 @@ impl<B: Send + 'static> Prefetch<B> {
     pub fn new<R>(
         requests: impl IntoIterator<Item = R, IntoIter: Send> + Send + 'static,
         depth: usize,
-        mut prepare: impl FnMut(R) -> B + Send + 'static,
+        threads: usize,
+        prepare: impl Fn(R) -> B + Send + Sync + 'static,
     ) -> Result<Self, PrefetchError> {
-        let (sender, batches) = sync_channel(depth.max(1));
-        let thread = Builder::new().name("kolo-prefetch".into()).spawn(move || {
-            for request in requests {
-                if sender.send(prepare(request)).is_err() {
-                    return;
+        let threads = threads.max(1);
+        let (places, batches) = sync_channel(depth.saturating_add(threads));
+        // Whoever takes a request takes its place in the order too.
+        let queue = Arc::new((Mutex::new((requests.into_iter(), places)), prepare));
+        let mut all = Prefetch { batches: Some(batches), threads: Vec::with_capacity(threads) };
+        for _ in 0..threads {
+            let queue = queue.clone();
+            let work = move || {
+                let (requests, prepare) = &*queue;
+                loop {
+                    let (batch, place) = sync_channel(1);
+                    let request = {
+                        // Poisoned if the requests have panicked on another thread.
+                        let Ok(mut requests) = requests.lock() else { return };
+                        if requests.1.send(place).is_err() {
+                            return;
+                        }
+                        requests.0.next()
+                    };
+                    let Some(request) = request else { return };
+                    // Fails if nobody wants the batch any more, as the next place shows.
+                    let _ = batch.send(prepare(request));
                 }
-            }
-        })?;
-        Ok(Self { batches: Some(batches), thread: Some(thread) })
+            };
+            all.threads.push(Builder::new().name("kolo-prefetch".into()).spawn(work)?);
+        }
+        Ok(all)
+    }
+}
+
+impl<B> Prefetch<B> {
+    /// Ends the threads, and returns the first panic of one.
+    fn join(&mut self) -> Option<Box<dyn Any + Send>> {
+        // The receiver first: a thread that waits for a place then sees that the channel is closed.
+        self.batches = None;
+        let ended: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        ended.into_iter().find_map(Result::err)
     }
 }
 
 impl<B> Iterator for Prefetch<B> {
     type Item = Result<B, PrefetchError>;
 
-    /// Returns the next batch; an error once if the thread failed; `None` after the last request.
+    /// Returns the next batch; an error once if a thread failed; `None` after the last request.
     fn next(&mut self) -> Option<Self::Item> {
-        if let Ok(batch) = self.batches.as_ref()?.recv() {
+        let place = self.batches.as_ref()?.recv();
+        if let Some(batch) = place.ok().and_then(|place| place.recv().ok()) {
             return Some(Ok(batch));
         }
-        self.batches = None;
-        match self.thread.take()?.join() {
-            Ok(()) => None,
-            Err(payload) => Some(Err(PrefetchError::Panicked(message(&*payload)))),
-        }
+        self.join().map(|payload| Err(PrefetchError::Panicked(message(&*payload))))
     }
 }
 
 impl<B> Drop for Prefetch<B> {
     fn drop(&mut self) {
-        // The receiver first: a thread that waits to send a batch then sees that the channel is closed.
-        self.batches = None;
-        if let Some(thread) = self.thread.take() {
-            // The panic hook has already printed the message of a panic.
-            let _ = thread.join();
-        }
+        // The panic hook has already printed the message of a panic.
+        drop(self.join());
     }
 }
 
@@ -97,7 +126,6 @@ fn message(payload: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -110,8 +138,29 @@ mod tests {
 
     #[test]
     fn batches_come_in_order() {
-        let prefetch = Prefetch::new([2, 0, 9], 2, prepare).unwrap();
+        let prefetch = Prefetch::new([2, 0, 9], 2, 1, prepare).unwrap();
         assert_eq!(prefetch.map(Result::unwrap).collect::<Vec<_>>(), [4, 0, 81]);
+    }
+
+    /// The first of each three requests takes longest.
+    #[test]
+    fn several_threads_keep_the_order() {
+        for threads in [0, 2, 3, 8] {
+            let slow = |number: u64| {
+                std::thread::sleep(Duration::from_millis(3 * (number % 3 == 0) as u64));
+                number
+            };
+            let prefetch = Prefetch::new(0..40, 2, threads, slow).unwrap();
+            assert!(prefetch.map(Result::unwrap).eq(0..40), "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn several_threads_prepare_at_the_same_time() {
+        // Each waits for the other.
+        let barrier = Arc::new(std::sync::Barrier::new(2));
+        let prefetch = Prefetch::new(0..8, 1, 2, move |_| barrier.wait()).unwrap();
+        assert_eq!(prefetch.map(Result::unwrap).count(), 8);
     }
 
     #[test]
@@ -122,16 +171,16 @@ mod tests {
             counter.fetch_add(1, Ordering::SeqCst);
             0
         });
-        let mut prefetch = Prefetch::new(requests, 3, prepare).unwrap();
+        let mut prefetch = Prefetch::new(requests, 3, 1, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         std::thread::sleep(Duration::from_millis(100));
-        // One batch taken, three waiting, one in preparation.
+        // One batch taken, three waiting, one in preparation or waiting too.
         assert!(requested.load(Ordering::SeqCst) <= 5, "{} requests taken", requested.load(Ordering::SeqCst));
     }
 
     #[test]
     fn a_panic_is_an_error_and_then_the_end() {
-        let mut prefetch = Prefetch::new([0, 77], 2, prepare).unwrap();
+        let mut prefetch = Prefetch::new([0, 77], 2, 3, prepare).unwrap();
         prefetch.next().unwrap().unwrap();
         let error = prefetch.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("index out of bounds") || error.contains("out of range"), "{error}");
@@ -146,7 +195,7 @@ mod tests {
             let _ = &held;
             0
         });
-        drop(Prefetch::new(requests, 2, prepare).unwrap());
+        drop(Prefetch::new(requests, 2, 3, prepare).unwrap());
         assert_eq!(Arc::strong_count(&alive), 1);
     }
 }

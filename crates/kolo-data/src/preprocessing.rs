@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 /// subtracted, and the result is divided by the standard deviation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preprocessing {
+    /// Length to which the shorter side of an image is resized at first (bilinear, antialiased), before the
+    /// center of `image_size` is cut out; `None` if all images have that size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resize: Option<usize>,
     /// Channels, rows and columns of an image in the data set.
     pub image_size: [usize; 3],
     /// Channels, rows and columns of an image as input of the model.

@@ -100,7 +100,8 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
         }
         // A batch is normalized, and altered only on request.
         let key = AugmentKey { seed: 0, epoch: 0 };
-        let [plain, altered] = [None, Some(key)].map(|key| dataset.batch(Part::Train, &[0, 1, 2], key));
+        let [plain, altered] =
+            [None, Some(key)].map(|key| dataset.batch(Part::Train, &[0, 1, 2], key).unwrap());
         assert_eq!((plain.shape, &plain.labels), ([3, 3, 32, 32], &altered.labels));
         assert!(plain.images != altered.images && plain.images.iter().sum::<f32>().abs() < 1.0);
     }
@@ -116,7 +117,10 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
 fn names_and_folders_are_checked() {
     assert_all(
         &refusal("cifar11:x"),
-        &["`cifar11`", "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR"],
+        &[
+            "`cifar11`",
+            "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, csv:FILE",
+        ],
     );
     assert_all(&refusal("cifar10"), &["`cifar10:DIR`", "cifar-10-binary.tar.gz"]);
     assert_all(&refusal("fashion-mnist-small:x"), &["takes no folder", "`x`"]);

@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
     let mut out = File::create(out)?;
     for batch in indices.chunks(BATCH) {
-        let (images, _) = image_tensors(data.batch(Part::Test, batch, None), &device);
+        let (images, _) = image_tensors(data.batch(Part::Test, batch, None)?, &device);
         let scores = model.forward(images).into_data();
         let bytes: Vec<u8> = scores.iter::<f32>().flat_map(f32::to_le_bytes).collect();
         out.write_all(&bytes)?;

@@ -27,7 +27,7 @@ fn data() -> ImageSet {
         height: 12,
         width: 14,
         pixels: (0..count * 12 * 14).map(|i| ((i * 2_654_435_761) >> 7) as u8).collect(),
-        labels: (0..count).map(|i| (i % CLASSES) as u8).collect(),
+        labels: (0..count).map(|i| (i % CLASSES) as u32).collect(),
     };
     ImageSet::spread([images(24), images(6)], [3, 16], CLASSES, Augment::default()).unwrap()
 }
@@ -65,7 +65,7 @@ fn from_checkpoint(run: &RunFolder, config: ResNetConfig, step: u64) -> ResNet {
 }
 
 fn scores(model: &ResNet) -> Vec<u32> {
-    let batch = data().batch(Part::Test, &[0, 1, 2, 3, 4, 5], None);
+    let batch = data().batch(Part::Test, &[0, 1, 2, 3, 4, 5], None).unwrap();
     let scores: Tensor<2> = model.forward(image_tensors(batch, &Device::flex()).0);
     scores.into_data().iter::<f32>().map(f32::to_bits).collect()
 }

@@ -23,8 +23,9 @@ mod shell;
 pub use error::Error;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, PRECISIONS, PrecisionConfig,
-    RateConfig, Recipe, Stem, StepRates, SyncConfig, TransformChoices, WORKERS, check_bucket_cap,
+    BatchNormalisation, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, PRECISIONS,
+    PrecisionConfig, RateConfig, Recipe, Stem, StepRates, SyncConfig, TransformChoices, WORKERS,
+    check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::RunFolder;

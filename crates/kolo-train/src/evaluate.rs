@@ -46,15 +46,15 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let mean_of = |batch: &[usize]| {
-        let batch = task.data.batch(Part::Test, batch, None);
+        let batch = task.data.batch(Part::Test, batch, None)?;
         let means = with_precision(precision, || evaluate(&model, batch, device));
-        means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()
+        Ok::<_, Error>(means.into_iter().map(|Mean { sum, count }| (sum, count)).collect())
     };
     let (mut own, mut means): (_, Means) = (own.peekable(), Vec::new());
     while !(stop.asked)()
         && let Some(batch) = own.next()
     {
-        means.push(mean_of(batch));
+        means.push(mean_of(batch)?);
     }
     let told: Vec<Told> =
         ddp.group().all_gather_value(&((stop.asked)(), own.peek().is_none(), means.clone()))?;
@@ -67,7 +67,9 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
         return Ok(None);
     } else {
         // The other workers continue without the signaled ones, once they have all scores.
-        means.extend(own.map(mean_of));
+        for batch in own {
+            means.push(mean_of(batch)?);
+        }
         ddp.group().all_gather_value(&means)?
     };
     let mut total = vec![(0.0, 0.0); metrics.len()];

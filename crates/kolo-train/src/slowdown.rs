@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kolo_data::{AugmentKey, DataSet, Part};
+use kolo_data::{AugmentKey, DataError, DataSet, Part};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -78,7 +78,12 @@ impl<D: DataSet + ?Sized> DataSet for SlowData<D> {
         self.data.samples(part)
     }
 
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> D::Batch {
+    fn batch(
+        &self,
+        part: Part,
+        indices: &[usize],
+        augment: Option<AugmentKey>,
+    ) -> Result<D::Batch, DataError> {
         std::thread::sleep(Duration::from_millis(self.pause.load(Ordering::Relaxed)));
         self.data.batch(part, indices, augment)
     }

@@ -5,7 +5,9 @@ use kolo_data::Batch;
 
 /// Returns images `[batch, channels, height, width]` and labels `[batch]`; the batch may be empty.
 pub fn image_tensors(batch: Batch, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
-    let labels = TensorData::new(batch.labels, [batch.shape[0]]);
+    // As PyTorch's, labels are signed; the last class is below 2³¹.
+    let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();
+    let labels = TensorData::new(labels, [batch.shape[0]]);
     let images = TensorData::new(batch.images, batch.shape);
     (Tensor::from_data(images, device), Tensor::from_data(labels, device))
 }

@@ -189,14 +189,15 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler)?);
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
-        let mut loader = Loader::new(Arc::new(data), sampler.clone());
+        let mut loader = Loader::new(Arc::new(data), sampler.clone()).on_threads(config.input.data_threads);
         if config.augment {
             loader = loader.augmented(config.seed);
         }
         let (trainable, step_began) = (job.device.clone().autodiff(), Instant::now());
         let (too_few, mut warnings) = (None, Warnings::default());
-        if let Some(words) = sampling.blind_spot().filter(|_| ddp.rank().0 == 0) {
-            warnings.tell(words.into());
+        if ddp.rank().0 == 0 {
+            let blind_spot = sampling.blind_spot().map(String::from);
+            task.data.warnings().into_iter().chain(blind_spot).for_each(|words| warnings.tell(words));
         }
         Ok(Worker {
             job,

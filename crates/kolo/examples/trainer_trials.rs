@@ -14,7 +14,7 @@ use std::time::Duration;
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
-use kolo::data::{AugmentKey, Batch, DataSet, Part};
+use kolo::data::{AugmentKey, Batch, DataError, DataSet, Part};
 use kolo::train::{Recipe, Trainer, cross_entropy};
 use kolo::{image_tensors, linear};
 
@@ -39,12 +39,12 @@ impl DataSet for Samples {
         if part == Part::Train { 64 } else { 0 }
     }
 
-    fn batch(&self, _: Part, indices: &[usize], _: Option<AugmentKey>) -> Batch {
+    fn batch(&self, _: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<Batch, DataError> {
         assert!(!(self.is_poisoned && indices.contains(&POISON)), "this file is cut off");
         let images =
             indices.iter().flat_map(|&i| (0..4).map(move |p| ((i * 7 + p * 3) % 11) as f32)).collect();
-        let labels = indices.iter().map(|i| (i % 2) as i32).collect();
-        Batch { images, labels, shape: [indices.len(), 1, 2, 2] }
+        let labels = indices.iter().map(|i| (i % 2) as u32).collect();
+        Ok(Batch { images, labels, shape: [indices.len(), 1, 2, 2] })
     }
 }
 

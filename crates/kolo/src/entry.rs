@@ -65,7 +65,7 @@ use kolo_train::LOG_FORMAT;
 ///     let order = sampler.epoch(0);
 ///     for step in 0..sampler.steps() {
 ///         for shard in ddp.shards() {
-///             let batch = dataset.batch(Part::Train, &order.shard(step, shard), None);
+///             let batch = dataset.batch(Part::Train, &order.shard(step, shard), None)?;
 ///             let count = batch.len();
 ///             let (images, labels) = image_tensors(batch, &device);
 ///             let loss = criterion.forward(ddp.model().forward(images), labels);

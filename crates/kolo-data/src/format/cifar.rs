@@ -40,8 +40,8 @@ pub(crate) fn read(sources: Vec<Source>, record: Record, classes: usize) -> Resu
         let bytes = source.rest((record.count * length) as u64)?;
         for (index, record_bytes) in bytes.chunks_exact(length).enumerate() {
             let (labels, pixels) = record_bytes.split_at(record.label_bytes);
-            let label = labels[record.label_bytes - 1];
-            if usize::from(label) >= classes {
+            let label = u32::from(labels[record.label_bytes - 1]);
+            if label as usize >= classes {
                 return Err(DataError::Label { path, index, label, classes });
             }
             images.labels.push(label);

@@ -1,7 +1,6 @@
 //! IDX, the format of MNIST and Fashion-MNIST ([description](https://yann.lecun.com/exdb/mnist/)): a magic
 //! number with type and dimensions, the sizes, then the bytes. Images and labels are in separate files.
 
-use crate::dataset::Part;
 use crate::entry::Folder;
 use crate::error::DataError;
 use crate::format::source::Source;
@@ -14,13 +13,9 @@ const LABELS_MAGIC: u32 = 0x0000_0801;
 /// Rows and columns of every data set of this family.
 const SIDE: u32 = 28;
 
-/// Reads a part of the data set in `folder`, compressed or not. The file names are those published (with a
+/// Reads a part of the data set in `folder`, `train` or `t10k`, compressed or not. The file names are those published (with a
 /// dash) or those of some archives (with a point).
-pub(crate) fn in_folder(folder: &Folder, part: Part, classes: usize) -> Result<Images, DataError> {
-    let part = match part {
-        Part::Train => "train",
-        Part::Test => "t10k",
-    };
+pub(crate) fn in_folder(folder: &Folder, part: &str, classes: usize) -> Result<Images, DataError> {
     let open = |what, dimensions| {
         let names = ['-', '.'].map(|dash| format!("{part}-{what}{dash}idx{dimensions}-ubyte"));
         folder.open(&names.each_ref().map(|name| [name.clone(), format!("{name}.gz")]).concat())
@@ -58,12 +53,12 @@ fn read_images(mut source: Source) -> Result<Vec<u8>, DataError> {
     source.rest(u64::from(count) * u64::from(SIDE * SIDE))
 }
 
-fn read_labels(mut source: Source, classes: usize) -> Result<Vec<u8>, DataError> {
+fn read_labels(mut source: Source, classes: usize) -> Result<Vec<u32>, DataError> {
     check_magic(&mut source, LABELS_MAGIC, "IDX files of labels")?;
     let [count] = source.header()?;
     let path = source.path();
-    let labels = source.rest(u64::from(count))?;
-    match labels.iter().position(|&label| usize::from(label) >= classes) {
+    let labels: Vec<u32> = source.rest(u64::from(count))?.into_iter().map(u32::from).collect();
+    match labels.iter().position(|&label| label as usize >= classes) {
         Some(index) => Err(DataError::Label { path, index, label: labels[index], classes }),
         None => Ok(labels),
     }

@@ -1,5 +1,6 @@
 //! The formats of data files, one file each, and the byte stream that they are read from.
 
 pub(crate) mod cifar;
+pub(crate) mod csv;
 pub(crate) mod idx;
 pub(crate) mod source;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::augment::Augment;
-use crate::dataset::Part;
 use crate::entry::{DatasetEntry, Folder, Location};
 use crate::error::DataError;
 use crate::format::cifar::{self, Record};
@@ -20,19 +19,16 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "cifar10",
     about: "CIFAR-10, binary version, 50,000 images, 3x32x32",
     location: Location::Given,
+    takes: &[],
     get: "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    open: |folder| Ok(Arc::new(read(folder)?)),
+    open: |folder, _| Ok(Arc::new(read(folder)?)),
 };
 
 pub(crate) fn read(folder: &Folder) -> Result<ImageSet, DataError> {
-    let images = |part| {
-        let names: Vec<String> = match part {
-            Part::Train => (1..=5).map(|number| format!("data_batch_{number}.bin")).collect(),
-            Part::Test => vec!["test_batch.bin".into()],
-        };
-        cifar::in_folder(folder, &names, RECORD, CLASSES)
-    };
+    let train: Vec<String> = (1..=5).map(|number| format!("data_batch_{number}.bin")).collect();
+    let images = |names: &[String]| cifar::in_folder(folder, names, RECORD, CLASSES);
+    let (train, test) = (images(&train)?, images(&["test_batch.bin".into()])?);
     let augment = Augment { crop_padding: 4, flip: true };
-    let set = ImageSet::new(images(Part::Train)?, images(Part::Test)?, CLASSES, augment)?;
+    let set = ImageSet::new(train, test, CLASSES, augment)?;
     Ok(set.with_label_names(LABEL_NAMES))
 }

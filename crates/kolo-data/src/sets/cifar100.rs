@@ -25,8 +25,9 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "cifar100",
     about: "CIFAR-100, binary version, 50,000 images, 3x32x32",
     location: Location::Given,
+    takes: &[],
     get: "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-    open: |folder| Ok(Arc::new(read(folder)?)),
+    open: |folder, _| Ok(Arc::new(read(folder)?)),
 };
 
 fn read(folder: &Folder) -> Result<ImageSet, DataError> {

@@ -32,8 +32,9 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "fashion-mnist-small",
     about: "10,000 of Fashion-MNIST's images, 1x28x28, part of the program",
     location: Location::Embedded,
+    takes: &[],
     get: "",
-    open: |_| Ok(Arc::new(read()?)),
+    open: |_, _| Ok(Arc::new(read()?)),
 };
 
 pub(crate) fn read() -> Result<ImageSet, DataError> {
@@ -70,7 +71,7 @@ mod tests {
             assert_eq!((images.len(), images.channels, images.height, images.width), (count, 1, 28, 28));
             assert_eq!(images.pixels.len(), count * 28 * 28);
             let mut classes = [0; 10];
-            images.labels.iter().for_each(|&label| classes[usize::from(label)] += 1);
+            images.labels.iter().for_each(|&label| classes[label as usize] += 1);
             let (least, most) = (count * 9 / 100, count * 11 / 100);
             assert!(classes.iter().all(|n| (least..=most).contains(n)), "{classes:?}");
         }

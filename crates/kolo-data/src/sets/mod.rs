@@ -2,12 +2,21 @@
 
 pub(crate) mod cifar10;
 mod cifar100;
+mod csv;
 mod fashion_mnist;
 mod fashion_mnist_small;
+pub(crate) mod folder;
 pub(crate) mod mnist;
 
 use crate::entry::DatasetEntry;
 
 /// All data sets. Opening, help text and error messages read this table.
-pub static DATASETS: &[DatasetEntry] =
-    &[fashion_mnist_small::ENTRY, fashion_mnist::ENTRY, mnist::ENTRY, cifar10::ENTRY, cifar100::ENTRY];
+pub static DATASETS: &[DatasetEntry] = &[
+    fashion_mnist_small::ENTRY,
+    fashion_mnist::ENTRY,
+    mnist::ENTRY,
+    cifar10::ENTRY,
+    cifar100::ENTRY,
+    folder::ENTRY,
+    csv::ENTRY,
+];

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kolo_data::{ImageDataSet, Part};
+use kolo_data::{DataError, ImageDataSet, Part};
 use kolo_run_folder::percentile;
 use serde::Serialize;
 
@@ -30,29 +30,35 @@ pub struct Latency {
 
 /// Times `repeats` batches of test images, each of `batch_size`, one after the other. A data set with fewer
 /// images has some of them several times in a batch; it must have at least one.
+///
+/// # Errors
+///
+/// An image cannot be read.
 pub fn latency(
     classifier: &dyn Classifier,
     data: &dyn ImageDataSet,
     batch_size: usize,
     repeats: usize,
-) -> Latency {
+) -> Result<Latency, DataError> {
     let samples = data.samples(Part::Test).max(1);
     let batch = |number: usize| {
         let indices: Vec<usize> = (0..batch_size).map(|i| (number * batch_size + i) % samples).collect();
         data.batch(Part::Test, &indices, None)
     };
-    (0..WARM_UP).for_each(|number| drop(classifier.scores(batch(number))));
+    for number in 0..WARM_UP {
+        drop(classifier.scores(batch(number)?));
+    }
     let times = (0..repeats).map(|number| {
-        let batch = batch(number);
+        let batch = batch(number)?;
         let began = Instant::now();
         let scores = classifier.scores(batch);
         let seconds = began.elapsed().as_secs_f64();
         drop(scores);
-        seconds
+        Ok(seconds)
     });
-    let times: Vec<f64> = times.collect();
+    let times = times.collect::<Result<Vec<f64>, DataError>>()?;
     let [p50_ms, p95_ms, p99_ms] =
         [50.0, 95.0, 99.0].map(|percent| 1e3 * percentile(times.iter().copied(), percent).unwrap_or(0.0));
     let images_per_second = (batch_size * repeats) as f64 / times.iter().sum::<f64>().max(1e-9);
-    Latency { batch_size, repeats, p50_ms, p95_ms, p99_ms, images_per_second }
+    Ok(Latency { batch_size, repeats, p50_ms, p95_ms, p99_ms, images_per_second })
 }

@@ -7,7 +7,7 @@ mod classifier;
 mod latency;
 mod subject;
 
-use kolo_data::{ImageDataSet, Part};
+use kolo_data::{DataError, ImageDataSet, Part};
 
 pub use classifier::Classifier;
 pub(crate) use classifier::ModelClassifier;
@@ -16,9 +16,20 @@ pub use subject::{Given, Subject};
 
 /// Returns the share of correctly classified test images, in batches of `batch_size`; `None` without test
 /// images. It equals a training's accuracy after an epoch, to the last bit.
-pub fn accuracy(classifier: &dyn Classifier, data: &dyn ImageDataSet, batch_size: usize) -> Option<f64> {
+///
+/// # Errors
+///
+/// An image cannot be read.
+pub fn accuracy(
+    classifier: &dyn Classifier,
+    data: &dyn ImageDataSet,
+    batch_size: usize,
+) -> Result<Option<f64>, DataError> {
     let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
     let batches = indices.chunks(batch_size.max(1));
-    let correct: usize = batches.map(|batch| classifier.correct(data.batch(Part::Test, batch, None))).sum();
-    (!indices.is_empty()).then(|| correct as f64 / indices.len() as f64)
+    let mut correct = 0;
+    for batch in batches {
+        correct += classifier.correct(data.batch(Part::Test, batch, None)?);
+    }
+    Ok((!indices.is_empty()).then(|| correct as f64 / indices.len() as f64))
 }

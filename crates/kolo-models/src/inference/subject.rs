@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use kolo_data::ImageDataSet;
 use kolo_ddp::checkpoint::{Reader, WEIGHTS};
-use kolo_recipe::{Recipe, RunFolder, Stem};
+use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
 use kolo_train::precision;
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
 
@@ -83,8 +83,14 @@ impl Subject {
     fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
         let weights = WeightsFile::read(path)?;
         let (config, step) = match Description::beside(path)? {
-            Some(Description { model, data, stem, step, .. }) => {
-                (given.over(Recipe { model, data, stem, ..Recipe::default() }), Some(step))
+            Some(Description { model, data, stem, step, preprocessing, .. }) => {
+                let mut config = Recipe { model, data, stem, ..Recipe::default() };
+                // Images of any size come to the model as in training.
+                if let Some(how) = preprocessing.filter(|how| how.resize.is_some()) {
+                    let [channels, side, _] = how.input_size;
+                    (config.input.size, config.input.channels) = (Some(side), Some(channels));
+                }
+                (given.over(config), Some(step))
             }
             None => (given.alone(path)?, None),
         };
@@ -115,6 +121,11 @@ impl Given {
     /// Overrides known settings with the user's.
     fn over(&self, known: Recipe) -> Recipe {
         let mut config = known;
+        let name = |data: &str| data.split(':').next().map(String::from);
+        if self.data.as_ref().is_some_and(|data| name(data) != name(&config.data)) {
+            // Settings of another kind of data.
+            config.input = InputConfig::default();
+        }
         config.model = self.model.clone().unwrap_or(config.model);
         config.data = self.data.clone().unwrap_or(config.data);
         config.stem = self.stem.or(config.stem);

@@ -46,6 +46,7 @@ const FREE: &[Free] = &[
     parts("checkpoint_epochs", "checkpoints change no value"),
     parts("checkpoint_steps", "checkpoints change no value, but see `ends_rounds`"),
     both("keep_checkpoints", "rank 0 alone removes checkpoints"),
+    both("input.data_threads", "batches are the same by any thread"),
     workers("data", "a host may have its files elsewhere; the workers compare what is in them"),
     workers("init", "a host may have the file elsewhere; rank 0's weights are everybody's"),
 ];

@@ -10,6 +10,7 @@ mod defaults;
 mod effects;
 mod fields;
 mod groups;
+mod input;
 mod large_batch;
 mod noise_scale;
 mod precision;
@@ -31,6 +32,7 @@ use crate::error::Error;
 
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
+pub use input::InputConfig;
 pub use large_batch::LargeBatch;
 pub use precision::{PRECISIONS, PrecisionConfig};
 pub use rate::{LearningRateSchedule, RateConfig, StepRates};
@@ -143,6 +145,9 @@ pub struct Recipe {
     /// Samples of a forward pass in evaluation
     #[arg(long, value_name = "SAMPLES", default_value_t = 250)]
     pub test_batch_size: usize,
+    /// The samples.
+    #[command(flatten)]
+    pub input: InputConfig,
     /// The optimizer and its settings.
     #[command(flatten)]
     pub optimizer: OptimizerChoice,
@@ -213,6 +218,7 @@ impl Recipe {
         count("--test-batch-size", self.test_batch_size)?;
         check_bucket_cap(self.bucket_cap_mb)?;
         below_1("--dropout", self.dropout)?;
+        self.input.check()?;
         self.optimizer.check()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;

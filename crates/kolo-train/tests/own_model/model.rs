@@ -8,7 +8,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use kolo_burn::{Loss, linear};
 use kolo_comm::Group;
-use kolo_data::{AugmentKey, Batch, DataSet, Part};
+use kolo_data::{AugmentKey, Batch, DataError, DataSet, Part};
 use kolo_train::{
     Error, Job, Mean, Membership, Metric, MetricSink, Recipe, Record, RunFolder, SinkEntry, Summary, Trainer,
     TrainingContext, accuracy, cross_entropy, image_tensors,
@@ -56,16 +56,17 @@ impl DataSet for Computed {
         match part {
             Part::Train => 62,
             Part::Test => 20,
+            Part::Validation => 0,
         }
     }
 
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch {
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Result<Batch, DataError> {
         let epoch = augment.map_or(0, |key| key.epoch as usize);
         let noise = |at: usize| ((at * 104_729 + epoch * 31 + part as usize) % 89) as f32 / 89.0;
         let pixel = |i: usize, p: usize| noise(i * PIXELS + p) + if p % 4 == i % CLASSES { 0.8 } else { 0.0 };
         let images = indices.iter().flat_map(|&i| (0..PIXELS).map(move |p| pixel(i, p))).collect();
-        let labels = indices.iter().map(|i| (i % CLASSES) as i32).collect();
-        Batch { images, labels, shape: [indices.len(), 1, 4, 4] }
+        let labels = indices.iter().map(|i| (i % CLASSES) as u32).collect();
+        Ok(Batch { images, labels, shape: [indices.len(), 1, 4, 4] })
     }
 }
 
@@ -90,14 +91,14 @@ impl DataSet for Relabelled {
         Computed.samples(part) + if part == Part::Train { self.more } else { 0 }
     }
 
-    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Batch {
-        let mut batch = Computed.batch(part, indices, augment);
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Result<Batch, DataError> {
+        let mut batch = Computed.batch(part, indices, augment)?;
         for (label, index) in batch.labels.iter_mut().zip(indices) {
             if self.label == Some((part, *index)) {
-                *label = (*label + 1) % CLASSES as i32;
+                *label = (*label + 1) % CLASSES as u32;
             }
         }
-        batch
+        Ok(batch)
     }
 }
 

@@ -75,7 +75,7 @@ impl Trainee {
         let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let images = (0..count * 3 * size * size).map(pixel).collect();
-        let labels = (0..count).map(|i| ((i + rank) % CLASSES) as i32).collect();
+        let labels = (0..count).map(|i| ((i + rank) % CLASSES) as u32).collect();
         let batch = Batch { images, labels, shape: [count, 3, size, size] };
         Ok(Trainee { stepper, batch, precision: work.precision()?, bytes: (0, 0) })
     }

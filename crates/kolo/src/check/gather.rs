@@ -9,7 +9,6 @@ use kolo_check::probes::{
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
-use kolo_data as data;
 use kolo_recipe::{BatchNormalisation, RunFolder};
 use kolo_train::{Slowdown, check_resume};
 
@@ -27,7 +26,7 @@ pub(crate) fn gather(group: &Group, request: &CheckRequest<'_>) -> Result<Facts,
     let memory = Memory::here();
     let seen = FolderProbe { folder: &folder, take_over: request.take_over }.look(group)?;
     let (clock, links) = (Clock::measure(group)?, measure_links(group)?);
-    let data = samples::read(&request.recipe.data);
+    let data = samples::read(request.recipe);
     let own = RankFacts {
         is_server: group.is_server(),
         host: Host::here(),
@@ -66,7 +65,7 @@ fn newest(folder: &Path, request: &CheckRequest<'_>) -> Result<u64, String> {
     let folder = RunFolder::at(folder.to_owned());
     let found = folder.newest_checkpoint().map_err(|error| error.to_string())?;
     // Unreadable data is a finding of its own.
-    if let Ok(images) = data::open(&request.recipe.data) {
+    if let Ok(images) = request.recipe.open_data() {
         let checked = check_resume(&folder, request.recipe, &*images, request.accept_changed_data);
         checked.map_err(|error| error.to_string())?;
     }

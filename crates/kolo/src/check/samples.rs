@@ -1,11 +1,12 @@
 //! The data, as a rank reads it.
 
 use kolo_check::probes::DataFacts;
-use kolo_data::{self as data, Part};
+use kolo_data::Part;
+use kolo_recipe::Recipe;
 
 /// Reads all of the data.
-pub(super) fn read(spec: &str) -> Result<DataFacts, String> {
-    let images = data::open(spec).map_err(|error| error.to_string())?;
+pub(super) fn read(recipe: &Recipe) -> Result<DataFacts, String> {
+    let images = recipe.open_data().map_err(|error| error.to_string())?;
     let [train, test] = [Part::Train, Part::Test].map(|part| images.fingerprint(part));
     Ok(DataFacts {
         samples: train.samples,
@@ -20,8 +21,12 @@ mod tests {
 
     #[test]
     fn data_that_cannot_be_read_says_why() {
-        assert!(read("cifar10:nowhere").unwrap_err().contains("nowhere"));
-        let facts = read("fashion-mnist-small").unwrap();
+        assert!(
+            read(&Recipe { data: "cifar10:nowhere".into(), ..Recipe::default() })
+                .unwrap_err()
+                .contains("nowhere")
+        );
+        let facts = read(&Recipe::default()).unwrap();
         assert_eq!((facts.samples, facts.test_samples), (10_000, 2_000));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use kolo_check::{Trial, TrialStep};
 use kolo_comm::{Group, env};
-use kolo_data::{self as data, AugmentKey, Part};
+use kolo_data::{AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_models::{self as models, Blueprint, Stepper};
 use kolo_recipe::Recipe;
@@ -127,7 +127,7 @@ pub(crate) fn try_as_told() -> Result<(), Failure> {
 
 fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let recipe: Recipe = toml::from_str(&job.recipe).map_err(Failure::input)?;
-    let (images, device) = (data::open(&recipe.data)?, Device::flex().autodiff());
+    let (images, device) = (recipe.open_data()?, Device::flex().autodiff());
     let blueprint = Blueprint {
         seed: recipe.seed,
         samples: images.shape(),
@@ -152,7 +152,7 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let precision = kolo_train::precision(&recipe.precision)?;
     let (shard_seconds, update_seconds) = fastest(|| {
         let began = Instant::now();
-        let batch = images.batch(Part::Train, &indices, augment);
+        let batch = images.batch(Part::Train, &indices, augment)?;
         std::thread::sleep(job.pause * job.together as u32);
         // Without a learning rate no trial diverges.
         let report = with_precision(precision, || stepper.step(batch, 0.0))?;

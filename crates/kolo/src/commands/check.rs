@@ -7,7 +7,7 @@ use kolo::Failure;
 use kolo_check::{CHECKS, Report};
 use kolo_comm::Op;
 use kolo_comm::env::is_worker;
-use kolo_data::{self as data, Part};
+use kolo_data::Part;
 use kolo_launch::Messages;
 use kolo_recipe::{Recipe, RunFolder};
 
@@ -50,7 +50,7 @@ impl Check {
         let recipe = self.train.configuration()?;
         self.train.refuse(&recipe)?;
         // Unreadable data is a finding, which the workers report.
-        if let Ok(images) = data::open(&recipe.data) {
+        if let Ok(images) = recipe.open_data() {
             self.train.refuse_images(&recipe, &*images)?;
             recipe.plan(images.samples(Part::Train))?;
         }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kolo_data::{self as data, ImageDataSet, Part};
+use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
 use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
 use kolo_weights::Which;
@@ -78,7 +78,7 @@ impl Evaluate {
         let (model, data, precision) = (self.model.clone(), self.data.clone(), self.precision.clone());
         let given = Given { model, data, stem: self.stem, precision };
         let subject = Subject::find(&self.path, which, &given)?;
-        let images = data::open(&subject.config.data).map_err(Failure::input)?;
+        let images = subject.config.open_data().map_err(Failure::input)?;
         let evaluation = self.evaluate(subject, &*images)?;
         if self.json { print_json(&evaluation) } else { print(&evaluation.text()) }
     }
@@ -95,11 +95,12 @@ impl Evaluate {
         }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
         let classifier = subject.load(images)?;
-        let test_accuracy = accuracy(&*classifier, images, config.test_batch_size).ok_or_else(|| {
+        let test_accuracy = accuracy(&*classifier, images, config.test_batch_size)?.ok_or_else(|| {
             Failure::input(format!("--data {}: it has no test images; give another data set", config.data))
         })?;
         let timed = self.batch_sizes.iter().filter(|_| self.repeats > 0);
-        let latency = timed.map(|size| latency(&*classifier, images, *size, self.repeats)).collect();
+        let latency =
+            timed.map(|size| latency(&*classifier, images, *size, self.repeats)).collect::<Result<_, _>>()?;
         Ok(Evaluation {
             weights,
             model: config.model,

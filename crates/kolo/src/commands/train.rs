@@ -145,7 +145,7 @@ impl Train {
         let config = self.configuration()?;
         self.refuse(&config)?;
         // Mistakes in the data are reported once, before any worker starts.
-        let images = data::open(&config.data).map_err(Failure::input)?;
+        let images = config.open_data().map_err(Failure::input)?;
         self.refuse_images(&config, &*images)?;
         config.plan(images.samples(Part::Train))?;
         surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
@@ -238,7 +238,7 @@ impl Train {
         let mut config = self.configuration()?;
         // Checked before the run folder exists, which would stand in the way of the next try.
         models::find(&config.model)?;
-        self.refuse_images(&config, &*data::open(&config.data).map_err(Failure::input)?)?;
+        self.refuse_images(&config, &*config.open_data().map_err(Failure::input)?)?;
         let algorithm = self.algorithm.as_deref();
         // With stale synchronization the group stays fixed: a worker that dies takes its pushes along.
         let member = match config.sync.mode.staleness_bound() {
@@ -287,7 +287,7 @@ impl Train {
         membership: Membership,
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
-        let (model, data) = (models::find(&config.model)?, data::open(&config.data).map_err(Failure::input)?);
+        let (model, data) = (models::find(&config.model)?, config.open_data().map_err(Failure::input)?);
         let mut resume = folder.as_ref().is_some_and(|folder| self.resumes(folder));
         if let Membership::Fixed(group) = &membership {
             // Other ranks may not see the checkpoints yet.

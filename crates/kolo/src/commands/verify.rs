@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{Args, Id};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
-use kolo_data as data;
 use kolo_ddp::table::parse_number;
 use kolo_models as models;
 use kolo_verify::verify::{Axes, Program, VerifyJob, verify};
@@ -112,7 +111,7 @@ impl Train {
         // The trace decides how long a run trains.
         config.steps = None;
         models::find(&config.model)?;
-        data::open(&config.data).map_err(Failure::input)?;
+        config.open_data().map_err(Failure::input)?;
         let path = folder.join("config.toml");
         std::fs::write(&path, config.to_toml()?)
             .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;

@@ -1,0 +1,236 @@
+//! Image folders on disk: what is read from them, and every kind of damage.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use image::{GrayImage, ImageFormat, Luma, Rgb, RgbImage};
+use tempfile::TempDir;
+
+use super::*;
+
+fn color(path: &Path, width: u32, height: u32, pixel: [u8; 3]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    RgbImage::from_pixel(width, height, Rgb(pixel)).save(path).unwrap();
+}
+
+/// Three classes of mixed formats and sizes; the labels by name are 0 for `Bär`, 1 for `a cat`, 2 for `dog`.
+fn three_classes(root: &Path) {
+    color(&root.join("dog/2.png"), 40, 30, [255, 0, 0]);
+    color(&root.join("dog/10.JPG"), 30, 40, [0, 255, 0]);
+    color(&root.join("a cat/deep/1.bmp"), 50, 50, [0, 0, 255]);
+    color(&root.join("a cat/z.webp"), 33, 32, [10, 20, 30]);
+    fs::create_dir_all(root.join("Bär")).unwrap();
+    let gray = GrayImage::from_pixel(64, 48, Luma([100]));
+    gray.save_with_format(root.join("Bär/grau ä.png"), ImageFormat::Png).unwrap();
+    fs::write(root.join("dog/notes.txt"), "no image").unwrap();
+}
+
+fn options() -> OpenOptions {
+    OpenOptions { size: Some(8), ..OpenOptions::default() }
+}
+
+fn opened(root: &Path, options: &OpenOptions) -> Result<std::sync::Arc<dyn ImageDataSet>, DataError> {
+    open_with(&format!("folder:{}", root.display()), options)
+}
+
+fn refusal(root: &Path) -> String {
+    opened(root, &options()).err().expect("it cannot be opened").to_string()
+}
+
+fn with_three_classes(change: impl FnOnce(&Path)) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    three_classes(folder.path());
+    change(folder.path());
+    folder
+}
+
+#[test]
+fn classes_are_the_sorted_folders_and_images_are_those_of_torchvision() {
+    let folder = with_three_classes(|_| ());
+    let data = opened(folder.path(), &options()).unwrap();
+    assert_eq!(data.shape(), SampleShape { channels: 3, height: 8, width: 8, classes: 3 });
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [5, 0, 0]);
+    let how = data.preprocessing().unwrap();
+    assert_eq!(how.label_names, ["Bär", "a cat", "dog"]);
+    assert_eq!((how.resize, how.input_size, how.padding), (Some(9), [3, 8, 8], [0; 4]));
+    let batch = data.batch(Part::Train, &[0, 1, 2, 3, 4], None).unwrap();
+    // `a cat/z.webp` comes before the files of the folder below it; `10` before `2`.
+    assert_eq!((batch.shape, &*batch.labels), ([5, 3, 8, 8], &[0, 1, 1, 2, 2][..]));
+    let pixel = |sample: usize| {
+        let planes = batch.images[sample * 192..][..192].chunks_exact(64).enumerate();
+        planes.map(|(c, plane)| ((plane[0] * how.std[c] + how.mean[c]) * 255.0).round()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        [0, 1, 2, 4].map(pixel),
+        [[100.0; 3], [10.0, 20.0, 30.0], [0.0, 0.0, 255.0], [255.0, 0.0, 0.0]]
+    );
+    let jpeg = pixel(3);
+    assert!(jpeg[0] < 3.0 && jpeg[1] > 252.0 && jpeg[2] < 3.0, "{jpeg:?}");
+    let key = Some(AugmentKey { seed: 1, epoch: 2 });
+    let altered = data.batch(Part::Train, &[0, 4], key).unwrap();
+    assert_eq!(altered.images[192..], data.batch(Part::Train, &[4], key).unwrap().images);
+
+    let gray = OpenOptions { channels: Some(1), ..options() };
+    let gray = opened(folder.path(), &gray).unwrap();
+    let batch = gray.batch(Part::Train, &[0, 4], None).unwrap();
+    assert_eq!(batch.shape, [2, 1, 8, 8]);
+    let value = |at: usize| ((batch.images[at] * 0.226 + 0.449) * 255.0).round();
+    assert_eq!([value(0), value(64)], [100.0, 76.0]);
+}
+
+#[test]
+fn parts_have_folders_of_their_own() {
+    let folder = TempDir::new().unwrap();
+    ["train", "val", "test"].iter().for_each(|part| three_classes(&folder.path().join(part)));
+    color(&folder.path().join("val/dog/3.png"), 9, 9, [1, 2, 3]);
+    let data = opened(folder.path(), &options()).unwrap();
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [5, 5, 6]);
+    let error = opened(folder.path(), &OpenOptions { val_split: Some(0.1), ..options() }).err().unwrap();
+    assert_eq!(error.to_string(), "--val-split: the data has validation samples of its own; leave it out");
+
+    fs::rename(folder.path().join("test/dog"), folder.path().join("test/hound")).unwrap();
+    let (root, differ) = (folder.path().display().to_string(), refusal(folder.path()));
+    let expected =
+        format!("{root}/test has no class `dog`, which {root}/train has; both need the same folders");
+    assert_eq!(differ, expected);
+    fs::remove_dir_all(folder.path().join("test")).unwrap();
+    color(&folder.path().join("val/wolf/1.png"), 9, 9, [1, 2, 3]);
+    assert!(
+        refusal(folder.path())
+            .starts_with(&format!("{root}/train has no class `wolf`, which {root}/val has"))
+    );
+    fs::rename(folder.path().join("val"), folder.path().join("valid")).unwrap();
+    let unknown = refusal(folder.path());
+    assert_eq!(
+        unknown,
+        format!("{root}/valid: beside `train` there may be `val` and `test`; rename or move this folder")
+    );
+}
+
+#[test]
+fn a_validation_split_is_keyed_by_the_seed() {
+    let folder = with_three_classes(|_| ());
+    let split = |seed| {
+        let options = OpenOptions { val_split: Some(0.4), seed, ..options() };
+        let data = opened(folder.path(), &options).unwrap();
+        assert_eq!(Part::ALL.map(|part| data.samples(part)), [3, 0, 2]);
+        assert_eq!(data.preprocessing().unwrap().label_names.len(), 3);
+        data.batch(Part::Validation, &[0, 1], None).unwrap()
+    };
+    assert_eq!(split(1), split(1));
+    assert!((2..12).any(|seed| split(seed) != split(1)));
+}
+
+#[test]
+fn folders_that_make_no_data_set_are_named() {
+    let root = TempDir::new().unwrap();
+    let shown = root.path().display();
+    let none = format!("{shown}: holds no folders; put the images of each class into a folder of its own");
+    assert_eq!(refusal(root.path()), none);
+    color(&root.path().join("1.png"), 9, 9, [1, 2, 3]);
+    assert_eq!(refusal(root.path()), none, "an image beside the classes is none of theirs");
+
+    let empty = with_three_classes(|root| fs::remove_file(root.join("Bär/grau ä.png")).unwrap());
+    let told = refusal(empty.path());
+    assert!(
+        told.starts_with(&format!("{}/Bär: holds no image (jpg, jpeg, png,", empty.path().display())),
+        "{told}"
+    );
+
+    let cycle = with_three_classes(|root| symlink(root, root.join("dog/all")).unwrap());
+    let told = refusal(cycle.path());
+    assert!(
+        told.contains("/dog/all/dog: is a link to a folder above it") && told.contains("remove the link"),
+        "{told}"
+    );
+
+    let linked = with_three_classes(|root| symlink(root.join("dog"), root.join("a cat/too")).unwrap());
+    assert_eq!(opened(linked.path(), &options()).unwrap().samples(Part::Train), 7);
+
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let other = with_three_classes(|root| fs::create_dir(root.join(name)).unwrap());
+    let told = refusal(other.path());
+    assert!(told.ends_with("the name of this folder is not valid UTF-8; rename it"), "{told}");
+    // The name of a file may be anything.
+    let file = with_three_classes(|root| {
+        let path = root.join("dog").join(std::ffi::OsStr::from_bytes(b"caf\xe9.png"));
+        fs::copy(root.join("dog/2.png"), path).unwrap();
+    });
+    let data = opened(file.path(), &options()).unwrap();
+    assert_eq!(data.batch(Part::Train, &[5], None).unwrap().labels, [2]);
+
+    let missing = open("folder:/no/such").err().unwrap().to_string();
+    assert!(
+        missing.starts_with("data set `folder:DIR`: there is no /no/such; give a folder of images"),
+        "{missing}"
+    );
+    assert!(open("folder").err().unwrap().to_string().contains("`folder:DIR` needs a path"));
+}
+
+#[test]
+fn a_file_that_is_no_image_is_named_and_skipped_only_on_request() {
+    let folder = with_three_classes(|root| fs::write(root.join("dog/3.png"), "<html>").unwrap());
+    let data = opened(folder.path(), &options()).unwrap();
+    assert_eq!((data.samples(Part::Train), data.warnings().len()), (6, 0));
+    data.batch(Part::Train, &[0, 4], None).unwrap();
+    let told = data.batch(Part::Train, &[0, 5], None).unwrap_err().to_string();
+    let path = folder.path().join("dog/3.png");
+    let start = format!("training sample 5: {} is no image of a known format", path.display());
+    assert!(told.starts_with(&start), "{told}");
+    for threads in [0, 1, 3] {
+        let options = OpenOptions { skip_unreadable: true, threads, ..options() };
+        let data = opened(folder.path(), &options).unwrap();
+        assert_eq!(data.samples(Part::Train), 5);
+        assert_eq!(data.warnings(), ["1 unreadable files are skipped: dog/3.png"]);
+        assert_eq!(data.batch(Part::Train, &[3, 4], None).unwrap().labels, [2, 2]);
+    }
+    fs::remove_file(&path).unwrap();
+    let told = data.batch(Part::Train, &[5], None).unwrap_err().to_string();
+    assert!(told.contains("3.png cannot be read: No such file"), "{told}");
+}
+
+#[test]
+fn one_image_is_a_data_set() {
+    let folder = TempDir::new().unwrap();
+    color(&folder.path().join("only/1.png"), 1, 1, [9, 9, 9]);
+    let data = opened(folder.path(), &options()).unwrap();
+    assert_eq!((data.samples(Part::Train), data.shape().classes), (1, 1));
+    assert_eq!(data.batch(Part::Train, &[0], Some(AugmentKey { seed: 0, epoch: 0 })).unwrap().len(), 1);
+    let split = opened(folder.path(), &OpenOptions { val_split: Some(0.1), ..options() }).err().unwrap();
+    assert!(split.to_string().contains("of 1 training samples it leaves none for validation"), "{split}");
+}
+
+#[test]
+fn options_are_checked() {
+    let folder = with_three_classes(|_| ());
+    let refused = |options: OpenOptions| opened(folder.path(), &options).err().unwrap().to_string();
+    let size = refused(OpenOptions { size: Some(0), ..options() });
+    assert_eq!(size, "--size 0: it must be from 1 to 4096");
+    let channels = refused(OpenOptions { channels: Some(4), ..options() });
+    assert_eq!(channels, "--channels 4: it must be 1 (gray) or 3 (color)");
+    let label = refused(OpenOptions { label: Some("class".into()), ..options() });
+    assert_eq!(label, "--label class: data set `folder` does not take it; leave it out");
+    let other =
+        open_with("fashion-mnist-small", &OpenOptions { skip_unreadable: true, ..OpenOptions::default() });
+    let told = other.err().unwrap().to_string();
+    assert_eq!(told, "--skip-unreadable: data set `fashion-mnist-small` does not take it; leave it out");
+}
+
+#[test]
+fn the_fingerprint_covers_names_lengths_and_content() {
+    let of = |change: &dyn Fn(&Path)| {
+        let folder = with_three_classes(change);
+        opened(folder.path(), &options()).unwrap().fingerprint(Part::Train)
+    };
+    let usual = of(&|_| ());
+    assert_eq!(usual, of(&|_| ()), "wherever the folder is");
+    assert_eq!((usual.samples, usual.hashed), (5, 5));
+    assert_ne!(usual, of(&|root| fs::rename(root.join("dog/2.png"), root.join("dog/1.png")).unwrap()));
+    assert_ne!(usual, of(&|root| fs::rename(root.join("dog"), root.join("hound")).unwrap()));
+    assert_ne!(usual, of(&|root| color(&root.join("dog/2.png"), 40, 30, [254, 0, 0])));
+    let larger = OpenOptions { size: Some(9), ..options() };
+    let folder = with_three_classes(|_| ());
+    assert_ne!(usual, opened(folder.path(), &larger).unwrap().fingerprint(Part::Train));
+}

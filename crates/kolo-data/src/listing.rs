@@ -1,0 +1,127 @@
+//! The files of an image folder, in the order of torchvision's `ImageFolder`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::dataset::Part;
+use crate::decode::ENDINGS;
+use crate::error::DataError;
+
+/// A file and its class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub path: PathBuf,
+    pub label: u32,
+}
+
+/// Classes, and the files of each part.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Listing {
+    /// Names by label.
+    pub classes: Vec<String>,
+    parts: [Vec<Sample>; 3],
+}
+
+impl Listing {
+    pub fn part(&self, part: Part) -> &[Sample] {
+        &self.parts[part as usize]
+    }
+
+    pub fn part_mut(&mut self, part: Part) -> &mut Vec<Sample> {
+        &mut self.parts[part as usize]
+    }
+
+    /// Lists a folder that has a folder for each class, or such folders below `train`, `val` and `test`.
+    pub fn read(root: &Path) -> Result<Listing, DataError> {
+        let train = root.join("train");
+        if !train.is_dir() {
+            let (classes, samples) = classes(root)?;
+            return Ok(Listing { classes, parts: [samples, Vec::new(), Vec::new()] });
+        }
+        // By the number of the part.
+        let known = ["train", "test", "val"];
+        let other =
+            folders(root)?.into_iter().find(|name| !known.contains(&&**name) && !name.starts_with('.'));
+        if let Some(name) = other {
+            return Err(DataError::UnknownPart { path: root.join(name) });
+        }
+        let (names, samples) = classes(&train)?;
+        let mut parts = [samples, Vec::new(), Vec::new()];
+        for (part, folder) in parts.iter_mut().zip(known).skip(1) {
+            let folder = root.join(folder);
+            if !folder.is_dir() {
+                continue;
+            }
+            let (other, samples) = classes(&folder)?;
+            let [missing, added] = [(&names, &other), (&other, &names)]
+                .map(|(here, there)| here.iter().find(|name| !there.contains(name)).cloned());
+            let lacking = missing.map(|class| (class, folder.clone(), train.clone()));
+            if let Some((class, folder, other)) =
+                lacking.or(added.map(|class| (class, train.clone(), folder)))
+            {
+                return Err(DataError::ClassesDiffer { class, folder, other });
+            }
+            *part = samples;
+        }
+        Ok(Listing { classes: names, parts })
+    }
+}
+
+/// Returns the classes of a folder, sorted by name, and their files.
+fn classes(folder: &Path) -> Result<(Vec<String>, Vec<Sample>), DataError> {
+    let mut names = folders(folder)?;
+    names.sort_unstable();
+    if names.is_empty() {
+        return Err(DataError::NoClasses { folder: folder.into() });
+    }
+    let mut samples = Vec::new();
+    for (label, class) in (0..).zip(&names) {
+        let folder = folder.join(class);
+        let mut files = Vec::new();
+        collect(&folder, &mut Vec::new(), &mut files)?;
+        if files.is_empty() {
+            return Err(DataError::EmptyClass { folder });
+        }
+        // By folder, then by name.
+        files.sort_unstable_by(|a, b| (a.parent(), a.file_name()).cmp(&(b.parent(), b.file_name())));
+        samples.extend(files.into_iter().map(|path| Sample { path, label }));
+    }
+    Ok((names, samples))
+}
+
+/// Returns the names of the folders in a folder, also of those that links lead to.
+fn folders(folder: &Path) -> Result<Vec<String>, DataError> {
+    let mut names = Vec::new();
+    for entry in entries(folder)? {
+        if entry.is_dir() {
+            let name = entry.file_name().unwrap_or_default().to_str();
+            names.push(name.ok_or_else(|| DataError::NameNotText { path: entry.clone() })?.to_owned());
+        }
+    }
+    Ok(names)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let read = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>());
+    read.map_err(|source| DataError::Read { path: folder.into(), source })
+}
+
+/// Adds the images in a folder and in the folders below it. `above` are the folders on the way to it.
+fn collect(folder: &Path, above: &mut Vec<PathBuf>, into: &mut Vec<PathBuf>) -> Result<(), DataError> {
+    let place = fs::canonicalize(folder).map_err(|source| DataError::Read { path: folder.into(), source })?;
+    if above.contains(&place) {
+        return Err(DataError::LinkLoop { path: folder.into() });
+    }
+    above.push(place);
+    for entry in entries(folder)? {
+        let ending = entry.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+        if entry.is_dir() {
+            collect(&entry, above, into)?;
+        } else if ending.is_some_and(|ending| ENDINGS.contains(&&*ending)) {
+            into.push(entry);
+        }
+    }
+    above.pop();
+    Ok(())
+}

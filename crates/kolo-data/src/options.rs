@@ -1,0 +1,36 @@
+//! Options of data sets, beside their text on the command line.
+
+/// Options with which a data set is opened. `OpenOptions::default()` opens it as [`open`](crate::open) does.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpenOptions {
+    /// Length of the sides of a model's input (`--size`), for images of any size.
+    pub size: Option<usize>,
+    /// Channels of an image (`--channels`), for images of any kind: 1 for gray, 3 for color.
+    pub channels: Option<usize>,
+    /// Name of the column with the classes (`--label`), for tables.
+    pub label: Option<String>,
+    /// Share of the training samples that become [`Part::Validation`](crate::Part::Validation)
+    /// (`--val-split`).
+    pub val_split: Option<f64>,
+    /// Seed by which these samples are drawn.
+    pub seed: u64,
+    /// True if files that cannot be decoded are left out (`--skip-unreadable`), for which all are decoded
+    /// at the start.
+    pub skip_unreadable: bool,
+    /// Threads that decode files at the start.
+    pub threads: usize,
+}
+
+impl OpenOptions {
+    /// Returns the options that only some data sets take, as the user has given them.
+    pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
+        let number = |number: Option<usize>| number.map(|number| number.to_string());
+        let all = [
+            ("--size", number(self.size)),
+            ("--channels", number(self.channels)),
+            ("--label", self.label.clone()),
+            ("--skip-unreadable", self.skip_unreadable.then(String::new)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}

@@ -1,0 +1,204 @@
+//! The user's own images: a folder for each class, read as torchvision's `ImageFolder` reads it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::augment::AugmentKey;
+use crate::batch::{Batch, Normalise};
+use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::decode;
+use crate::entry::{DatasetEntry, Location};
+use crate::error::DataError;
+use crate::fingerprint::{ContentHash, Fingerprint};
+use crate::geometry::{altered, centered, resized_side};
+use crate::listing::{Listing, Sample};
+use crate::options::OpenOptions;
+use crate::preprocessing::Preprocessing;
+
+/// Length of the sides of a model's input, unless the user sets another.
+const SIZE: usize = 224;
+/// Largest length of these sides.
+const LARGEST: usize = 4096;
+/// Most names of skipped files in a warning.
+const NAMED: usize = 100;
+
+/// Mean and standard deviation of ImageNet's training images by channel, as of torchvision's models.
+const IMAGENET: [[f32; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
+/// The same of gray images: the means over the channels.
+const IMAGENET_GRAY: [[f32; 1]; 2] = [[0.449], [0.226]];
+
+pub(super) const ENTRY: DatasetEntry = DatasetEntry {
+    name: "folder",
+    about: "your own images, a folder a class, or train, val and test above",
+    location: Location::Own("DIR"),
+    takes: &["--size", "--channels", "--skip-unreadable"],
+    get: "a folder of images for each class, or `train`, and if you like `val` and `test`, with such folders",
+    open: |folder, options| Ok(Arc::new(FolderSet::open(&folder.path, options)?)),
+};
+
+/// Images in folders, decoded when a batch needs them.
+#[derive(Debug)]
+pub(crate) struct FolderSet {
+    root: PathBuf,
+    listing: Listing,
+    channels: usize,
+    size: usize,
+    statistics: [Vec<f32>; 2],
+    normalise: Normalise,
+    /// Files that were left out because they cannot be decoded, below the root.
+    skipped: Vec<PathBuf>,
+}
+
+impl FolderSet {
+    pub fn open(root: &Path, options: &OpenOptions) -> Result<Self, DataError> {
+        let (size, channels) = (options.size.unwrap_or(SIZE), options.channels.unwrap_or(3));
+        if !(1..=LARGEST).contains(&size) {
+            let problem = format!("it must be from 1 to {LARGEST}");
+            return Err(DataError::Option { option: "--size", value: size.to_string(), problem });
+        }
+        if ![1, 3].contains(&channels) {
+            let problem = "it must be 1 (gray) or 3 (color)".into();
+            return Err(DataError::Option { option: "--channels", value: channels.to_string(), problem });
+        }
+        let mut listing = Listing::read(root)?;
+        let mut skipped = Vec::new();
+        if options.skip_unreadable {
+            for part in Part::ALL {
+                let samples = listing.part_mut(part);
+                let readable = readable(samples, channels, options.threads);
+                let mut kept = readable.iter();
+                samples.retain(|sample| {
+                    let is_kept = kept.next() == Some(&true);
+                    if !is_kept {
+                        skipped.push(sample.path.strip_prefix(root).unwrap_or(&sample.path).into());
+                    }
+                    is_kept
+                });
+            }
+        }
+        let statistics = match channels {
+            1 => IMAGENET_GRAY.map(|numbers| numbers.to_vec()),
+            _ => IMAGENET.map(|numbers| numbers.to_vec()),
+        };
+        let normalise = Normalise::new(&statistics[0], &statistics[1]);
+        Ok(FolderSet { root: root.into(), listing, channels, size, statistics, normalise, skipped })
+    }
+}
+
+/// Returns which of the files can be decoded, in their order.
+fn readable(samples: &[Sample], channels: usize, threads: usize) -> Vec<bool> {
+    let next = AtomicUsize::new(0);
+    let of_thread = || {
+        let mut found = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(sample) = samples.get(at) else { return found };
+            found.push((at, decode::read(&sample.path, channels).is_ok()));
+        }
+    };
+    let found: Vec<(usize, bool)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(of_thread)).collect();
+        // A decoder that panics has seen no image.
+        threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+    });
+    let mut all = vec![false; samples.len()];
+    found.into_iter().for_each(|(at, is_readable)| all[at] = is_readable);
+    all
+}
+
+impl DataSet for FolderSet {
+    type Batch = Batch;
+
+    fn samples(&self, part: Part) -> usize {
+        self.listing.part(part).len()
+    }
+
+    fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Result<Batch, DataError> {
+        let samples = self.listing.part(part);
+        let pixels = self.size * self.size;
+        let mut images = vec![0.0; indices.len() * self.channels * pixels];
+        for (&index, out) in indices.iter().zip(images.chunks_exact_mut(self.channels * pixels)) {
+            let path = &samples[index].path;
+            let picture = decode::read(path, self.channels).map_err(|problem| DataError::Sample {
+                part,
+                index,
+                file: Some(path.clone()),
+                problem,
+            })?;
+            let picture = match augment {
+                Some(key) => altered(&picture, self.size, key, index),
+                None => centered(picture, self.size),
+            };
+            self.normalise.write_interleaved(&picture.bytes, out);
+        }
+        let labels = indices.iter().map(|&index| samples[index].label).collect();
+        Ok(Batch { images, labels, shape: [indices.len(), self.channels, self.size, self.size] })
+    }
+
+    /// Returns the fingerprint of all names, classes and lengths of the files, and the content of
+    /// [some](crate::FINGERPRINT_SAMPLES).
+    fn fingerprint(&self, part: Part) -> Fingerprint {
+        let samples = self.listing.part(part);
+        let name = |path: &Path| path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned();
+        let mut all = ContentHash::new();
+        all.numbers(&[self.channels, self.size]);
+        self.statistics.iter().for_each(|numbers| all.numbers(numbers));
+        self.listing.classes.iter().for_each(|class| all.text(class));
+        for Sample { path, label } in samples {
+            all.text(&name(path));
+            all.word(u64::from(*label));
+            // Training reports a file that cannot be read.
+            all.word(path.metadata().map_or(u64::MAX, |data| data.len()));
+        }
+        let mut print = Fingerprint::of_samples(samples.len(), |index, hash| {
+            match kolo_durable::read(&samples[index].path) {
+                Ok(bytes) => hash.bytes(&bytes),
+                Err(_) => hash.word(u64::MAX),
+            }
+            true
+        });
+        all.word(print.content.unwrap_or(0));
+        print.content = Some(all.finish());
+        print
+    }
+
+    fn preprocessing(&self) -> Option<Preprocessing> {
+        let [mean, std] = self.statistics.clone();
+        Some(Preprocessing {
+            resize: Some(resized_side(self.size)),
+            image_size: [self.channels, self.size, self.size],
+            input_size: [self.channels, self.size, self.size],
+            padding: [0; 4],
+            mean,
+            std,
+            num_classes: self.listing.classes.len(),
+            label_names: self.listing.classes.clone(),
+        })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let count = self.skipped.len();
+        if count == 0 {
+            return Vec::new();
+        }
+        let names: Vec<String> =
+            self.skipped.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+        let more = match count.saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        vec![format!("{count} unreadable files are skipped: {}{more}", names.join(", "))]
+    }
+}
+
+impl ImageDataSet for FolderSet {
+    fn shape(&self) -> SampleShape {
+        SampleShape {
+            channels: self.channels,
+            height: self.size,
+            width: self.size,
+            classes: self.listing.classes.len(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The samples of a run: how they are read, and which of them are for validation.
+
+use std::sync::Arc;
+
+use kolo_data::{DataError, ImageDataSet, OpenOptions};
+use kolo_ddp::table::parse_number;
+use serde::{Deserialize, Serialize};
+
+use super::Recipe;
+use super::check::count;
+use super::defaults::defaults;
+use crate::error::Error;
+
+/// Settings with which the data set is opened and loaded.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct InputConfig {
+    /// With --data folder: length of the sides of the network's input. Training takes random parts of the
+    /// images; evaluation resizes their shorter side to 8/7 of it and takes the center [default: 224]
+    #[arg(long, value_name = "PIXELS")]
+    pub size: Option<usize>,
+    /// With --data folder: 3 makes gray images colored, 1 makes colored ones gray [default: 3]
+    #[arg(long)]
+    pub channels: Option<usize>,
+    /// With --data csv: column of the classes, numbers or names [default: label, or else the last one]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// Share of the training samples, drawn by --seed, that is for validation: it decides in place of the
+    /// test samples, which are looked at once, at the end
+    #[arg(long, value_name = "SHARE", value_parser = parse_number)]
+    pub val_split: Option<f64>,
+    /// With --data folder: decode all files at the start and leave out those that are no images
+    #[arg(long)]
+    pub skip_unreadable: bool,
+    /// Threads of each worker that load and decode samples. Does not change the result
+    #[arg(long, value_name = "THREADS", default_value_t = 1)]
+    pub data_threads: usize,
+}
+
+impl Default for InputConfig {
+    fn default() -> Self {
+        defaults()
+    }
+}
+
+impl InputConfig {
+    pub(super) fn check(&self) -> Result<(), Error> {
+        count("--size", self.size)?;
+        count("--channels", self.channels)?;
+        count("--data-threads", self.data_threads)?;
+        match self.data_threads > MOST_THREADS {
+            true => {
+                let problem = format!("it must be at most {MOST_THREADS}");
+                Err(Error::setting("--data-threads", self.data_threads, problem))
+            }
+            false => Ok(()),
+        }
+    }
+}
+
+/// Most threads that load samples.
+const MOST_THREADS: usize = 256;
+
+impl Recipe {
+    /// Opens the run's data set.
+    ///
+    /// # Errors
+    ///
+    /// There is no such data set, its files are missing or damaged, or an option does not fit it.
+    pub fn open_data(&self) -> Result<Arc<dyn ImageDataSet>, DataError> {
+        let InputConfig { size, channels, label, val_split, skip_unreadable, data_threads } =
+            self.input.clone();
+        let (seed, threads) = (self.seed, data_threads);
+        let options = OpenOptions { size, channels, label, val_split, seed, skip_unreadable, threads };
+        kolo_data::open_with(&self.data, &options)
+    }
+}
