@@ -8,7 +8,7 @@ use super::actions::Action;
 use super::state::State;
 use super::{Actor, Job, Part, Rule};
 use crate::launcher_protocol::ToFollower;
-use crate::model::exploring;
+use crate::model::exploring::{self, Orders};
 
 /// Two launchers with a worker each.
 const SMALL: Job = Job {
@@ -30,15 +30,17 @@ const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, hangs: false, ..SMAL
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 
-/// Time for sampling the orders of events of one job: `KOLO_MODEL_SECONDS`, or 10 s.
-fn drawing() -> Duration {
-    let seconds = std::env::var("KOLO_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(10))
+/// Random orders of events of one job: for `KOLO_MODEL_SECONDS`, or through a fixed number of states.
+fn drawn() -> Orders {
+    match std::env::var("KOLO_MODEL_SECONDS") {
+        Ok(text) => Orders::Time(Duration::from_secs(text.parse().expect("KOLO_MODEL_SECONDS is a number"))),
+        Err(_) => Orders::States(1_000_000),
+    }
 }
 
 /// Tries orders of events until a property fails, and prints statistics. Returns the name of the property.
 fn explore(job: Job, all: bool) -> Option<&'static str> {
-    let found = exploring::explore(&job, (!all).then(drawing));
+    let found = exploring::explore(&job, if all { Orders::All } else { drawn() });
     let (name, path) = found.into_iter().next()?;
     println!("  not so: {name}: {:?}", path.last_state().settles(&job));
     path.clone().into_actions().iter().for_each(|action| println!("  {action:?}"));
