@@ -250,6 +250,8 @@ fn wrong_variables_are_wrong_input() {
         ("KOLO_TRANSPORT", "silly"),
         ("KOLO_ALGORITHM", "silly"),
         ("KOLO_TCP_DELAY_US", "silly"),
+        ("KOLO_STOP_ON", "silly"),
+        ("KOLO_LOG_FORMAT", "silly"),
     ] {
         let output = kolo(folder.path(), &train).env(name, value).output().unwrap();
         let words = stderr(&output);
