@@ -12,6 +12,8 @@ pub(super) enum Orders {
     All,
     /// Random ones, until they have passed through so many states. The result does not depend on the load.
     States(usize),
+    /// Random ones until a property fails, which one does within far fewer states than this limit.
+    UntilFound,
     /// Random ones for so long.
     Time(Duration),
 }
@@ -33,6 +35,7 @@ where
             return checker.discoveries();
         }
         Orders::States(count) => checker.target_state_count(count),
+        Orders::UntilFound => checker.target_state_count(1_000_000_000),
         Orders::Time(time) => checker.timeout(time),
     };
     let checker = checker.spawn_simulation(1, UniformChooser).join();
