@@ -27,7 +27,8 @@ pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
     BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, PRECISIONS, PrecisionConfig,
-    RateConfig, Recipe, Stem, StepRates, SyncConfig, TransformChoices, WORKERS, check_bucket_cap,
+    RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig, TransformChoices, WORKERS,
+    check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::RunFolder;
