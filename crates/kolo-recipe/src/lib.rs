@@ -11,9 +11,11 @@
 //! | `plan` | steps and learning rates of a recipe on a data set |
 //! | `run_folder` | the folder of a run: made, found, continued |
 //! | `run_claim` | the exclusive right to write it |
+//! | `nearest` | the known name that a misspelled one means |
 //! | `shell` | paths in commands that the user may run |
 
 mod error;
+mod nearest;
 mod plan;
 mod recipe;
 mod run_claim;
@@ -21,11 +23,12 @@ mod run_folder;
 mod shell;
 
 pub use error::Error;
+pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
     BatchNormalisation, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, PRECISIONS,
-    PrecisionConfig, RateConfig, Recipe, Stem, StepRates, SyncConfig, TransformChoices, WORKERS,
-    check_bucket_cap,
+    PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig, TransformChoices,
+    WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::RunFolder;

@@ -394,6 +394,21 @@ impl RunFolder {
         }
     }
 
+    /// Makes the run longer: it goes on by `config`, which has more epochs. A complete run is then no longer
+    /// complete.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written.
+    pub fn extend(&self, config: &Recipe) -> Result<(), Error> {
+        self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        let summary = self.path.join(SUMMARY);
+        match fs::remove_file(&summary) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(Error::file(&summary, e)),
+            _ => sync_folder(&self.path).map_err(|e| Error::file(&self.path, e)),
+        }
+    }
+
     /// Writes a file as a whole and durably, unless another process writes the folder.
     pub fn write(&self, path: &Path, data: &[u8]) -> Result<(), Error> {
         self.check_claim()?;

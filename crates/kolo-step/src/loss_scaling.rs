@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use kolo_optim::table::Value;
 use kolo_reduction::Error;
 
 /// Settings of the scale of a job's loss. The defaults are those of PyTorch's `GradScaler`.
@@ -46,7 +47,10 @@ impl LossScaling {
     pub fn check(&self) -> Result<(), Error> {
         let LossScaling { initial, growth, backoff, growth_interval } = *self;
         let wrong = |name: &str, value: f64, needed: &str| {
-            Err(Error::Setting(format!("the loss scale's {name} is {value}; it must be {needed}")))
+            Err(Error::Setting(format!(
+                "the loss scale's {name} is {}; it must be {needed}",
+                Value::Number(value)
+            )))
         };
         let (least, most) = (f64::from(Self::LEAST), f64::from(f32::MAX));
         if !(least..=most).contains(&initial) {
@@ -187,11 +191,11 @@ mod tests {
             (LossScaling { initial: f64::INFINITY, ..default }, "initial value"),
             (LossScaling { growth: 1.0, ..default }, "growth"),
             (LossScaling { growth: 1.000000001, ..default }, "growth"),
-            (LossScaling { growth: 1e39, ..default }, "growth"),
+            (LossScaling { growth: 1e39, ..default }, "growth is 1e39; it must be greater than 1"),
             (LossScaling { backoff: 1.0, ..default }, "backoff"),
             (LossScaling { backoff: f64::NAN, ..default }, "backoff"),
             (LossScaling { backoff: 0.999999999, ..default }, "backoff"),
-            (LossScaling { backoff: 1e-50, ..default }, "backoff"),
+            (LossScaling { backoff: 1e-50, ..default }, "backoff is 1e-50; it must be between"),
             (LossScaling { growth_interval: 0, ..default }, "growth interval"),
         ] {
             let error = settings.check().unwrap_err().to_string();

@@ -10,12 +10,15 @@ use kolo_elastic::MEMBER;
 use kolo_program::Ending;
 use kolo_train::LOG_FORMAT;
 
+use crate::environment;
+
 /// Runs a training program: the user gets errors in clear words, and the launcher learns which worker failed
 /// first.
 ///
 /// - Installs a logger if there is none. Warnings go to standard error; `RUST_LOG` selects more.
 ///   `KOLO_LOG_FORMAT=json` makes each message a JSON object. Each line carries the rank if several workers
 ///   run and `kolo launch` does not prefix their output.
+/// - Refuses wrong values of `KOLO_STOP_ON` and `KOLO_LOG_FORMAT`, and warns of misspelled names of variables.
 /// - Prints an error as one sentence with its sources. Under `kolo launch` the error goes to the launcher
 ///   instead, with the rank at fault if that is another rank (a peer that died or did not answer); the
 ///   launcher prints the error of the worker that failed first. torchrun receives the report in addition.
@@ -84,6 +87,9 @@ where
     report_panics();
     // If the signal cannot be caught, a file that is too large ends the program, as it would without Kolo.
     let _ = kolo_train::survive_large_files();
+    if let Err(error) = environment::check() {
+        return end(&Ending::of(&error));
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => end(&Ending::of(&*error.into())),

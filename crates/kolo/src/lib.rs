@@ -4,6 +4,7 @@
 //! [`launch`] for starting workers. [`main`] is the frame of a program.
 
 mod entry;
+mod environment;
 
 pub use entry::main;
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};

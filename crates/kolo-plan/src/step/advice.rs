@@ -77,7 +77,12 @@ pub fn advise(now: &Prediction, variant: &Variant, table: &LoadTable) -> Advice 
 /// Returns the worthwhile variant with the largest gain among those that preserve at least `keeps`, if any.
 pub fn best(advice: &[Advice], keeps: Keeps) -> Option<&Advice> {
     let allowed = advice.iter().filter(|advice| advice.keeps <= keeps && advice.is_worth_it);
-    allowed.max_by(|a, b| a.gain.total_cmp(&b.gain))
+    largest_gain(allowed)
+}
+
+/// Returns the advice with the largest gain, of equal ones the first, which changes the fewest options.
+pub fn largest_gain<'a>(advice: impl IntoIterator<Item = &'a Advice>) -> Option<&'a Advice> {
+    advice.into_iter().reduce(|best, other| if other.gain > best.gain { other } else { best })
 }
 
 #[cfg(test)]
@@ -113,6 +118,18 @@ mod tests {
         let fast = advice("ndr");
         // Accumulation saves updates in any case.
         assert!(!fast[0].is_worth_it && fast[1].gain < 1.2, "{fast:?}");
+    }
+
+    #[test]
+    fn the_first_of_equal_gains_is_best() {
+        let table = LoadTable::new(ClusterFile::of_link("100mbe").of(2).unwrap());
+        let job = variant("", Keeps::Bits, Choices::default());
+        let now = predict(&job.profile, &table, &job.choices);
+        let four = Choices { accumulate: 4, ..job.choices };
+        let advice = ["first", "second"]
+            .map(|options| advise(&now, &variant(options, Keeps::Gradients, four), &table));
+        assert_eq!(advice[0].gain, advice[1].gain);
+        assert_eq!(best(&advice, Keeps::Nothing).map(|advice| advice.options.as_str()), Some("first"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod timeline;
 
 pub use kolo_schedule::{Travel, WireCost};
 
-pub use advice::{Advice, Keeps, Variant, WORTH, advise, best};
+pub use advice::{Advice, Keeps, Variant, WORTH, advise, best, largest_gain};
 pub use choices::{Choices, Sync};
 pub use cut::Caps;
 pub use load::{Load, Pick};

@@ -113,7 +113,8 @@ impl FromArgMatches for OptimizerChoice {
         let name = matches.get_one::<String>(OPTIMIZER).cloned().unwrap_or_default();
         // Other optimizers may have the given settings.
         let settings = given(settings(OPTIMIZERS).into_iter().map(|(setting, _)| setting), matches);
-        OptimizerChoice(Choice { name, settings }).complete().map(OptimizerChoice).map_err(refused)
+        // An optimizer of a configuration file may have other settings; the check of the recipe refuses.
+        Ok(OptimizerChoice(OptimizerChoice(Choice { name, settings }).written()))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -74,6 +74,26 @@ impl RateConfig {
         greater_than_0("--lr-power", self.power)
     }
 
+    /// Describes what becomes of the schedule if a run goes on to more epochs than it was begun with.
+    pub fn describe_longer(&self, before: usize, epochs: usize) -> String {
+        match self.schedule {
+            LearningRateSchedule::Constant => {
+                format!(
+                    "{epochs} epochs in place of {before}: the constant schedule goes on with its learning rate"
+                )
+            }
+            LearningRateSchedule::Step => format!(
+                "{epochs} epochs in place of {before}: the step schedule goes on with a cut every {} epochs, and none \
+                 is moved",
+                self.step_epochs
+            ),
+            LearningRateSchedule::Cosine | LearningRateSchedule::Poly => format!(
+                "{epochs} epochs in place of {before}: the fall of the learning rate is stretched to the new end, so \
+                 the rate rises at once to that of a run of {epochs} epochs; the warm-up is not stretched"
+            ),
+        }
+    }
+
     /// Returns the learning rate of each step, for a run of so many epochs. If the rate is for another global
     /// batch than the run's first one, a scaling rule applies (Goyal et al.,
     /// [arXiv:1706.02677](https://arxiv.org/abs/1706.02677)).
@@ -150,6 +170,24 @@ mod tests {
                 let step = if epoch < 2 { 10 * epoch } else { 20 + 5 * (epoch - 2) };
                 assert_eq!(grown.at(step).to_bits(), same.at(10 * epoch).to_bits(), "{schedule:?} {epoch}");
             }
+        }
+    }
+
+    #[test]
+    fn a_longer_run_stretches_the_fall_as_it_says() {
+        use LearningRateSchedule::*;
+        let sampler = Sampler::growing(100, 5, &[], 2, 0).unwrap();
+        for (schedule, words, stretched) in [
+            (Constant, "goes on with its learning rate", false),
+            (Step, "a cut every 3 epochs, and none is moved", false),
+            (Cosine, "is stretched to the new end", true),
+            (Poly, "is stretched to the new end", true),
+        ] {
+            let config = RateConfig { schedule, step_epochs: 3, warmup_steps: 5, ..RateConfig::default() };
+            let (before, after) = (config.over(8, &sampler), config.over(12, &sampler));
+            assert_eq!(before.at(3), after.at(3), "warm-up");
+            assert_eq!(after.at(79) > before.at(79), stretched, "{schedule:?}");
+            assert!(config.describe_longer(8, 12).contains(words), "{schedule:?}");
         }
     }
 

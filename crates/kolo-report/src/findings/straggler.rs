@@ -1,6 +1,7 @@
 //! A rank that the other ranks wait for.
 
 use kolo_run_folder::Run;
+use kolo_schedule::seconds::LEAST;
 
 use super::finding::{Entry, Found, LEAST_WAITING, Severity, of_share};
 use crate::analysis::{BucketCosts, Pace, SlowRank};
@@ -8,9 +9,6 @@ use crate::units::{percent, seconds};
 
 pub(super) const ENTRY: Entry<Run> =
     Entry { name: "straggler", about: "a rank that holds the others up", find };
-
-/// Minimum wait that matters, in seconds per step.
-const LEAST_SECONDS: f64 = 1e-3;
 
 /// Minimum share of the waiting that the sizes of the buckets do not explain.
 const LATE_PART: f64 = 0.5;
@@ -67,7 +65,7 @@ fn warned(run: &Run) -> Option<Found> {
 /// reported it twice.
 fn compared(run: &Run) -> Option<Found> {
     let slow = SlowRank::of(run)?;
-    if slow.share < LEAST_WAITING || slow.waited < LEAST_SECONDS {
+    if slow.share < LEAST_WAITING || slow.waited < LEAST {
         return None;
     }
     Some((
@@ -91,7 +89,7 @@ fn inferred(run: &Run) -> Option<Found> {
     let pace = Pace::of(run)?;
     let late = BucketCosts::of(run).map_or(0.0, |costs| costs.late);
     let idle = pace.rank_wait / pace.steps.len() as f64;
-    let idle_part = if idle > LEAST_SECONDS { pace.rank_wait / pace.exposed } else { 0.0 };
+    let idle_part = if idle > LEAST { pace.rank_wait / pace.exposed } else { 0.0 };
     let late_part = late / pace.exposed_a_step().max(1e-12);
     if pace.exposed_share() < LEAST_WAITING || idle_part.max(late_part) < LATE_PART {
         return None;
@@ -198,6 +196,9 @@ mod tests {
         run.summary = None;
         run.ranks = example::comparisons(&[(0.0105, 0.001), (0.01, 0.0015)]);
         assert_eq!(ENTRY.find(&run), None, "a little is no matter");
+        // Far more than the usual share, and less than a time slice: the ranks would not report it either.
+        run.ranks = example::comparisons(&[(0.005, 0.001), (0.003, 0.003)]);
+        assert_eq!(ENTRY.find(&run), None, "2 ms are no matter");
     }
 
     #[test]

@@ -131,9 +131,8 @@ fn arbiters() -> impl TypedValueParser<Value = &'static ArbiterKind> {
 
 /// Refuses a job with stale synchronization, which does not promise the same bits.
 fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
-    let said = value(options, "--sync").filter(|sync| sync.starts_with("stale"));
-    let words = match (said, value(options, "--config")) {
-        (Some(sync), _) => format!("--sync {sync}"),
+    let words = match (value(options, "--sync"), value(options, "--config")) {
+        (Some(sync), _) if sync.starts_with("stale") => format!("--sync {sync}"),
         (None, Some(file)) => {
             let mode = Recipe::read(Path::new(&file))?.sync.mode;
             if mode.staleness_bound().is_none() {
@@ -141,7 +140,8 @@ fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
             }
             format!("--config {file} says --sync {mode}")
         }
-        (None, None) => return Ok(()),
+        // The option lies over the file.
+        (Some(_), _) | (None, None) => return Ok(()),
     };
     Err(Failure::input(format!(
         "{words}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
@@ -204,6 +204,7 @@ mod tests {
             from_file.contains("config.toml says --sync stale") && from_file.contains("no bits"),
             "{from_file}"
         );
+        refused(&["--config", file.to_str().unwrap(), "--sync", "local:H=4"]).unwrap();
         file_says("local:H=4").unwrap();
         refused(&["--steps", "3"]).unwrap();
         assert!(refused(&["--config", "/none.toml"]).is_err());

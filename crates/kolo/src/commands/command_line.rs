@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn a_setting_beside_resume_is_answered_with_the_place_to_change_it() {
         for (option, value, field) in [
-            ("--epochs", "9", "epochs"),
+            ("--seed", "9", "seed"),
             ("--lr-factor", "0.5", "step_factor"),
             ("--momentum", "0.5", "momentum"),
             ("--accumulate", "2", "shards"),

@@ -16,7 +16,7 @@ use kolo_ddp::table::parse_number;
 use kolo_launch::Messages;
 use kolo_models as models;
 use kolo_program::output::{say, warn};
-use kolo_recipe::{Recipe, RunFolder, shell_quoted};
+use kolo_recipe::{Recipe, RecipeOptions, RunFolder, shell_quoted};
 use kolo_train::{
     Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Slowdown, check_resume, replaces_another,
 };
@@ -31,10 +31,10 @@ use crate::start_workers::{check_lone_worker, start_workers};
 #[command(after_help = tables())]
 pub(crate) struct Train {
     #[command(flatten)]
-    pub(super) config: Recipe,
-    /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate
-    #[arg(long, default_value_t = 1)]
-    accumulate: usize,
+    pub(super) config: RecipeOptions,
+    /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate [default: 1]
+    #[arg(long)]
+    accumulate: Option<usize>,
     /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default:
     /// workers × accumulate, where nodes may come later the most workers that there may be]
     #[arg(long, conflicts_with = "accumulate")]
@@ -52,13 +52,14 @@ pub(crate) struct Train {
     pub(super) slow: Vec<Slowdown>,
     /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
     /// (linear) or by the root of that (sqrt) [default without a value: linear]
-    #[arg(long, value_name = "RULE", requires = "base_batch", num_args = 0..=1, default_missing_value = "linear")]
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "linear")]
     scale_lr: Option<ScalingRule>,
     /// Run folder; must not exist, unless --resume-or-start is given [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
-    /// Continue the run in this folder from its newest good checkpoint
-    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = settings(), conflicts_with_all = ["out", "config_file"], group = "continued")]
+    /// Continue the run in this folder from its newest good checkpoint. With --epochs the run becomes longer,
+    /// and a schedule that falls to 0 is stretched
+    #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(super) resume: Option<PathBuf>,
     /// With --out, for jobs that are started again by the same command: continue the run in that folder from
     /// its newest good checkpoint, or start it where there is none
@@ -73,9 +74,16 @@ pub(crate) struct Train {
     /// Epochs are then counted as if all steps so far had been over the new data
     #[arg(long, requires = "continued")]
     pub(super) accept_changed_data: bool,
-    /// Repeat a run: take all settings from its config.toml
-    #[arg(long = "config", id = "config_file", value_name = "FILE", conflicts_with_all = settings())]
+    /// Take the settings from this file, as the config.toml of a run, which repeats that run; options beside
+    /// it win
+    #[arg(long = "config", id = "config_file", value_name = "FILE")]
     config_file: Option<PathBuf>,
+    /// Set one key of config.toml, as rate.lr=0.2; may be repeated, and wins over options and --config
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print the whole configuration as --config takes it, and train nothing
+    #[arg(long)]
+    print_config: bool,
     /// Algorithm of the collectives [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     pub(super) algorithm: Option<String>,
@@ -116,6 +124,11 @@ pub(super) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
+/// Options that a run that goes on cannot change: all but the number of epochs.
+fn fixed_settings() -> Vec<Id> {
+    settings().into_iter().filter(|id| id != "epochs").collect()
+}
+
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
 /// other process has taken the run over.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
@@ -136,6 +149,12 @@ fn is_helped_by_resuming(failure: &Failure) -> bool {
 
 impl Train {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if self.print_config {
+            let config = self.configuration()?;
+            models::find(&config.model)?;
+            say!("{}", config.to_toml()?.trim_end());
+            return Ok(());
+        }
         if is_worker() {
             check_lone_worker(self.nproc)?;
             self.out = told_folder().or(self.out);
@@ -155,6 +174,7 @@ impl Train {
         }
         if self.resumes(&folder) {
             check_resume(&folder, &config, &*images, self.accept_changed_data)?;
+            self.extend(&folder, &config)?;
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
@@ -254,7 +274,11 @@ impl Train {
                     let path = told_folder().or(self.resume.clone()).or(self.out.clone());
                     RunFolder::of_running_job(path, &member.job_id()?)?
                 }
-                None => self.claim(&config, &member.job_id()?)?,
+                None => {
+                    let folder = self.claim(&config, &member.job_id()?)?;
+                    self.extend(&folder, &config)?;
+                    folder
+                }
             };
             return self.train(config, Membership::Elastic(member), Some(folder));
         }
@@ -271,7 +295,11 @@ impl Train {
         self.fit(&mut config, group.world_size().saturating_sub(servers[0] as usize))?;
         let folder = match made_folder() {
             Some(folder) => Some(folder),
-            None if group.rank().0 == 0 => Some(self.folder(&config)?),
+            None if group.rank().0 == 0 => {
+                let folder = self.folder(&config)?;
+                self.extend(&folder, &config)?;
+                Some(folder)
+            }
             // Rank 0 makes the folder.
             None => {
                 let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
@@ -327,6 +355,7 @@ impl Train {
             && self.shards.is_none()
             && self.resume.is_none()
             && self.config_file.is_none()
+            && !self.sets_shards()
         {
             config.shards = self.shards_of(workers.max(most))?;
         }
@@ -378,35 +407,91 @@ impl Train {
 
     pub(super) fn configuration(&self) -> Result<Recipe, Failure> {
         if let Some(folder) = &self.resume {
-            return self.adapted(RunFolder::at(folder.clone()).config()?);
+            let config = RunFolder::at(folder.clone()).config()?;
+            return self.adapted(self.longer(config)?);
         }
         if let Some(path) = &self.config_file {
             // A run folder stands for its configuration.
             let inside = path.join("config.toml");
-            return self.adapted(Recipe::read(if inside.is_file() { &inside } else { path })?);
+            let file = Recipe::read(if inside.is_file() { &inside } else { path })?;
+            let mut config = self.config.over(&file)?;
+            self.divide(&mut config)?;
+            return self.adapted(config);
         }
-        if self.accumulate == 0 {
-            return Err(Failure::input("--accumulate 0: it must be at least 1"));
-        }
-        let mut config = self.config.clone();
+        let mut config = self.config.recipe.clone();
         if let (Some(batch), None) = (config.rate.base_batch, self.scale_lr) {
             return Err(Failure::input(format!(
                 "--base-batch {batch}: add --scale-lr, which says how the learning rate follows the batch, or leave it out"
             )));
         }
         config.nproc = self.nproc.unwrap_or(config.nproc);
-        config.shards = match self.shards {
-            Some(shards) => shards,
-            None => self.shards_of(config.nproc)?,
-        };
-        config.rate.scaling = self.scale_lr.map_or(BatchScaling::default(), BatchScaling::from);
+        config.shards = self.shards_of(config.nproc)?;
+        self.divide(&mut config)?;
         self.adapted(config)
+    }
+
+    /// Applies the options that set the shards of a step and the rule that scales the learning rate to them.
+    fn divide(&self, config: &mut Recipe) -> Result<(), Failure> {
+        if self.accumulate.is_some() {
+            config.shards = self.shards_of(self.nproc.unwrap_or(config.nproc))?;
+        }
+        config.shards = self.shards.unwrap_or(config.shards);
+        if let Some(rule) = self.scale_lr {
+            if config.rate.base_batch.is_none() {
+                return Err(Failure::input(
+                    "--scale-lr: add --base-batch, the global batch that --lr is meant for",
+                ));
+            }
+            config.rate.scaling = rule.into();
+        }
+        Ok(())
+    }
+
+    /// Returns the configuration of the run to continue, with the number of epochs that the user gave.
+    fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+        let epochs = self.config.recipe.epochs;
+        if !self.config.has("epochs") {
+            return Ok(config);
+        }
+        if epochs < config.epochs {
+            return Err(Failure::input(format!(
+                "--epochs {epochs}: the run has {} epochs already; give more, or leave it out",
+                config.epochs
+            )));
+        }
+        if let Some(steps) = config.steps {
+            return Err(Failure::input(format!(
+                "--epochs {epochs}: the run ends after steps = {steps}; change that in its config.toml, or leave --epochs out"
+            )));
+        }
+        config.epochs = epochs;
+        Ok(config)
+    }
+
+    /// Makes the run in the folder as long as the user wants, and tells what becomes of its learning rate.
+    fn extend(&self, folder: &RunFolder, config: &Recipe) -> Result<(), Failure> {
+        let before = folder.config()?.epochs;
+        if self.resume.is_some() && config.epochs > before {
+            folder.extend(config)?;
+            say!("{}", config.rate.describe_longer(before, config.epochs));
+        }
+        Ok(())
+    }
+
+    /// True if `--set` decides the number of shards.
+    fn sets_shards(&self) -> bool {
+        self.set
+            .iter()
+            .any(|set| ["shards", "nproc"].contains(&set.split('=').next().unwrap_or_default().trim()))
     }
 
     /// Returns the default number of shards for so many workers.
     fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
-        workers.checked_mul(self.accumulate).ok_or_else(|| {
-            let accumulate = self.accumulate;
+        let accumulate = self.accumulate.unwrap_or(1);
+        if accumulate == 0 {
+            return Err(Failure::input("--accumulate 0: it must be at least 1"));
+        }
+        workers.checked_mul(accumulate).ok_or_else(|| {
             Failure::input(format!(
                 "--accumulate {accumulate} × {workers} workers: more shards than can be counted"
             ))
@@ -415,6 +500,9 @@ impl Train {
 
     /// Applies the options that do not change the result; each part of a run may set them anew.
     fn adapted(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+        for assignment in &self.set {
+            config = config.with_field(assignment)?;
+        }
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);

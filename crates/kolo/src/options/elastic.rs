@@ -2,7 +2,7 @@
 
 use clap::Args;
 use kolo_comm::env::MOST_PROCESSES;
-use kolo_elastic::StopSignal;
+use kolo_elastic::{STOP_ON, StopSignal};
 use kolo_launch::Job;
 
 /// Options for the servers of a job, its fewest workers, and the replacement of dead ones.
@@ -38,7 +38,9 @@ impl Elastic {
     }
 
     pub(crate) fn apply(&self, job: &mut Job) {
-        job.stop_on.clone_from(&self.stop_on);
+        // `kolo::main` has refused wrong words.
+        let inherited = std::env::var(STOP_ON).ok().and_then(|text| StopSignal::list(&text).ok());
+        job.stop_on = [self.stop_on.clone(), inherited.unwrap_or_default()].concat();
         job.servers = self.servers;
         job.min = self.min.unwrap_or(job.min);
         job.restarts = self.max_restarts.unwrap_or(job.restarts);

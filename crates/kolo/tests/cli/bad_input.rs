@@ -97,9 +97,19 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
         (
-            &["train", "--resume", "nowhere", "--epochs", "9"],
-            &["--resume takes all settings from config.toml in the run folder: change `epochs` there"],
+            &["train", "--resume", "nowhere", "--seed", "9"],
+            &["--resume takes all settings from config.toml in the run folder: change `seed` there"],
         ),
+        (&["train", "--resume", "nowhere", "--set", "seed=9"], &["--set", "cannot be used with"]),
+        (
+            &["train", "--set", "rate.lrr=1"],
+            &["error: --set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is"],
+        ),
+        (
+            &["train", "--set", "epochs=many"],
+            &["--set epochs=many: it is string \"many\", expected a whole number\n"],
+        ),
+        (&["train", "--print-config", "--lr", "0"], &["--lr 0"]),
         (&["train", "--config", "nowhere.toml"], &["nowhere.toml"]),
         (&["train", "--config", "/dev/zero"], &["/dev/zero", "is no regular file"]),
         (&["train", "--init", "/dev/zero"], &["/dev/zero", "is no regular file"]),
@@ -250,6 +260,8 @@ fn wrong_variables_are_wrong_input() {
         ("KOLO_TRANSPORT", "silly"),
         ("KOLO_ALGORITHM", "silly"),
         ("KOLO_TCP_DELAY_US", "silly"),
+        ("KOLO_STOP_ON", "silly"),
+        ("KOLO_LOG_FORMAT", "silly"),
     ] {
         let output = kolo(folder.path(), &train).env(name, value).output().unwrap();
         let words = stderr(&output);

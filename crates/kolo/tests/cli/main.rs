@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod check;
 mod checkpoints;
+mod configuration;
 mod dashboard;
 mod elastic;
 mod ending;

@@ -8,7 +8,7 @@ use super::actions::Action;
 use super::state::State;
 use super::{Actor, Job, Part, Rule};
 use crate::launcher_protocol::ToFollower;
-use crate::model::exploring;
+use crate::model::exploring::{self, Orders};
 
 /// Two launchers with a worker each.
 const SMALL: Job = Job {
@@ -30,15 +30,17 @@ const NEWCOMER: Job = Job { rule: Rule::Recorded, first: 1, hangs: false, ..SMAL
 /// Three launchers from the beginning.
 const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 
-/// Time for sampling the orders of events of one job: `KOLO_MODEL_SECONDS`, or 10 s.
-fn drawing() -> Duration {
-    let seconds = std::env::var("KOLO_MODEL_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(10))
+/// Random orders of events of one job: for `KOLO_MODEL_SECONDS`, or through a fixed number of states.
+fn drawn() -> Orders {
+    match std::env::var("KOLO_MODEL_SECONDS") {
+        Ok(text) => Orders::Time(Duration::from_secs(text.parse().expect("KOLO_MODEL_SECONDS is a number"))),
+        Err(_) => Orders::States(1_000_000),
+    }
 }
 
 /// Tries orders of events until a property fails, and prints statistics. Returns the name of the property.
-fn explore(job: Job, all: bool) -> Option<&'static str> {
-    let found = exploring::explore(&job, (!all).then(drawing));
+fn explore(job: Job, orders: Orders) -> Option<&'static str> {
+    let found = exploring::explore(&job, orders);
     let (name, path) = found.into_iter().next()?;
     println!("  not so: {name}: {:?}", path.last_state().settles(&job));
     path.clone().into_actions().iter().for_each(|action| println!("  {action:?}"));
@@ -47,38 +49,38 @@ fn explore(job: Job, all: bool) -> Option<&'static str> {
 
 #[test]
 fn one_side_trains_with_a_majority() {
-    assert_eq!(explore(SMALL, true), None);
-    assert_eq!(explore(LARGE, false), None);
-    assert_eq!(explore(THREE, false), None);
+    assert_eq!(explore(SMALL, Orders::All), None);
+    assert_eq!(explore(LARGE, drawn()), None);
+    assert_eq!(explore(THREE, drawn()), None);
 }
 
 #[test]
 fn one_side_trains_with_a_recording_arbiter() {
-    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, true), None);
-    assert_eq!(explore(Job { rule: Rule::Recorded, ..LARGE }, false), None);
-    assert_eq!(explore(Job { rule: Rule::Recorded, ..THREE }, false), None);
+    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, Orders::All), None);
+    assert_eq!(explore(Job { rule: Rule::Recorded, ..LARGE }, drawn()), None);
+    assert_eq!(explore(Job { rule: Rule::Recorded, ..THREE }, drawn()), None);
 }
 
 #[test]
 fn a_connection_that_breaks_costs_no_worker() {
     let breaks = Job { breaks_only: true, ticks: 0, ..SMALL };
-    assert_eq!(explore(breaks, true), None);
-    assert_eq!(explore(Job { nodes: LARGE.nodes, faults: 3, steps: 4, ..breaks }, false), None);
-    assert_eq!(explore(Job { nodes: THREE.nodes, first: 3, faults: 3, steps: 4, ..breaks }, false), None);
+    assert_eq!(explore(breaks, Orders::All), None);
+    assert_eq!(explore(Job { nodes: LARGE.nodes, faults: 3, steps: 4, ..breaks }, drawn()), None);
+    assert_eq!(explore(Job { nodes: THREE.nodes, first: 3, faults: 3, steps: 4, ..breaks }, drawn()), None);
     let without = Some(Part::ComingBack);
-    assert!(explore(Job { without, ..breaks }, true).is_some());
+    assert!(explore(Job { without, ..breaks }, Orders::All).is_some());
 }
 
 #[test]
 fn each_part_of_the_protocol_is_needed() {
-    assert!(explore(Job { rule: Rule::NoArbiter, ..LARGE }, false).is_some());
+    assert!(explore(Job { rule: Rule::NoArbiter, ..LARGE }, Orders::UntilFound).is_some());
     for part in [Part::Histories, Part::Regroup] {
-        assert!(explore(Job { without: Some(part), ..SMALL }, true).is_some(), "{part:?}");
+        assert!(explore(Job { without: Some(part), ..SMALL }, Orders::All).is_some(), "{part:?}");
     }
     let newcomer = Job { ticks: 0, ..NEWCOMER };
     let held_state = Some(Part::HeldState);
-    assert_eq!(explore(Job { without: held_state, ..newcomer }, true), Some("nobody begins anew"));
-    assert_eq!(explore(newcomer, true), None);
+    assert_eq!(explore(Job { without: held_state, ..newcomer }, Orders::All), Some("nobody begins anew"));
+    assert_eq!(explore(newcomer, Orders::All), None);
 }
 
 /// Outcome for a launcher whose connection breaks while it joins, after these events.

@@ -1,14 +1,12 @@
 //! The jobs that are explored, and tests that each part of the rules is needed.
 
-use std::time::Duration;
-
 use stateright::Model;
 
 use super::actions::Action;
 use super::state::State;
 use super::{Job, Rule};
 use crate::generation::GenerationId;
-use crate::model::exploring;
+use crate::model::exploring::{self, Orders};
 
 /// Two launchers with a worker each: every order of events is tried.
 const SMALL: Job =
@@ -16,13 +14,13 @@ const SMALL: Job =
 /// Too large to try every order: the checker samples orders at random.
 const LARGE: Job =
     Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2, 2], launchers: 3, generations: 5, steps: 4, deaths: 1 };
-/// Time for sampling the orders of events of one job.
-const DRAWING: Duration = Duration::from_secs(20);
+/// States that random orders of events of one job pass through.
+const DRAWN: usize = 5_000_000;
 
 /// Tries orders of events until two generations train at once or a step is repeated, and prints statistics.
 /// The first result is true if that never happens, the second if the job has gone on to its end.
-fn explore(job: Job, all: bool) -> (bool, bool) {
-    let found = exploring::explore(&job, (!all).then_some(DRAWING));
+fn explore(job: Job, orders: Orders) -> (bool, bool) {
+    let found = exploring::explore(&job, orders);
     let goes_on = found.contains_key("the job goes on");
     let wrong = found.into_iter().find(|(name, _)| *name != "the job goes on");
     if let Some((name, path)) = &wrong {
@@ -34,22 +32,22 @@ fn explore(job: Job, all: bool) -> (bool, bool) {
 
 #[test]
 fn one_side_trains_with_a_majority() {
-    assert_eq!(explore(SMALL, true), (true, true));
-    assert!(explore(LARGE, false).0);
+    assert_eq!(explore(SMALL, Orders::All), (true, true));
+    assert!(explore(LARGE, Orders::States(DRAWN)).0);
 }
 
 #[test]
 fn one_side_trains_with_a_recording_arbiter() {
-    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, true), (true, true));
-    assert!(explore(Job { rule: Rule::Recorded, ..LARGE }, false).0);
+    assert_eq!(explore(Job { rule: Rule::Recorded, ..SMALL }, Orders::All), (true, true));
+    assert!(explore(Job { rule: Rule::Recorded, ..LARGE }, Orders::States(DRAWN)).0);
 }
 
 #[test]
 fn each_part_of_the_rules_is_needed() {
     for rule in [Rule::NoArbiter, Rule::OwnNumber, Rule::Half, Rule::MajorityOfReachable] {
-        assert!(!explore(Job { rule, ..SMALL }, true).0, "{rule:?}");
+        assert!(!explore(Job { rule, ..SMALL }, Orders::All).0, "{rule:?}");
     }
-    assert!(!explore(Job { rule: Rule::RecordedOfWaiting, ..LARGE }, false).0);
+    assert!(!explore(Job { rule: Rule::RecordedOfWaiting, ..LARGE }, Orders::UntilFound).0);
 }
 
 /// Returns the state after these events; `None` if one of them cannot happen.

@@ -6,7 +6,8 @@ use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::table::{Choice, Entry, Value};
 use kolo_plan::step::{
-    Advice, Caps, Choices, Keeps, LoadTable, Pick, Prediction, StepProfile, Sync, Variant, advise, predict,
+    Advice, Caps, Choices, Keeps, LoadTable, Pick, Prediction, StepProfile, Sync, Variant, advise,
+    largest_gain, predict,
 };
 
 use super::choice_options::reduced;
@@ -51,7 +52,7 @@ pub(super) fn all(
     let several: Vec<Advice> = pairs.iter().chain([&triples]).flatten().map(of).collect();
     // A combination is worth a line only if it gains more than any single change.
     let most = advice.iter().map(|told| told.gain).fold(1.0, f64::max);
-    let best = several.into_iter().max_by(|a, b| a.gain.total_cmp(&b.gain));
+    let best = largest_gain(&several).cloned();
     advice.extend(best.filter(|told| told.gain > 1.01 * most));
     Ok((now.seconds, advice))
 }

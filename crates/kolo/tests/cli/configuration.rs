@@ -1,0 +1,64 @@
+//! Configuration from files, options and single keys, and runs that become longer.
+
+use std::fs;
+
+use super::program::{fail, kolo, succeed, summary};
+
+const SMALL: [&str; 8] = ["train", "--model", "mlp", "--nproc", "1", "--batch-size", "2000", "--no-augment"];
+
+#[test]
+fn a_printed_configuration_is_that_of_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let options = ["--optimizer", "adamw", "--epochs", "3", "--shards", "4", "--set", "rate.lr=0.01"];
+    let printed = succeed(folder, &[&SMALL[..], &options, &["--print-config"]].concat());
+    assert!(!folder.join("runs").exists());
+    fs::write(folder.join("a.toml"), &printed).unwrap();
+    assert_eq!(succeed(folder, &["train", "--config", "a.toml", "--print-config"]), printed);
+    let again = succeed(folder, &["train", "--config", "a.toml", "--print-config", "--epochs", "5"]);
+    assert_eq!(again, printed.replace("\nepochs = 3\n", "\nepochs = 5\n"));
+    assert_ne!(again, printed);
+    succeed(folder, &["train", "--config", "a.toml", "--steps", "1", "--out", "run"]);
+    let written = fs::read_to_string(folder.join("run/config.toml")).unwrap();
+    assert_eq!(written.replace("\nsteps = 1\n", "\n"), printed);
+}
+
+#[test]
+fn a_complete_run_becomes_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let train = |out: &str, epochs: &str, schedule: &str| {
+        let options = ["--epochs", epochs, "--schedule", schedule, "--out", out];
+        succeed(folder, &[&SMALL[..], &options].concat());
+    };
+    let sha256 = |run: &str| summary(&folder.join(run))["weights_sha256"].to_string();
+    train("whole", "2", "constant");
+    train("parts", "1", "constant");
+    let said = succeed(folder, &["train", "--resume", "parts", "--epochs", "2"]);
+    assert!(said.contains("2 epochs in place of 1: the constant schedule goes on"), "{said}");
+    assert_eq!(sha256("parts"), sha256("whole"), "a constant rate has no other end");
+    // A later part needs no option, and the same command does nothing more.
+    assert!(fs::read_to_string(folder.join("parts/config.toml")).unwrap().contains("epochs = 2"));
+    succeed(folder, &["train", "--resume", "parts", "--epochs", "2"]);
+    let (code, error) = fail(folder, &["train", "--resume", "parts", "--epochs", "1"]);
+    assert!(code == 2 && error.contains("--epochs 1: the run has 2 epochs already; give more"), "{error}");
+    let limited = ["--epochs", "2", "--steps", "1", "--out", "limited"];
+    succeed(folder, &[&SMALL[..], &limited].concat());
+    let (code, error) = fail(folder, &["train", "--resume", "limited", "--epochs", "3"]);
+    assert!(code == 2 && error.contains("the run ends after steps = 1"), "{error}");
+    train("cosine", "1", "cosine");
+    let said = succeed(folder, &["train", "--resume", "cosine", "--epochs", "2"]);
+    assert!(said.contains("the fall of the learning rate is stretched to the new end"), "{said}");
+}
+
+#[test]
+fn signals_of_the_environment_reach_the_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = |value: &str| {
+        let mut job =
+            kolo(folder.path(), &["launch", "--nproc", "1", "--", "sh", "-c", "echo on=$KOLO_STOP_ON"]);
+        let output = job.env("KOLO_STOP_ON", value).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(words("usr1,SIGUSR2").contains("on=usr1,usr2"));
+}
