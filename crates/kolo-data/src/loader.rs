@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use kolo_sampler::Sampler;
 
 use crate::augment::AugmentKey;
-use crate::dataset::{DataSet, Part};
+use crate::dataset::DataSet;
 use crate::error::DataError;
+use crate::part::Part;
 use crate::prefetch::{Prefetch, PrefetchError};
 
 const AHEAD: usize = 3;
