@@ -53,7 +53,7 @@ mod tests;
 pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalise};
 pub use dataset::{DataSet, ImageDataSet, SampleShape};
-pub use entry::{DatasetEntry, Folder, Location};
+pub use entry::{DatasetEntry, Folder, Location, Opened};
 pub use error::DataError;
 pub use fingerprint::{ContentHash, FINGERPRINT_SAMPLES, Fingerprint, Number};
 pub use image_set::ImageSet;
