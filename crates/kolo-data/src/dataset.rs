@@ -4,23 +4,8 @@ use crate::augment::AugmentKey;
 use crate::batch::Batch;
 use crate::error::DataError;
 use crate::fingerprint::Fingerprint;
+use crate::part::Part;
 use crate::preprocessing::Preprocessing;
-
-/// A part of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Samples to train on.
-    Train,
-    /// Samples to test on when the training is over.
-    Test,
-    /// Samples by which decisions are made during the training; most data sets have none.
-    Validation,
-}
-
-impl Part {
-    /// All parts.
-    pub const ALL: [Part; 3] = [Part::Train, Part::Test, Part::Validation];
-}
 
 /// Samples to train on, to validate and to test on, of any kind: images, windows of a text, rows of a table.
 ///

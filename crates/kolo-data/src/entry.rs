@@ -8,6 +8,9 @@ use crate::error::DataError;
 use crate::format::source::Source;
 use crate::options::OpenOptions;
 
+/// A data set, or the reason that it cannot be opened.
+pub type Opened = Result<Arc<dyn ImageDataSet>, DataError>;
+
 /// A named data set. The command line's help, the error messages and [`open`](crate::open) read it.
 pub struct DatasetEntry {
     /// Name on the command line.
@@ -21,7 +24,7 @@ pub struct DatasetEntry {
     /// Source of its files, or what lies at the user's path; completes "get it with …" or "get it from …".
     pub get: &'static str,
     /// Opens its files.
-    pub open: fn(&Folder, &OpenOptions) -> Result<Arc<dyn ImageDataSet>, DataError>,
+    pub open: fn(&Folder, &OpenOptions) -> Opened,
 }
 
 /// Location of a data set's files.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::dataset::Part;
+use crate::part::Part;
 
 /// Reason why a data set could not be opened.
 #[derive(Debug, Error)]

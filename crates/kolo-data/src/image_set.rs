@@ -2,10 +2,11 @@
 
 use crate::augment::{Augment, AugmentKey};
 use crate::batch::{Batch, Normalise};
-use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::images::Images;
+use crate::part::Part;
 use crate::preprocessing::{Preprocessing, margins};
 
 /// Images to train on and to test on, normalized by the statistics of the training images.

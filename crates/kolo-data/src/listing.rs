@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::dataset::Part;
 use crate::decode::ENDINGS;
 use crate::error::DataError;
+use crate::part::Part;
 
 /// A file and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use kolo_sampler::Sampler;
 
 use crate::augment::AugmentKey;
-use crate::dataset::{DataSet, Part};
+use crate::dataset::DataSet;
 use crate::error::DataError;
+use crate::part::Part;
 use crate::prefetch::{Prefetch, PrefetchError};
 
 const AHEAD: usize = 3;
@@ -44,8 +45,11 @@ pub struct Loader<D: DataSet + ?Sized> {
     running: Option<Running<D::Batch>>,
 }
 
+/// A batch, or the error of a sample.
+type Prepared<B> = Result<ShardBatch<B>, DataError>;
+
 struct Running<B> {
-    batches: Prefetch<Result<ShardBatch<B>, DataError>>,
+    batches: Prefetch<Prepared<B>>,
     /// Position of the next batch: epoch, step and shards.
     epoch: usize,
     step: usize,
@@ -125,7 +129,7 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
         epoch: usize,
         first: usize,
         shards: Range<usize>,
-    ) -> Result<Prefetch<Result<ShardBatch<D::Batch>, DataError>>, PrefetchError> {
+    ) -> Result<Prefetch<Prepared<D::Batch>>, PrefetchError> {
         let sampler = self.sampler.clone();
         let steps = sampler.steps_of(epoch);
         if first >= steps {

@@ -3,8 +3,7 @@
 use std::path;
 use std::sync::Arc;
 
-use crate::dataset::ImageDataSet;
-use crate::entry::DatasetEntry;
+use crate::entry::{DatasetEntry, Opened};
 use crate::error::DataError;
 use crate::options::OpenOptions;
 use crate::sets::DATASETS;
@@ -18,7 +17,7 @@ use crate::split::Split;
 /// # Errors
 ///
 /// No entry has that name, or its files are missing or damaged; every message contains the remedy.
-pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
+pub fn open(spec: &str) -> Opened {
     open_with(spec, &OpenOptions::default())
 }
 
@@ -27,7 +26,7 @@ pub fn open(spec: &str) -> Result<Arc<dyn ImageDataSet>, DataError> {
 /// # Errors
 ///
 /// Same as [`open`], and options that are invalid or that the data set does not take.
-pub fn open_with(spec: &str, options: &OpenOptions) -> Result<Arc<dyn ImageDataSet>, DataError> {
+pub fn open_with(spec: &str, options: &OpenOptions) -> Opened {
     let (name, folder) = match spec.split_once(':') {
         Some((name, folder)) => (name, Some(folder)),
         None => (spec, None),

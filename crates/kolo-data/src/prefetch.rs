@@ -28,10 +28,16 @@ pub enum PrefetchError {
     },
     /// The data set cannot prepare a sample.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(Box<DataError>),
     /// The thread panicked, because of a bug in the requests or in the function that prepares them.
     #[error("the thread that prepares batches failed: {0}")]
     Panicked(String),
+}
+
+impl From<DataError> for PrefetchError {
+    fn from(error: DataError) -> Self {
+        PrefetchError::Data(error.into())
+    }
 }
 
 /// An iterator over batches in the order of their requests.
@@ -147,7 +153,7 @@ mod tests {
     fn several_threads_keep_the_order() {
         for threads in [0, 2, 3, 8] {
             let slow = |number: u64| {
-                std::thread::sleep(Duration::from_millis(3 * (number % 3 == 0) as u64));
+                std::thread::sleep(Duration::from_millis(3 * u64::from(number.is_multiple_of(3))));
                 number
             };
             let prefetch = Prefetch::new(0..40, 2, threads, slow).unwrap();

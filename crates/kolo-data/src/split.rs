@@ -5,9 +5,10 @@ use std::sync::Arc;
 use kolo_sampler::key::Key;
 
 use crate::augment::AugmentKey;
-use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
+use crate::part::Part;
 use crate::preprocessing::Preprocessing;
 
 /// A data set of which a share of the training samples, drawn by a seed, is for validation.

@@ -153,6 +153,9 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
         Some(Model::Train(error)) => return Some(error),
         _ => {}
     }
+    if let Some(kolo_data::PrefetchError::Data(error)) = error.downcast_ref() {
+        return Some(&**error);
+    }
     match error.downcast_ref() {
         Some(Train::Training(error) | Train::Refused(error)) => return Some(error),
         Some(Train::CheckpointLost(error)) => return Some(&**error),

@@ -1,6 +1,7 @@
 //! `metrics.csv`: one row per epoch. The metrics determine its columns, so readers find them by name
 //! ([`NumberTable`]).
 
+use std::fmt::Display;
 use std::path::Path;
 
 use crate::csv::{self, NumberTable};
@@ -34,13 +35,9 @@ pub struct EpochRow<'a> {
 
 impl EpochRow<'_> {
     /// Returns the first line of `metrics.csv` with its line break. The loss counts `unit`, `metrics` are
-    /// the metrics of the model, and `noise_scale` is true if the noise scale is measured.
-    pub fn csv_header<'m>(
-        unit: &str,
-        metrics: impl IntoIterator<Item = &'m str>,
-        noise_scale: bool,
-    ) -> String {
-        let tests: String = metrics.into_iter().map(|name| format!("test_{name},")).collect();
+    /// the columns of its metrics, and `noise_scale` is true if the noise scale is measured.
+    pub fn csv_header(unit: &str, metrics: impl IntoIterator<Item: Display>, noise_scale: bool) -> String {
+        let tests: String = metrics.into_iter().map(|name| format!("{name},")).collect();
         let noise_scale = if noise_scale { ",noise_scale" } else { "" };
         format!(
             "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
@@ -95,7 +92,8 @@ mod tests {
             noise_scale: Some(Some(third)),
         };
         let folder = tempfile::tempdir().unwrap();
-        let text = EpochRow::csv_header("images", ["perplexity", "worst"], true) + &row.csv() + "\n";
+        let text =
+            EpochRow::csv_header("images", ["test_perplexity", "test_worst"], true) + &row.csv() + "\n";
         std::fs::write(folder.path().join(METRICS), text).unwrap();
         let (table, remark) = read(folder.path()).unwrap();
         let written = [
@@ -127,7 +125,7 @@ mod tests {
             noise_scale: Some(None),
         };
         let folder = tempfile::tempdir().unwrap();
-        let text = EpochRow::csv_header("tokens", ["accuracy"], true) + &row.csv() + "\n3,0.5";
+        let text = EpochRow::csv_header("tokens", ["test_accuracy"], true) + &row.csv() + "\n3,0.5";
         std::fs::write(folder.path().join(METRICS), text).unwrap();
         let (table, remark) = read(folder.path()).unwrap();
         let last = |name: &str| table.column(name).and_then(Iterator::last).flatten();

@@ -181,7 +181,7 @@ fn of_samples(
             let samples = listed(&sampler.epoch(epoch).shard(step, shard));
             Error::Samples { epoch: epoch + 1, step, shard, samples, source }
         }
-        PrefetchError::Data(error) => error.into(),
+        PrefetchError::Data(error) => (*error).into(),
         other => other.into(),
     }
 }

@@ -1,7 +1,7 @@
 //! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
 use burn::module::Module;
-use kolo_data::DataSet;
+use kolo_data::{DataSet, Part};
 use kolo_trace::What;
 
 use crate::error::Error;
@@ -9,6 +9,7 @@ use crate::evaluate;
 use crate::evaluations::Best;
 use crate::job::Job;
 use crate::meter::EpochRow;
+use crate::metric::Scores;
 use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -27,17 +28,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             // The evaluation may outlast the grace period of a job that is ending.
             writer.flush(progress);
         }
-        let Job { config, device, .. } = self.job;
-        let (batch_size, precision) = (config.test_batch_size, precision(&config.precision)?);
-        // The user's evaluation may wait for a device or for another program.
-        let working = kolo_elastic::working();
-        let scores = kolo_trace::spanned(What::Evaluate, || {
-            let stop =
-                evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
-            evaluate::scores(&self.ddp, self.task, batch_size, precision, device, &stop)
-        })?;
-        drop(working);
-        let Some(scores) = scores else {
+        let Some(scores) = self.evaluate(self.task.judging_part())? else {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             return Ok(false);
         };
@@ -76,6 +67,32 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress))?;
         }
         Ok(true)
+    }
+
+    /// Returns the scores over a part; `None` if the workers were signaled to end meanwhile. A collective.
+    fn evaluate(&self, part: Part) -> Result<Option<Scores>, Error> {
+        let Job { config, device, .. } = self.job;
+        let precision = precision(&config.precision)?;
+        let sizes = [config.test_batch_size, config.input.data_threads];
+        // The user's evaluation may wait for a device or for another program.
+        let _working = kolo_elastic::working();
+        kolo_trace::spanned(What::Evaluate, || {
+            let stop =
+                evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
+            evaluate::scores(&self.ddp, self.task, part, sizes, precision, device, &stop)
+        })
+    }
+
+    /// Evaluates the test samples once, at the end, if validation samples have judged the model until then.
+    /// Returns false if the workers were signaled to end meanwhile. A collective.
+    pub(crate) fn look_at_test(&mut self) -> Result<bool, Error> {
+        if self.task.judging_part() == Part::Test {
+            return Ok(true);
+        }
+        let scores = self.evaluate(Part::Test)?;
+        let is_done = scores.is_some();
+        self.test_scores = scores.unwrap_or_default();
+        Ok(is_done)
     }
 
     /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.

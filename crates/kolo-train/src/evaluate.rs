@@ -1,13 +1,13 @@
-//! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and sums
+//! Exact evaluation, spread over the workers: every sample of a part counts once, on any number of ranks, and sums
 //! are added in the order of the batches.
 
 use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision, with_precision};
-use kolo_data::{DataSet, Part};
+use kolo_data::{DataSet, Part, Prefetch};
 
 use crate::error::Error;
-use crate::metric::{Mean, Score, Scores};
+use crate::metric::{Mean, Metric, Score, Scores};
 use crate::task::Task;
 
 /// Signals that end an evaluation early.
@@ -24,13 +24,14 @@ type Means = Vec<Vec<(f64, f64)>>;
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Means);
 
-/// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`. The
-/// scores are empty without metrics or samples. Returns `None` if the job was signaled to end before all
-/// samples were evaluated. A collective.
-pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
+/// Returns the model's scores over all samples of `part`, computed in `precision` in batches of `batch_size`,
+/// which `threads` threads prepare. The scores are empty without metrics or samples. Returns `None` if the job
+/// was signaled to end before all samples were evaluated. A collective.
+pub(crate) fn scores<M: Module, D: DataSet + ?Sized + 'static>(
     ddp: &Ddp<M>,
     task: &Task<M, D>,
-    batch_size: usize,
+    part: Part,
+    [batch_size, threads]: [usize; 2],
     precision: Precision,
     device: &Device,
     stop: &Stop<'_>,
@@ -38,26 +39,28 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     // Servers hold no model.
     let workers = ddp.workers();
     let place = workers.iter().position(|worker| *worker == ddp.rank());
-    let (metrics, samples) = (task.measured(), task.data.samples(Part::Test));
-    let Some(evaluate) = task.evaluate.as_ref().filter(|_| !metrics.is_empty()) else {
+    let (metrics, samples) = (&task.metrics, task.data.samples(part));
+    let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0 && !metrics.is_empty()) else {
         return Ok(Some(Scores::default()));
     };
     let model = ddp.model().valid();
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
-    let mean_of = |batch: &[usize]| {
-        let batch = task.data.batch(Part::Test, batch, None)?;
+    let own: Vec<Vec<usize>> = own.map(<[usize]>::to_vec).collect();
+    let (data, count) = (task.data.clone(), own.len());
+    // One batch waits, or is being prepared: they are large.
+    let mut batches = Prefetch::new(own, 0, threads, move |indices| data.batch(part, &indices, None))?;
+    let mut next = || {
+        let batch = batches.next().ok_or(Error::DataEnded)??.map_err(Error::from)?;
         let means = with_precision(precision, || evaluate(&model, batch, device));
         Ok::<_, Error>(means.into_iter().map(|Mean { sum, count }| (sum, count)).collect())
     };
-    let (mut own, mut means): (_, Means) = (own.peekable(), Vec::new());
-    while !(stop.asked)()
-        && let Some(batch) = own.next()
-    {
-        means.push(mean_of(batch)?);
+    let mut means: Means = Vec::new();
+    while !(stop.asked)() && means.len() < count {
+        means.push(next()?);
     }
     let told: Vec<Told> =
-        ddp.group().all_gather_value(&((stop.asked)(), own.peek().is_none(), means.clone()))?;
+        ddp.group().all_gather_value(&((stop.asked)(), means.len() == count, means.clone()))?;
     let of_workers = || workers.iter().map(|worker| &told[worker.0]);
     let all: Vec<Means> = if told.iter().all(|(_, is_done, _)| *is_done) {
         told.into_iter().map(|(_, _, means)| means).collect()
@@ -67,8 +70,8 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
         return Ok(None);
     } else {
         // The other workers continue without the signaled ones, once they have all scores.
-        for batch in own {
-            means.push(mean_of(batch)?);
+        while means.len() < count {
+            means.push(next()?);
         }
         ddp.group().all_gather_value(&means)?
     };
@@ -80,6 +83,7 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
             (*sum, *count) = (*sum + mean.0, *count + mean.1);
         }
     }
+    let of_part = |metric: &Metric| Metric { part, ..*metric };
     let score = |(metric, (sum, count)): (_, (f64, f64))| Score { metric, value: sum / count };
-    Ok(Some(Scores(metrics.iter().copied().zip(total).map(score).collect())))
+    Ok(Some(Scores(metrics.iter().map(of_part).zip(total).map(score).collect())))
 }

@@ -157,8 +157,7 @@ impl EpochRow {
     /// Returns the first line of `metrics.csv` for a loss in `unit`, these metrics, and with or without a
     /// noise scale.
     pub(crate) fn csv_header(unit: &str, metrics: &[Metric], noise_scale: bool) -> String {
-        let metrics = metrics.iter().map(|metric| metric.name);
-        kolo_run_folder::EpochRow::csv_header(unit, metrics, noise_scale)
+        kolo_run_folder::EpochRow::csv_header(unit, metrics.iter().map(Metric::column), noise_scale)
     }
 
     pub(crate) fn csv(&self) -> String {

@@ -1,17 +1,20 @@
-//! Metrics that judge a model on the test samples.
+//! Metrics that judge a model on validation or test samples.
 
+use kolo_data::Part;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// A figure of the test samples: a mean over all of them.
+/// A figure of the samples of a part: a mean over all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
-    /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>`.
+    /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>` or `val_<name>`.
     pub name: &'static str,
     /// Direction of better values.
     pub better: Better,
     /// True for a share, which people read in percent.
     pub is_share: bool,
+    /// Part that it is measured on. A run sets it: [`Part::Validation`] if the data has such samples.
+    pub part: Part,
 }
 
 /// Direction of a metric's better values.
@@ -26,12 +29,12 @@ pub enum Better {
 impl Metric {
     /// Makes a metric of which higher values are better.
     pub const fn higher_is_better(name: &'static str) -> Self {
-        Metric { name, better: Better::Higher, is_share: false }
+        Metric { name, better: Better::Higher, is_share: false, part: Part::Test }
     }
 
     /// Makes a metric of which lower values are better.
     pub const fn lower_is_better(name: &'static str) -> Self {
-        Metric { name, better: Better::Lower, is_share: false }
+        Metric { name, better: Better::Lower, is_share: false, part: Part::Test }
     }
 
     /// Share of correctly classified samples.
@@ -39,6 +42,19 @@ impl Metric {
 
     /// Mean loss.
     pub const LOSS: Metric = Metric::lower_is_better("loss");
+
+    /// Returns the name of its column: `test_accuracy`, `val_accuracy`.
+    pub fn column(&self) -> String {
+        format!("{}_{}", self.part_name(), self.name)
+    }
+
+    pub(crate) fn part_name(&self) -> &'static str {
+        match self.part {
+            Part::Train => "train",
+            Part::Test => "test",
+            Part::Validation => "val",
+        }
+    }
 
     /// True if `value` is better than `other`. NaN never is.
     pub(crate) fn is_better(&self, value: f64, other: f64) -> bool {
@@ -97,7 +113,7 @@ impl Score {
 pub struct Scores(pub Vec<Score>);
 
 impl Scores {
-    /// Value of the metric `name`, if it was measured.
+    /// Value of the metric `name`, if it was measured; the first one, if on several parts.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|score| score.metric.name == name).map(|score| score.value)
     }
@@ -107,7 +123,7 @@ impl Serialize for Scores {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for Score { metric, value } in &self.0 {
-            map.serialize_entry(&format!("test_{}", metric.name), value)?;
+            map.serialize_entry(&metric.column(), value)?;
         }
         map.end()
     }

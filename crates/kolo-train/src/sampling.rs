@@ -25,6 +25,9 @@ pub(crate) struct Sampling {
     grow_batch: String,
     train: DataNote,
     test: DataNote,
+    /// `None` without such samples, as in checkpoints of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    validation: Option<DataNote>,
 }
 
 /// A [`Fingerprint`] in a checkpoint. The hash is text, because JSON's numbers may lose bits.
@@ -48,20 +51,31 @@ impl Sampling {
             grow_batch: grow_batch.collect::<Vec<_>>().join(","),
             train: note(Part::Train),
             test: note(Part::Test),
+            validation: (data.samples(Part::Validation) > 0).then(|| note(Part::Validation)),
         }
     }
 
     /// Returns the names and descriptions of the data, for the workers to compare.
-    pub(crate) fn stated_data(&self) -> [(String, String); 2] {
-        [("the training data", &self.train), ("the test data", &self.test)]
-            .map(|(name, note)| (name.into(), note.words.clone()))
+    pub(crate) fn stated_data(&self) -> Vec<(String, String)> {
+        let words = |note: Option<&DataNote>| note.map_or("none".into(), |note| note.words.clone());
+        let data = self.data().into_iter();
+        data.map(|(name, note)| (name.into(), words(note))).collect()
+    }
+
+    /// The parts of the data by name.
+    fn data(&self) -> [(&'static str, Option<&DataNote>); 3] {
+        [
+            ("the training data", Some(&self.train)),
+            ("the test data", Some(&self.test)),
+            ("the validation data", self.validation.as_ref()),
+        ]
     }
 
     /// Returns the reason that a change of samples would remain unnoticed if their number stays the same;
     /// `None` if it would be noticed.
     pub(crate) fn blind_spot(&self) -> Option<&'static str> {
         let is_blind = |note: &DataNote| note.samples > 0 && note.content.is_none();
-        [&self.train, &self.test].into_iter().any(is_blind).then_some(
+        self.data().into_iter().filter_map(|(_, note)| note).any(is_blind).then_some(
             "the samples of this data set are compared by their number only: workers, or parts of a run, that have \
              other samples are not found; implement `DataSet::fingerprint` for it",
         )
@@ -113,10 +127,16 @@ impl Sampling {
         let found = settings
             .map(|((name, there), (_, here))| (name, there, here))
             .find(|(_, there, here)| there != here);
-        let data =
-            [("the training data", &noted.train, &self.train), ("the test data", &noted.test, &self.test)];
-        let other = data.into_iter().find(|(_, there, here)| there.differs(here));
-        let other = other.map(|(name, there, here)| (name, there.words.clone(), here.words.clone()));
+        let data = noted.data().into_iter().zip(self.data());
+        let other =
+            data.map(|((name, there), (_, here))| (name, there, here)).find(|(_, there, here)| {
+                match (there, here) {
+                    (Some(there), Some(here)) => there.differs(here),
+                    (there, here) => there.is_some() != here.is_some(),
+                }
+            });
+        let words = |note: Option<&DataNote>| note.map_or("none".into(), |note| note.words.clone());
+        let other = other.map(|(name, there, here)| (name, words(there), words(here)));
         found.or(other).map(|(name, there, here)| (name.into(), there, here))
     }
 }
@@ -155,7 +175,8 @@ mod tests {
 
     fn sampling() -> Sampling {
         let (train, test) = (note(100, 64, Some(7)), note(10, 10, Some(8)));
-        Sampling { batch_size: 8, shards: 2, seed: 3, grow_batch: String::new(), train, test }
+        let grow_batch = String::new();
+        Sampling { batch_size: 8, shards: 2, seed: 3, grow_batch, train, test, validation: None }
     }
 
     fn position(epoch: usize, notes: serde_json::Value) -> Position {
@@ -185,6 +206,10 @@ mod tests {
             ),
             (Sampling { train: note(100, 64, Some(6)), ..sampling() }, "content 0000000000000006"),
             (Sampling { test: note(10, 10, Some(7)), ..sampling() }, "the test data = 10 samples (content"),
+            (
+                Sampling { validation: Some(note(9, 9, Some(7))), ..sampling() },
+                "the validation data = 9 samples (content 0000000000000007), and this run has none",
+            ),
         ] {
             let error = refused(&noted, &here);
             assert!(error.starts_with("step-10") && error.contains(words), "{error}");

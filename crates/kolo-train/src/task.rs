@@ -31,9 +31,14 @@ pub(crate) struct Task<M, D: DataSet + ?Sized> {
 }
 
 impl<M, D: DataSet + ?Sized> Task<M, D> {
-    /// Metrics to measure: none without test samples.
+    /// Part that judges the model during the run.
+    pub(crate) fn judging_part(&self) -> Part {
+        if self.data.samples(Part::Validation) > 0 { Part::Validation } else { Part::Test }
+    }
+
+    /// Metrics to measure during the run: none without samples to judge by.
     pub(crate) fn measured(&self) -> &[Metric] {
-        if self.data.samples(Part::Test) > 0 { &self.metrics } else { &[] }
+        if self.data.samples(self.judging_part()) > 0 { &self.metrics } else { &[] }
     }
 
     /// Metric that decides the best model, and the time to stop.

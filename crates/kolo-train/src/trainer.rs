@@ -70,8 +70,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         Trainer { job, task, place: None }
     }
 
-    /// Judges the model after each epoch by these metrics of the test samples. `evaluate` returns each
-    /// metric's part in a batch; the batches are divided among the workers, and every sample counts once.
+    /// Judges the model after each epoch by these metrics of the validation samples, and by those of the test
+    /// samples once at the end; without validation samples, by the test samples after each epoch. `evaluate`
+    /// returns each metric's part in a batch; the batches are divided among the workers, and every sample counts once.
     pub fn evaluate<const N: usize>(
         mut self,
         metrics: [Metric; N],
@@ -170,6 +171,8 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self.job.config.check()?;
         // Before the run folder exists.
         names::check(&self.task.unit, &self.task.metrics)?;
+        let part = self.task.judging_part();
+        self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;
         self.find_folder(&mut membership)?;
         run(&self.job, &mut self.task, membership, model)

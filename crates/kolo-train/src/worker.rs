@@ -20,6 +20,7 @@ use crate::calendar::Calendar;
 use crate::error::Error;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
+use crate::metric::Scores;
 use crate::outcome::Outcome;
 use crate::precision::precision;
 use crate::progress::Progress;
@@ -141,6 +142,8 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) lineage: Lineage,
     /// Samples of each shard in each step.
     pub(crate) sampler: Sampler,
+    /// Scores on the test samples at the end, if validation samples have judged the model until then.
+    pub(crate) test_scores: Scores,
     /// Workers that have failed in the present step.
     pub(crate) suspects: Suspects,
     /// Shards of each rank of the generation.
@@ -215,6 +218,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             warnings,
             lineage,
             sampler,
+            test_scores: Scores::default(),
             suspects: Suspects::default(),
             division: Vec::new(),
         })
@@ -308,6 +312,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         let (unit, metrics) = (&self.task.unit, self.task.measured());
         let mut summary =
             Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
+        summary.scores.0.append(&mut self.test_scores.0);
         if let Some(words) = skipped_warning(&summary) {
             self.warnings.tell(words);
         }
@@ -380,6 +385,9 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             if let Some(outcome) = self.epoch(progress, writer)? {
                 return Ok(outcome);
             }
+        }
+        if !self.look_at_test()? {
+            return Ok(Outcome::AllLeft);
         }
         timeline::close();
         Ok(Outcome::Over { peak_rss_bytes: peak_rss(self.ddp.group())? })

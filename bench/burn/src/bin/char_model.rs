@@ -59,7 +59,7 @@ fn plain(shards: usize, steps: usize) -> Result<Vec<f64>, Box<dyn Error>> {
         let mut gradients = GradientsAccumulator::new();
         for shard in 0..shards {
             // The last step of an epoch, which may be short, is left out.
-            let windows = text.batch(Part::Train, &order.shard(step % (sampler.steps() - 1), shard), None);
+            let windows = text.batch(Part::Train, &order.shard(step % (sampler.steps() - 1), shard), None)?;
             let loss = model.loss(windows, &device, None).into_mean() / shards as f32;
             gradients.accumulate(&model, GradientsParams::from_grads(loss.backward(), &model));
         }

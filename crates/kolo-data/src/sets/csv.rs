@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::augment::AugmentKey;
 use crate::batch::Batch;
-use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::entry::{DatasetEntry, Location};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::format::csv::rows;
 use crate::options::OpenOptions;
+use crate::part::Part;
 
 /// Column of the classes, if the table has it and the user names none.
 const LABEL: &str = "label";

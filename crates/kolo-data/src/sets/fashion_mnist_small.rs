@@ -51,7 +51,7 @@ mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
-    use crate::dataset::Part;
+    use crate::part::Part;
 
     #[test]
     fn the_files_have_the_checksums_written_beside_them() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::augment::AugmentKey;
 use crate::batch::{Batch, Normalise};
-use crate::dataset::{DataSet, ImageDataSet, Part, SampleShape};
+use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::decode;
 use crate::entry::{DatasetEntry, Location};
 use crate::error::DataError;
@@ -14,6 +14,7 @@ use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::geometry::{altered, centered, resized_side};
 use crate::listing::{Listing, Sample};
 use crate::options::OpenOptions;
+use crate::part::Part;
 use crate::preprocessing::Preprocessing;
 
 /// Length of the sides of a model's input, unless the user sets another.

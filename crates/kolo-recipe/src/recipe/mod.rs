@@ -138,7 +138,8 @@ pub struct Recipe {
     /// Checkpoints to keep; older ones are removed
     #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
     pub keep_checkpoints: usize,
-    /// Keep the checkpoint that is best by this metric of the test samples as well, as `accuracy`
+    /// Keep the checkpoint that is best by this metric as well, as `accuracy`: of the validation samples, or
+    /// else of the test samples
     #[arg(long, value_name = "METRIC")]
     pub best_metric: Option<String>,
     /// End when so many epochs have passed without a better one, by --best-metric or else the first metric

@@ -90,7 +90,11 @@ fn over_steps(curve: &Curve<'_>, runs: &[(&str, Vec<Column>)]) -> Figure {
 /// Returns a figure for each column with a test metric.
 fn scores(runs: &[&Run]) -> Vec<Figure> {
     let mut names: Vec<&str> = Vec::new();
-    for name in runs.iter().flat_map(|run| &run.epochs.names).filter(|name| name.starts_with("test_")) {
+    for name in runs
+        .iter()
+        .flat_map(|run| &run.epochs.names)
+        .filter(|name| name.starts_with("test_") || name.starts_with("val_"))
+    {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -105,7 +109,7 @@ fn over_epochs(column: &str, runs: &[&Run]) -> Figure {
         pairs.filter_map(|(epoch, value)| Some((epoch?, value.filter(|value| value.is_finite())?))).collect()
     };
     let all: Vec<(&str, Vec<(f64, f64)>)> = runs.iter().map(|run| (run.name.as_str(), points(run))).collect();
-    let title = column.replacen("test_", "Test ", 1);
+    let title = column.replacen("test_", "Test ", 1).replacen("val_", "Validation ", 1);
     let x = Axis::counts("epoch", all.iter().flat_map(|(_, points)| points).map(|(epoch, _)| *epoch));
     let y = Axis::linear(
         title.clone(),

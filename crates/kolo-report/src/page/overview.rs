@@ -55,10 +55,7 @@ pub(super) fn section(runs: &[&Run]) -> Section {
         }
     }
     for name in scores(runs) {
-        table.add(row(
-            &name.replacen("test_", "test ", 1),
-            runs.iter().map(|run| last_of(run, &name).map(number)),
-        ));
+        table.add(row(&name.replacen('_', " ", 1), runs.iter().map(|run| last_of(run, &name).map(number))));
     }
     if runs.len() > 1 {
         table.add(row("speed beside the first run", runs.iter().map(|run| speed_beside(run, runs[0]))));
@@ -116,10 +113,10 @@ fn last_of(run: &Run, column: &str) -> Option<f64> {
     run.epochs.column(column)?.flatten().last()
 }
 
-/// Returns the columns of `metrics.csv` with test metrics.
+/// Returns the columns of `metrics.csv` with metrics of validation or test samples.
 fn scores(runs: &[&Run]) -> BTreeSet<String> {
     let names = runs.iter().flat_map(|run| run.epochs.names.iter());
-    names.filter(|name| name.starts_with("test_")).cloned().collect()
+    names.filter(|name| name.starts_with("test_") || name.starts_with("val_")).cloned().collect()
 }
 
 fn speed_beside(run: &Run, first: &Run) -> Option<String> {

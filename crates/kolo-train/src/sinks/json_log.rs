@@ -138,7 +138,7 @@ impl Job {
         );
         event[self.speed()] = json!(row.samples_per_second);
         for score in &row.scores.0 {
-            event[format!("test_{}", score.metric.name)] = json!(score.value);
+            event[score.metric.column()] = json!(score.value);
         }
         event
     }

@@ -145,7 +145,12 @@ impl Terminal {
 
     fn sum_up(&self, summary: &Summary, to: &mut String) -> std::fmt::Result {
         for score in &summary.scores.0 {
-            writeln!(to, "{:15} {}", format!("test {}", score.metric.name), score.shown())?;
+            writeln!(
+                to,
+                "{:15} {}",
+                format!("{} {}", score.metric.part_name(), score.metric.name),
+                score.shown()
+            )?;
         }
         writeln!(to, "train loss      {:.4}", summary.train_loss)?;
         if let Some(skipped) = summary.skipped_steps {
@@ -186,7 +191,11 @@ impl Terminal {
 }
 
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
-    let tests = row.scores.0.iter().map(|score| format!("test {} {}, ", score.metric.name, score.shown()));
+    let tests = row
+        .scores
+        .0
+        .iter()
+        .map(|score| format!("{} {} {}, ", score.metric.part_name(), score.metric.name, score.shown()));
     format!(
         "epoch {}/{epochs}: train loss {:.4}, {}{:.0} {unit}/s, communication {}",
         row.epoch,

@@ -9,6 +9,7 @@ mod model;
 mod not_finite;
 mod precision;
 mod scores;
+mod validation;
 
 use kolo_comm::{Group, threads};
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use kolo_data::Part;
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Histogram, HistogramOpts, Opts, Registry};
 
 use crate::meter::{EpochRow, StepRow};
-use crate::metric::Scores;
+use crate::metric::{Metric, Scores};
 use crate::names::plain;
 use crate::progress::Progress;
 use crate::sinks::sink::{Record, SinkContext};
@@ -123,9 +124,10 @@ impl Metrics {
         self.epoch_loss.set(row.train_loss);
         let Scores(scores) = &row.scores;
         for score in scores {
-            let name = score.metric.name;
-            let help = format!("The {name} over the test samples after the last whole epoch.");
-            self.set(&format!("test_{name}"), &help, Some(score.value));
+            let Metric { name, part, .. } = score.metric;
+            let part = if part == Part::Validation { "validation" } else { "test" };
+            let help = format!("The {name} over the {part} samples after the last whole epoch.");
+            self.set(&score.metric.column(), &help, Some(score.value));
         }
     }
 

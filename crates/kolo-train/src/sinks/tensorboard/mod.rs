@@ -128,7 +128,7 @@ impl TensorBoard {
         ];
         let mut values = tagged(EPOCH, values);
         let tests = row.scores.0.iter();
-        values.extend(tests.map(|score| (format!("{EPOCH}test_{}", score.metric.name), score.value)));
+        values.extend(tests.map(|score| (format!("{EPOCH}{}", score.metric.column()), score.value)));
         Event::scalars(last_step, values)
     }
 }

@@ -1,0 +1,17 @@
+//! The parts of a data set.
+
+/// A part of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Samples to train on.
+    Train,
+    /// Samples to test on when the training is over.
+    Test,
+    /// Samples by which decisions are made during the training; most data sets have none.
+    Validation,
+}
+
+impl Part {
+    /// All parts.
+    pub const ALL: [Part; 3] = [Part::Train, Part::Test, Part::Validation];
+}
