@@ -135,13 +135,15 @@ fn readers_get_the_bits_of_plain_additions_in_tree_order() {
 #[test]
 fn every_algorithm_that_keeps_the_tree_gives_readers_the_same_bits() {
     for over in ALL {
-        spawn(over, 4, &Options::default(), |group| {
-            for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.keeps_tree) {
-                if group.use_algorithm(Some(algorithm)).is_ok() {
-                    check::<f32>(&group, 4, 70_001);
+        for world in [4, 6] {
+            spawn(over, world, &Options::default(), |group| {
+                for algorithm in ALGORITHMS.iter().filter(|algorithm| algorithm.keeps_tree) {
+                    if group.use_algorithm(Some(algorithm)).is_ok() {
+                        check::<f32>(&group, world, 70_001);
+                    }
                 }
-            }
-        });
+            });
+        }
     }
 }
 
