@@ -58,8 +58,9 @@ fn plain<T: Float>(first: usize, count: usize, index: usize) -> T::Sum {
 }
 
 fn same<T: Element>(one: T, other: T) -> bool {
-    let is_nan = |value: T| value != value;
-    one == other || is_nan(one) && is_nan(other)
+    // Only a NaN differs from its copy.
+    let differs = |value: T, copy: T| value != copy;
+    one == other || differs(one, one) && differs(other, other)
 }
 
 /// Blocks with one reader each, with two, and of uneven lengths with none, one, some and all.
