@@ -1,4 +1,4 @@
-//! Messages between the ranks of a group. This crate knows no schedules.
+//! Messages between the ranks of a group. This crate runs no schedules.
 //!
 //! The ranks of a new group publish their addresses ([`connect()`]), and every pair takes the nearest
 //! [transport](TRANSPORTS) between them. [`Routes`] moves segments of a [`Buffer`] to each peer. On one

@@ -5,15 +5,21 @@
 //! results spread inside the nodes. For G nodes of ℓ ranks: 2(ℓ−1) messages and 2(ℓ−1)/ℓ·n bytes inside,
 //! 2(G−1) messages and 2(G−1)/G·n bytes through a node's link. Each pair of nodes uses ℓ streams, so that ℓ
 //! cores serve the network. The tree is kept, as long as each node holds one subtree of equal size.
+//!
+//! A sum for readers: (G−1)/G·n bytes through a node's link, where *direct* sends ℓ times as many.
+
+use std::sync::Arc;
 
 use super::among_workers::among_workers;
+use super::owned_by_readers::OwnedByReaders;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{longest, owned, receive, send, sources};
+use super::steps::{longest, others, owned, receive, send, sources};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::rank::Rank;
-use crate::schedule::{Range, Schedule, Step};
+use crate::readers::ReadBlock;
+use crate::schedule::{Range, Schedule, Source, Step};
 use crate::tree::{Fold, Node, fold};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
@@ -50,7 +56,26 @@ fn subtrees(problem: &Problem<'_>, size: usize) -> Option<Vec<Node>> {
 }
 
 fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
-    let Operation::AllReduce = problem.operation else { return ANOTHER_OPERATION };
+    match problem.operation {
+        Operation::AllReduce => all_reduce(problem),
+        Operation::ReduceToReaders(blocks) => reduce_to_readers(problem, blocks),
+        _ => ANOTHER_OPERATION,
+    }
+}
+
+/// Contributions of a node, and the program that adds them.
+type Inside = (Arc<[Source]>, Arc<[Fold]>);
+
+fn inside(problem: &Problem<'_>, size: usize) -> Inside {
+    let Problem { rank, len, contributions, .. } = *problem;
+    let first = rank.0 / size * size;
+    let ranks = || (first..first + size).map(Rank);
+    let parts = ranks().flat_map(|rank| (0..contributions.of(rank).len()).map(move |part| (rank, part)));
+    let nodes: Vec<Node> = ranks().flat_map(|rank| contributions.of(rank).to_vec()).collect();
+    (sources(parts, rank, len), fold(&nodes).into())
+}
+
+fn all_reduce(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let Problem { rank, len, contributions, segment, .. } = *problem;
     let (size, subtrees) = nodes(problem)?;
     let (node, place) = (rank.0 / size, rank.0 % size);
@@ -76,16 +101,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         };
         neighbours().flat_map(parts).collect()
     });
-    let inside = sources(
-        (0..size).flat_map(|place| {
-            let rank_there = local(place);
-            (0..contributions.of(rank_there).len()).map(move |part| (rank_there, part))
-        }),
-        rank,
-        len,
-    );
-    let inside_program: std::sync::Arc<[Fold]> =
-        fold(&(0..size).flat_map(|place| contributions.of(local(place)).to_vec()).collect::<Vec<_>>()).into();
+    let (inside, inside_program) = inside(problem, size);
     let add_inside: Stage<'_> = Box::new(move |index| {
         let range = chunk(place, index);
         if range.len == 0 {
@@ -97,7 +113,7 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         std::iter::once(add).chain(spread).collect()
     });
     let between = sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
-    let between_program: std::sync::Arc<[Fold]> = fold(&subtrees).into();
+    let between_program: Arc<[Fold]> = fold(&subtrees).into();
     let add_between: Stage<'_> = Box::new(move |index| {
         let range = part(node, index);
         if range.len == 0 {
@@ -118,4 +134,60 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     });
     let stages = [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
     Ok(Schedule { steps: pipeline(count, &stages) })
+}
+
+/// Each rank adds, for the rank at its place on every node, the contributions of its own node, one node after
+/// another, beginning with the next one; so all links are busy at once. The owner adds the nodes' sums.
+fn reduce_to_readers(problem: &Problem<'_>, blocks: &[ReadBlock]) -> Result<Schedule, &'static str> {
+    let Problem { rank, len, contributions, segment, .. } = *problem;
+    let (size, subtrees) = nodes(problem)?;
+    let (node, place, nodes) = (rank.0 / size, rank.0 % size, subtrees.len());
+    let counterpart = move |node: usize| Rank(node * size + place);
+    let owned = &OwnedByReaders::new(blocks, problem.world(), segment);
+    // Turn t is about segments t / nodes of the ranks of one node; this node's own are the last.
+    let target = move |turn: usize| (node + 1 + turn) % nodes;
+    let last_turn = move |turn: usize| (turn % nodes == nodes - 1).then_some(turn / nodes);
+
+    let own_parts = contributions.of(rank).len();
+    let contribute: Stage<'_> = Box::new(move |turn| {
+        let parts = |to: usize| {
+            let range = owned.segment(Rank(target(turn) * size + to), turn / nodes);
+            let ranges = (0..own_parts).map(move |part| range.shifted(part * len));
+            ranges.filter_map(move |range| send(Rank(node * size + to), range))
+        };
+        (1..size).map(|distance| (place + distance) % size).flat_map(parts).collect()
+    });
+    let (inside, inside_program) = inside(problem, size);
+    let add_inside: Stage<'_> = Box::new(move |turn| {
+        let owner = counterpart(target(turn));
+        let range = owned.segment(owner, turn / nodes);
+        if range.len == 0 {
+            return Vec::new();
+        }
+        let (sources, program) = (inside.clone(), inside_program.clone());
+        let add = Step::Reduce { range, sources, program, complete: false };
+        let hand_over = if owner == rank { None } else { send(owner, range) };
+        std::iter::once(add).chain(hand_over).collect()
+    });
+    let between = sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
+    let between_program: Arc<[Fold]> = fold(&subtrees).into();
+    let add_between: Stage<'_> = Box::new(move |turn| {
+        let Some(index) = last_turn(turn) else { return Vec::new() };
+        let range = owned.segment(rank, index);
+        if range.len == 0 {
+            return Vec::new();
+        }
+        let (sources, program) = (between.clone(), between_program.clone());
+        let add = Step::Reduce { range, sources, program, complete: true };
+        let readers = others(rank, nodes * size).filter(|to| owned.reads(*to, rank, index));
+        std::iter::once(add).chain(readers.filter_map(|to| send(to, range))).collect()
+    });
+    let fetch: Stage<'_> = Box::new(move |turn| {
+        let Some(index) = last_turn(turn) else { return Vec::new() };
+        let read = others(rank, nodes * size).filter(|owner| owned.reads(rank, *owner, index));
+        read.filter_map(|from| receive(from, owned.segment(from, index))).collect()
+    });
+    // Between two nodes the sum of one segment leaves before the contributions to the next one.
+    let stages = [(0, contribute), (2, add_between), (1, add_inside), (3, fetch)];
+    Ok(Schedule { steps: pipeline(owned.rounds() * nodes, &stages) })
 }

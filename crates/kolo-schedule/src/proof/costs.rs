@@ -214,6 +214,15 @@ fn hierarchical_sends_between_nodes_what_it_must() {
         // The ranks of a node share its link, so an algorithm that ignores nodes sends more through it.
         let direct = Cost::of(algorithm("direct"), &problem).unwrap();
         assert!(direct.far.exchanged + direct.far.one_way > 1.5 * share(nodes));
+        // A sum for one reader a block is half of it.
+        let block = |rank| ReadBlock { len: len / world, readers: [Rank(rank)].into() };
+        let operation = &Operation::ReduceToReaders((0..world).map(block).collect());
+        let problem = Problem { operation, ..problem };
+        let cost = Cost::of(algorithm("hierarchical"), &problem).unwrap();
+        assert_eq!(cost.far.exchanged + cost.far.one_way, share(nodes) / 2.0);
+        assert_eq!(cost.near.exchanged + cost.near.one_way, share(size) / 2.0);
+        let direct = Cost::of(algorithm("direct"), &problem).unwrap();
+        assert!(direct.far.exchanged + direct.far.one_way >= size as f64 * share(nodes) / 2.0);
     }
 }
 

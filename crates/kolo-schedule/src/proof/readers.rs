@@ -50,11 +50,13 @@ fn prove_readers(contributions: &Contributions, topology: &Topology) -> Vec<&'st
 
 #[test]
 fn readers_get_the_sum_of_their_blocks() {
+    let mut hierarchical = 0;
     for world in 1usize..=9 {
         for shards in [world, world + 1, 2 * world, 3 * world - 1, world.div_ceil(2)] {
             for topology in topologies(world) {
                 let proved = prove_readers(&Contributions::shared(shards, world), &topology);
                 assert_eq!(proved[..2], ["direct", "one-shot"], "{world} ranks, {shards} shards");
+                hierarchical += usize::from(proved[2..] == ["hierarchical"]);
             }
         }
     }
@@ -63,6 +65,7 @@ fn readers_get_the_sum_of_their_blocks() {
             prove_readers(&Contributions::of_shares(shares), &topology);
         }
     }
+    assert!(hierarchical > 5, "{hierarchical}");
 }
 
 /// Servers contribute nothing; they may read as any other rank.

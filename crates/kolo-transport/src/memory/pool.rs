@@ -66,17 +66,17 @@ impl Block {
 
     /// Address of the first byte.
     #[inline]
-    pub fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Number of bytes.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// File descriptor for mapping the block, and the block's start in the file; `None` on the heap.
-    pub fn file(&self) -> Option<(i32, u64)> {
+    pub(crate) fn file(&self) -> Option<(i32, u64)> {
         match &self.home {
             Home::Heap => None,
             Home::Shared { file, start, .. } => Some((file.number(), *start)),
