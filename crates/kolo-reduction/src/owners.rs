@@ -28,7 +28,7 @@ impl Owners {
     pub fn split(layout: &Layout, scope: Scope, ranks: &[Rank], owners: usize) -> Self {
         let ends: Vec<usize> = [0].into_iter().chain(blocks(layout, scope).map(|block| block.end)).collect();
         let end = |part: usize| {
-            let wished = (layout.len() as u128 * part as u128 / ranks.len() as u128) as usize;
+            let wished = (layout.len() as u128 * part as u128).div_ceil(ranks.len() as u128) as usize;
             ends.iter().copied().min_by_key(|end| end.abs_diff(wished)).unwrap_or(0)
         };
         let run = |part: usize| {
