@@ -38,7 +38,7 @@ pub use guard::Guard;
 pub use manifest::{FORMAT, FileEntry, Manifest, TensorEntry};
 pub use position::Position;
 pub use read::Reader;
-pub use snapshot::{Part, Set, Snapshot, WEIGHTS, common_prefix, shard_prefix, state_prefix};
+pub use snapshot::{Part, Set, Snapshot, WEIGHTS};
 pub use warning::{Warning, tell};
 pub use writer::Writer;
 

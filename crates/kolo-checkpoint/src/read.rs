@@ -430,22 +430,19 @@ mod tests {
             ["a", "b/shard1/c"].map(|name| ParamSpec::new(name, vec![3], Kind::Parameter { decay: true }));
         let layout = Arc::new(Layout::new(specs.to_vec()));
         let values = |shard: usize| (0..6).map(|n| (10 * shard + n) as f32).collect::<Vec<_>>();
-        let mut parts = vec![
-            Part::weights(&values(0)),
-            Part::whole(Set::Residuals, crate::common_prefix("common"), values(99)),
-        ];
+        let mut parts =
+            vec![Part::weights(&values(0)), Part::whole(Set::Residuals, "common/common/".into(), values(99))];
         parts.extend(
-            (0..SHARDS).map(|shard| {
-                Part::whole(Set::Residuals, crate::shard_prefix(shard, "residual"), values(shard))
-            }),
+            (0..SHARDS)
+                .map(|shard| Part::whole(Set::Residuals, format!("shard{shard}/residual/"), values(shard))),
         );
         let folder = tempfile::tempdir().unwrap();
         let snapshot = Snapshot::new(layout.clone(), parts, &position()).unwrap();
         let reader = Reader::open(&snapshot.write(folder.path()).unwrap()).unwrap();
         let mut read = vec![vec![0.0; 6]; SHARDS + 1];
         let prefix = |shard: usize| match shard {
-            SHARDS => crate::common_prefix("common"),
-            shard => crate::shard_prefix(shard, "residual"),
+            SHARDS => "common/common/".into(),
+            shard => format!("shard{shard}/residual/"),
         };
         let targets = read.iter_mut().enumerate().map(|(shard, values)| (prefix(shard), &mut values[..]));
         let before = SCANNED.get();
@@ -481,7 +478,7 @@ mod tests {
         let write = |name: &str, weights: Vec<Part>| {
             let parts = weights
                 .into_iter()
-                .chain([Part::whole(Set::Optimizer, crate::state_prefix("m"), moment.to_vec())])
+                .chain([Part::whole(Set::Optimizer, "m/".into(), moment.to_vec())])
                 .collect();
             let snapshot = Snapshot::new(layout.clone(), parts, &position()).unwrap();
             Reader::open(&snapshot.write(&folder.path().join(name)).unwrap()).unwrap()
@@ -562,7 +559,7 @@ mod tests {
     #[test]
     fn residuals_are_those_of_the_first_shards() {
         let folder = tempfile::tempdir().unwrap();
-        let shard = |shard| Part::whole(Set::Residuals, crate::shard_prefix(shard, "residual"), vec![0.5; 4]);
+        let shard = |shard| Part::whole(Set::Residuals, format!("shard{shard}/residual/"), vec![0.5; 4]);
         let reader = written(folder.path(), vec![Part::weights(&[0.5; 4]), shard(0), shard(2)]);
         for (shards, part) in [(2, "has no residuals of shard 1"), (3, "of 2 shards"), (0, "no use for")] {
             let error = reader.expect_residuals_of(shards).unwrap_err().to_string();

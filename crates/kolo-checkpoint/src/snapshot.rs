@@ -43,21 +43,6 @@ impl Set {
     }
 }
 
-/// Returns the prefix of parameter names in a state of the optimizer.
-pub fn state_prefix(name: &str) -> String {
-    format!("{name}/")
-}
-
-/// Returns the prefix of parameter names in a state that the reduction keeps for one shard.
-pub fn shard_prefix(shard: usize, name: &str) -> String {
-    format!("shard{shard}/{name}/")
-}
-
-/// Returns the prefix of parameter names in a state that the reduction keeps for all shards together.
-pub fn common_prefix(name: &str) -> String {
-    format!("common/{name}/")
-}
-
 /// Run of flat memory that goes into one file.
 ///
 /// A rank that holds only the optimizer state of elements 1000 to 1999 has a part of each state with `start:

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use kolo_checkpoint::{common_prefix, hex, shard_prefix, state_prefix};
+use kolo_checkpoint::hex;
 use kolo_comm::Rank;
 use kolo_optim::Span;
 use sha2::{Digest, Sha256};
@@ -48,12 +48,10 @@ pub fn snapshot(replica: &mut Replica, position: &Position) -> Result<Snapshot, 
 fn place_in_files(StateName { kind, name, shard }: &StateName) -> (Set, String) {
     match (kind, shard) {
         (StateKind::Weights, _) => (Set::Weights, String::new()),
-        (StateKind::Optimizer, None) => (Set::Optimizer, state_prefix(name)),
-        (StateKind::Optimizer, Some(island)) => {
-            (Set::Optimizer, state_prefix(&format!("island{island}/{name}")))
-        }
-        (StateKind::Reduction, None) => (Set::Residuals, common_prefix(name)),
-        (StateKind::Reduction, Some(shard)) => (Set::Residuals, shard_prefix(*shard, name)),
+        (StateKind::Optimizer, None) => (Set::Optimizer, format!("{name}/")),
+        (StateKind::Optimizer, Some(island)) => (Set::Optimizer, format!("island{island}/{name}/")),
+        (StateKind::Reduction, None) => (Set::Residuals, format!("common/{name}/")),
+        (StateKind::Reduction, Some(shard)) => (Set::Residuals, format!("shard{shard}/{name}/")),
     }
 }
 

@@ -28,7 +28,7 @@ impl Owners {
     pub fn split(layout: &Layout, scope: Scope, ranks: &[Rank], owners: usize) -> Self {
         let ends: Vec<usize> = [0].into_iter().chain(blocks(layout, scope).map(|block| block.end)).collect();
         let end = |part: usize| {
-            let wished = (layout.len() as u128 * part as u128 / ranks.len() as u128) as usize;
+            let wished = (layout.len() as u128 * part as u128).div_ceil(ranks.len() as u128) as usize;
             ends.iter().copied().min_by_key(|end| end.abs_diff(wished)).unwrap_or(0)
         };
         let run = |part: usize| {
@@ -123,20 +123,21 @@ mod tests {
 
     #[test]
     fn runs_are_as_equal_as_blocks_allow() {
-        let runs = |lens: &[usize], scope, world| -> Vec<Vec<Range<usize>>> {
+        // Beginnings and ends.
+        let runs = |lens: &[usize], scope, world| -> Vec<(usize, usize)> {
             let owners = Owners::split(&layout(lens), scope, &ranks(world), 1);
-            (0..world).map(|rank| owners.runs_of(Rank(rank)).collect()).collect()
+            let of = |rank| owners.runs_of(rank).map(|run| (run.start, run.end)).collect::<Vec<_>>();
+            ranks(world).into_iter().flat_map(of).collect()
         };
         // More ranks than blocks: one has all of it.
         for len in [1, BLOCK - 1, BLOCK] {
-            let runs = runs(&[len], Scope::Element, 3);
-            assert_eq!(runs.concat(), [0..len]);
+            assert_eq!(runs(&[len], Scope::Element, 3), [(0, len)]);
         }
-        assert_eq!(runs(&[BLOCK + 1], Scope::Element, 2), [vec![0..BLOCK], vec![BLOCK..BLOCK + 1]]);
-        assert_eq!(runs(&[BLOCK + 1], Scope::Tensor, 2).concat(), [0..BLOCK + 1]);
-        assert_eq!(runs(&[4 * BLOCK], Scope::Element, 2), [vec![0..2 * BLOCK], vec![2 * BLOCK..4 * BLOCK]]);
-        assert_eq!(runs(&[5, 1, 90, 4], Scope::Tensor, 2), [vec![0..6], vec![6..100]]);
-        assert_eq!(runs(&[50, 1, 4, 45], Scope::Tensor, 2), [vec![0..50], vec![50..100]]);
+        assert_eq!(runs(&[BLOCK + 1], Scope::Element, 2), [(0, BLOCK), (BLOCK, BLOCK + 1)]);
+        assert_eq!(runs(&[BLOCK + 1], Scope::Tensor, 2), [(0, BLOCK + 1)]);
+        assert_eq!(runs(&[4 * BLOCK], Scope::Element, 2), [(0, 2 * BLOCK), (2 * BLOCK, 4 * BLOCK)]);
+        assert_eq!(runs(&[5, 1, 90, 4], Scope::Tensor, 2), [(0, 6), (6, 100)]);
+        assert_eq!(runs(&[50, 1, 4, 45], Scope::Tensor, 2), [(0, 50), (50, 100)]);
         let two = Owners::split(&layout(&[3 * BLOCK]), Scope::Element, &ranks(3), 2);
         let of_block = |block: usize| two.of(block * BLOCK).to_vec();
         assert_eq!([0, 1, 2].map(of_block), [[Rank(0), Rank(1)], [Rank(1), Rank(2)], [Rank(2), Rank(0)]]);

@@ -19,14 +19,21 @@ impl Replica {
         self.core.step.visit_state(visit);
     }
 
-    /// Copies the state that this rank holds.
+    /// Copies the state that this rank holds; of the islands, that of those that it represents.
     ///
     /// # Errors
     ///
     /// The last step's reduction failed (naming the rank).
     pub(crate) fn own_state(&mut self) -> Result<JobState, Error> {
         let notes = self.mode.notes(&mut self.core)?;
-        let arrays = StateCopy::of(self.layout().len(), |visit| self.visit_state(visit));
+        let shards = self.core.step.shards();
+        let arrays = StateCopy::of(self.layout().len(), |visit| {
+            self.visit_state(&mut |part| {
+                if part.name.shard.is_none_or(|shard| shards.contains(&shard)) {
+                    visit(part);
+                }
+            });
+        });
         Ok(JobState { notes, arrays })
     }
 

@@ -146,7 +146,7 @@ fn the_names_in_a_checkpoint_do_not_depend_on_who_had_the_state() {
         tensors.filter_map(|(name, ..)| Some(name.strip_suffix("/first")?.to_string())).collect()
     };
     assert_eq!(
-        names(MODES[0], find("sgd", "power-sgd"), checkpoint::Set::Residuals),
+        names(MODES[0], find("sgd", "powersgd"), checkpoint::Set::Residuals),
         ["shard0/mean_residual", "shard1/mean_residual", "common/right_factor"]
     );
     let adam = ["first_moment", "second_moment"];

@@ -2,11 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::core::Core;
-use kolo_reduction::Error;
 use kolo_reduction::state::StateCopy;
 use kolo_reduction::transform::States;
-use kolo_step::{LossScale, LossScaler, NoiseScale};
+use kolo_step::{LossScale, NoiseScale};
 
 /// State of a core besides its arrays.
 #[derive(Clone, Serialize, Deserialize)]
@@ -41,39 +39,4 @@ pub struct JobState {
     pub notes: JobNotes,
     /// Arrays.
     pub arrays: StateCopy,
-}
-
-impl Core {
-    /// Returns the notes on this core.
-    pub fn notes(&self) -> Notes {
-        Notes {
-            uses: self.step.expected_uses().to_vec(),
-            noise_scale: self.observers.noise.known,
-            loss_scale: self.scaler.now(),
-            transforms: self.transforms.states(),
-        }
-    }
-
-    /// Returns the notes on a core that begins.
-    pub fn first_notes(&self) -> Notes {
-        Notes {
-            uses: vec![1; self.weights.layout.spans().len()],
-            noise_scale: NoiseScale::default(),
-            loss_scale: LossScaler::new(self.config.loss_scaling).now(),
-            transforms: States::new(),
-        }
-    }
-
-    /// Continues from the notes on a core of another rank, a checkpoint or a copy.
-    ///
-    /// # Errors
-    ///
-    /// A gradient transform cannot continue from its state (naming the transform).
-    pub fn set_notes(&mut self, notes: Notes) -> Result<(), Error> {
-        let Notes { uses, noise_scale, loss_scale, transforms } = notes;
-        self.step.expect_uses(uses);
-        self.observers.noise.known = noise_scale;
-        self.scaler.take_over(loss_scale);
-        self.transforms.take_over(&self.weights.layout, transforms)
-    }
 }

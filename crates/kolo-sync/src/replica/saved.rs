@@ -1,10 +1,12 @@
-//! The state of a core that a checkpoint holds, and resuming from it.
+//! The state of a core that checkpoints and copies hold, and resuming from it.
 
 use super::core::Core;
+use super::notes::Notes;
 use super::undo::Undo;
 use super::weights::Weights;
 use kolo_reduction::Error;
-use kolo_step::NoiseScale;
+use kolo_reduction::transform::States;
+use kolo_step::{LossScaler, NoiseScale};
 
 impl Core {
     /// Returns true if ranks hold state that could die with them.
@@ -88,5 +90,38 @@ impl Core {
     pub fn noise_scale(&mut self) -> Result<Option<NoiseScale>, Error> {
         self.apply_outstanding()?;
         Ok(self.observers.noise.is_on().then_some(self.observers.noise.known))
+    }
+
+    /// Returns the notes on this core.
+    pub fn notes(&self) -> Notes {
+        Notes {
+            uses: self.step.expected_uses().to_vec(),
+            noise_scale: self.observers.noise.known,
+            loss_scale: self.scaler.now(),
+            transforms: self.transforms.states(),
+        }
+    }
+
+    /// Returns the notes on a core that begins.
+    pub fn first_notes(&self) -> Notes {
+        Notes {
+            uses: vec![1; self.weights.layout.spans().len()],
+            noise_scale: NoiseScale::default(),
+            loss_scale: LossScaler::new(self.config.loss_scaling).now(),
+            transforms: States::new(),
+        }
+    }
+
+    /// Continues from the notes on a core of another rank, a checkpoint or a copy.
+    ///
+    /// # Errors
+    ///
+    /// A gradient transform cannot continue from its state (naming the transform).
+    pub fn set_notes(&mut self, notes: Notes) -> Result<(), Error> {
+        let Notes { uses, noise_scale, loss_scale, transforms } = notes;
+        self.step.expect_uses(uses);
+        self.observers.noise.known = noise_scale;
+        self.scaler.take_over(loss_scale);
+        self.transforms.take_over(&self.weights.layout, transforms)
     }
 }

@@ -18,7 +18,7 @@ use kolo_comm::Rank;
 
 use super::handle::Replica;
 use kolo_reduction::Error;
-use kolo_reduction::state::{Holdings, redistribute, transfer};
+use kolo_reduction::state::{Holdings, StateCopy, redistribute, transfer};
 use kolo_sync::Notes;
 use kolo_sync::backup::{Backup, Backups, kept};
 
@@ -32,7 +32,7 @@ impl Replica {
     }
 
     /// Copies this rank's state, and sends the state of its shards to the next workers. A collective. Does
-    /// nothing if no state could be lost, and on a server, which has none.
+    /// nothing if no state could be lost. The copy of a server is empty.
     ///
     /// # Errors
     ///
@@ -63,9 +63,10 @@ impl Replica {
         }
         let mut job = self.own_state()?;
         let core = &mut self.core;
-        let is_server = core.ranks.server;
-        let own = if is_server { Holdings::default() } else { job.arrays.holdings() };
-        let own = (own.filtered(|name| name.shard.is_some()), &job.notes.islands);
+        if core.ranks.server {
+            job.arrays = StateCopy::new(core.weights.layout.len());
+        }
+        let own = (job.arrays.holdings().filtered(|name| name.shard.is_some()), &job.notes.islands);
         let reported: Vec<(Holdings, Vec<Notes>)> = core.ranks.group.all_gather_value(&own)?;
         let (have, islands): (Vec<_>, Vec<_>) = reported.into_iter().unzip();
         // In the order of islands, which is that of the ranks that represent them.
@@ -75,11 +76,9 @@ impl Replica {
         let has_none = have.iter().all(|have| have.0.is_empty());
         let held: HashSet<usize> =
             job.arrays.holdings().0.into_iter().filter_map(|(name, _)| name.shard).collect();
-        let shards = (0..core.ranks.shards).filter(|shard| has_none || held.contains(shard)).collect();
-        if !is_server {
-            let (steps, known) = (core.progress.steps, core.last_steps());
-            core.backups.add(Backup { steps, known, job, shards });
-        }
+        let has_all = has_none && !core.ranks.server;
+        let shards = (0..core.ranks.shards).filter(|shard| has_all || held.contains(shard)).collect();
+        core.backups.add(Backup { steps: core.progress.steps, known: core.last_steps(), job, shards });
         Ok(())
     }
 

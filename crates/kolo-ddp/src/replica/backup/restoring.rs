@@ -42,13 +42,14 @@ impl Replica {
         let at =
             |rank: &Vec<Held>| rank.iter().find(|held| held.steps == steps).map(|held| held.arrays.clone());
         let have: Vec<Holdings> = held.iter().map(|rank| at(rank).unwrap_or_default()).collect();
-        let Some(donor) = held.iter().position(|rank| at(rank).is_some()) else { return Ok(None) };
+        // A server's copy is empty.
+        let Some(donor) = have.iter().position(|have| !have.0.is_empty()) else { return Ok(None) };
         let own = core.backups.at(steps);
         let told: Option<(JobNotes, Vec<LastStep>)> =
             group.broadcast_value(own.map(|own| (own.job.notes.clone(), own.known.clone())), Rank(donor))?;
         let Some((notes, known)) = told else { return Ok(None) };
-        let mut arrays =
-            own.map_or_else(|| StateCopy::new(core.weights.layout.len()), |own| own.job.arrays.clone());
+        let own = own.map(|own| own.job.arrays.clone());
+        let mut arrays = own.unwrap_or_else(|| StateCopy::new(core.weights.layout.len()));
         let of_job = Holdings::union(&have).filtered(|name| name.shard.is_none());
         transfer(group, &redistribute(&have, &vec![of_job; have.len()])?, &mut arrays)?;
         // This rank keeps its own state until the whole copy has arrived.

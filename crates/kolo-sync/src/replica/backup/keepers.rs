@@ -32,6 +32,7 @@ pub fn kept(workers: &[Rank], keepers: &[Rank], have: &[Holdings]) -> Vec<Holdin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kolo_reduction::state::{StateKind, StateName};
 
     #[test]
     fn each_worker_has_a_keeper_that_stays() {
@@ -48,5 +49,16 @@ mod tests {
         assert_eq!(found(&[0], &[0], 0), []);
         assert_eq!(found(&[0, 1], &[0, 1], 1), []);
         assert_eq!(found(&[0, 1], &[], 0), []);
+    }
+
+    #[test]
+    fn keepers_want_what_the_two_workers_before_them_have() {
+        let name = |shard| StateName::of_shard(StateKind::Reduction, "residual", shard);
+        let of = |shards: &[usize]| Holdings(shards.iter().map(|shard| (name(*shard), 0..7)).collect());
+        // Rank 2 is a server, and rank 3 leaves.
+        let workers = [0, 1, 3, 4].map(Rank);
+        let have = [of(&[0]), of(&[1, 2]), of(&[]), of(&[3]), of(&[4])];
+        let want = kept(&workers, &[0, 1, 4].map(Rank), &have);
+        assert_eq!(want, [of(&[4, 1, 2, 3]), of(&[0, 4]), of(&[]), of(&[]), of(&[1, 2, 3, 0])]);
     }
 }

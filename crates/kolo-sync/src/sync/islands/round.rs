@@ -194,8 +194,7 @@ impl Islands {
     /// Returns the mean loss over all islands for every step of the round, in the same bits on all ranks. A
     /// collective.
     fn losses_of_all(&mut self, outer: &Core) -> Result<Vec<LastStep>, Error> {
-        let speaking = self.own.iter().filter(|island| island.speaks);
-        let own: Vec<&[IslandLoss]> = speaking.map(|island| &island.losses[..]).collect();
+        let own: Vec<&[IslandLoss]> = self.represented().map(|island| &island.losses[..]).collect();
         let told: Vec<Vec<Vec<IslandLoss>>> = outer.ranks.group.all_gather_value(&own)?;
         // In the order of islands, which is that of the ranks that represent them.
         let islands: Vec<Vec<IslandLoss>> = told.into_iter().flatten().collect();
