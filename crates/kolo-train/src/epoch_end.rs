@@ -1,21 +1,19 @@
 //! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
-use burn::module::Module;
 use kolo_data::DataSet;
 use kolo_trace::What;
 
 use crate::error::Error;
 use crate::evaluate;
 use crate::evaluations::Best;
-use crate::job::Job;
+use crate::framework::Framework;
 use crate::meter::EpochRow;
-use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
 use crate::worker::Worker;
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Evaluates and records an epoch, or the last step. Returns false if the workers were signaled to end
     /// meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
@@ -27,14 +25,13 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             // The evaluation may outlast the grace period of a job that is ending.
             writer.flush(progress);
         }
-        let Job { config, device, .. } = self.job;
-        let (batch_size, precision) = (config.test_batch_size, precision(&config.precision)?);
+        let batch_size = self.job.config.test_batch_size;
         // The user's evaluation may wait for a device or for another program.
         let working = kolo_elastic::working();
         let scores = kolo_trace::spanned(What::Evaluate, || {
             let stop =
                 evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
-            evaluate::scores(&self.ddp, self.task, batch_size, precision, device, &stop)
+            evaluate::scores(&self.framework, &self.ddp, self.task, batch_size, &stop)
         })?;
         drop(working);
         let Some(scores) = scores else {

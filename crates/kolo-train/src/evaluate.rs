@@ -1,12 +1,11 @@
 //! Exact evaluation, spread over the workers: every test sample counts once, on any number of ranks, and sums
 //! are added in the order of the batches.
 
-use burn::module::Module;
-use burn::tensor::Device;
-use kolo_burn::{Ddp, Precision, with_precision};
 use kolo_data::{DataSet, Part};
+use kolo_ddp::Ddp;
 
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::metric::{Mean, Score, Scores};
 use crate::task::Task;
 
@@ -24,15 +23,14 @@ type Means = Vec<Vec<(f64, f64)>>;
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Means);
 
-/// Returns the model's scores over all test samples, computed in `precision` in batches of `batch_size`. The
+/// Returns the model's scores over all test samples, computed in batches of `batch_size`. The
 /// scores are empty without metrics or samples. Returns `None` if the job was signaled to end before all
 /// samples were evaluated. A collective.
-pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
-    ddp: &Ddp<M>,
-    task: &Task<M, D>,
+pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized>(
+    framework: &F,
+    ddp: &Ddp<F::Model>,
+    task: &Task<F, M, D>,
     batch_size: usize,
-    precision: Precision,
-    device: &Device,
     stop: &Stop<'_>,
 ) -> Result<Option<Scores>, Error> {
     // Servers hold no model.
@@ -42,12 +40,12 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized>(
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| !metrics.is_empty()) else {
         return Ok(Some(Scores::default()));
     };
-    let model = ddp.model().valid();
+    let model = F::evaluated(ddp.model());
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let mean_of = |batch: &[usize]| {
         let batch = task.data.batch(Part::Test, batch, None);
-        let means = with_precision(precision, || evaluate(&model, batch, device));
+        let means = framework.evaluation(|device| evaluate(&model, batch, device));
         means.into_iter().map(|Mean { sum, count }| (sum, count)).collect()
     };
     let (mut own, mut means): (_, Means) = (own.peekable(), Vec::new());

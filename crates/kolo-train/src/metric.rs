@@ -1,5 +1,6 @@
 //! Metrics that judge a model on the test samples.
 
+use kolo_ddp::binding::Loss;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -65,10 +66,9 @@ impl Mean {
     }
 }
 
-impl From<kolo_burn::Loss> for Mean {
+impl<L: Loss> From<L> for Mean {
     /// Converts the loss, and may wait for a device.
-    fn from(loss: kolo_burn::Loss) -> Self {
-        use kolo_ddp::binding::Loss;
+    fn from(loss: L) -> Self {
         Mean { sum: loss.sum(), count: loss.count() }
     }
 }
