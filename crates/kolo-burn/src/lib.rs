@@ -6,7 +6,7 @@
 //! on the worker ([`Dropout`], [`Transformer`]). It never sees ranks, transports or optimizers. Those are
 //! below, in `kolo_ddp` (whose [`Ddp`](kolo_ddp::Ddp) drives it through
 //! [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`. Above it are training loops: that of
-//! `kolo_train`, or your own, as in this crate's example `two_workers`.
+//! `kolo_train` (with `kolo_burn_train`), or your own, as in this crate's example `two_workers`.
 
 mod backend;
 mod batch_norm;

@@ -10,9 +10,9 @@ use burn::module::Module;
 use burn::store::ModuleRecord;
 use burn::tensor::Device;
 use burn_flex_nn::arrange;
+use kolo_burn_train::image_tensors;
 use kolo_data::Part;
 use kolo_models::ResNetConfig;
-use kolo_train::image_tensors;
 use kolo_weights::Description;
 
 /// Images in a forward pass.

@@ -39,5 +39,5 @@ pub enum Error {
     Weights(#[from] WeightsError),
     /// The run failed.
     #[error(transparent)]
-    Train(#[from] kolo_train::Error),
+    Train(#[from] kolo_burn_train::Error),
 }

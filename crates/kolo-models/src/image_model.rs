@@ -5,8 +5,8 @@ use burn::tensor::{Device, Tensor};
 use kolo_burn::Loss;
 use kolo_data::{Batch, SampleShape};
 
+use kolo_burn_train::{TrainingContext, count_correct, image_tensors};
 use kolo_recipe::Stem;
-use kolo_train::{TrainingContext, count_correct, image_tensors};
 
 /// A model of images: any Burn module that gives each class a score.
 pub trait ImageModel: Module {

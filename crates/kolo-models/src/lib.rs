@@ -1,9 +1,9 @@
 //! Models of `kolo train` by name: residual networks and a VGG, the large ones exactly torchvision's, and a
-//! perceptron. They are trained by [`kolo_train::Trainer`], take single steps in measurements ([`Stepper`]),
+//! perceptron. They are trained by [`kolo_burn_train::Trainer`], take single steps in measurements ([`Stepper`]),
 //! and are evaluated with trained weights ([`inference`]).
 //!
 //! To add a model, implement [`ImageModel`] for a type and add a line to [`MODELS`]. Your own model, of any
-//! samples, needs no line: a [`Trainer`](kolo_train::Trainer) takes it.
+//! samples, needs no line: a [`Trainer`](kolo_burn_train::Trainer) takes it.
 
 mod block;
 mod config;

@@ -8,8 +8,8 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn_flex_nn::linear;
 use kolo_burn::{Dropout, DropoutKey};
+use kolo_burn_train::TrainingContext;
 use kolo_data::SampleShape;
-use kolo_train::TrainingContext;
 
 use crate::image_model::{Blueprint, ImageModel};
 use crate::init::Init;

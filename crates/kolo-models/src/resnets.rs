@@ -1,7 +1,7 @@
 //! The residual networks of the table, as the trainer takes them.
 
 use burn::tensor::Tensor;
-use kolo_train::TrainingContext;
+use kolo_burn_train::TrainingContext;
 
 use crate::config::ResNetConfig;
 use crate::image_model::{Blueprint, ImageModel};

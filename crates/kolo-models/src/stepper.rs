@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, DropoutKey};
+use kolo_burn_train::{Error, TrainingContext};
 use kolo_comm::Group;
 use kolo_data::Batch;
 use kolo_ddp::{Replica, StepReport};
-use kolo_train::{Error, TrainingContext};
 
 use crate::image_model::ImageModel;
 

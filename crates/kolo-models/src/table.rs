@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision, check_precision};
+use kolo_burn_train::{Job, Mean, Membership, Metric, Summary, Trainer};
 use kolo_comm::Group;
 use kolo_data::{Batch, ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
 use kolo_recipe::Recipe;
-use kolo_train::{Job, Mean, Membership, Metric, Summary, Trainer};
 use kolo_weights::WeightsFile;
 
 use crate::error::Error;
@@ -150,7 +150,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         data: Arc<dyn ImageDataSet>,
         membership: Membership,
     ) -> Result<Option<Summary>, Error> {
-        let (config, device) = (&job.config, job.device.clone().autodiff());
+        let (config, device) = (&job.config, Device::flex().autodiff());
         config.check()?;
         self.check(config, data.shape())?;
         let model = (self.build)(&Blueprint {
@@ -178,7 +178,8 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     ) -> Result<Box<dyn Classifier>, Error> {
         self.traits.check_samples(self.name, blueprint.samples)?;
         let device = Device::flex();
-        check_precision(precision, &device).map_err(kolo_train::Error::Precision)?;
+        check_precision(precision, &device)
+            .map_err(|error| kolo_burn_train::Error::Precision(error.into()))?;
         let model = weights.into_module((self.build)(blueprint))?.valid();
         Ok(Box::new(ModelClassifier { model, device, precision }))
     }
@@ -192,7 +193,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
     ) -> Result<Box<dyn Stepper>, Error> {
         self.traits.check_samples(self.name, blueprint.samples)?;
         let model = (self.build)(blueprint);
-        let ddp = Ddp::new(group, model, config, optimizer).map_err(kolo_train::Error::from)?;
+        let ddp = Ddp::new(group, model, config, optimizer).map_err(kolo_burn_train::Error::from)?;
         Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone() }))
     }
 }

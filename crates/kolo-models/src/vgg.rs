@@ -13,7 +13,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use burn_flex_nn::{arrange, conv2d, linear, max_pool2d};
 use kolo_burn::{Dropout, DropoutKey};
-use kolo_train::TrainingContext;
+use kolo_burn_train::TrainingContext;
 
 use crate::image_model::{Blueprint, ImageModel};
 use crate::init::Init;

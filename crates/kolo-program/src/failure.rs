@@ -160,7 +160,6 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
         Some(Train::Training(error) | Train::Refused(error)) => return Some(error),
         Some(Train::CheckpointLost(error)) => return Some(&**error),
         Some(Train::Recipe(error)) => return Some(error),
-        Some(Train::Weights(error)) => return Some(error),
         _ => {}
     }
     if let Some(kolo_weights::WeightsError::Recipe(error)) = error.downcast_ref() {

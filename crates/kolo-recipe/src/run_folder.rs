@@ -275,6 +275,11 @@ impl RunFolder {
         &self.path
     }
 
+    /// Path of the file with the preprocessing of images, so that an export needs no data set.
+    pub fn preprocessing(&self) -> PathBuf {
+        self.path.join("preprocessing.json")
+    }
+
     /// Path of the folder of checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")

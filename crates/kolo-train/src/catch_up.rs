@@ -1,15 +1,14 @@
 //! A worker's progress and its role as a writer, when it joins and after a change of members.
 
-use burn::module::Module;
 use kolo_comm::Rank;
-use kolo_data::DataSet;
+use kolo_data::{DataSet, Preprocessing};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
-use kolo_weights as weights;
 
 use crate::checkpoints;
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::meter::StepRow;
 use crate::progress::Progress;
 use crate::resume_check::check_end;
@@ -17,7 +16,7 @@ use crate::run_writer::RunWriter;
 use crate::sinks::{Record, SinkContext};
 use crate::worker::Worker;
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Sets the progress to the replica's step; if a run is resumed, sets both to the last checkpoint. A
     /// collective.
     pub(crate) fn catch_up(&mut self, progress: &mut Progress) -> Result<(), Error> {
@@ -126,7 +125,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
         match begins {
             true => {
                 if let Some(folder) = folder {
-                    weights::keep_preprocessing(folder, self.task.data.preprocessing())?;
+                    keep_preprocessing(folder, self.task.data.preprocessing())?;
                 }
                 new.begin(progress)?;
             }
@@ -206,6 +205,14 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
             self.tell(writer, &Record::Generation { generation, world_size }, progress);
         }
     }
+}
+
+/// Keeps the preprocessing of a data set's images in the run folder, if the data set describes it.
+fn keep_preprocessing(folder: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), Error> {
+    let Some(preprocessing) = preprocessing else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&preprocessing);
+    let text = text.map_err(|e| Error::Encode { what: "preprocessing.json", problem: e.to_string() })?;
+    Ok(folder.write(&folder.preprocessing(), (text + "\n").as_bytes())?)
 }
 
 /// Returns the note for a run without remaining steps.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use burn::module::Module;
-use kolo_burn::Ddp;
+use kolo_ddp::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
+use kolo_ddp::binding::Binding;
 use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Snapshot, Writer};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
@@ -62,12 +62,12 @@ impl Checkpoints {
     }
 
     /// Copies the state of a checkpoint, and leaves the writing to the thread.
-    pub(crate) fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    pub(crate) fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
         self.last.take(ddp, progress)
     }
 
     /// Does the same for the best checkpoint so far, kept apart because it may be older than the last few.
-    pub(crate) fn take_best<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    pub(crate) fn take_best<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
         self.best.take(ddp, progress)
     }
 
@@ -98,7 +98,7 @@ impl Series {
         Ok(self.writer.insert(writer))
     }
 
-    fn take<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
         let mut position = progress.noted();
         position.notes[SAMPLING] = serde_json::json!(self.sampling);
         position.notes[STATE] = serde_json::json!(self.state);
@@ -161,8 +161,8 @@ pub(crate) fn position(folder: &RunFolder, step: u64) -> Option<Position> {
 }
 
 /// Reads the newest checkpoint that is good on every rank. A collective.
-pub(crate) fn resume<M: Module>(
-    ddp: &mut Ddp<M>,
+pub(crate) fn resume<B: Binding>(
+    ddp: &mut Ddp<B>,
     run: &RunFolder,
     config: &Recipe,
 ) -> Result<Position, Error> {

@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-use burn::module::Module;
 use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
 
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::suspects::Suspects;
 use crate::worker::{Ended, Worker};
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Recovers from an error with the remaining workers. If they are too few, the first of them continues
     /// alone until it can save the work. Returns true if it can save the work now.
     pub(crate) fn recover(&mut self, error: Error) -> Result<bool, Error> {

@@ -3,20 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
-use kolo_burn::{BurnModel, DropoutKey, with_precision};
 use kolo_data::{DataSet, PrefetchError, ShardBatch};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
-use kolo_ddp::{Change, Sampler, StepReport};
+use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_trace::What;
 
 use crate::error::Error;
+use crate::framework::{Framework, Pass};
 use crate::meter::StepRow;
-use crate::model::TrainingContext;
 use crate::outcome::Outcome;
-use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
@@ -24,7 +21,7 @@ use crate::slowdown::{Slowdown, Work};
 use crate::suspects::listed;
 use crate::worker::Worker;
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members of
     /// the job change before that.
     pub(crate) fn epoch(
@@ -115,32 +112,29 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
     }
 
     fn step(&mut self, position: &Position, rate: f64) -> Result<StepReport, Error> {
-        let (seed, epoch, step) = (self.job.config.seed, position.epoch, position.step_in_epoch);
-        let key = move |shard| DropoutKey { seed, epoch, step, shard };
+        let (recipe, epoch, step) = (&self.job.config, position.epoch, position.step_in_epoch);
         self.pause.store(self.pause_of(Work::Data).as_millis() as u64, Ordering::Relaxed);
         let pause = self.pause_of(Work::Compute);
-        let label_smoothing = self.job.config.large_batch.label_smoothing;
-        let precision = precision(&self.job.config.precision)?;
-        let Worker { task, loader, ddp, trainable: device, sampler, .. } = self;
+        let Worker { framework, task, loader, ddp, sampler, .. } = self;
         let shards = ddp.shards();
         let batches = loader.step(epoch, step, shards.clone()).zip(shards);
         let batches = batches
             .map(|(batch, shard)| batch.map_err(|error| of_samples(sampler, (epoch, step), shard, error)));
-        let take = |batch: Result<ShardBatch<D::Batch>, Error>, ddp: &kolo_burn::Ddp<M>| {
+        let take = |batch: Result<ShardBatch<D::Batch>, Error>, ddp: &Ddp<F::Model>| {
             let (batch, now) = (batch?, Instant::now());
             kolo_trace::span(now.checked_sub(batch.waited).unwrap_or(now), now, || What::Data);
             ddp.data_waited(batch.waited);
             Ok::<_, Error>((batch.shard, batch.batch))
         };
-        if self.job.config.in_step() {
+        if recipe.in_step() {
             // All of this rank's shards together, normalized over the global batch.
             let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
-            let loss = &task.loss;
-            let forward = |model: &BurnModel<M>, batch, pass: &CrossShardPass| {
+            let (loss, framework) = (&task.loss, &*framework);
+            let forward = |model: &F::Model, batch, cross_shard: &CrossShardPass| {
                 std::thread::sleep(pause);
-                let dropout = &key(pass.shard());
-                let context = TrainingContext { dropout, cross_shard: Some(pass), device, label_smoothing };
-                with_precision(precision, || loss(model, batch, &context))
+                let (shard, cross_shard) = (cross_shard.shard(), Some(cross_shard));
+                let pass = Pass { recipe, epoch, step, shard, cross_shard };
+                framework.training(&pass, |context| loss(F::module(model), batch, context))
             };
             kolo_trace::spanned(What::Passes, || ddp.cross_shard_passes(inputs, forward))?;
         } else {
@@ -151,11 +145,11 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
                     ddp.skip_shard()?;
                     continue;
                 };
-                let context =
-                    TrainingContext { dropout: &key(shard), cross_shard: None, device, label_smoothing };
+                let pass = Pass { recipe, epoch, step, shard, cross_shard: None };
                 let loss = kolo_trace::spanned(What::Forward, || {
                     std::thread::sleep(pause);
-                    with_precision(precision, || (task.loss)(ddp.model(), batch, &context))
+                    let model = F::module(ddp.model());
+                    framework.training(&pass, |context| (task.loss)(model, batch, context))
                 });
                 ddp.backward(loss)?;
             }

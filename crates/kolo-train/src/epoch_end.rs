@@ -1,22 +1,20 @@
 //! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
-use burn::module::Module;
 use kolo_data::{DataSet, Part};
 use kolo_trace::What;
 
 use crate::error::Error;
 use crate::evaluate;
 use crate::evaluations::Best;
-use crate::job::Job;
+use crate::framework::Framework;
 use crate::meter::EpochRow;
 use crate::metric::Scores;
-use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
 use crate::worker::Worker;
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Evaluates and records an epoch, or the last step. Returns false if the workers were signaled to end
     /// meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
@@ -71,15 +69,14 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Worker<'_, M, D> {
 
     /// Returns the scores over a part; `None` if the workers were signaled to end meanwhile. A collective.
     fn evaluate(&self, part: Part) -> Result<Option<Scores>, Error> {
-        let Job { config, device, .. } = self.job;
-        let precision = precision(&config.precision)?;
+        let config = &self.job.config;
         let sizes = [config.test_batch_size, config.input.data_threads];
         // The user's evaluation may wait for a device or for another program.
         let _working = kolo_elastic::working();
         kolo_trace::spanned(What::Evaluate, || {
             let stop =
                 evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
-            evaluate::scores(&self.ddp, self.task, part, sizes, precision, device, &stop)
+            evaluate::scores(&self.framework, &self.ddp, self.task, part, sizes, &stop)
         })
     }
 

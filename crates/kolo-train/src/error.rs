@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use kolo_data::{DataError, PrefetchError};
-use kolo_weights::WeightsError;
+use kolo_ddp::binding::BindingError;
 
 /// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +101,7 @@ pub enum Error {
     Diverged(#[source] kolo_ddp::Error),
     /// The device cannot compute in the type of the recipe.
     #[error("{0} (--precision)")]
-    Precision(#[source] kolo_burn::Error),
+    Precision(#[source] BindingError),
     /// Batches could not be prepared.
     #[error(transparent)]
     Prefetch(#[from] PrefetchError),
@@ -125,9 +125,14 @@ pub enum Error {
     /// There were fewer batches than the epoch has steps.
     #[error("the data ended before the epoch did")]
     DataEnded,
-    /// Weights could not be exported, or loaded from a file.
-    #[error(transparent)]
-    Weights(#[from] WeightsError),
+    /// The weights to begin with could not be loaded.
+    #[error("{source}")]
+    Weights {
+        /// The tensor library's error.
+        source: BindingError,
+        /// True if the user's input is at fault.
+        is_input: bool,
+    },
     /// Signals cannot be caught, which end a run or report a file that is too large.
     #[error("cannot catch a signal: {0}")]
     Signal(std::io::Error),
@@ -171,7 +176,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Error::Recipe(error) => error.is_input(),
-            Error::Weights(error) => error.is_input(),
+            Error::Weights { is_input, .. } => *is_input,
             Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
             Error::OtherState { .. } | Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,

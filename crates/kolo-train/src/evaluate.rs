@@ -1,12 +1,11 @@
 //! Exact evaluation, spread over the workers: every sample of a part counts once, on any number of ranks, and sums
 //! are added in the order of the batches.
 
-use burn::module::Module;
-use burn::tensor::Device;
-use kolo_burn::{Ddp, Precision, with_precision};
 use kolo_data::{DataSet, Part, Prefetch};
+use kolo_ddp::Ddp;
 
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::metric::{Mean, Metric, Score, Scores};
 use crate::task::Task;
 
@@ -24,16 +23,15 @@ type Means = Vec<Vec<(f64, f64)>>;
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Means);
 
-/// Returns the model's scores over all samples of `part`, computed in `precision` in batches of `batch_size`,
-/// which `threads` threads prepare. The scores are empty without metrics or samples. Returns `None` if the job
-/// was signaled to end before all samples were evaluated. A collective.
-pub(crate) fn scores<M: Module, D: DataSet + ?Sized + 'static>(
-    ddp: &Ddp<M>,
-    task: &Task<M, D>,
+/// Returns the model's scores over all samples of `part`, computed in batches of `batch_size`, which `threads`
+/// threads prepare. The scores are empty without metrics or samples. Returns `None` if the job was signaled to
+/// end before all samples were evaluated. A collective.
+pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
+    framework: &F,
+    ddp: &Ddp<F::Model>,
+    task: &Task<F, M, D>,
     part: Part,
     [batch_size, threads]: [usize; 2],
-    precision: Precision,
-    device: &Device,
     stop: &Stop<'_>,
 ) -> Result<Option<Scores>, Error> {
     // Servers hold no model.
@@ -43,7 +41,7 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized + 'static>(
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0 && !metrics.is_empty()) else {
         return Ok(Some(Scores::default()));
     };
-    let model = ddp.model().valid();
+    let model = F::evaluated(ddp.model());
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let own: Vec<Vec<usize>> = own.map(<[usize]>::to_vec).collect();
@@ -52,7 +50,7 @@ pub(crate) fn scores<M: Module, D: DataSet + ?Sized + 'static>(
     let mut batches = Prefetch::new(own, 0, threads, move |indices| data.batch(part, &indices, None))?;
     let mut next = || {
         let batch = batches.next().ok_or(Error::DataEnded)??.map_err(Error::from)?;
-        let means = with_precision(precision, || evaluate(&model, batch, device));
+        let means = framework.evaluation(|device| evaluate(&model, batch, device));
         Ok::<_, Error>(means.into_iter().map(|Mean { sum, count }| (sum, count)).collect())
     };
     let mut means: Means = Vec::new();

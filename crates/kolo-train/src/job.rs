@@ -1,6 +1,5 @@
 //! A run, and a worker's membership in it.
 
-use burn::tensor::Device;
 use kolo_comm::{Group, Options};
 use kolo_elastic::{MEMBER, Member, StopSignal};
 use kolo_recipe::Recipe;
@@ -79,12 +78,10 @@ pub struct Job {
     pub live: LiveMetrics,
     /// Further signals at which the run saves and ends.
     pub stop_on: Vec<StopSignal>,
-    /// Device that computes.
-    pub device: Device,
 }
 
 impl Job {
-    /// Makes a new run on the CPU without a folder.
+    /// Makes a new run without a folder.
     pub fn new(config: Recipe) -> Self {
         Job {
             config,
@@ -97,7 +94,6 @@ impl Job {
             sinks: SINKS.to_vec(),
             live: LiveMetrics::default(),
             stop_on: Vec::new(),
-            device: Device::flex(),
         }
     }
 }

@@ -3,15 +3,15 @@
 //! A [`Trainer`] takes a model, its loss, a [`DataSet`](kolo_data::DataSet) and a recipe, and trains on all
 //! workers of the job. This crate records a run's events ([`SINKS`]) and checkpoints in a [`RunFolder`], and
 //! continues after a worker's death or from a checkpoint. It never starts a process and never prints an
-//! error: `kolo`, the command line, does both. It knows no model: those of `kolo train` are in `kolo-models`,
-//! above it. Below it are `kolo-recipe` (the recipe and the folder), `kolo-weights` (files of weights, with
-//! which a run may begin), `kolo-data` (batches), `kolo-burn` (a model on its tensor library) and `kolo-ddp`
-//! (the step).
+//! error: `kolo`, the command line, does both. It knows neither a model nor a tensor library: a [`Framework`]
+//! brings both, and `kolo-burn-train`, above this crate, is that of Burn. Below it are `kolo-recipe` (the
+//! recipe and the folder), `kolo-data` (batches) and `kolo-ddp` (the step).
 //!
 //! | module | contents |
 //! |---|---|
 //! | `job` | a run, and a worker's membership in it |
 //! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
+//! | `framework` | the interface to a tensor library |
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
 //! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
@@ -30,16 +30,15 @@ mod epoch_end;
 mod error;
 mod evaluate;
 mod evaluations;
+mod framework;
 mod job;
 mod lineage;
 mod meter;
 mod metric;
-mod model;
 mod names;
 mod noise_summary;
 mod outcome;
 mod patience;
-mod precision;
 mod progress;
 mod resume_check;
 mod run_writer;
@@ -53,7 +52,6 @@ mod summary;
 mod suspects;
 mod sync_progress;
 mod task;
-mod tensors;
 mod timeline;
 mod trained;
 mod trainer;
@@ -61,17 +59,15 @@ mod warn;
 mod worker;
 
 pub use error::Error;
+pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use kolo_recipe::{
     BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, Plan, PrecisionConfig, RateConfig,
     Recipe, RunFolder, Stem, TransformChoices,
 };
-pub use kolo_weights as weights;
 pub use meter::{EpochRow, Meter, StepRow};
 pub use metric::{Better, Mean, Metric, Score, Scores};
-pub use model::{TrainingContext, accuracy, count_correct, cross_entropy};
 pub use noise_summary::NoiseSummary;
-pub use precision::precision;
 pub use progress::Progress;
 pub use resume_check::check_resume;
 pub use signals::survive_large_files;
@@ -81,6 +77,5 @@ pub use sinks::{
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use summary::{Speed, Summary, peak_bytes};
-pub use tensors::image_tensors;
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

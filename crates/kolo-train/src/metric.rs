@@ -1,6 +1,7 @@
 //! Metrics that judge a model on validation or test samples.
 
 use kolo_data::Part;
+use kolo_ddp::binding::Loss;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -81,10 +82,9 @@ impl Mean {
     }
 }
 
-impl From<kolo_burn::Loss> for Mean {
+impl<L: Loss> From<L> for Mean {
     /// Converts the loss, and may wait for a device.
-    fn from(loss: kolo_burn::Loss) -> Self {
-        use kolo_ddp::binding::Loss;
+    fn from(loss: L) -> Self {
         Mean { sum: loss.sum(), count: loss.count() }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use burn::module::Module;
-use kolo_burn::Ddp;
 use kolo_claim::{Candidate, Refusal};
+use kolo_ddp::Ddp;
+use kolo_ddp::binding::Binding;
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
@@ -141,12 +141,12 @@ impl RunWriter {
         std::mem::take(&mut self.warnings)
     }
 
-    pub(crate) fn checkpoint<M: Module>(&mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    pub(crate) fn checkpoint<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
         self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress))
     }
 
     /// Ends the run early: writes all pending lines, and a checkpoint to continue from.
-    pub(crate) fn end_early<M: Module>(mut self, ddp: &Ddp<M>, progress: &Progress) -> Result<(), Error> {
+    pub(crate) fn end_early<B: Binding>(mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
         self.flush(progress);
         self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };

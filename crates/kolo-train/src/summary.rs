@@ -1,8 +1,8 @@
 //! A few figures about the whole run.
 
-use burn::module::Module;
-use kolo_burn::Ddp;
 use kolo_comm::{Group, Op};
+use kolo_ddp::Ddp;
+use kolo_ddp::binding::Binding;
 use kolo_ddp::sync::SyncMode;
 use kolo_recipe::Recipe;
 use serde::ser::SerializeMap;
@@ -98,8 +98,8 @@ impl Serialize for Speed {
 
 impl Summary {
     /// Makes the summary after the evaluation. All updates are complete then, so this needs no other rank.
-    pub(crate) fn of<M: Module>(
-        ddp: &Ddp<M>,
+    pub(crate) fn of<B: Binding>(
+        ddp: &Ddp<B>,
         config: &Recipe,
         unit: &str,
         metrics: &[Metric],
@@ -178,7 +178,7 @@ pub fn peak_bytes() -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-pub(crate) fn parameters<M: Module>(ddp: &Ddp<M>) -> usize {
+pub(crate) fn parameters<B: Binding>(ddp: &Ddp<B>) -> usize {
     let trained = ddp.layout().spans().iter().filter(|span| span.spec.kind.is_trained());
     trained.map(|span| span.len).sum()
 }

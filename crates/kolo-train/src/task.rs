@@ -2,35 +2,34 @@
 
 use std::sync::Arc;
 
-use burn::tensor::Device;
-use kolo_burn::Loss;
 use kolo_data::{DataSet, Part};
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::metric::{Mean, Metric};
-use crate::model::TrainingContext;
 use crate::sinks::Record;
 
 /// Loss of one shard's samples in training.
-pub(crate) type LossOf<M, B> = dyn Fn(&M, B, &TrainingContext<'_>) -> Loss + Send + Sync;
+pub(crate) type LossOf<F, M, B> =
+    dyn Fn(&M, B, &<F as Framework<M>>::Context<'_>) -> <F as Framework<M>>::Loss + Send + Sync;
 
 /// Parts of all metrics in one batch of test samples.
-pub(crate) type Evaluate<M, B> = dyn Fn(&M, B, &Device) -> Vec<Mean>;
+pub(crate) type Evaluate<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Vec<Mean>;
 
 /// The user's input besides the model and the recipe.
-pub(crate) struct Task<M, D: DataSet + ?Sized> {
+pub(crate) struct Task<F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) data: Arc<D>,
-    pub(crate) loss: Box<LossOf<M, D::Batch>>,
+    pub(crate) loss: Box<LossOf<F, M, D::Batch>>,
     pub(crate) metrics: Vec<Metric>,
-    pub(crate) evaluate: Option<Box<Evaluate<M, D::Batch>>>,
+    pub(crate) evaluate: Option<Box<Evaluate<F, M, D::Batch>>>,
     /// Unit that the loss counts: images, tokens.
     pub(crate) unit: String,
     /// Callbacks for every record, on rank 0.
     pub(crate) listeners: Vec<Box<Listener>>,
 }
 
-impl<M, D: DataSet + ?Sized> Task<M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
     /// Part that judges the model during the run.
     pub(crate) fn judging_part(&self) -> Part {
         if self.data.samples(Part::Validation) > 0 { Part::Validation } else { Part::Test }

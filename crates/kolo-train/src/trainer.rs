@@ -3,19 +3,16 @@
 use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 
-use burn::module::Module;
-use burn::tensor::Device;
-use kolo_burn::Loss;
 use kolo_comm::Rank;
 use kolo_data::DataSet;
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
-use crate::model::TrainingContext;
 use crate::names;
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
@@ -30,16 +27,17 @@ pub const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
 /// Trains your own model on all workers of a job, with all features of `kolo train`.
 ///
 /// The trainer takes the steps, evaluates after each epoch, recovers after a death, writes checkpoints and
-/// resumes; you provide the model, its loss, the data and the recipe. The weights are the same bits for any
+/// resumes; you provide the model, its loss, the data and the recipe. `F` is the model's tensor library. The weights are the same bits for any
 /// number of workers, and after any death.
-pub struct Trainer<M, D: DataSet + ?Sized> {
+pub struct Trainer<F: Framework<M>, M, D: DataSet + ?Sized> {
+    framework: F,
     job: Job,
-    task: Task<M, D>,
+    task: Task<F, M, D>,
     /// Path of the run folder, unless the job has one.
     place: Option<PathBuf>,
 }
 
-impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
+impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// Makes a run of `recipe` over the training samples of `data`.
     ///
     /// `loss` returns the loss of one shard's samples. It must depend on nothing but the parameters and its
@@ -48,16 +46,16 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     pub fn new(
         recipe: Recipe,
         data: Arc<D>,
-        loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
+        loss: impl Fn(&M, D::Batch, &F::Context<'_>) -> F::Loss + Send + Sync + 'static,
     ) -> Self {
         Self::of(Job::new(recipe), data, loss)
     }
 
-    /// Like [`Trainer::new`], for a job with a folder, sinks and a device of its own.
+    /// Like [`Trainer::new`], for a job with a folder and sinks of its own.
     pub fn of(
         job: Job,
         data: Arc<D>,
-        loss: impl Fn(&M, D::Batch, &TrainingContext<'_>) -> Loss + Send + Sync + 'static,
+        loss: impl Fn(&M, D::Batch, &F::Context<'_>) -> F::Loss + Send + Sync + 'static,
     ) -> Self {
         let task = Task {
             data,
@@ -67,7 +65,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
             unit: "samples".into(),
             listeners: Vec::new(),
         };
-        Trainer { job, task, place: None }
+        Trainer { framework: F::default(), job, task, place: None }
     }
 
     /// Judges the model after each epoch by these metrics of the validation samples, and by those of the test
@@ -76,7 +74,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     pub fn evaluate<const N: usize>(
         mut self,
         metrics: [Metric; N],
-        evaluate: impl Fn(&M, D::Batch, &Device) -> [Mean; N] + 'static,
+        evaluate: impl Fn(&M, D::Batch, &F::Device) -> [Mean; N] + 'static,
     ) -> Self {
         self.task.metrics = metrics.into();
         self.task.evaluate =
@@ -117,9 +115,9 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self
     }
 
-    /// Computes on this device instead of the CPU.
-    pub fn on(mut self, device: Device) -> Self {
-        self.job.device = device;
+    /// Computes on this device instead of the library's usual one.
+    pub fn on(mut self, device: F::Device) -> Self {
+        self.framework = F::on(device);
         self
     }
 
@@ -150,7 +148,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
     }
 
     /// Trains the model as one of a launcher's workers, or alone. The initial values of rank 0 count. The
-    /// model must be on the trainer's device, with autodiff.
+    /// model must be on the trainer's device, where gradients are recorded.
     ///
     /// # Errors
     ///
@@ -175,7 +173,7 @@ impl<M: Module, D: DataSet + ?Sized + 'static> Trainer<M, D> {
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;
         self.find_folder(&mut membership)?;
-        run(&self.job, &mut self.task, membership, model)
+        run(self.framework, &self.job, &mut self.task, membership, model)
     }
 
     fn find_folder(&mut self, membership: &mut Membership) -> Result<(), Error> {

@@ -6,23 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use burn::module::Module;
-use burn::tensor::Device;
-use kolo_burn::{Ddp, check_precision};
 use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
-use kolo_ddp::Sampler;
+use kolo_ddp::{Ddp, Sampler};
 use kolo_recipe::StepRates;
-use kolo_weights as weights;
 
 use crate::calendar::Calendar;
 use crate::error::Error;
+use crate::framework::Framework;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
 use crate::metric::Scores;
 use crate::outcome::Outcome;
-use crate::precision::precision;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sampling::Sampling;
@@ -40,16 +36,17 @@ use crate::warn::Warnings;
 /// from it.
 /// Fails if the run cannot be made as configured, if a step failed, or if the run ended before its last
 /// step.
-pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
+pub(crate) fn run<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
+    framework: F,
     job: &Job,
-    task: &mut Task<M, D>,
+    task: &mut Task<F, M, D>,
     membership: Membership,
     model: M,
 ) -> Result<Trained<M>, Error> {
     // A fixed group fails as a whole, and its rank 0 has made the folder.
     let is_first = matches!(&membership, Membership::Fixed(group) if group.rank() == Rank(0));
     let is_elastic = matches!(&membership, Membership::Elastic(_));
-    let ended = work(job, task, membership, model);
+    let ended = work(framework, job, task, membership, model);
     if let (Err(error), Some(folder), false) = (&ended, &job.folder, job.resume)
         // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
@@ -59,21 +56,22 @@ pub(crate) fn run<M: Module, D: DataSet + ?Sized + 'static>(
     ended
 }
 
-fn work<M: Module, D: DataSet + ?Sized + 'static>(
+fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
+    framework: F,
     job: &Job,
-    task: &mut Task<M, D>,
+    task: &mut Task<F, M, D>,
     membership: Membership,
     model: M,
 ) -> Result<Trained<M>, Error> {
     signals::survive_large_files()?;
     let timeline = Timeline::begin(&job.live)?;
-    match Worker::new(job, task, membership, model) {
+    match Worker::new(framework, job, task, membership, model) {
         Ok(mut worker) => {
             let ended = worker.run();
             timeline.end(matches!(ended, Ok(Ended::Over(Some(_)))));
             let ended = ended?;
             let is_server = worker.ddp.is_server();
-            let model = || Ok::<_, Error>(worker.ddp.into_model()?.into_module());
+            let model = || Ok::<_, Error>(F::into_module(worker.ddp.into_model()?));
             match ended {
                 Ended::Over(_) if is_server => Ok(Trained { model: None, summary: None }),
                 Ended::Left => Ok(Trained { model: None, summary: None }),
@@ -118,17 +116,16 @@ pub(crate) enum Ended {
 }
 
 /// State of every rank.
-pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
+pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
+    pub(crate) framework: F,
     pub(crate) job: &'a Job,
-    pub(crate) task: &'a mut Task<M, D>,
-    /// The job's device with autodiff.
-    pub(crate) trainable: Device,
+    pub(crate) task: &'a mut Task<F, M, D>,
     pub(crate) loader: Loader<SlowData<D>>,
     /// Sleep of the loader before each batch, in milliseconds.
     pub(crate) pause: Arc<AtomicU64>,
     pub(crate) calendar: Calendar,
     pub(crate) rate: StepRates,
-    pub(crate) ddp: Ddp<M>,
+    pub(crate) ddp: Ddp<F::Model>,
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
     pub(crate) stop: StopRequested,
@@ -150,21 +147,19 @@ pub(crate) struct Worker<'a, M, D: DataSet + ?Sized> {
     pub(crate) division: Vec<Range<usize>>,
 }
 
-impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
+impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> {
     fn new(
+        mut framework: F,
         job: &'a Job,
-        task: &'a mut Task<M, D>,
+        task: &'a mut Task<F, M, D>,
         membership: Membership,
-        mut model: M,
+        model: M,
     ) -> Result<Self, Error> {
         let config = &job.config;
         config.check()?;
         config.check_samples(task.data.samples(Part::Train))?;
-        check_precision(precision(&config.precision)?, &job.device).map_err(Error::Precision)?;
         // A resumed run gets its weights from a checkpoint.
-        if let Some(file) = config.init.as_ref().filter(|_| !job.resume) {
-            model = weights::load(model, file)?;
-        }
+        let model = framework.prepare(model, config, job.resume)?;
         let optimizer = config.optimizer.build()?;
         let mut membership = membership;
         let lineage = Lineage::new(match &mut membership {
@@ -196,16 +191,15 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
         if config.augment {
             loader = loader.augmented(config.seed);
         }
-        let (trainable, step_began) = (job.device.clone().autodiff(), Instant::now());
-        let (too_few, mut warnings) = (None, Warnings::default());
+        let mut warnings = Warnings::default();
         if ddp.rank().0 == 0 {
             let blind_spot = sampling.blind_spot().map(String::from);
             task.data.warnings().into_iter().chain(blind_spot).for_each(|words| warnings.tell(words));
         }
         Ok(Worker {
+            framework,
             job,
             task,
-            trainable,
             loader,
             pause,
             calendar,
@@ -213,8 +207,8 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
             ddp,
             sampling,
             stop,
-            step_began,
-            too_few,
+            step_began: Instant::now(),
+            too_few: None,
             warnings,
             lineage,
             sampler,
@@ -225,7 +219,7 @@ impl<'a, M: Module, D: DataSet + ?Sized + 'static> Worker<'a, M, D> {
     }
 
     /// Returns what must be the same on all workers, with names: the recipe, the data, and their results.
-    fn stated(job: &Job, task: &Task<M, D>, sampling: &Sampling) -> Result<Vec<(String, String)>, Error> {
+    fn stated(job: &Job, task: &Task<F, M, D>, sampling: &Sampling) -> Result<Vec<(String, String)>, Error> {
         let metrics: Vec<&str> = task.measured().iter().map(|metric| metric.name).collect();
         let mut stated = job.config.stated()?;
         stated.extend(sampling.stated_data());

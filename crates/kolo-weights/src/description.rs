@@ -10,9 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::WeightsError;
 
-/// File in the run folder, so that an export needs no data set.
-const PREPROCESSING: &str = "preprocessing.json";
-
 /// Description of exported weights, in a file beside them and in the metadata of their own file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
@@ -37,7 +34,7 @@ impl Description {
         let config = run.config()?;
         // The folder behind the name has no meaning elsewhere.
         let data = config.data.split(':').next().unwrap_or_default().into();
-        let preprocessing = preprocessing(run)?;
+        let preprocessing = read(run.preprocessing())?;
         Ok(Description {
             kolo: env!("CARGO_PKG_VERSION").into(),
             model: config.model,
@@ -58,7 +55,9 @@ impl Description {
     }
 
     pub(crate) fn json(&self) -> Result<String, WeightsError> {
-        encode("the description of the weights", self)
+        let what = "the description of the weights";
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|e| WeightsError::Encode { what, problem: e.to_string() })
     }
 }
 
@@ -67,21 +66,6 @@ pub(crate) fn path(weights: &Path) -> PathBuf {
     let mut name = weights.as_os_str().to_owned();
     name.push(".json");
     name.into()
-}
-
-/// Keeps the preprocessing of a data set's images in the run folder, if the data set describes it.
-///
-/// # Errors
-///
-/// The file cannot be written.
-pub fn keep_preprocessing(run: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), WeightsError> {
-    let Some(preprocessing) = preprocessing else { return Ok(()) };
-    let text = encode(PREPROCESSING, &preprocessing)?;
-    Ok(run.write(&run.path().join(PREPROCESSING), text.as_bytes())?)
-}
-
-fn preprocessing(run: &RunFolder) -> Result<Option<Preprocessing>, WeightsError> {
-    read(run.path().join(PREPROCESSING))
 }
 
 /// Reads the value of a JSON file; `None` if there is no file.
@@ -93,9 +77,4 @@ fn read<T: DeserializeOwned>(path: PathBuf) -> Result<Option<T>, WeightsError> {
     };
     let value = serde_json::from_slice(&text);
     value.map(Some).map_err(|e| WeightsError::Damaged { path, problem: e.to_string() })
-}
-
-fn encode(what: &'static str, value: &impl Serialize) -> Result<String, WeightsError> {
-    let text = serde_json::to_string_pretty(value);
-    text.map(|text| text + "\n").map_err(|e| WeightsError::Encode { what, problem: e.to_string() })
 }

@@ -15,7 +15,7 @@ mod formats;
 mod load;
 mod tensors;
 
-pub use description::{Description, keep_preprocessing};
+pub use description::Description;
 pub use error::WeightsError;
 pub use export::{Exported, Which, checkpoint, export};
 pub use format::{NamedTensor, Stored, WeightFormat};

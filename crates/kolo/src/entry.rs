@@ -5,10 +5,10 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
+use kolo_burn_train::LOG_FORMAT;
 use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
 use kolo_program::Ending;
-use kolo_train::LOG_FORMAT;
 
 use crate::environment;
 
@@ -86,7 +86,7 @@ where
     install_logger();
     report_panics();
     // If the signal cannot be caught, a file that is too large ends the program, as it would without Kolo.
-    let _ = kolo_train::survive_large_files();
+    let _ = kolo_burn_train::survive_large_files();
     if let Err(error) = environment::check() {
         return end(&Ending::of(&error));
     }

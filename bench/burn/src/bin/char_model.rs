@@ -13,7 +13,7 @@ use burn::tensor::Device;
 use kolo_data::{DataSet, Part};
 use kolo_ddp::Sampler;
 use kolo_ddp::table::Choice;
-use kolo_train::{OptimizerChoice, Recipe, Trainer, TransformChoices};
+use kolo_burn_train::{OptimizerChoice, Recipe, Trainer, TransformChoices};
 
 use crate::example::{CharModel, DOCUMENTS, Text};
 

@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use kolo_burn::{Precision, with_precision};
+use kolo_burn_train::image_tensors;
 use kolo_data::Batch;
-use kolo_train::image_tensors;
 
 use crate::image_model::ImageModel;
 

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use kolo_burn_train::precision;
 use kolo_data::ImageDataSet;
 use kolo_ddp::checkpoint::{Reader, WEIGHTS};
 use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
-use kolo_train::precision;
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
 
 use super::classifier::Classifier;

@@ -46,7 +46,7 @@ impl Work {
     /// Loss scaling, which f16 needs for training, changes no figure here.
     fn precision(&self) -> Result<Precision, Failure> {
         let config = PrecisionConfig { compute: self.precision.clone(), ..PrecisionConfig::default() };
-        Ok(kolo_train::precision(&config)?)
+        Ok(kolo_burn_train::precision(&config)?)
     }
 
     fn optimizer(&self) -> Result<Box<dyn Optimizer>, Failure> {

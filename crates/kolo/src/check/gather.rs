@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kolo::Failure;
+use kolo_burn_train::{Slowdown, check_resume};
 use kolo_check::probes::{
     Clock, Cpu, DataFacts, FolderProbe, Host, HugePages, LinkFacts, Memory, OpenFiles, Processor, Program,
     measure_links,
@@ -10,7 +11,6 @@ use kolo_check::probes::{
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
 use kolo_recipe::{BatchNormalisation, RunFolder};
-use kolo_train::{Slowdown, check_resume};
 
 use super::request::CheckRequest;
 use super::samples;

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use kolo_burn_train::Slowdown;
 use kolo_recipe::Recipe;
-use kolo_train::Slowdown;
 
 /// A job before it starts, as the command line describes it.
 pub(crate) struct CheckRequest<'a> {

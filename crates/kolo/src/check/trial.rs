@@ -5,13 +5,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
+use kolo_burn_train::peak_bytes;
 use kolo_check::{Trial, TrialStep};
 use kolo_comm::{Group, env};
 use kolo_data::{AugmentKey, Part};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_models::{self as models, Blueprint, Stepper};
 use kolo_recipe::Recipe;
-use kolo_train::peak_bytes;
 use serde::{Deserialize, Serialize};
 
 use kolo::{Failure, with_precision};
@@ -149,7 +149,7 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let count = (recipe.batch_size * job.together).min(images.samples(Part::Train));
     let indices: Vec<usize> = (0..count).collect();
     let augment = recipe.augment.then_some(AugmentKey { seed: recipe.seed, epoch: 0 });
-    let precision = kolo_train::precision(&recipe.precision)?;
+    let precision = kolo_burn_train::precision(&recipe.precision)?;
     let (shard_seconds, update_seconds) = fastest(|| {
         let began = Instant::now();
         let batch = images.batch(Part::Train, &indices, augment)?;

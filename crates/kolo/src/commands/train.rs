@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, Id};
 use kolo::Failure;
+use kolo_burn_train::{
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Slowdown, check_resume, replaces_another,
+};
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Op, Rank};
@@ -17,9 +20,6 @@ use kolo_launch::Messages;
 use kolo_models as models;
 use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RecipeOptions, RunFolder, shell_quoted};
-use kolo_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Slowdown, check_resume, replaces_another,
-};
 use kolo_weights::WeightsFile;
 
 use super::train_tables::tables;

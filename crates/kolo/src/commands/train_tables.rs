@@ -1,12 +1,12 @@
 //! The tables at the end of `kolo train --help`: everything that its options can name.
 
+use kolo_burn_train::SINKS;
 use kolo_data::DATASETS;
 use kolo_ddp::optimizer::{CLASSES, OPTIMIZERS};
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::sync::SYNCS;
 use kolo_ddp::table::Setting;
 use kolo_models::MODELS;
-use kolo_train::SINKS;
 
 pub(super) fn tables() -> String {
     let mut text = String::from("Models:\n");

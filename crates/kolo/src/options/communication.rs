@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::Args;
 use kolo::Failure;
+use kolo_burn_train::TUNED_STREAMS;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::{COORDINATOR, Member};
-use kolo_train::TUNED_STREAMS;
 
 use crate::backends::{self, BACKENDS};
 

@@ -67,7 +67,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kolo_train::Recipe;
+    use kolo_burn_train::Recipe;
 
     #[test]
     fn the_reduction_of_a_run_is_that_of_its_settings() {

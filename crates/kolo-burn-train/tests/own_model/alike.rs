@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kolo_burn_train::{Error, Job, Mean, Membership, Metric, Recipe, Trainer};
 use kolo_comm::{Group, threads};
 use kolo_data::Part;
-use kolo_train::{Error, Job, Mean, Membership, Metric, Recipe, Trainer};
 
 use crate::model::{Perceptron, Relabelled};
 
@@ -47,7 +47,7 @@ type Change = (&'static str, fn(&mut Recipe));
 const CHANGES: &[Change] = &[
     ("kolo", |recipe| recipe.kolo = "0.0.1".into()),
     ("model", |recipe| recipe.model = "other".into()),
-    ("stem", |recipe| recipe.stem = Some(kolo_train::Stem::Small)),
+    ("stem", |recipe| recipe.stem = Some(kolo_burn_train::Stem::Small)),
     ("augment", |recipe| recipe.augment = false),
     ("epochs", |recipe| recipe.epochs = 4),
     ("steps", |recipe| recipe.steps = Some(7)),
@@ -60,7 +60,7 @@ const CHANGES: &[Change] = &[
     ("reduction", |recipe| recipe.reduction = "bf16".into()),
     ("backup_steps", |recipe| recipe.backup_steps = 7),
     ("dropout", |recipe| recipe.dropout = 0.5),
-    ("batch_norm", |recipe| recipe.batch_norm = kolo_train::BatchNormalisation::Local),
+    ("batch_norm", |recipe| recipe.batch_norm = kolo_burn_train::BatchNormalisation::Local),
     ("verify_every", |recipe| recipe.verify_every = 7),
     ("no_decay", |recipe| recipe.no_decay = vec!["layer.*".into()]),
     ("no_trust_ratio", |recipe| recipe.no_trust_ratio = vec!["layer.*".into()]),
@@ -77,7 +77,7 @@ const CHANGES: &[Change] = &[
     ("rate.lr", |recipe| recipe.rate.lr = 0.2),
     ("rate.base_batch", |recipe| recipe.rate.base_batch = Some(32)),
     ("rate.scaling", |recipe| recipe.rate.scaling = kolo_ddp::rate::BatchScaling::Sqrt),
-    ("rate.schedule", |recipe| recipe.rate.schedule = kolo_train::LearningRateSchedule::Poly),
+    ("rate.schedule", |recipe| recipe.rate.schedule = kolo_burn_train::LearningRateSchedule::Poly),
     ("rate.warmup_steps", |recipe| recipe.rate.warmup_steps = 7),
     ("rate.warmup_epochs", |recipe| recipe.rate.warmup_epochs = Some(1)),
     ("rate.step_epochs", |recipe| recipe.rate.step_epochs = 7),

@@ -3,7 +3,7 @@
 use kolo_burn::Precision;
 use kolo_recipe::{PRECISIONS, PrecisionConfig};
 
-use crate::error::Error;
+use kolo_train::Error;
 
 /// Returns the type in which a run computes.
 ///

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use kolo_burn_train::Job;
 use kolo_comm::{Group, threads};
-use kolo_train::Job;
 
 use crate::model::{job, run};
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use kolo_burn_train::{Recipe, Summary};
 use kolo_comm::{Group, threads};
-use kolo_train::{Recipe, Summary};
 
 use crate::model::{job, run};
 

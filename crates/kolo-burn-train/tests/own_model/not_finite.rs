@@ -6,10 +6,10 @@ use std::sync::Arc;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use kolo_burn::Loss;
+use kolo_burn_train::{Error, Membership, Recipe, Trainer, TrainingContext, cross_entropy, image_tensors};
 use kolo_comm::{Group, threads};
 use kolo_data::Batch;
 use kolo_ddp::checkpoint;
-use kolo_train::{Error, Membership, Recipe, Trainer, TrainingContext, cross_entropy, image_tensors};
 
 use crate::model::{self, CLASSES, Computed, PIXELS, Perceptron};
 

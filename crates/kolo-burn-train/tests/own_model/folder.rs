@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kolo_burn_train::{
+    Error, Membership, Metric, Recipe, RunFolder, Trainer, TrainingContext, cross_entropy, image_tensors,
+};
 use kolo_claim::Candidate;
 use kolo_comm::{Group, threads};
 use kolo_data::Batch;
 use kolo_recipe::Error::NotTheWriter;
-use kolo_train::{
-    Error, Membership, Metric, Recipe, RunFolder, Trainer, TrainingContext, cross_entropy, image_tensors,
-};
 
 use crate::model::{Computed, Perceptron, job, run};
 

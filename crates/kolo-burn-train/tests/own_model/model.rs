@@ -7,12 +7,12 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use kolo_burn::{Loss, linear};
-use kolo_comm::Group;
-use kolo_data::{AugmentKey, Batch, DataError, DataSet, Part};
-use kolo_train::{
+use kolo_burn_train::{
     Error, Job, Mean, Membership, Metric, MetricSink, Recipe, Record, RunFolder, SinkEntry, Summary, Trainer,
     TrainingContext, accuracy, cross_entropy, image_tensors,
 };
+use kolo_comm::Group;
+use kolo_data::{AugmentKey, Batch, DataError, DataSet, Part};
 
 pub const CLASSES: usize = 3;
 pub const PIXELS: usize = 16;

@@ -5,7 +5,7 @@ use burn::tensor::{Device, Int, Tensor};
 use kolo_burn::{DropoutKey, Loss};
 use kolo_ddp::cross_shard::CrossShardPass;
 
-use crate::metric::Mean;
+use kolo_train::Mean;
 
 /// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct TrainingContext<'a> {
     /// Device of the model's parameters.
     pub device: &'a Device,
     /// Share of a label that the loss spreads over all classes
-    /// ([`LargeBatch::label_smoothing`](crate::LargeBatch)).
+    /// ([`LargeBatch::label_smoothing`](kolo_train::LargeBatch)).
     pub label_smoothing: f64,
 }
 
@@ -49,7 +49,7 @@ fn smoothed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64)
 }
 
 /// Returns the share of samples with their highest score at their label, for
-/// [`Metric::ACCURACY`](crate::Metric::ACCURACY). Shapes as in [`cross_entropy`].
+/// [`Metric::ACCURACY`](kolo_train::Metric::ACCURACY). Shapes as in [`cross_entropy`].
 pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     let count = labels.dims()[0];
     Mean::share(count_correct(scores, labels), count)

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use kolo_burn_train::{Error, Job, Recipe, check_resume};
 use kolo_comm::Group;
 use kolo_data::Part;
-use kolo_train::{Error, Job, Recipe, check_resume};
 
 use crate::model::{Relabelled, job, run_over};
 

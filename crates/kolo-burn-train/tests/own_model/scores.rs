@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Device;
-use kolo_comm::{Group, threads};
-use kolo_data::Batch;
-use kolo_train::{
+use kolo_burn_train::{
     Error, Job, Mean, Membership, Metric, Recipe, RunFolder, Summary, Trainer, accuracy, cross_entropy,
     image_tensors,
 };
+use kolo_comm::{Group, threads};
+use kolo_data::Batch;
 
 use crate::model::{Computed, Perceptron};
 

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use kolo_burn_train::{Job, LiveMetrics, RunFolder};
 use kolo_comm::Group;
 use kolo_durable::Operation;
 use kolo_durable::recording::{Recording, mistakes};
-use kolo_train::{Job, LiveMetrics, RunFolder};
 
 use crate::model::{job, run};
 

@@ -1,0 +1,72 @@
+//! Burn as the trainer's tensor library.
+
+use burn::module::Module;
+use burn::tensor::Device;
+use kolo_burn::{BurnModel, DropoutKey, Loss, Precision, check_precision, with_precision};
+use kolo_recipe::Recipe;
+use kolo_train::{Error, Framework, Pass};
+
+use crate::context::TrainingContext;
+use crate::precision::precision;
+
+/// Burn on one of its devices, by default the CPU's `flex`.
+#[derive(Clone, Debug)]
+pub struct Burn {
+    device: Device,
+    /// The same device with autodiff.
+    trainable: Device,
+    precision: Precision,
+}
+
+impl Default for Burn {
+    fn default() -> Self {
+        let device = Device::flex();
+        Burn { trainable: device.clone().autodiff(), device, precision: Precision::F32 }
+    }
+}
+
+impl<M: Module> Framework<M> for Burn {
+    type Model = BurnModel<M>;
+    type Loss = Loss;
+    type Device = Device;
+    type Context<'a> = TrainingContext<'a>;
+
+    fn on(device: Device) -> Self {
+        Burn { trainable: device.clone().autodiff(), device, ..Burn::default() }
+    }
+
+    fn prepare(&mut self, model: M, recipe: &Recipe, resumed: bool) -> Result<BurnModel<M>, Error> {
+        self.precision = precision(&recipe.precision)?;
+        check_precision(self.precision, &self.device).map_err(|error| Error::Precision(error.into()))?;
+        let Some(file) = recipe.init.as_ref().filter(|_| !resumed) else { return Ok(model.into()) };
+        let loaded = kolo_weights::load(model, file);
+        loaded.map(BurnModel::from).map_err(|error| {
+            let is_input = error.is_input();
+            Error::Weights { source: error.into(), is_input }
+        })
+    }
+
+    fn training<R>(&self, pass: &Pass<'_>, forward: impl FnOnce(&TrainingContext<'_>) -> R) -> R {
+        let &Pass { recipe, epoch, step, shard, cross_shard } = pass;
+        let dropout = &DropoutKey { seed: recipe.seed, epoch, step, shard };
+        let label_smoothing = recipe.large_batch.label_smoothing;
+        let context = TrainingContext { dropout, cross_shard, device: &self.trainable, label_smoothing };
+        with_precision(self.precision, || forward(&context))
+    }
+
+    fn evaluation<R>(&self, forward: impl FnOnce(&Device) -> R) -> R {
+        with_precision(self.precision, || forward(&self.device))
+    }
+
+    fn module(model: &BurnModel<M>) -> &M {
+        model
+    }
+
+    fn evaluated(model: &BurnModel<M>) -> M {
+        model.valid()
+    }
+
+    fn into_module(model: BurnModel<M>) -> M {
+        model.into_module()
+    }
+}

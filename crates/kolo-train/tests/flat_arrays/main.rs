@@ -1,0 +1,197 @@
+//! A second tensor library, of flat arrays, goes through the whole trainer: metrics, run folder, checkpoints,
+//! resume, and recovery after a worker was killed.
+
+mod model;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kolo_comm::{Group, Options, threads};
+use kolo_data::{DataSet, Part};
+use kolo_ddp::table::Choice;
+use kolo_elastic::{Coordinator, Member, MemberExit, MembershipPolicy};
+use kolo_train::{
+    Error, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe, RunFolder, Summary,
+    Trained, Trainer,
+};
+
+use model::{FlatArrays, HIDDEN, INPUTS, Perceptron, Plane, Rows};
+
+const COORDINATOR: &str = "FLAT_ARRAYS_COORDINATOR";
+const MEMBER: &str = "FLAT_ARRAYS_MEMBER";
+const DIES: &str = "FLAT_ARRAYS_DIES";
+const FOLDER: &str = "FLAT_ARRAYS_FOLDER";
+
+/// Five epochs of four steps, of which the last is short.
+fn recipe() -> Recipe {
+    let mut recipe = Recipe { epochs: 5, shards: 4, batch_size: 2, ..Recipe::default() };
+    (recipe.rate.lr, recipe.rate.warmup_steps) = (0.1, 4);
+    recipe
+}
+
+fn train(
+    job: Job,
+    membership: Membership,
+    dies: impl Fn(&Pass<'_>) -> bool + Send + Sync + 'static,
+) -> Result<Trained<Perceptron>, Error> {
+    let loss = move |model: &Perceptron, rows: Rows, pass: &Pass<'_>| {
+        if dies(pass) {
+            std::process::abort();
+        }
+        model.forward(&rows)
+    };
+    let trainer = Trainer::<FlatArrays, _, _>::of(job, Arc::new(Plane), loss).counting("rows");
+    let trainer = trainer.evaluate([Metric::LOSS], |model, rows, _| [model.forward(&rows).into()]);
+    trainer.train_as(membership, Perceptron::new())
+}
+
+fn job(recipe: Recipe, folder: &Path, resume: bool) -> Job {
+    Job { folder: Some(RunFolder::at(folder.into())), resume, ..Job::new(recipe) }
+}
+
+fn run(recipe: Recipe, folder: &Path, resume: bool) -> Summary {
+    let membership = Membership::Fixed(Group::alone());
+    train(job(recipe, folder, resume), membership, |_| false).unwrap().summary.unwrap()
+}
+
+fn summary(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.join("summary.json")).unwrap()).unwrap()
+}
+
+fn lines(folder: &Path, file: &str) -> usize {
+    std::fs::read_to_string(folder.join(file)).unwrap().lines().count()
+}
+
+#[test]
+fn any_number_of_workers_ends_in_the_same_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = run(recipe(), folder.path(), false);
+    assert_eq!((whole.steps, whole.parameters), (20, HIDDEN * (INPUTS + 1) + HIDDEN + 1));
+    let (first, last) = (Perceptron::new().forward(&test_rows()), whole.scores.get("loss").unwrap());
+    assert!(last < 0.5 * kolo_train::Mean::from(first).sum / 7.0, "{whole:?}");
+    assert_eq!((lines(folder.path(), "steps.jsonl"), lines(folder.path(), "metrics.csv")), (20, 1 + 5));
+    for world in [2, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let trained = threads::spawn(world, |group| {
+            let job = job(recipe(), folder.path(), false);
+            train(job, Membership::Fixed(group), |_| false).unwrap().summary
+        });
+        let summaries: Vec<Summary> = trained.unwrap().into_iter().flatten().collect();
+        assert_eq!(summaries.len(), 1);
+        assert_eq!(summaries[0].weights_sha256, whole.weights_sha256, "{world} workers");
+        assert_eq!(summaries[0].scores, whole.scores, "{world} workers");
+    }
+}
+
+fn test_rows() -> Rows {
+    Plane.batch(Part::Test, &(0..7).collect::<Vec<_>>(), None).unwrap()
+}
+
+#[test]
+fn a_resumed_run_ends_in_the_weights_of_a_whole_one() {
+    let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let expected = run(recipe(), whole.path(), false);
+    let first = run(Recipe { steps: Some(7), ..recipe() }, parts.path(), false);
+    assert!(first.steps == 7 && first.weights_sha256 != expected.weights_sha256);
+    let resumed = run(recipe(), parts.path(), true);
+    assert_eq!((resumed.steps, resumed.weights_sha256), (20, expected.weights_sha256));
+    assert_eq!((lines(parts.path(), "steps.jsonl"), lines(parts.path(), "metrics.csv")), (20, 1 + 5));
+}
+
+/// A worker of the next test, in a process of its own; nothing without its environment.
+#[test]
+fn worker() {
+    let Ok(address) = std::env::var(COORDINATOR) else { return };
+    let variable = |name| std::env::var(name).unwrap();
+    let (member, dies) = (variable(MEMBER), variable(DIES));
+    let address: SocketAddr = address.parse().unwrap();
+    let membership = Membership::Elastic(Member::connect(address, &member, &Options::default()).unwrap());
+    let dies = move |pass: &Pass<'_>| member == dies && (pass.epoch, pass.step) == (2, 1);
+    train(job(recipe(), Path::new(&variable(FOLDER)), false), membership, dies).unwrap();
+}
+
+#[test]
+fn a_run_outlives_a_killed_worker_in_the_same_weights() {
+    let whole = tempfile::tempdir().unwrap();
+    let expected = run(recipe(), whole.path(), false);
+    let names = ["here/0", "here/1", "here/2"];
+    let limit = Duration::from_secs(60);
+    let policy = MembershipPolicy {
+        min_members: 1,
+        start_timeout: limit,
+        rejoin_timeout: limit,
+        too_few_timeout: limit,
+    };
+    for dies in &names[..2] {
+        let folder = tempfile::tempdir().unwrap();
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        let (coordinator, _events) =
+            Coordinator::single_node(address, names.len(), policy, &Options::default()).unwrap();
+        names.iter().for_each(|name| coordinator.member_started(name));
+        let work = |name: &'static str| {
+            let mut worker = Command::new(std::env::current_exe().unwrap());
+            worker.args(["worker", "--exact", "--nocapture"]).env(DIES, dies).env(FOLDER, folder.path());
+            worker.env(COORDINATOR, coordinator.address().to_string()).env(MEMBER, name);
+            let succeeded = worker.status().unwrap().success();
+            let exit = if succeeded { MemberExit::Clean } else { MemberExit::Failed("was killed".into()) };
+            coordinator.member_exited(name, &exit);
+            assert_eq!(succeeded, name != *dies, "{name}");
+        };
+        std::thread::scope(|scope| names.iter().for_each(|name| drop(scope.spawn(|| work(name)))));
+        let survived = summary(folder.path());
+        assert_eq!((&survived["steps"], &survived["world_size"]), (&20.into(), &2.into()), "{dies} died");
+        assert_eq!(survived["weights_sha256"], expected.weights_sha256.as_str(), "{dies} died");
+    }
+}
+
+/// Gradient descent over all samples in f64 and a few plain lines ends in the trainer's weights, to rounding.
+#[test]
+fn plain_gradient_descent_ends_in_the_same_weights() {
+    const STEPS: usize = 30;
+    const RATE: f64 = 0.1;
+    let sgd = Choice::new("sgd").with("momentum", 0.0).with("weight_decay", 0.0);
+    // All 30 samples in each step, on three workers.
+    let mut recipe = Recipe { epochs: STEPS, batch_size: 8, optimizer: OptimizerChoice(sgd), ..recipe() };
+    (recipe.rate.lr, recipe.rate.warmup_steps) = (RATE, 0);
+    recipe.rate.schedule = LearningRateSchedule::Constant;
+    let trained = threads::spawn(3, |group| {
+        train(Job::new(recipe.clone()), Membership::Fixed(group), |_| false).unwrap().model.unwrap()
+    });
+
+    let [mut hidden, mut output] =
+        Perceptron::new().0.map(|w| w.into_iter().map(f64::from).collect::<Vec<_>>());
+    let (inputs, targets) = Plane.batch(Part::Train, &(0..30).collect::<Vec<_>>(), None).unwrap();
+    for _ in 0..STEPS {
+        let (mut to_hidden, mut to_output) = (vec![0.0; hidden.len()], vec![0.0; output.len()]);
+        for (x, target) in inputs.chunks(INPUTS).zip(&targets) {
+            let x = [f64::from(x[0]), f64::from(x[1]), 1.0];
+            let sum = |j: usize| (0..3).map(|i| hidden[3 * j + i] * x[i]).sum::<f64>();
+            let value = output[HIDDEN] + (0..HIDDEN).map(|j| output[j] * sum(j).max(0.0)).sum::<f64>();
+            let error = (value - f64::from(*target)) / 30.0;
+            to_output[HIDDEN] += error;
+            for j in (0..HIDDEN).filter(|j| sum(*j) > 0.0) {
+                to_output[j] += error * sum(j);
+                (0..3).for_each(|i| to_hidden[3 * j + i] += error * output[j] * x[i]);
+            }
+        }
+        hidden.iter_mut().zip(to_hidden).for_each(|(w, gradient)| *w -= RATE * gradient);
+        output.iter_mut().zip(to_output).for_each(|(w, gradient)| *w -= RATE * gradient);
+    }
+    let expected = [hidden, output].concat();
+    for Perceptron(weights) in trained.unwrap() {
+        for (own, expected) in weights.concat().iter().zip(&expected) {
+            assert!((f64::from(*own) - expected).abs() < 1e-5, "{own} {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_library_refuses_a_type_that_it_does_not_compute_in() {
+    let mut recipe = recipe();
+    recipe.precision.compute = "bf16".into();
+    let error = train(Job::new(recipe), Membership::Fixed(Group::alone()), |_| false).unwrap_err();
+    assert_eq!(error.to_string(), "flat arrays do not compute in bf16; take f32 (--precision)");
+}
