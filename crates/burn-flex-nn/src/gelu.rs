@@ -46,19 +46,22 @@ trait Gelu: Backend {
 
 impl Gelu for Flex {
     fn gelu(x: FlexTensor) -> FlexTensor {
-        let values = Values::row_major(&x);
-        row_major(forward(&values), values.shape())
+        let x = Values::row_major(&x);
+        let values = x.iter().map(|x| value_and_slope(*x)[0]);
+        row_major(Arch::new().dispatch(|| values.collect()), x.shape())
     }
 }
 
 impl<C: CheckpointStrategy> Gelu for Autodiff<Flex, C> {
     fn gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let (x, node) = x.into_parts();
-        let x = Values::row_major(&x);
-        let output = row_major(forward(&x), x.shape());
         match Backward::<Flex, 1>::prepare::<C>(GeluOp, [node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(x, output),
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
+            OpsKind::Tracked(prepared) => {
+                let x = Values::row_major(&x);
+                let (values, slopes) = forward(&x);
+                prepared.finish(slopes, row_major(values, x.shape()))
+            }
+            OpsKind::UnTracked(prepared) => prepared.finish(<Flex as Gelu>::gelu(x)),
         }
     }
 }
@@ -67,37 +70,48 @@ impl<C: CheckpointStrategy> Gelu for Autodiff<Flex, C> {
 struct GeluOp;
 
 impl Backward<Flex, 1> for GeluOp {
-    type State = Values;
+    /// Slope at each element.
+    type State = Vec<f32>;
 
-    fn backward(self, ops: Ops<Values, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Vec<f32>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
         let [Some(parent)] = ops.parents else { return };
-        let of_x = row_major(backward(&ops.state, &gradient), ops.state.shape());
+        let of_x = row_major(multiplied(ops.state, &gradient), gradient.shape());
         gradients.register::<Flex>(parent.id, of_x);
     }
 }
 
-fn forward(x: &[f32]) -> Vec<f32> {
-    let mut out = vec![0.0; x.len()];
-    Arch::new().dispatch(
-        #[inline(always)]
-        || out.iter_mut().zip(x).for_each(|(out, x)| *out = *x * normal(*x)[0]),
-    );
-    out
-}
-
-fn backward(x: &[f32], gradient: &[f32]) -> Vec<f32> {
-    let mut out = vec![0.0; x.len()];
-    Arch::new().dispatch(
+fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let mut slopes = vec![0.0; x.len()];
+    let pairs = slopes.iter_mut().zip(x);
+    let values = Arch::new().dispatch(
         #[inline(always)]
         || {
-            for (out, (x, gradient)) in out.iter_mut().zip(x.iter().zip(gradient)) {
-                let [distribution, density] = normal(*x);
-                *out = gradient * (distribution + x * density);
-            }
+            let value = |(slope, x): (&mut f32, &f32)| {
+                let [value, at] = value_and_slope(*x);
+                *slope = at;
+                value
+            };
+            pairs.map(value).collect()
         },
     );
-    out
+    (values, slopes)
+}
+
+/// Multiplies slopes by the gradient of the function's values.
+pub(crate) fn multiplied(mut slopes: Vec<f32>, gradient: &[f32]) -> Vec<f32> {
+    Arch::new().dispatch(
+        #[inline(always)]
+        || slopes.iter_mut().zip(gradient).for_each(|(slope, gradient)| *slope *= gradient),
+    );
+    slopes
+}
+
+/// Returns the function and its derivative at `x`.
+#[inline(always)]
+pub(crate) fn value_and_slope(x: f32) -> [f32; 2] {
+    let [distribution, density] = normal(x);
+    [x * distribution, distribution + x * density]
 }
 
 /// Returns distribution function and density of the standard normal distribution at `x`.

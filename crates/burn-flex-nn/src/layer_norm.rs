@@ -99,7 +99,9 @@ impl Backward<Flex, 3> for Normalise {
         let [of_x, of_gamma, of_beta] = backward(&ops.state, &gradient);
         let values = [row_major(of_x, shape), vector(of_gamma), vector(of_beta)];
         for (node, gradient) in ops.parents.into_iter().zip(values) {
-            node.into_iter().for_each(|node| gradients.register::<Flex>(node.id, gradient.clone()));
+            if let Some(node) = node {
+                gradients.register::<Flex>(node.id, gradient);
+            }
         }
     }
 }
@@ -107,19 +109,18 @@ impl Backward<Flex, 3> for Normalise {
 fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) -> (FlexTensor, Saved) {
     let [x, gamma, beta] = [x, gamma, beta].map(Values::row_major);
     let width = gamma.len();
-    let mut out = vec![0.0; x.len()];
+    let mut out = Vec::with_capacity(x.len());
     let mut moments = Vec::with_capacity(x.len() / width);
     Arch::new().dispatch(
         #[inline(always)]
         || {
             let (gamma, beta) = (&gamma[..width], &beta[..width]);
-            for (out, x) in out.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+            for x in x.chunks_exact(width) {
                 let mean = sum_of(x, x, |x, _| x) / width as f32;
                 let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width as f32;
                 let inverse = (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
-                for channel in 0..width {
-                    out[channel] = (x[channel] - mean) * inverse * gamma[channel] + beta[channel];
-                }
+                let channels = x.iter().zip(gamma.iter().zip(beta));
+                out.extend(channels.map(|(x, (gamma, beta))| (x - mean) * inverse * gamma + beta));
                 moments.push([mean, inverse]);
             }
         },
@@ -132,7 +133,7 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
 fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
     let Saved { x, gamma, moments } = saved;
     let width = gamma.len();
-    let mut of_x = vec![0.0; x.len()];
+    let mut of_x = Vec::with_capacity(x.len());
     let (mut of_gamma, mut of_beta) = (vec![0.0; width], vec![0.0; width]);
     let (mut normalised, mut scaled) = (vec![0.0; width], vec![0.0; width]);
     Arch::new().dispatch(
@@ -141,10 +142,8 @@ fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
             let (gamma, normalised, scaled) =
                 (&gamma[..width], &mut normalised[..width], &mut scaled[..width]);
             let (of_gamma, of_beta) = (&mut of_gamma[..width], &mut of_beta[..width]);
-            let rows = of_x.chunks_exact_mut(width).zip(x.chunks_exact(width));
-            for ((of_x, x), (gradient, [mean, inverse])) in
-                rows.zip(gradient.chunks_exact(width).zip(moments))
-            {
+            let rows = x.chunks_exact(width).zip(gradient.chunks_exact(width));
+            for ((x, gradient), [mean, inverse]) in rows.zip(moments) {
                 for channel in 0..width {
                     normalised[channel] = (x[channel] - mean) * inverse;
                     scaled[channel] = gradient[channel] * gamma[channel];
@@ -153,9 +152,10 @@ fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
                 }
                 let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
                 let second = sum_of(scaled, normalised, |h, x| h * x) / width as f32;
-                for channel in 0..width {
-                    of_x[channel] = (scaled[channel] - first - normalised[channel] * second) * inverse;
-                }
+                let channels = scaled.iter().zip(normalised.iter());
+                of_x.extend(
+                    channels.map(|(scaled, normalised)| (scaled - first - normalised * second) * inverse),
+                );
             }
         },
     );

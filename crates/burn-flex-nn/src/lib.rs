@@ -4,15 +4,16 @@
 //! [`conv2d`], [`batch_norm`], its two relatives with a ReLU, [`max_pool2d`] and [`layer_norm`] compute the
 //! forward pass of Burn's layers. On other backends and for types other than `f32` they call that `forward`.
 //! Between them, images stay in the memory order in which they read them; [`arrange`] gives weights their
-//! order, and [`fork`] adds gradients in it. [`self_attention`], [`gelu`] and [`cross_entropy`] are each one
-//! operation of the graph where Burn has several; on other backends they use Burn's operations.
+//! order, and [`fork`] adds gradients in it. [`linear`] of sequences, [`linear_gelu`], [`linear_add`],
+//! [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph where Burn has
+//! several; on other backends they use Burn's operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].
 //!
 //! The order of every sum depends only on the shapes, on one thread: the bits are the same on every
-//! processor. The exception is attention: its matrix products are Burn's, whose bits depend on the kind of
-//! processor.
+//! processor. The exceptions are [`matmul`] and [`linear`] of anything but sequences: their products are
+//! Burn's, whose bits depend on the kind of processor.
 
 mod arrange;
 mod attention;
@@ -22,11 +23,13 @@ mod fork;
 mod gelu;
 mod lanes;
 mod layer_norm;
+mod linear;
 mod memory;
 mod norm;
 mod pool;
 pub mod precision;
 mod product;
+mod tiles;
 
 pub use arrange::arrange;
 pub use attention::{Attention, self_attention};
@@ -35,10 +38,11 @@ pub use cross_entropy::cross_entropy;
 pub use fork::fork;
 pub use gelu::gelu;
 pub use layer_norm::layer_norm;
+pub use linear::{linear, linear_add, linear_gelu};
 pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::max_pool2d;
 pub use precision::{Precision, with_precision};
-pub use product::{linear, matmul};
+pub use product::matmul;
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};

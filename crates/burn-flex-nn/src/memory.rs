@@ -48,10 +48,6 @@ impl Values {
     pub(crate) fn shape(&self) -> Shape {
         self.0.shape()
     }
-
-    pub(crate) fn tensor(&self) -> &FlexTensor {
-        &self.0
-    }
 }
 
 impl std::ops::Deref for Values {

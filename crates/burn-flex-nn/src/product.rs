@@ -1,25 +1,8 @@
 //! Burn's matrix products, in the current precision.
 
-use burn::nn::Linear;
-use burn::tensor::{Tensor, module};
+use burn::tensor::Tensor;
 
 use crate::precision::{lower, raise};
-
-/// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
-///
-/// # Shapes
-///
-/// - `x`: `[…, inputs]` - output: `[…, outputs]`
-///
-/// # Panics
-///
-/// Panics if `x` has another width than the layer.
-pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
-    let (weight, bias) = (layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
-    let [width, _] = weight.dims();
-    assert_eq!(x.dims()[D - 1], width, "inputs of a linear layer of {width}");
-    raise(module::linear(lower(x), lower(weight), bias.map(lower)))
-}
 
 /// Computes `a.matmul(b)` in the precision of [`with_precision`](crate::with_precision).
 ///

@@ -1,14 +1,14 @@
 //! Compares outputs and gradients with Burn's own layers on `flex`, for hundreds of random shapes.
 
-use burn::module::Param;
+use burn::module::{Param, ParamId};
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2dConfig;
-use burn::nn::{BatchNormConfig, PaddingConfig2d};
+use burn::nn::{BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu, layer_norm,
-    max_pool2d,
+    linear, linear_add, linear_gelu, max_pool2d,
 };
 
 /// Random numbers by Marsaglia's xorshift64 (2003).
@@ -298,5 +298,40 @@ fn cross_entropies() {
         };
         let what = format!("{rows} rows of {classes} classes");
         compare(&what, &[scores], |x| cross_entropy(x[0].clone(), targets.clone()), |x| burns(x[0].clone()));
+    }
+}
+
+/// Also with more terms than a chain of additions has, and more rows than are multiplied at once.
+#[test]
+fn linear_layers() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for round in 0..40 {
+        let most = if round < 30 { 70 } else { 1100 };
+        let [batch, time, inputs, outputs] =
+            [random.up_to(4), random.up_to(70), random.up_to(most), random.up_to(70)];
+        let x = random.tensor::<3>([batch, time, inputs], &device);
+        let weight = random.tensor::<3>([1, inputs, outputs], &device);
+        let bias = random.tensor::<3>([1, 1, outputs], &device);
+        let residual = random.tensor::<3>([batch, time, outputs], &device);
+        let layer = |x: &[Tensor<3>]| Linear {
+            weight: Param::initialized(ParamId::new(), x[1].clone().reshape([inputs, outputs])),
+            bias: Some(Param::initialized(ParamId::new(), x[2].clone().reshape([outputs]))),
+        };
+        let what = format!("{batch} x {time} rows of {inputs}, {outputs} outputs");
+        let all = [x, weight, bias, residual];
+        compare(&what, &all[..3], |x| linear(&layer(&x), x[0].clone()), |x| layer(&x).forward(x[0].clone()));
+        compare(
+            &what,
+            &all[..3],
+            |x| linear_gelu(&layer(&x), x[0].clone()),
+            |x| gelu(layer(&x).forward(x[0].clone())),
+        );
+        compare(
+            &what,
+            &all,
+            |x| linear_add(&layer(&x), x[0].clone(), x[3].clone()),
+            |x| x[3].clone() + layer(&x).forward(x[0].clone()),
+        );
     }
 }

@@ -10,7 +10,7 @@ use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     Attention, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork, gelu,
-    layer_norm, linear, matmul, max_pool2d, self_attention,
+    layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d, self_attention,
 };
 
 /// Replacements for one number.
@@ -42,9 +42,18 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "conv2d", lens: &[3 * 5 * 16, 19 * 5 * 9, 19, 3 * 19 * 16], run: convolution },
     Kernel { name: "conv2d", lens: &[2 * 8 * 25, 10 * 4 * 9, 10, 2 * 10 * 9], run: strided_convolution },
     Kernel { name: "linear", lens: &[3 * 7, 7 * 18, 18, 3 * 18], run: linear_layer },
+    Kernel { name: "linear", lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18], run: linear_of_sequences },
+    Kernel { name: "linear", lens: &[2 * 3 * 520, 520 * 2, 2, 2 * 3 * 2], run: wide_linear },
+    Kernel { name: "linear_gelu", lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18], run: linear_and_gelu },
+    Kernel {
+        name: "linear_add",
+        lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18, 2 * 3 * 18],
+        run: linear_and_residual,
+    },
     Kernel { name: "matmul", lens: &[3 * 7, 7 * 18, 3 * 18], run: product },
     Kernel { name: "self_attention", lens: &[2 * 5 * 24, 2 * 5 * 8], run: attention },
     Kernel { name: "self_attention", lens: &[2 * 5 * 24, 2 * 5 * 8], run: masked_attention },
+    Kernel { name: "self_attention", lens: &[35 * 24, 35 * 8], run: long_attention },
     Kernel { name: "batch_norm", lens: &[3 * 19 * 4, 19, 19, 3 * 19 * 4], run: normalization },
     Kernel { name: "batch_norm", lens: &[3 * 19 * 4, 19, 19, 3 * 19 * 4], run: evaluated_normalization },
     Kernel { name: "batch_norm_relu", lens: &[3 * 19 * 4, 19, 19, 3 * 19 * 4], run: normalization_relu },
@@ -145,23 +154,61 @@ fn linear_layer(pass: &mut Pass<'_>) -> Tensor<1> {
     flat(if pass.ours { linear(&layer, x) } else { layer.forward(x) })
 }
 
+/// Creates a layer of sequences, and its input.
+fn sequences(pass: &mut Pass<'_>, inputs: usize, outputs: usize) -> (Linear, Tensor<3>) {
+    let layer = Linear { weight: pass.param(1, [inputs, outputs]), bias: Some(pass.param(2, [outputs])) };
+    (layer, pass.input(0, [2, 3, inputs]))
+}
+
+fn linear_of_sequences(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 7, 18);
+    flat(if pass.ours { linear(&layer, x) } else { layer.forward(x) })
+}
+
+/// Has sums of more than one chain of additions.
+fn wide_linear(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 520, 2);
+    flat(if pass.ours { linear(&layer, x) } else { layer.forward(x) })
+}
+
+fn linear_and_gelu(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 7, 18);
+    flat(if pass.ours { linear_gelu(&layer, x) } else { activation::gelu(layer.forward(x)) })
+}
+
+fn linear_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 7, 18);
+    let residual = pass.input::<3>(3, [2, 3, 18]);
+    flat(if pass.ours { linear_add(&layer, x, residual) } else { residual + layer.forward(x) })
+}
+
 fn product(pass: &mut Pass<'_>) -> Tensor<1> {
     let (a, b) = (pass.input(0, [3, 7]), pass.input(1, [7, 18]));
     flat(if pass.ours { matmul(a, b) } else { a.matmul(b) })
 }
 
 fn attention(pass: &mut Pass<'_>) -> Tensor<1> {
-    attend(pass, false, None)
+    attend(pass, [2, 5], false, None)
 }
 
 /// The first key of the second sample is padding, so its first position can attend to nothing.
 fn masked_attention(pass: &mut Pass<'_>) -> Tensor<1> {
     let padding = [false, false, true, false, false, true, false, false, false, true];
-    attend(pass, true, Some(Tensor::<1, Bool>::from_data(padding, &device()).reshape([2, 5])))
+    attend(pass, [2, 5], true, Some(Tensor::<1, Bool>::from_data(padding, &device()).reshape([2, 5])))
 }
 
-fn attend(pass: &mut Pass<'_>, causal: bool, padding: Option<Tensor<2, Bool>>) -> Tensor<1> {
-    let (batch, time, heads, head) = (2, 5, 2, 4);
+/// Keys after a block of queries are skipped, unless a weight of 0 must meet values that are not finite.
+fn long_attention(pass: &mut Pass<'_>) -> Tensor<1> {
+    attend(pass, [1, 35], true, None)
+}
+
+fn attend(
+    pass: &mut Pass<'_>,
+    [batch, time]: [usize; 2],
+    causal: bool,
+    padding: Option<Tensor<2, Bool>>,
+) -> Tensor<1> {
+    let (heads, head) = (2, 4);
     let qkv = pass.input::<3>(0, [batch, time, 3 * heads * head]);
     if pass.ours {
         return flat(self_attention(qkv, Attention { heads, causal, padding, weight_factors: None }));
@@ -389,5 +436,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 14, "functions of the crate");
+    assert_eq!(seen, 16, "functions of the crate");
 }

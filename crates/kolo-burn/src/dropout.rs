@@ -65,6 +65,14 @@ impl Dropout {
         x * mask
     }
 
+    /// Drops elements of the output of the layer of this name, if there is a key.
+    pub(crate) fn of_output(&self, x: Tensor<3>, name: &str, key: Option<&DropoutKey>) -> Tensor<3> {
+        match key {
+            Some(key) => self.forward(x, &format!("{name}.output"), key),
+            None => x,
+        }
+    }
+
     /// Returns the factors of all elements of `[samples, rows, columns]`, or `None` if nothing is dropped. In
     /// each row of a sample, only the first `seen(row)` columns get a mask. The others are 0, which is
     /// cheaper.

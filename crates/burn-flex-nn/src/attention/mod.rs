@@ -1,10 +1,10 @@
 //! Multi-head scaled dot-product attention (Vaswani et al.,
 //! [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), equation 1), as one operation of the graph.
 //!
-//! It reads queries, keys and values side by side, as one linear layer writes them, and writes their
-//! gradients the same way. Only the output is permuted, once in each direction. The backward pass needs the
-//! weights, which are kept.
+//! It reads queries, keys and values side by side, as one linear layer writes them, and writes output and
+//! gradients the same way: nothing is permuted. The backward pass needs the weights, which are kept.
 
+mod kernel;
 mod softmax;
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::flex::{FlexTensor, Layout};
-use burn::backend::ops::FloatTensorOps;
+use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::{Bool, Shape, Tensor, TensorData, activation};
 
-use self::softmax::{Rows, multiplied};
+use self::kernel::{Sizes, Weights};
+use self::softmax::Rows;
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 use crate::precision::{lower, raise};
@@ -62,7 +62,7 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
         assert_eq!(padding.dims(), [batch, time], "padding of {batch} sequences of {time}");
     }
     if let Some(factors) = &weight_factors {
-        let weights = sizes.weights().num_elements();
+        let weights = sizes.weights();
         assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
     }
     // Burn's operations do not accept empty tensors.
@@ -111,53 +111,9 @@ fn composed(
         None => activation::softmax(weights, 3),
     };
     if let Some(factors) = factors {
-        weights = weights * Tensor::from_data(TensorData::new(factors, sizes.weights()), &device);
+        weights = weights * Tensor::from_data(TensorData::new(factors, [batch, heads, time, time]), &device);
     }
     lower(weights).matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    batch: usize,
-    time: usize,
-    heads: usize,
-    /// Width of a head.
-    head: usize,
-}
-
-impl Sizes {
-    fn scale(&self) -> f32 {
-        (1.0 / (self.head as f64).sqrt()) as f32
-    }
-
-    fn weights(&self) -> Shape {
-        Shape::new([self.batch, self.heads, self.time, self.time])
-    }
-
-    /// Returns one `[batch, heads, time, head]` of the `parts` side by side in the rows of a row-major
-    /// tensor.
-    fn heads_of(&self, tensor: &FlexTensor, part: usize, parts: usize) -> FlexTensor {
-        let Sizes { batch, time, heads, head } = *self;
-        let row = parts * heads * head;
-        let strides = [time * row, head, row, 1].map(|stride| stride as isize).to_vec();
-        let shape = Shape::new([batch, heads, time, head]);
-        tensor.clone().with_layout(Layout::new(shape, strides, part * heads * head))
-    }
-
-    /// Writes one `[batch, heads, time, head]` to the place where [`Sizes::heads_of`] reads it.
-    fn put_heads(&self, from: &[f32], into: &mut [f32], part: usize, parts: usize) {
-        let Sizes { batch, time, heads, head } = *self;
-        let row = parts * heads * head;
-        let mut from = from.chunks_exact(head);
-        for sample in 0..batch {
-            for number in 0..heads {
-                let column = (part * heads + number) * head;
-                for (position, values) in (0..time).zip(&mut from) {
-                    into[(sample * time + position) * row + column..][..head].copy_from_slice(values);
-                }
-            }
-        }
-    }
 }
 
 /// Masks of hidden positions, and factors of the others.
@@ -177,6 +133,10 @@ impl Masks {
             causal: self.causal,
             padding: self.padding.as_deref(),
         }
+    }
+
+    fn factors(&self) -> Option<&[f32]> {
+        self.factors.as_ref().map(|factors| &factors[..])
     }
 }
 
@@ -207,7 +167,7 @@ impl<C: CheckpointStrategy> SelfAttention for Autodiff<Flex, C> {
 struct Saved {
     qkv: Values,
     /// Weights before multiplication by the factors.
-    weights: Values,
+    weights: Weights,
     sizes: Sizes,
     masks: Masks,
 }
@@ -221,51 +181,17 @@ impl Backward<Flex, 1> for AttentionOp {
     fn backward(self, ops: Ops<Saved, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
         let [Some(parent)] = ops.parents else { return };
-        gradients.register::<Flex>(parent.id, backward(&ops.state, &gradient));
+        let Saved { qkv, weights, sizes, masks } = ops.state;
+        let of_qkv = kernel::backward(&qkv, sizes, masks.rows(sizes), masks.factors(), weights, &gradient);
+        gradients.register::<Flex>(parent.id, row_major(of_qkv, qkv.shape()));
     }
-}
-
-fn transposed(tensor: FlexTensor) -> FlexTensor {
-    let layout = tensor.layout().transpose(2, 3);
-    tensor.with_layout(layout)
 }
 
 fn forward(qkv: &FlexTensor, sizes: Sizes, masks: Masks) -> (FlexTensor, Saved) {
     let qkv = Values::row_major(qkv);
-    let [q, k, v] = [0, 1, 2].map(|part| sizes.heads_of(qkv.tensor(), part, 3));
-    let mut weights = Flex::float_matmul(q, transposed(k));
-    masks.rows(sizes).softmax(weights.storage_mut());
-    let weights = Values::row_major(&weights);
-    let seen = match &masks.factors {
-        Some(factors) => row_major(multiplied(&weights, factors), sizes.weights()),
-        None => weights.tensor().clone(),
-    };
-    let heads = Values::row_major(&Flex::float_matmul(seen, v));
-    let mut output = vec![0.0; heads.len()];
-    sizes.put_heads(&heads, &mut output, 0, 1);
+    let (output, weights) = kernel::forward(&qkv, sizes, masks.rows(sizes), masks.factors());
     let shape = Shape::new([sizes.batch, sizes.time, sizes.heads * sizes.head]);
     (row_major(output, shape), Saved { qkv, weights, sizes, masks })
-}
-
-fn backward(saved: &Saved, gradient: &Values) -> FlexTensor {
-    let Saved { qkv, weights, sizes, masks } = saved;
-    let [q, k, v] = [0, 1, 2].map(|part| sizes.heads_of(qkv.tensor(), part, 3));
-    let gradient = sizes.heads_of(gradient.tensor(), 0, 1);
-    let factors = masks.factors.as_ref().map(|factors| &factors[..]);
-    let seen = match factors {
-        Some(factors) => row_major(multiplied(weights, factors), sizes.weights()),
-        None => weights.tensor().clone(),
-    };
-    let of_v = Flex::float_matmul(transposed(seen), gradient.clone());
-    let mut of_scores = Flex::float_matmul(gradient, transposed(v));
-    masks.rows(*sizes).gradient(weights, factors, of_scores.storage_mut());
-    let of_q = Flex::float_matmul(of_scores.clone(), k);
-    let of_k = Flex::float_matmul(transposed(of_scores), q);
-    let mut of_qkv = vec![0.0; qkv.len()];
-    for (part, gradient) in [of_q, of_k, of_v].iter().enumerate() {
-        sizes.put_heads(&Values::row_major(gradient), &mut of_qkv, part, 3);
-    }
-    row_major(of_qkv, qkv.shape())
 }
 
 #[cfg(test)]

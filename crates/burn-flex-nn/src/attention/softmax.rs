@@ -1,11 +1,10 @@
-//! In-place arithmetic of attention's weights: from scores to weights, and from the weights' gradient to the
+//! Arithmetic of rows of attention's weights: from scores to weights, and from the weights' gradient to the
 //! scores' gradient.
-
-use pulp::Arch;
 
 use crate::lanes::{exponentials, largest, sum_of};
 
-/// Properties of the rows of scores `[batch, heads, time, time]`.
+/// Rows of scores `[batch, heads, time, time]`.
+#[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) heads: usize,
     pub(super) time: usize,
@@ -31,79 +30,59 @@ impl Rows<'_> {
         })
     }
 
-    /// Sets the padding's part of a row of weights, or of their gradients, to 0.
+    /// Sets what a row hides to a value, in its first keys.
     #[inline(always)]
-    fn hide(&self, row: usize, values: &mut [f32]) {
+    fn hide(&self, row: usize, values: &mut [f32], hidden: f32) {
+        values[self.visible(row)..].fill(hidden);
         let Some(padding) = self.padding else { return };
         let sample = row / (self.heads * self.time);
         for (value, padding) in values.iter_mut().zip(&padding[sample * self.time..]) {
-            *value = if *padding { 0.0 } else { *value };
+            *value = if *padding { hidden } else { *value };
         }
     }
 
-    /// Turns scores into weights. Hidden keys have weight 0; if all keys are hidden, all weights are 0.
-    pub(super) fn softmax(&self, scores: &mut [f32]) {
-        Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                for (row, scores) in scores.chunks_exact_mut(self.time).enumerate() {
-                    let (seen, hidden) = scores.split_at_mut(self.visible(row));
-                    hidden.fill(0.0);
-                    if let Some(padding) = self.padding {
-                        let sample = row / (self.heads * self.time);
-                        for (score, padding) in seen.iter_mut().zip(&padding[sample * self.time..]) {
-                            *score = if *padding { f32::NEG_INFINITY } else { *score };
-                        }
-                    }
-                    let largest = largest(seen);
-                    // If scores are -∞ without a mask, the weights must become NaN.
-                    if largest == f32::NEG_INFINITY && self.sees_nothing(row) {
-                        seen.fill(0.0);
-                        continue;
-                    }
-                    let sum = exponentials(seen, largest, self.scale);
-                    let inverse = 1.0 / sum;
-                    seen.iter_mut().for_each(|weight| *weight *= inverse);
-                    // Padding has weight 0 even in a row of NaN.
-                    if sum.is_nan() {
-                        self.hide(row, seen);
-                    }
-                }
-            },
-        );
+    /// Turns a row's scores of the first keys, at least those that it sees, into weights. Hidden keys have
+    /// weight 0; if all keys are hidden, all weights are 0.
+    #[inline(always)]
+    pub(super) fn softmax(&self, row: usize, scores: &mut [f32]) {
+        self.hide(row, scores, f32::NEG_INFINITY);
+        let largest = largest(scores);
+        // If scores are -∞ without a mask, the weights must become NaN.
+        if largest == f32::NEG_INFINITY && self.sees_nothing(row) {
+            scores.fill(0.0);
+            return;
+        }
+        let sum = exponentials(scores, largest, self.scale);
+        let inverse = 1.0 / sum;
+        scores.iter_mut().for_each(|weight| *weight *= inverse);
+        // Hidden keys have weight 0 even in a row of NaN.
+        if sum.is_nan() {
+            self.hide(row, scores, 0.0);
+        }
     }
 
-    /// Turns the gradient g with respect to the weights p into that with respect to the scores: p · (g − Σ
-    /// g·p) · scale. If the weights were multiplied by factors, g is first multiplied by them.
-    pub(super) fn gradient(&self, weights: &[f32], factors: Option<&[f32]>, gradient: &mut [f32]) {
-        Arch::new().dispatch(
-            #[inline(always)]
-            || {
-                let rows = weights.chunks_exact(self.time).zip(gradient.chunks_exact_mut(self.time));
-                for (row, (weights, gradient)) in rows.enumerate() {
-                    let visible = self.visible(row);
-                    let (gradient, hidden) = gradient.split_at_mut(visible);
-                    let weights = &weights[..visible];
-                    hidden.fill(0.0);
-                    if let Some(factors) = factors {
-                        let factors = &factors[row * self.time..][..visible];
-                        gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
-                    }
-                    // Padding must not enter the sum, even if its values are not finite.
-                    self.hide(row, gradient);
-                    let sum = sum_of(weights, gradient, |weight, gradient| weight * gradient);
-                    for (gradient, weight) in gradient.iter_mut().zip(weights) {
-                        *gradient = *weight * (*gradient - sum) * self.scale;
-                    }
-                    if !sum.is_finite() {
-                        self.hide(row, gradient);
-                    }
-                }
-            },
-        );
+    /// Turns the gradient g with respect to the weights p of a row's first keys into that with respect to the
+    /// scores: p · (g − Σ g·p) · scale. If the weights were multiplied by factors, g is first multiplied by
+    /// them.
+    #[inline(always)]
+    pub(super) fn gradient(
+        &self,
+        row: usize,
+        weights: &[f32],
+        factors: Option<&[f32]>,
+        gradient: &mut [f32],
+    ) {
+        if let Some(factors) = factors {
+            gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
+        }
+        // What is hidden must not enter the sum, even if its values are not finite.
+        self.hide(row, gradient, 0.0);
+        let sum = sum_of(weights, gradient, |weight, gradient| weight * gradient);
+        for (gradient, weight) in gradient.iter_mut().zip(weights) {
+            *gradient = *weight * (*gradient - sum) * self.scale;
+        }
+        if !sum.is_finite() {
+            self.hide(row, gradient, 0.0);
+        }
     }
-}
-
-pub(super) fn multiplied(a: &[f32], b: &[f32]) -> Vec<f32> {
-    a.iter().zip(b).map(|(a, b)| a * b).collect()
 }

@@ -38,7 +38,7 @@ fn it_is_what_burns_operations_make_of_it() {
         });
         let factors = dropping.then(|| {
             let factor = |i: usize| if i * 7_919 % 10 < 3 { 0.0 } else { 1.0 / 0.7 };
-            (0..sizes.weights().num_elements()).map(factor).collect::<Vec<f32>>()
+            (0..sizes.weights()).map(factor).collect::<Vec<f32>>()
         });
         let qkv = numbers(1, [batch, time, 3 * heads * head], &device);
         let [one, several] = [qkv.clone(), qkv].map(Tensor::require_grad);
@@ -62,4 +62,25 @@ fn factors_of_another_number_are_told() {
     let qkv = numbers(1, [1, 2, 12], &Device::flex());
     let weight_factors = Some(vec![1.0; 4]);
     self_attention(qkv, Attention { heads: 2, weight_factors, ..Attention::default() });
+}
+
+/// Also for more keys than a chain of additions has terms.
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    let values = |len: usize, seed: usize| -> Vec<f32> {
+        (0..len).map(|i| ((i * 7_919 + seed * 104_729) as f32 * 0.37).sin()).collect()
+    };
+    for ([batch, time, heads, head], causal) in [([2, 37, 3, 5], true), ([1, 530, 1, 8], false)] {
+        let sizes = Sizes { batch, time, heads, head };
+        let masks = Masks { causal, padding: None, factors: None };
+        let len = batch * time * heads * head;
+        let (qkv, gradient) = (values(3 * len, 1), values(len, 2));
+        let bits = |arch| {
+            let (output, weights) = kernel::forward_on(arch, &qkv, sizes, masks.rows(sizes), None);
+            let of_qkv = kernel::backward_on(arch, &qkv, sizes, masks.rows(sizes), None, weights, &gradient);
+            [output, of_qkv].map(|values| values.into_iter().map(f32::to_bits).collect::<Vec<_>>())
+        };
+        let scalar = bits(pulp::Arch::Scalar);
+        assert!(crate::tiles::instruction_sets().into_iter().all(|arch| bits(arch) == scalar), "{sizes:?}");
+    }
 }

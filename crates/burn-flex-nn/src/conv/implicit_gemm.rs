@@ -7,8 +7,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::axis::{Plan, Run};
 use super::geometry::Geometry;
-use super::panel::{Panel, panels};
-use super::tile::{CHAIN, Product, Segment};
+use crate::tiles::{CHAIN, Panel, Product, Segment, panels};
 
 /// Vectors per row of a panel.
 const VECTORS: usize = 2;
@@ -254,6 +253,7 @@ impl ImplicitGemm<'_> {
             a_row: distance * groups * self.source.channels,
             a_step: 1,
             panel: panel.as_ptr(),
+            first: None,
             out: std::ptr::null_mut(),
             out_row: groups * self.target.channels,
             rows: run.targets.len() * samples,

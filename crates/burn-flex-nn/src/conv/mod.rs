@@ -4,8 +4,6 @@ mod axis;
 mod geometry;
 mod implicit_gemm;
 mod layer;
-mod panel;
-mod tile;
 mod weight_gradient;
 mod window;
 
@@ -23,17 +21,7 @@ mod tests {
     use super::implicit_gemm::{forward_on, input_gradient_on};
     use super::weight_gradient::weight_gradient_on;
     use super::*;
-
-    fn instruction_sets() -> Vec<Arch> {
-        #[allow(unused_mut, reason = "there may be no others")]
-        let mut all = vec![Arch::Scalar, Arch::new()];
-        #[cfg(target_arch = "x86_64")]
-        {
-            all.extend(pulp::x86::V3::try_new().map(Arch::V3));
-            all.extend(pulp::x86::V4::try_new().map(Arch::V4));
-        }
-        all
-    }
+    use crate::tiles::instruction_sets;
 
     #[test]
     fn every_instruction_set_gives_the_same_bits() {

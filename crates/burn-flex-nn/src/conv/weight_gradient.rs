@@ -6,8 +6,7 @@ use std::ops::Range;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::geometry::Geometry;
-use super::panel::{Panel, panels};
-use super::tile::{CHAIN, Product, Segment};
+use crate::tiles::{CHAIN, Panel, Product, Segment, panels};
 
 /// Returns the gradient of the loss with respect to the weights, from that with respect to the output.
 ///
@@ -84,6 +83,7 @@ impl WithSimd for Pass<'_> {
                                 a_row: 1,
                                 a_step: groups * input,
                                 panel: panel.as_ptr(),
+                                first: None,
                                 out: self.target.add(tap * input * width + first),
                                 out_row: width,
                                 rows: input,

@@ -4,7 +4,7 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::{Bool, Device, Tensor};
-use burn_flex_nn::{Attention, linear, self_attention};
+use burn_flex_nn::{Attention, linear, linear_add, self_attention};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -89,6 +89,30 @@ impl SelfAttention {
         padding: Option<&Tensor<2, Bool>>,
         dropout: Option<&DropoutKey>,
     ) -> Tensor<3> {
+        let out = linear(&self.c_proj, self.heads(x, padding, dropout));
+        self.dropout.of_output(out, &self.name, dropout)
+    }
+
+    /// Returns `residual` plus the forward pass.
+    pub(super) fn added(
+        &self,
+        residual: Tensor<3>,
+        x: Tensor<3>,
+        padding: Option<&Tensor<2, Bool>>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<3> {
+        match dropout {
+            Some(_) => residual + self.forward(x, padding, dropout),
+            None => linear_add(&self.c_proj, self.heads(x, padding, dropout), residual),
+        }
+    }
+
+    fn heads(
+        &self,
+        x: Tensor<3>,
+        padding: Option<&Tensor<2, Bool>>,
+        dropout: Option<&DropoutKey>,
+    ) -> Tensor<3> {
         let [batch, time, _] = x.dims();
         let weights = [batch, self.heads * time, time];
         let seen = |row| if self.causal { row % time + 1 } else { time };
@@ -99,10 +123,6 @@ impl SelfAttention {
             padding: padding.cloned(),
             weight_factors: dropout.and_then(factors),
         };
-        let out = linear(&self.c_proj, self_attention(linear(&self.c_attn, x), attention));
-        match dropout {
-            Some(key) => self.dropout.forward(out, &format!("{}.output", self.name), key),
-            None => out,
-        }
+        self_attention(linear(&self.c_attn, x), attention)
     }
 }

@@ -66,12 +66,12 @@ impl TransformerBlock {
     ) -> Tensor<3> {
         match self.norm {
             Norm::Pre => {
-                let x = x.clone() + self.attn.forward(layer_norm(&self.ln_1, x), padding, dropout);
-                x.clone() + self.mlp.forward(layer_norm(&self.ln_2, x), dropout)
+                let x = self.attn.added(x.clone(), layer_norm(&self.ln_1, x), padding, dropout);
+                self.mlp.added(x.clone(), layer_norm(&self.ln_2, x), dropout)
             }
             Norm::Post => {
-                let x = layer_norm(&self.ln_1, x.clone() + self.attn.forward(x, padding, dropout));
-                layer_norm(&self.ln_2, x.clone() + self.mlp.forward(x, dropout))
+                let x = layer_norm(&self.ln_1, self.attn.added(x.clone(), x, padding, dropout));
+                layer_norm(&self.ln_2, self.mlp.added(x.clone(), x, dropout))
             }
         }
     }

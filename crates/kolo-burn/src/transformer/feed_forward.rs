@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{gelu, linear};
+use burn_flex_nn::{linear, linear_add, linear_gelu};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -89,15 +89,22 @@ impl FeedForward {
     ///
     /// Panics if `x` has another width than the layer.
     pub fn forward(&self, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
-        let hidden = linear(&self.c_fc, x);
-        let active = match self.activation {
-            Activation::Gelu => gelu(hidden),
-            Activation::Relu => relu(hidden),
-        };
-        let out = linear(&self.c_proj, active);
+        let out = linear(&self.c_proj, self.active(x));
+        self.dropout.of_output(out, &self.name, dropout)
+    }
+
+    /// Returns `residual` plus the forward pass.
+    pub(super) fn added(&self, residual: Tensor<3>, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
         match dropout {
-            Some(key) => self.dropout.forward(out, &format!("{}.output", self.name), key),
-            None => out,
+            Some(_) => residual + self.forward(x, dropout),
+            None => linear_add(&self.c_proj, self.active(x), residual),
+        }
+    }
+
+    fn active(&self, x: Tensor<3>) -> Tensor<3> {
+        match self.activation {
+            Activation::Gelu => linear_gelu(&self.c_fc, x),
+            Activation::Relu => relu(linear(&self.c_fc, x)),
         }
     }
 }

@@ -8,36 +8,41 @@ const PIECE: usize = 16;
 
 /// Packed rows, each padded with zeros to whole vectors.
 #[derive(Default)]
-pub(super) struct Panel {
+pub(crate) struct Panel {
     values: Vec<f32>,
     width: usize,
 }
 
 thread_local! {
-    /// Reused panel; a new one would have to be cleared first.
-    static SCRATCH: RefCell<Panel> = RefCell::default();
+    /// Reused panels; new ones would have to be cleared first.
+    static SCRATCH: RefCell<Vec<Panel>> = RefCell::default();
 }
 
 impl Panel {
-    pub(super) fn take() -> Self {
-        SCRATCH.take()
+    pub(crate) fn take() -> Self {
+        SCRATCH.with_borrow_mut(Vec::pop).unwrap_or_default()
     }
 
-    pub(super) fn give_back(self) {
-        SCRATCH.set(self);
+    pub(crate) fn give_back(self) {
+        SCRATCH.with_borrow_mut(|panels| panels.push(self));
     }
 
-    pub(super) fn resize(&mut self, rows: usize, width: usize) {
+    pub(crate) fn resize(&mut self, rows: usize, width: usize) {
         self.width = width;
         self.values.resize(rows * width, 0.0);
     }
 
-    pub(super) fn as_ptr(&self) -> *const f32 {
+    pub(crate) fn as_ptr(&self) -> *const f32 {
         self.values.as_ptr()
     }
 
+    /// Returns some rows, side by side.
+    pub(crate) fn rows(&self, at: usize, len: usize) -> &[f32] {
+        &self.values[at * self.width..][..len * self.width]
+    }
+
     /// Packs `columns` of the rows of a matrix, after the first `at` rows.
-    pub(super) fn pack<'a>(
+    pub(crate) fn pack<'a>(
         &mut self,
         at: usize,
         rows: impl Iterator<Item = &'a [f32]>,
@@ -49,7 +54,7 @@ impl Panel {
     }
 
     /// Packs `columns` of a matrix given by its columns, after the first `at` rows.
-    pub(super) fn pack_transposed<'a>(
+    pub(crate) fn pack_transposed<'a>(
         &mut self,
         at: usize,
         columns: impl ExactSizeIterator<Item = &'a [f32]>,
@@ -92,19 +97,24 @@ fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
     for start in (0..rows).step_by(PIECE) {
         let end = rows.min(start + PIECE);
         for (line, column) in square.iter_mut().zip(columns) {
-            line[..end - start].copy_from_slice(&column[start..end]);
+            match column[start..end].as_array() {
+                Some(piece) => *line = *piece,
+                None => line[..end - start].copy_from_slice(&column[start..end]),
+            }
         }
         for row in start..end {
             let into = &mut into[row * width..row * width + columns.len()];
-            for (into, line) in into.iter_mut().zip(&square) {
-                *into = line[row - start];
+            let column: [f32; PIECE] = std::array::from_fn(|index| square[index][row - start]);
+            match into.as_mut_array() {
+                Some(into) => *into = column,
+                None => into.copy_from_slice(&column[..columns.len()]),
             }
         }
     }
 }
 
 /// Cuts columns into panels of up to `most` vectors: the range of each, and the number of vectors per row.
-pub(super) fn panels(
+pub(crate) fn panels(
     columns: usize,
     lanes: usize,
     most: usize,

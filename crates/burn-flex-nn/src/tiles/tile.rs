@@ -3,38 +3,48 @@
 //! Every element is one chain of fused multiply-adds in the order of the segments. Neither the vector width
 //! nor the size of the tile affects the bits.
 
+use std::mem::MaybeUninit;
+
 use pulp::Simd;
 
 /// Steps of a sum in one chain of additions. Longer sums consist of several chains, which keeps rounding
 /// errors small. It is part of the order of additions, and so of the result.
-pub(super) const CHAIN: usize = 512;
+pub(crate) const CHAIN: usize = 512;
+
+/// Rows of the highest tile.
+const MOST_ROWS: usize = 8;
+
+/// Columns of the widest panel: 4 vectors of 512 bits.
+const MOST_COLUMNS: usize = 64;
 
 /// Steps of a sum at equal distances in both factors.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// Start in the first factor, relative to that of the product.
-    pub(super) a: isize,
+    pub(crate) a: isize,
     /// First row of the panel.
-    pub(super) b: usize,
-    pub(super) len: usize,
+    pub(crate) b: usize,
+    pub(crate) len: usize,
 }
 
 /// `out[i][j] = Σ a[i][k] · b[k][j]` over the steps k of all segments, or added to the values of `out`.
 #[derive(Clone, Copy)]
-pub(super) struct Product<'a> {
-    pub(super) segments: &'a [Segment],
-    pub(super) a: *const f32,
+pub(crate) struct Product<'a> {
+    pub(crate) segments: &'a [Segment],
+    pub(crate) a: *const f32,
     /// Distance between rows i of the first factor; `a_step` is that between steps k.
-    pub(super) a_row: usize,
-    pub(super) a_step: usize,
+    pub(crate) a_row: usize,
+    pub(crate) a_step: usize,
     /// Second factor: rows of `V` vectors.
-    pub(super) panel: *const f32,
-    pub(super) out: *mut f32,
-    pub(super) out_row: usize,
+    pub(crate) panel: *const f32,
+    /// Values with which the columns' sums begin, for whole vectors, or zeros.
+    pub(crate) first: Option<&'a [f32]>,
+    pub(crate) out: *mut f32,
+    pub(crate) out_row: usize,
     /// Number of rows i; `columns` counts the columns j, of which the panel may have more.
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    pub(super) accumulate: bool,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) accumulate: bool,
 }
 
 impl Product<'_> {
@@ -44,7 +54,7 @@ impl Product<'_> {
     ///
     /// All elements that the sizes describe must be within the memory behind the three pointers.
     #[inline(always)]
-    pub(super) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
+    pub(crate) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match vectors {
@@ -80,7 +90,12 @@ impl Product<'_> {
 
     #[inline(always)]
     unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, simd: S, row: usize) {
-        let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        let mut first = [simd.splat_f32s(0.0); V];
+        if let Some(values) = self.first {
+            let vectors = S::as_simd_f32s(&values[..V * S::F32_LANES]).0;
+            first.copy_from_slice(vectors);
+        }
+        let mut sums = [first; R];
         // SAFETY: guaranteed by `compute`'s caller.
         unsafe {
             let rows = self.a.add(row * self.a_row);
@@ -102,28 +117,27 @@ impl Product<'_> {
                     b = b.add(V * S::F32_LANES);
                 }
             }
-            for (i, sums) in sums.iter().enumerate() {
-                self.store::<S, V>(simd, row + i, sums);
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn store<S: Simd, const V: usize>(&self, simd: S, row: usize, sums: &[S::f32s; V]) {
-        // SAFETY: guaranteed by `compute`'s caller.
-        unsafe {
-            let out = self.out.add(row * self.out_row);
-            if self.columns == V * S::F32_LANES {
-                for (j, sum) in sums.iter().enumerate() {
-                    let out = out.add(j * S::F32_LANES).cast::<S::f32s>();
-                    let sum = if self.accumulate { simd.add_f32s(out.read_unaligned(), *sum) } else { *sum };
-                    out.write_unaligned(sum);
-                }
+            // The sums have one use, at constant places, so that they stay in registers.
+            let mut values = [MaybeUninit::<f32>::uninit(); MOST_ROWS * MOST_COLUMNS];
+            let is_direct = self.columns == V * S::F32_LANES && !self.accumulate;
+            let (out, out_row) = if is_direct {
+                (self.out.add(row * self.out_row), self.out_row)
             } else {
-                let sums = sums.as_ptr().cast::<f32>();
-                for j in 0..self.columns {
-                    let sum = *sums.add(j);
-                    *out.add(j) = if self.accumulate { *out.add(j) + sum } else { sum };
+                (values.as_mut_ptr().cast(), MOST_COLUMNS)
+            };
+            for (i, sums) in sums.iter().enumerate() {
+                for (j, sum) in sums.iter().enumerate() {
+                    out.add(i * out_row + j * S::F32_LANES).cast::<S::f32s>().write_unaligned(*sum);
+                }
+            }
+            if !is_direct {
+                for i in 0..R {
+                    let out = self.out.add((row + i) * self.out_row);
+                    let values = values.as_ptr().add(i * MOST_COLUMNS).cast::<f32>();
+                    for j in 0..self.columns {
+                        let sum = *values.add(j);
+                        *out.add(j) = if self.accumulate { *out.add(j) + sum } else { sum };
+                    }
                 }
             }
         }
