@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 
+use kolo_burn_train::LOG_FORMAT;
 use kolo_comm::{Error, env};
 use kolo_elastic::{MEMBER, STOP_ON, StopSignal};
 use kolo_recipe::nearest;
-use kolo_burn_train::LOG_FORMAT;
 
 /// All variables that Kolo reads.
 const KNOWN: &[&str] = &[
