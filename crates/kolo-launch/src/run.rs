@@ -131,7 +131,8 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
         // Job managers signal the launcher and the workers alike, and a worker may end first, which is no
         // failure of its own.
         (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
-            Err(LaunchError::Interrupted { signal, reports: reports(exits) })
+            let kind = exits.iter().find_map(|exit| exit.error.as_ref()?.kind);
+            Err(LaunchError::Interrupted { signal, reports: reports(exits), kind })
         }
         (_, Some(report)) => Err(LaunchError::Failed(Box::new(report))),
         (_, None) => Ok(()),
