@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::worker_protocol::Arrival;
 
+/// End of the text of [`MemberExit::Failed`], and of the next generation's reason, for a member that failed
+/// because its input is wrong: others that meet the same input fail as well.
+pub const WRONG_INPUT: &str = "wrong input";
+
 /// The end of a member's process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemberExit {

@@ -67,7 +67,7 @@ mod working;
 
 pub use arbiter::{ARBITERS, Arbiter, ArbiterKind, Needs};
 pub use coordinator::Coordinator;
-pub use events::{CoordinatorEvent, MemberExit};
+pub use events::{CoordinatorEvent, MemberExit, WRONG_INPUT};
 pub use member::Member;
 pub use member_name::{COORDINATOR, MEMBER, member_name};
 pub use member_ranks::MemberRanks;

@@ -94,7 +94,7 @@ impl Elastic {
                     let _ = emulate_default_handler(signal);
                     continue;
                 }
-                return Err(LaunchError::Interrupted { signal, reports: Vec::new() });
+                return Err(LaunchError::Interrupted { signal, reports: Vec::new(), kind: None });
             }
             std::thread::sleep(NODES_POLL);
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 
+use crate::error_file::FailureKind;
 use crate::failure_report::FailureReport;
 use crate::worker_exit::{SHELL_SIGNAL_BASE, shell_code, signal_name};
 
@@ -85,6 +86,8 @@ pub enum LaunchError {
         signal: i32,
         /// Errors that workers reported at their end, each after the worker's name.
         reports: Vec<String>,
+        /// The kind of failure among these reports, if any.
+        kind: Option<FailureKind>,
     },
 }
 
@@ -106,6 +109,15 @@ impl LaunchError {
             LaunchError::Program { .. } => 126,
             LaunchError::Invalid { .. } | LaunchError::Variable(_) => 2,
             _ => 1,
+        }
+    }
+
+    /// Returns the kind of the workers' failure, if they have reported one.
+    pub fn kind(&self) -> Option<FailureKind> {
+        match self {
+            LaunchError::Failed(report) => report.kind(),
+            LaunchError::Interrupted { kind, .. } => *kind,
+            _ => None,
         }
     }
 

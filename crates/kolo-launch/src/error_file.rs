@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use kolo_comm::{Rank, env};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::named_rank::named_rank;
@@ -24,6 +25,16 @@ const PANIC: &str = "panic: ";
 const MAX_FILE: u64 = 1 << 20;
 const MAX_MESSAGE: usize = 16 << 10;
 
+/// Kind of a failure after which the same command, or resuming the run, fails again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The user's input is wrong: a data file, an option, a setting. Every worker that meets it fails.
+    WrongInput,
+    /// Another process writes the run folder.
+    OtherWriter,
+}
+
 /// The error of a worker that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerError {
@@ -31,6 +42,8 @@ pub struct WorkerError {
     pub message: String,
     /// The responsible rank, if it is another one.
     pub culprit: Option<Rank>,
+    /// The kind that the worker reported.
+    pub kind: Option<FailureKind>,
     /// True if the worker wrote the message into its error file. Otherwise these are its last lines on
     /// standard error, which need not be the reason why it failed.
     pub reported: bool,
@@ -56,11 +69,25 @@ pub struct WorkerError {
 /// }
 /// ```
 pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<()> {
+    report_failure_of_kind(error, culprit, None)
+}
+
+/// Does the same as [`report_failure`], and reports the kind of the failure. The launcher ends an elastic job
+/// at once after a failure by [wrong input](FailureKind::WrongInput), because a replacement would fail as well.
+///
+/// # Errors
+///
+/// The file cannot be written.
+pub fn report_failure_of_kind(
+    error: &dyn Display,
+    culprit: Option<Rank>,
+    kind: Option<FailureKind>,
+) -> io::Result<()> {
     let Some(file) = std::env::var_os(env::ERROR_FILE).filter(|file| !file.is_empty()) else {
         return Ok(());
     };
     let rank = std::env::var(env::RANK).ok().and_then(|text| text.parse().ok()).map(Rank);
-    write(Path::new(&file), &error.to_string(), rank, culprit)
+    write(Path::new(&file), &error.to_string(), rank, culprit, kind)
 }
 
 /// Returns true if this process was started by Kolo's launcher, which shows its [reports](report_failure).
@@ -71,7 +98,13 @@ pub fn launcher_shows_errors() -> bool {
     has_file && launcher == Some(std::os::unix::process::parent_id())
 }
 
-fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) -> io::Result<()> {
+fn write(
+    file: &Path,
+    message: &str,
+    rank: Option<Rank>,
+    culprit: Option<Rank>,
+    kind: Option<FailureKind>,
+) -> io::Result<()> {
     let outlived = if message.starts_with(PANIC) { None } else { own_panic(file) };
     let message = match &outlived {
         Some(panic) if !message.contains(message_of(panic)) => format!("{message}\nbefore it: {panic}"),
@@ -83,6 +116,7 @@ fn write(file: &Path, message: &str, rank: Option<Rank>, culprit: Option<Rank>) 
         "pid": std::process::id(),
         "message": message,
         "culprit": culprit.map(|rank| rank.0),
+        "kind": kind,
         // Seconds since 1970, under the name by which torchrun finds the first failure.
         "timestamp": now,
     });
@@ -130,24 +164,25 @@ fn is_of(bytes: &[u8], worker: i32, later: Duration) -> bool {
 }
 
 fn parse(bytes: &[u8]) -> Option<WorkerError> {
-    let (message, culprit) = match serde_json::from_slice::<Value>(bytes) {
+    let (message, culprit, kind) = match serde_json::from_slice::<Value>(bytes) {
         Ok(report) => {
             let message = &report["message"];
             // torch nests the message of an exception: {"message": {"message": "ValueError: …", …}}
             let text = message.as_str().or_else(|| message["message"].as_str())?;
             let culprit = report["culprit"].as_u64().and_then(|rank| usize::try_from(rank).ok());
-            (text.to_owned(), culprit.map(Rank))
+            let kind = FailureKind::deserialize(&report["kind"]).ok();
+            (text.to_owned(), culprit.map(Rank), kind)
         }
         // A script may also run `echo why > $TORCHELASTIC_ERROR_FILE`.
         Err(_) => {
             let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(unprintable))?;
-            (text.to_owned(), None)
+            (text.to_owned(), None, None)
         }
     };
     let message = printable(message.trim());
     // A panic quotes the unhandled error, but not its culprit.
     let culprit = culprit.or_else(|| message.starts_with(PANIC).then(|| named_rank(&message))?);
-    (!message.is_empty()).then_some(WorkerError { message, culprit, reported: true })
+    (!message.is_empty()).then_some(WorkerError { message, culprit, kind, reported: true })
 }
 
 /// Returns the text in a form for the launcher's terminal: without escape sequences, and of limited length.
@@ -166,14 +201,14 @@ mod tests {
     use super::*;
 
     fn error(message: &str, culprit: Option<usize>) -> Option<WorkerError> {
-        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank), reported: true })
+        Some(WorkerError { message: message.into(), culprit: culprit.map(Rank), kind: None, reported: true })
     }
 
     #[test]
     fn reports_are_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
-        write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1))).unwrap();
+        write(&file, "rank 1 died\n\"quoted\"", Some(Rank(0)), Some(Rank(1)), None).unwrap();
         let (own, now) = (std::process::id() as i32, SystemTime::now());
         assert_eq!(read(&file, own, now), error("rank 1 died\n\"quoted\"", Some(1)));
         let later = now + 2 * COUNTS_FOR;
@@ -189,8 +224,8 @@ mod tests {
     fn the_first_report_counts_and_no_draft_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("error.json");
-        write(&file, "the cause", None, None).unwrap();
-        write(&file, "what followed", None, Some(Rank(3))).unwrap();
+        write(&file, "the cause", None, None, None).unwrap();
+        write(&file, "what followed", None, Some(Rank(3)), None).unwrap();
         assert_eq!(read(&file, 1, SystemTime::now()), error("the cause", None));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -202,28 +237,28 @@ mod tests {
         let own = std::process::id().cast_signed();
         let message = || read(&file, own, SystemTime::now()).unwrap().message;
         let panic = "panic: panicked at a.rs:1:2:\nthis file is cut off";
-        write(&file, panic, None, None).unwrap();
-        write(&file, "panic: panicked at b.rs:3:4:\nas well", None, None).unwrap();
+        write(&file, panic, None, None, None).unwrap();
+        write(&file, "panic: panicked at b.rs:3:4:\nas well", None, None, None).unwrap();
         assert_eq!(message(), panic, "the first of them");
-        write(&file, "a thread has ended", None, None).unwrap();
+        write(&file, "a thread has ended", None, None, None).unwrap();
         assert_eq!(message(), format!("a thread has ended\nbefore it: {panic}"));
-        write(&file, "what followed", None, None).unwrap();
+        write(&file, "what followed", None, None, None).unwrap();
         assert!(message().starts_with("a thread has ended"), "{}", message());
         std::fs::remove_file(&file).unwrap();
-        write(&file, panic, None, None).unwrap();
-        write(&file, "samples 3, 4: this file is cut off", None, None).unwrap();
+        write(&file, panic, None, None, None).unwrap();
+        write(&file, "samples 3, 4: this file is cut off", None, None, None).unwrap();
         assert_eq!(message(), "samples 3, 4: this file is cut off");
         // The panic of a program that the worker ran is not its own.
         let other = format!("{{\"message\": \"panic: x\", \"pid\": {}}}", own + 1);
         std::fs::write(&file, &other).unwrap();
-        write(&file, "an error", None, None).unwrap();
+        write(&file, "an error", None, None, None).unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), other);
     }
 
     #[test]
     fn a_folder_that_is_gone_is_an_error_not_a_panic() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(write(&folder.path().join("gone/error.json"), "x", None, None).is_err());
+        assert!(write(&folder.path().join("gone/error.json"), "x", None, None, None).is_err());
     }
 
     #[test]
@@ -236,6 +271,19 @@ mod tests {
         let panic =
             br#"{"message": "panic: panicked at a.rs:1:2:\nDied { rank: Rank(3) }", "culprit": null}"#;
         assert_eq!(parse(panic), error("panic: panicked at a.rs:1:2:\nDied { rank: Rank(3) }", Some(3)));
+    }
+
+    #[test]
+    fn the_kind_is_read_as_written_and_an_unknown_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in [None, Some(FailureKind::WrongInput), Some(FailureKind::OtherWriter)] {
+            let file = folder.path().join(format!("{kind:?}.json"));
+            write(&file, "no", None, None, kind).unwrap();
+            assert_eq!(read(&file, 1, SystemTime::now()).unwrap().kind, kind);
+        }
+        let kind = |text: &str| parse(text.as_bytes()).unwrap().kind;
+        assert_eq!(kind(r#"{"message": "no", "kind": "wrong_input"}"#), Some(FailureKind::WrongInput));
+        assert_eq!(kind(r#"{"message": "no", "kind": "of a later version"}"#), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt;
 use kolo_comm::Rank;
 use signal_hook::consts::signal::SIGKILL;
 
+use crate::error_file::FailureKind;
 use crate::worker_exit::{ExitStatus, WorkerExit};
 
 /// The worker that failed first, the reason for this diagnosis, and the exits of the others.
@@ -128,10 +129,21 @@ impl fmt::Display for FailureReport {
 }
 
 impl FailureReport {
+    /// Returns the kind of the failure, as the workers that are shown have reported it.
+    pub fn kind(&self) -> Option<FailureKind> {
+        let noticed = match &self.reason {
+            Reason::Stopped { noticed } | Reason::Running { noticed } => Some(&**noticed),
+            _ => None,
+        };
+        let mut shown = std::iter::once(&self.root).chain(noticed).chain(&self.apart);
+        shown.find_map(|exit| exit.error.as_ref()?.kind)
+    }
+
     /// Writes the root and the workers that failed in the same way; the text calls none of them the first.
     fn write_alike(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut ranks: Vec<Rank> = self.alike.iter().copied().chain(self.root.rank).collect();
         ranks.sort_unstable();
+        ranks.dedup();
         let status = self.root.status.to_string();
         let status = status.strip_prefix("was ").map_or(status.clone(), |how| format!("were {how}"));
         write!(f, "{} {status}, {}", list(&ranks), Circumstances(&self.root))
@@ -212,6 +224,7 @@ mod tests {
         let error = error.map(|(message, culprit)| WorkerError {
             message: message.into(),
             culprit: culprit.map(Rank),
+            kind: None,
             reported: true,
         });
         WorkerExit {
@@ -226,6 +239,18 @@ mod tests {
 
     fn report(exits: &[WorkerExit]) -> String {
         diagnose(exits).unwrap().to_string()
+    }
+
+    #[test]
+    fn the_kind_is_that_of_any_worker_that_is_shown() {
+        let failed = |rank, kind| {
+            let mut exit = exit(rank, 10 + rank as u64, ExitStatus::Code(1), Some(("no", None)));
+            exit.error.iter_mut().for_each(|error| error.kind = kind);
+            exit
+        };
+        let taken = Some(FailureKind::OtherWriter);
+        assert_eq!(diagnose(&[failed(0, None), failed(1, None)]).unwrap().kind(), None);
+        assert_eq!(diagnose(&[failed(0, None), failed(1, taken)]).unwrap().kind(), taken);
     }
 
     #[test]
@@ -280,7 +305,8 @@ mod tests {
             "rank 0 (pid 100) exited with code 1, 0.0 s after the start: bad label\n  failed as well, whether because of \
              it is not known: rank 1 (pid 101) exited with code 1, 0.4 s after the start\n  ended because of it: rank 2"
         );
-        silent.error = Some(WorkerError { message: "step 3".into(), culprit: None, reported: false });
+        silent.error =
+            Some(WorkerError { message: "step 3".into(), culprit: None, kind: None, reported: false });
         let text = report(&[first(), silent.clone()]);
         assert!(
             text.ends_with(

@@ -67,7 +67,7 @@ impl LastLines {
         let all = self.lines.iter().skip(from).map(String::as_str).collect::<Vec<_>>();
         let culprit = named_rank(&all.join("\n"));
         let message = printable(all[..all.len().min(SHOWN)].join("\n").trim());
-        (!message.is_empty()).then_some(WorkerError { message, culprit, reported: false })
+        (!message.is_empty()).then_some(WorkerError { message, culprit, kind: None, reported: false })
     }
 }
 

@@ -64,7 +64,9 @@ mod workers;
 pub use diagnose::diagnose;
 pub use die_with_parent::die_with_parent;
 pub use error::LaunchError;
-pub use error_file::{WorkerError, launcher_shows_errors, report_failure};
+pub use error_file::{
+    FailureKind, WorkerError, launcher_shows_errors, report_failure, report_failure_of_kind,
+};
 pub use failure_report::{BlamedState, FailureReport, Reason};
 pub use job::{Job, Messages, Output};
 pub use run::run;

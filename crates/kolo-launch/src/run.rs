@@ -6,7 +6,7 @@ use crate::diagnose::diagnose;
 use crate::elastic::Elastic;
 use crate::environment::{Rendezvous, run_id};
 use crate::error::LaunchError;
-use crate::error_file::WorkerError;
+use crate::error_file::{FailureKind, WorkerError};
 use crate::job::Job;
 use crate::open_files;
 use crate::output::OutputForwarder;
@@ -43,7 +43,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         let mut is_elastic = false;
         let ended = run_once(job, &token, group_restarts, &mut is_elastic);
         let Err(LaunchError::Failed(report)) = &ended else { return ended };
-        if is_elastic || job.group_restarts == 0 {
+        if is_elastic || job.group_restarts == 0 || report.kind() == Some(FailureKind::WrongInput) {
             return ended;
         }
         if job.nnodes > 1 {
@@ -131,7 +131,8 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
         // Job managers signal the launcher and the workers alike, and a worker may end first, which is no
         // failure of its own.
         (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
-            Err(LaunchError::Interrupted { signal, reports: reports(exits) })
+            let kind = exits.iter().find_map(|exit| exit.error.as_ref()?.kind);
+            Err(LaunchError::Interrupted { signal, reports: reports(exits), kind })
         }
         (_, Some(report)) => Err(LaunchError::Failed(Box::new(report))),
         (_, None) => Ok(()),

@@ -24,7 +24,7 @@ use tempfile::TempDir;
 use crate::die_with_parent::die_with_launcher;
 use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
-use crate::error_file;
+use crate::error_file::{self, FailureKind, WorkerError};
 use crate::job::{Job, Output};
 use crate::program::Program;
 use crate::reaper::Reaper;
@@ -293,7 +293,13 @@ impl Workers {
             exits.extend(survived.into_iter().map(|worker| self.exit(worker)));
         }
         if self.ranks.are_known() {
-            exits.iter_mut().for_each(|exit| exit.rank = self.ranks.current(&exit.member));
+            for exit in &mut exits {
+                // The generation of a worker with wrong input may be over, because the others save their work.
+                let is_wrong_input =
+                    exit.error.as_ref().is_some_and(|error| error.kind == Some(FailureKind::WrongInput));
+                let last = self.ranks.last(&exit.member).filter(|_| is_wrong_input);
+                exit.rank = self.ranks.current(&exit.member).or(last);
+            }
         }
         exits
     }
@@ -330,9 +336,16 @@ impl WorkerProcess {
 
     /// Returns the message of its error file, formatted for the rest of a line.
     pub fn error_message(&self) -> Option<String> {
-        let pid = self.pid.as_raw_nonzero().get();
-        error_file::read(&self.error_file, pid, SystemTime::now())
-            .map(|error| error.message.replace('\n', "\n    "))
+        self.error().map(|error| error.message.replace('\n', "\n    "))
+    }
+
+    /// Returns true if it has reported that its input is wrong.
+    pub fn has_wrong_input(&self) -> bool {
+        self.error().is_some_and(|error| error.kind == Some(FailureKind::WrongInput))
+    }
+
+    fn error(&self) -> Option<WorkerError> {
+        error_file::read(&self.error_file, self.pid.as_raw_nonzero().get(), SystemTime::now())
     }
 
     /// Polls the kernel for the exit status, and leaves the process's entry in the kernel's table.

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use kolo_comm::Rank;
-use kolo_launch::LaunchError;
+use kolo_launch::{FailureKind, LaunchError};
 
 /// Exit code of a program that was started with wrong input, the same as clap's.
 const WRONG_INPUT: u8 = 2;
@@ -53,9 +53,9 @@ impl Failure {
         self
     }
 
-    /// Returns true if the same command would fail again, because its input is wrong.
-    pub fn is_wrong_input(&self) -> bool {
-        Ending::of(self).code == WRONG_INPUT
+    /// Returns the kind of a failure after which resuming the run would fail again.
+    pub fn kind(&self) -> Option<FailureKind> {
+        Ending::of(self).kind
     }
 
     fn because(cause: Box<dyn Error + Send + Sync>) -> Self {
@@ -111,18 +111,33 @@ pub struct Ending {
     pub culprit: Option<Rank>,
     /// The exit code.
     pub code: u8,
+    /// Kind of a failure after which resuming the run would fail again.
+    pub kind: Option<FailureKind>,
 }
 
 impl Ending {
     /// Returns the end of a program after `error`.
     pub fn of(error: &(dyn Error + 'static)) -> Ending {
+        let code = chain(error, cause).find_map(exit_code).unwrap_or(1);
         Ending {
             message: sentence(error),
             culprit: chain(error, cause)
                 .find_map(|error| error.downcast_ref())
                 .and_then(kolo_comm::Error::culprit),
-            code: chain(error, cause).find_map(exit_code).unwrap_or(1),
+            code,
+            kind: match code {
+                WRONG_INPUT => Some(FailureKind::WrongInput),
+                _ => chain(error, cause).find_map(kind),
+            },
         }
+    }
+}
+
+/// Returns the kind that an error says itself.
+fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
+    match error.downcast_ref() {
+        Some(kolo_recipe::Error::NotTheWriter(_)) => Some(FailureKind::OtherWriter),
+        _ => error.downcast_ref().and_then(LaunchError::kind),
     }
 }
 
@@ -158,7 +173,9 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
     }
     match error.downcast_ref() {
         Some(Train::Training(error) | Train::Refused(error)) => return Some(error),
-        Some(Train::CheckpointLost(error)) => return Some(&**error),
+        Some(Train::CheckpointLost(error) | Train::EndedEarly { cause: Some(error), .. }) => {
+            return Some(&**error);
+        }
         Some(Train::Recipe(error)) => return Some(error),
         _ => {}
     }
@@ -184,7 +201,7 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
     }
     match error.downcast_ref() {
         Some(kolo_train::Error::EndedEarly { too_few: None, .. }) => return Some(TERMINATED),
-        Some(kolo_train::Error::CheckpointLost(_)) => return Some(1),
+        Some(kolo_train::Error::EndedEarly { .. } | kolo_train::Error::CheckpointLost(_)) => return Some(1),
         _ => {}
     }
     is_input(error).then_some(WRONG_INPUT)
@@ -264,12 +281,38 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_another_process_writes_is_not_helped_by_resuming() {
+        let refusal = |kind| kolo_claim::Refusal { folder: "run".into(), kind, by: None };
+        let taken = |kind| kolo_train::Error::from(kolo_recipe::Error::NotTheWriter(Box::new(refusal(kind))));
+        let fenced = || taken(kolo_claim::RefusalKind::Fenced);
+        let early = kolo_train::Error::EndedEarly {
+            too_few: Some("few".into()),
+            step: 1,
+            total: 2,
+            kept: "nothing of it is kept".into(),
+            cause: Some(Box::new(taken(kolo_claim::RefusalKind::Taken))),
+        };
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 5] = [
+            (Box::new(fenced()), 1, Some(FailureKind::OtherWriter)),
+            (Box::new(Failure::from(fenced())), 1, Some(FailureKind::OtherWriter)),
+            (Box::new(early), 1, Some(FailureKind::OtherWriter)),
+            (Box::new(Failure::input("no")), 2, Some(FailureKind::WrongInput)),
+            (Box::new(Failure::work("`kolo train --resume run` is a sentence")), 1, None),
+        ];
+        for (error, code, kind) in kinds {
+            let ending = Ending::of(&*error);
+            assert_eq!((ending.code, ending.kind), (code, kind), "{error:?}");
+        }
+    }
+
+    #[test]
     fn the_exit_code_says_whose_turn_it_is() {
         let early = |too_few: Option<String>| kolo_train::Error::EndedEarly {
             too_few,
             step: 1,
             total: 2,
             kept: String::new(),
+            cause: None,
         };
         let setting = || kolo_ddp::Error::Setting("no".into());
         let unset = kolo_comm::Error::environment("RANK", "is not set");

@@ -84,6 +84,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 step: progress.step(),
                 total: self.calendar.total,
                 kept: format!("nothing of it is kept: {error}"),
+                cause: Some(Box::new(error)),
             },
             _ => error,
         }
@@ -99,6 +100,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 step: progress.step(),
                 total: self.calendar.total,
                 kept: "rank 0 writes a checkpoint of all of it".into(),
+                cause: None,
             }),
         }
     }
@@ -108,14 +110,15 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     pub(crate) fn end_early(&self, progress: &Progress, writer: Option<RunWriter>) -> Result<(), Error> {
         let Some(writer) = writer else { return Ok(()) };
         let (step, total) = (progress.step(), self.calendar.total);
-        let kept = match writer.end_early(&self.ddp, progress) {
-            Ok(()) => "a checkpoint holds all of it".into(),
+        let (kept, cause) = match writer.end_early(&self.ddp, progress) {
+            Ok(()) => ("a checkpoint holds all of it".into(), None),
             Err(failure) => {
                 // A launcher that is itself ending does not show the error.
                 kolo_ddp::checkpoint::tell(&failure);
-                format!("what has been done since the last checkpoint is lost: {failure}")
+                let lost = format!("what has been done since the last checkpoint is lost: {failure}");
+                (lost, Some(Box::new(failure)))
             }
         };
-        Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept })
+        Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept, cause })
     }
 }

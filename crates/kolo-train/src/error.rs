@@ -150,6 +150,8 @@ pub enum Error {
         total: u64,
         /// Sentence about the saved or lost work.
         kept: String,
+        /// Error that prevented saving the work.
+        cause: Option<Box<Error>>,
     },
 }
 

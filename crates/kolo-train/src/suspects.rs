@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use kolo_ddp::Sampler;
+use kolo_elastic::WRONG_INPUT;
 use serde::{Deserialize, Serialize};
 
 /// Formats the indices of a shard's samples for people.
@@ -59,7 +60,8 @@ impl Suspects {
 
     /// Returns the reason not to try the step again, once enough workers have failed over its samples.
     pub(crate) fn verdict(&self, step: u64, sampler: &Sampler) -> Option<String> {
-        let is_poisoned = self.step == step && self.failures.len() >= ENOUGH;
+        let is_input = self.failures.iter().any(|how| how.ends_with(WRONG_INPUT));
+        let is_poisoned = self.step == step && (is_input || self.failures.len() >= ENOUGH);
         if !is_poisoned || self.shards.as_ref().is_some_and(BTreeSet::is_empty) {
             return None;
         }
@@ -74,8 +76,9 @@ impl Suspects {
         let about =
             if samples.is_empty() { String::new() } else { format!("; the samples in question: {samples}") };
         Some(format!(
-            "step {step} (epoch {}, step {step_in_epoch} of it, counted from 0) has ended one worker after another ({}){about}",
+            "step {step} (epoch {}, step {step_in_epoch} of it, counted from 0) has ended {} ({}){about}",
             epoch + 1,
+            if self.failures.len() == 1 { "a worker" } else { "one worker after another" },
             self.failures.join("; "),
         ))
     }
@@ -107,6 +110,15 @@ mod tests {
             "{words}"
         );
         assert!(words.contains(PANIC) && words.contains("SIGSEGV"), "{words}");
+    }
+
+    #[test]
+    fn wrong_input_needs_no_second_failure() {
+        let mut suspects = Suspects::default();
+        suspects.note(8, "rank 1 (node0/1.0) exited with code 2, wrong input", Some(1..2));
+        let words = suspects.verdict(8, &sampler()).unwrap();
+        assert!(words.contains("has ended a worker (rank 1 (node0/1.0) exited with code 2"), "{words}");
+        assert!(words.contains("samples in question: shard 1: "), "{words}");
     }
 
     #[test]

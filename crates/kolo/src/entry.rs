@@ -99,8 +99,8 @@ where
 /// Reports the error to the launcher. Kolo's launcher prints the error of the worker that failed first; under
 /// any other launcher, or none, this function prints the error too.
 fn end(ending: &Ending) -> ExitCode {
-    let Ending { message, culprit, code } = ending;
-    let reported = kolo_launch::report_failure(message, *culprit);
+    let Ending { message, culprit, code, kind } = ending;
+    let reported = kolo_launch::report_failure_of_kind(message, *culprit, *kind);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         // If printing fails, the exit code still shows the failure.
         let _ = std::io::stderr().write_all(format!("error: {message}\n").as_bytes());

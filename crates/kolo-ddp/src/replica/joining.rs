@@ -77,10 +77,17 @@ mod tests {
                 Replica::new(group.clone(), specs, vec![0.0; 4], &Config::default(), optimizer).unwrap();
             assert_eq!(replica.core.notices.warnings.take(), [], "both are this one");
             replica.core.ranks.processor = processors[rank].clone();
+            let address = replica.values().unwrap().as_ptr();
             replica.join(group.clone()).unwrap();
             let told = replica.core.notices.warnings.take();
             replica.join(group).unwrap();
             assert_eq!(replica.core.notices.warnings.take(), [], "it is told once");
+            replica.begin_anew().unwrap();
+            assert_eq!(
+                replica.values().unwrap().as_ptr(),
+                address,
+                "joining and loading copy into the values"
+            );
             told
         });
         told.unwrap().try_into().unwrap()

@@ -15,13 +15,13 @@ fn exit(rank: usize, millis: u64, status: ExitStatus) -> WorkerExit {
 
 impl WorkerExit {
     fn reporting(mut self, message: &str) -> WorkerExit {
-        self.error = Some(WorkerError { message: message.into(), culprit: None, reported: true });
+        self.error = Some(WorkerError { message: message.into(), culprit: None, kind: None, reported: true });
         self
     }
 
     fn blaming(mut self, culprit: usize) -> WorkerExit {
         let (message, culprit) = (format!("rank {culprit} died"), Some(Rank(culprit)));
-        self.error = Some(WorkerError { message, culprit, reported: true });
+        self.error = Some(WorkerError { message, culprit, kind: None, reported: true });
         self
     }
 

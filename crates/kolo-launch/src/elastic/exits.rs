@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
-use kolo_elastic::MemberExit;
+use kolo_elastic::{MemberExit, WRONG_INPUT};
 use signal_hook::consts::signal::SIGTERM;
 
 use super::Elastic;
@@ -48,8 +48,18 @@ impl Elastic {
                 // Before its exit is reported: the first generation must not begin without it.
                 self.close();
             }
-            let exit =
-                if status.failed() { MemberExit::Failed(status.to_string()) } else { MemberExit::Clean };
+            // A worker without a rank has trained nothing; the others do not need what it lacks.
+            let trained = self.coordinator.ranks().last(&worker.member).is_some();
+            let is_wrong_input = status.failed() && worker.has_wrong_input();
+            if is_wrong_input && trained && !done && !self.coordinator.is_finished() {
+                // Before its exit is reported: the others take no further part in a job that cannot go on.
+                self.close();
+            }
+            let exit = match status.failed() {
+                true if is_wrong_input => MemberExit::Failed(format!("{status}, {WRONG_INPUT}")),
+                true => MemberExit::Failed(status.to_string()),
+                false => MemberExit::Clean,
+            };
             self.coordinator.member_exited(&worker.member, &exit);
             // A worker that has left in good order is not replaced.
             let coming = self.due_restarts.len() + if status.failed() { self.restarts_left } else { 0 };
@@ -68,7 +78,7 @@ impl Elastic {
                 if let Some(message) = worker.error_message() {
                     self.messages.print(&format!("{name} {status}: {message}"));
                 }
-                if self.restarts_left > 0 && !finished {
+                if self.restarts_left > 0 && !finished && !is_wrong_input {
                     self.restarts_left -= 1;
                     self.due_restarts.push((Instant::now() + RESTART_DELAY, worker.local_rank));
                 }

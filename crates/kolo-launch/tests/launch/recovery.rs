@@ -12,6 +12,7 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 
 /// Runs a worker of the tests below: it works until another one has been replaced, and prints its rank in
 /// each generation. With `blame`, the last rank then stands still, and the first one fails because of it.
+/// With `input`, rank 1 reports wrong input in the first generation, and so does each other one in the next.
 /// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
 /// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end.
 pub fn work_if_asked() {
@@ -41,6 +42,7 @@ pub fn work_if_asked() {
                 wait_until("the late one is there", || std::fs::exists(format!("{folder}/late")).unwrap());
                 return;
             }
+            "input" if group.rank().0 == 1 || generation > 1 => refuse_input(),
             "blame" if is_last => blame(group.rank().0),
             _ if is_last => return,
             _ => {}
@@ -61,6 +63,13 @@ pub fn work_if_asked() {
         };
         group = member.next_group(Some(&reason)).unwrap();
     }
+}
+
+/// Ends a worker as `kolo::main` does after wrong input.
+fn refuse_input() -> ! {
+    let kind = Some(kolo_launch::FailureKind::WrongInput);
+    kolo_launch::report_failure_of_kind(&"a.png: this is no image", None, kind).unwrap();
+    std::process::exit(2);
 }
 
 /// Makes rank 2 stand still, and the others blame it.
@@ -118,6 +127,18 @@ fn a_culprit_is_named_by_its_rank_of_now() {
     let error = ended.error();
     assert!(error.starts_with("rank 2 (pid ") && error.contains("is blamed by rank "), "{}", ended.err);
     assert!(pids.iter().all(|pid| !error.starts_with(&format!("rank 2 (pid {pid})"))), "{}", ended.err);
+    ended.left_nothing(&pids);
+}
+
+#[test]
+fn wrong_input_ends_the_job_with_one_sentence() {
+    let running = start("input");
+    let pids = running.pids(3);
+    let ended = running.ends_with(2);
+    assert_eq!(ended.err.matches("this is no image").count(), 1, "{}", ended.err);
+    assert!(ended.error().starts_with("rank") && ended.error().contains("code 2"), "{}", ended.err);
+    // Nobody is started in its place.
+    assert!(!ended.err.contains("of 3 workers"), "{}", ended.err);
     ended.left_nothing(&pids);
 }
 

@@ -22,6 +22,8 @@ const RUN: usize = 16 * PIECE;
 /// Values of a model in flat memory, and their optimizer.
 pub struct Weights {
     pub layout: Arc<Layout>,
+    /// The values. Their address is the same for the replica's whole life: joining, recovery and loading copy
+    /// into them, so tensors of another library may lie there.
     pub values: Vec<f32>,
     pub optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,

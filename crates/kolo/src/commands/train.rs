@@ -133,18 +133,12 @@ fn fixed_settings() -> Vec<Id> {
 /// other process has taken the run over.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && is_helped_by_resuming(&failure) && !folder.is_written() => {
+        Ok(found) if !folder.is_complete() && failure.kind().is_none() && !folder.is_written() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
         }
         _ => failure,
     }
-}
-
-/// True unless resuming would be refused as well, or the failure says itself when it helps, because another
-/// process writes the folder now.
-fn is_helped_by_resuming(failure: &Failure) -> bool {
-    !failure.is_wrong_input() && !failure.to_string().contains("`kolo train --resume ")
 }
 
 impl Train {
@@ -599,18 +593,6 @@ mod tests {
         let mut scaled = config(2, 50, 2);
         scaled.precision.scale = 3.0;
         assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
-    }
-
-    #[test]
-    fn a_command_that_would_be_refused_is_not_advised() {
-        let taken = "taken; `kolo train --resume run` goes on when the other has ended";
-        for (failure, helps) in [
-            (Failure::work("rank 1 died"), true),
-            (Failure::input("no"), false),
-            (Failure::work(taken), false),
-        ] {
-            assert_eq!(is_helped_by_resuming(&failure), helps, "{failure}");
-        }
     }
 
     /// Two nodes of two workers begin the job; four such nodes may come.
