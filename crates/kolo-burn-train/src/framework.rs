@@ -38,12 +38,15 @@ impl<M: Module> Framework<M> for Burn {
     fn prepare(&mut self, model: M, recipe: &Recipe, resumed: bool) -> Result<BurnModel<M>, Error> {
         self.precision = precision(&recipe.precision)?;
         check_precision(self.precision, &self.device).map_err(|error| Error::Precision(error.into()))?;
-        let Some(file) = recipe.init.as_ref().filter(|_| !resumed) else { return Ok(model.into()) };
-        let loaded = kolo_weights::load(model, file);
-        loaded.map(BurnModel::from).map_err(|error| {
-            let is_input = error.is_input();
-            Error::Weights { source: error.into(), is_input }
-        })
+        let model = match recipe.init.as_ref().filter(|_| !resumed) {
+            Some(file) => kolo_weights::load_except(model, file, &recipe.init_skip).map_err(|error| {
+                let is_input = error.is_input();
+                Error::Weights { source: error.into(), is_input }
+            })?,
+            None => model,
+        };
+        let model = kolo_burn::freeze(model, &recipe.freeze).map_err(|e| recipe.refused_freeze(e))?;
+        Ok(model.into())
     }
 
     fn training<R>(&self, pass: &Pass<'_>, forward: impl FnOnce(&TrainingContext<'_>) -> R) -> R {

@@ -14,6 +14,18 @@ use crate::tensors;
 /// devices and trainability stay the same. A parameter in several places ([`tied`]) causes one call, for the
 /// first place.
 ///
+/// ```
+/// use burn::nn::LinearConfig;
+/// use burn::tensor::Device;
+///
+/// let layer = LinearConfig::new(2, 1).init(&Device::flex());
+/// let layer = kolo_burn::with_values(layer, |path, _, _| {
+///     Ok::<_, std::convert::Infallible>((path == "weight").then(|| vec![3.0, 4.0]))
+/// })?;
+/// assert_eq!(layer.weight.val().into_data().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+/// # Ok::<(), std::convert::Infallible>(())
+/// ```
+///
 /// # Errors
 ///
 /// Returns the first error of `values`.

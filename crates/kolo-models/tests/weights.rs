@@ -257,3 +257,35 @@ fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
         );
     }
 }
+
+/// Weights of a network for other classes: skipped tensors keep their fresh bits, all others have the file's.
+#[test]
+fn skipped_tensors_keep_their_fresh_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = trained(folder.path(), "resnet18", None);
+    let torchvision = export(&run, Which::Newest, "torchvision", "a.safetensors").unwrap();
+    let burn = export(&run, Which::Newest, "burn", "a.bpk").unwrap();
+    let source = from_checkpoint(&run, ResNetConfig::resnet18(3, CLASSES), STEPS);
+    let bits = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().map(f32::to_bits).collect::<Vec<_>>();
+    let kernel = |model: &ResNet| bits(model.conv1.weight.val().flatten(1, 3));
+    let fresh = || ResNetConfig::resnet18(3, 7).init(99, &Device::flex());
+    for file in [&torchvision, &burn] {
+        let refusal = weights::load(fresh(), file).unwrap_err().to_string();
+        assert!(
+            refusal.contains("`fc.weight`") && refusal.ends_with("or with --init-skip 'fc.*'"),
+            "{refusal}"
+        );
+        let loaded = weights::load_except(fresh(), file, &["fc.*".into()]).unwrap();
+        assert_eq!(bits(loaded.fc.weight.val()), bits(fresh().fc.weight.val()));
+        assert_eq!(kernel(&loaded), kernel(&source));
+        assert_ne!(kernel(&loaded), kernel(&fresh()));
+        for (skip, words) in [
+            ("fx.*", "--init-skip fx.*: it selects no tensor of the model; they are named as fc."),
+            ("*", "--init-skip: it leaves nothing to load"),
+            ("fc.bias", "holds `fc.weight` as"),
+        ] {
+            let error = weights::load_except(fresh(), file, &[skip.into()]).unwrap_err();
+            assert!(error.is_input() && error.to_string().contains(words), "{skip}: {error}");
+        }
+    }
+}

@@ -28,7 +28,8 @@ pub trait Framework<M>: Default + Sync {
     fn on(device: Self::Device) -> Self;
 
     /// Makes the model ready for a run of `recipe`. If the run is new (not resumed), the model gets the
-    /// initial weights that [`Recipe::init`] names.
+    /// initial weights that [`Recipe::init`] names. The parameters that [`Recipe::freeze`] selects are not
+    /// trained.
     ///
     /// # Errors
     ///

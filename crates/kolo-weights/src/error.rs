@@ -138,8 +138,8 @@ pub enum WeightsError {
     /// A tensor has another shape in the model.
     #[error(
         "{} holds `{tensor}` as {found:?} where the model needs {needed:?}; train with the model, channels \
-         and number of classes of the file",
-        path.display()
+         and number of classes of the file, or with --init-skip '{}'",
+        path.display(), layer(tensor)
     )]
     Shape {
         /// The file.
@@ -151,6 +151,17 @@ pub enum WeightsError {
         /// Shape that the file must have.
         needed: Vec<usize>,
     },
+    /// A selector of the tensors to leave out selects none.
+    #[error("--init-skip {selector}: it selects no tensor of the model; they are named as {example}")]
+    SkipsNothing {
+        /// The selector.
+        selector: String,
+        /// Name of one of the model's tensors.
+        example: String,
+    },
+    /// The tensors to leave out are all that the model has.
+    #[error("--init-skip: it leaves nothing to load; leave out fewer tensors, or leave out --init")]
+    NothingLeft,
     /// A tensor has elements of another type in the model.
     #[error("{} holds `{tensor}` as {found} where the model needs {needed}; convert it", path.display())]
     Element {
@@ -203,4 +214,9 @@ impl WeightsError {
 
 fn listed(steps: &[u64]) -> String {
     steps.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the pattern of all tensors in the layer of one.
+fn layer(tensor: &str) -> String {
+    tensor.rsplit_once('.').map_or(tensor.into(), |(layer, _)| format!("{layer}.*"))
 }

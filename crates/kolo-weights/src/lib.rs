@@ -20,4 +20,5 @@ pub use error::WeightsError;
 pub use export::{Exported, Which, checkpoint, export};
 pub use format::{NamedTensor, Stored, WeightFormat};
 pub use formats::{FORMATS, TORCHVISION_MODELS, find, torchvision_name};
-pub use load::{WeightsFile, load};
+pub use kolo_burn::with_values;
+pub use load::{WeightsFile, load, load_except};

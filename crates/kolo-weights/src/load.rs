@@ -1,11 +1,11 @@
 //! Loads a file of weights into a model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
-use kolo_ddp::Element;
 use kolo_ddp::checkpoint::{self, Reader, WEIGHTS};
+use kolo_ddp::{Element, Kind, Layout, ParamSpec, Selector};
 
 use crate::error::WeightsError;
 use crate::format::{NamedTensor, Stored};
@@ -33,6 +33,25 @@ pub struct WeightsFile {
 /// one of them lacks or has in another shape.
 pub fn load<M: Module>(module: M, path: &Path) -> Result<M, WeightsError> {
     WeightsFile::read(path)?.into_module(module)
+}
+
+/// Returns the module with the weights of a file, except for the tensors that `skip` selects by their paths
+/// in the module: they keep their values. Tensors of the file alone may be skipped, too.
+///
+/// A classifier of 10 classes that begins with the weights of one for 1,000:
+///
+/// ```no_run
+/// # fn load<M: burn::module::Module>(network: M) -> Result<M, kolo_weights::WeightsError> {
+/// let network = kolo_weights::load_except(network, "resnet18.safetensors".as_ref(), &["fc.*".into()])?;
+/// # Ok(network)
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`load`]; or one of `skip` selects nothing, or together they leave nothing to load.
+pub fn load_except<M: Module>(module: M, path: &Path, skip: &[Selector]) -> Result<M, WeightsError> {
+    WeightsFile::read(path)?.into_module_except(module, skip)
 }
 
 impl WeightsFile {
@@ -84,12 +103,28 @@ impl WeightsFile {
     /// # Errors
     ///
     /// Same as [`load`].
-    pub fn into_module<M: Module>(mut self, module: M) -> Result<M, WeightsError> {
+    pub fn into_module<M: Module>(self, module: M) -> Result<M, WeightsError> {
+        self.into_module_except(module, &[])
+    }
+
+    /// Returns the module with these weights, except for the tensors that `skip` selects.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`load_except`].
+    pub fn into_module_except<M: Module>(mut self, module: M, skip: &[Selector]) -> Result<M, WeightsError> {
+        let mut specs = Vec::new();
+        let module = kolo_burn::with_values(module, |path, shape, _| {
+            specs.push(spec(path, shape));
+            Ok::<_, WeightsError>(None)
+        })?;
+        let skipped = skipped(specs, skip)?;
         // A checkpoint's file in another place looks like one of torchvision's, but has the module's own
         // names.
         let (mut is_own, tied) = (true, kolo_burn::tied(&module));
         let module = kolo_burn::with_values(module, |path, shape, _| {
-            is_own &= tied.iter().any(|(place, _)| place == path)
+            is_own &= skipped.contains(path)
+                || tied.iter().any(|(place, _)| place == path)
                 || self.tensors.get(path).is_some_and(|tensor| tensor.shape == shape);
             Ok::<_, WeightsError>(None)
         })?;
@@ -99,11 +134,23 @@ impl WeightsFile {
         for (place, first) in tied {
             self.tie(&place, &first)?;
         }
-        let module =
-            kolo_burn::with_values(module, |path, shape, element| self.take(path, shape, element).map(Some))?;
-        match self.tensors.pop_first() {
+        let module = kolo_burn::with_values(module, |path, shape, element| {
+            if skipped.contains(path) {
+                self.tensors.remove(&(self.stored)(path).name);
+                return Ok(None);
+            }
+            self.take(path, shape, element).map(Some)
+        })?;
+        let left =
+            Layout::new(self.tensors.values().map(|tensor| spec(&tensor.name, &tensor.shape)).collect());
+        let mut left = left
+            .spans()
+            .iter()
+            .map(|span| &span.spec)
+            .filter(|spec| !skip.iter().any(|selector| selector.selects(spec, &left)));
+        match left.next() {
             None => Ok(module),
-            Some((tensor, _)) => Err(WeightsError::Unknown { path: self.path, tensor }),
+            Some(spec) => Err(WeightsError::Unknown { path: self.path, tensor: spec.name.clone() }),
         }
     }
 
@@ -152,6 +199,33 @@ impl WeightsFile {
         }
         Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
     }
+}
+
+/// Returns the paths of the tensors of a module that `skip` selects.
+fn skipped(specs: Vec<ParamSpec>, skip: &[Selector]) -> Result<BTreeSet<String>, WeightsError> {
+    let model = Layout::new(specs);
+    let selected = |selector: &Selector| {
+        let selected = model.spans().iter().filter(|span| selector.selects(&span.spec, &model));
+        selected.map(|span| span.spec.name.clone()).collect::<BTreeSet<_>>()
+    };
+    let mut all = BTreeSet::new();
+    for selector in skip {
+        let mut found = selected(selector);
+        if found.is_empty() {
+            let example = model.spans().last().map(|span| span.spec.name.clone()).unwrap_or_default();
+            return Err(WeightsError::SkipsNothing { selector: selector.to_string(), example });
+        }
+        all.append(&mut found);
+    }
+    match !all.is_empty() && all.len() == model.spans().len() {
+        true => Err(WeightsError::NothingLeft),
+        false => Ok(all),
+    }
+}
+
+/// Describes a tensor by what selects it: its name and shape.
+fn spec(name: &str, shape: &[usize]) -> ParamSpec {
+    ParamSpec::new(name, shape.to_vec(), Kind::Frozen)
 }
 
 /// True if all names have the prefix.

@@ -7,7 +7,7 @@ use kolo_ddp::{Element, ParamSpec};
 
 use super::*;
 use crate::frozen::FrozenTensors;
-use crate::with_values;
+use crate::{freeze, with_values};
 
 /// A frozen layer, a table that reorders its output, a mask that hides some of it, and a trained layer.
 #[derive(Module, Debug)]
@@ -179,4 +179,55 @@ fn values_that_are_no_floats_are_given_as_they_are() {
     assert_eq!(places[..5], [3, 2, 1, 0, -1]);
     assert!(model.mask.val().into_data().iter::<bool>().all(|hidden| hidden));
     assert_eq!(bits(&model)[..WIDTH], bits(&Picked::new(0, &device()))[..WIDTH]);
+}
+
+/// Selected by name, layers train as those that Burn's own `freeze` has frozen, on any number of workers.
+#[test]
+fn selected_parameters_keep_their_bits_and_the_others_train() {
+    let new = || ResidualNet::new(0.0, &device());
+    let selected = || freeze(new(), &["conv1.*".into(), "bn1.*".into()]).unwrap();
+    let train = |group: Group, net: ResidualNet| {
+        let mut ddp = Ddp::new(group, net, &tiny_buckets(2), sgd(&Settings::default())).unwrap();
+        for step in 0..3 {
+            for shard in ddp.shards() {
+                let values: Vec<f32> = (0..2 * 64).map(|i| noise(2 * step + shard, i)).collect();
+                let images = Tensor::from_data(TensorData::new(values, [2, 1, 8, 8]), &device());
+                let loss = ddp.model().forward(images).powi_scalar(2).sum();
+                ddp.backward(Loss::sum(loss, 2)).unwrap();
+            }
+            ddp.step(0.1).unwrap();
+        }
+        ddp.into_model().unwrap().into_module()
+    };
+    let bits = |net: &ResidualNet| -> Vec<u32> {
+        inventory_of(net).values.iter().map(|value| value.to_bits()).collect()
+    };
+    let mut frozen_by_burn = new();
+    frozen_by_burn.conv1 = frozen_by_burn.conv1.freeze();
+    frozen_by_burn.bn1 = frozen_by_burn.bn1.freeze();
+    let alone = train(Group::alone(), frozen_by_burn);
+    for world in [1, 2] {
+        for net in threads::spawn(world, |group| train(group, selected())).unwrap() {
+            assert!(bits(&net) == bits(&alone), "{world} ranks");
+            let floats = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<_>>();
+            let kernel = |net: &ResidualNet| floats(net.conv1.weight.val().flatten(0, 3));
+            assert_eq!(kernel(&net), kernel(&new()));
+            let mean = |net: &ResidualNet| floats(net.bn1.running_mean.value());
+            assert_eq!(mean(&net), mean(&new()));
+        }
+    }
+    let whole = train(Group::alone(), new());
+    assert!(bits(&whole) != bits(&alone));
+
+    // The statistics of a layer of which a parameter is trained still run.
+    let half = train(Group::alone(), freeze(new(), &["bn1.gamma".into()]).unwrap());
+    assert!(half.bn1.training.is_enabled() && !selected().bn1.training.is_enabled());
+    for (selectors, words) in [
+        (&["conv1.*", "conv9.*"][..], "conv9.*: no trained parameter is selected by that"),
+        (&["*.weight", "*.bias", "norm"], "*.weight,*.bias,norm: it freezes all parameters"),
+    ] {
+        let selectors: Vec<_> = selectors.iter().map(|text| (*text).into()).collect();
+        let error = freeze(new(), &selectors).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -21,6 +21,12 @@ pub enum GroupError {
         /// Names of the model's trained tensors.
         names: Vec<String>,
     },
+    /// All of the model's parameters would be frozen.
+    #[error("{tensors}: it freezes all parameters, so that there is nothing to train; freeze fewer")]
+    All {
+        /// All selectors.
+        tensors: String,
+    },
     /// The optimizer lacks a group's setting, or does not allow its value.
     #[error("{tensors}: {}", in_group(cause))]
     Choice {

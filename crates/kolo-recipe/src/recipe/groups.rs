@@ -1,4 +1,5 @@
-//! Settings of the optimizer for some of the model's tensors: `--group`, `--no-decay` and `--no-trust-ratio`.
+//! Settings for some of the model's tensors: `--group`, `--no-decay`, `--no-trust-ratio`, `--init-skip` and
+//! `--freeze`.
 
 use kolo_ddp::optimizer::{GroupError, Optimizer};
 use kolo_ddp::table::Entry;
@@ -8,6 +9,8 @@ use super::Recipe;
 use crate::error::Error;
 
 const GROUP: &str = "--group";
+const INIT_SKIP: &str = "--init-skip";
+pub(super) const FREEZE: &str = "--freeze";
 
 impl Recipe {
     /// Returns all groups of parameters: those of `--group`, then one for each switch, which therefore wins
@@ -27,15 +30,22 @@ impl Recipe {
 
     pub(super) fn check_groups(&self, optimizer: &Entry<dyn Optimizer>) -> Result<(), Error> {
         let check = |option: &'static str, group: &ParamGroup| {
-            let names: Vec<String> = group.tensors.iter().map(Selector::to_string).collect();
-            if names.iter().any(String::is_empty) {
-                let problem = "a name or a class of tensors is missing";
-                return Err(Error::setting(option, format!("'{}'", names.join(",")), problem));
-            }
+            check_words(option, &group.tensors)?;
             group.check(optimizer).map_err(|error| Error::Group { option, error })
         };
         self.groups.iter().try_for_each(|group| check(GROUP, group))?;
         self.switches().iter().try_for_each(|(option, group)| check(option, group))
+    }
+
+    pub(super) fn check_init_skip(&self) -> Result<(), Error> {
+        check_words(INIT_SKIP, &self.init_skip)?;
+        match self.init_skip.is_empty() || self.init.is_some() {
+            true => Ok(()),
+            false => {
+                let problem = "add --init, the weights of which these tensors are to be left out";
+                Err(Error::setting(INIT_SKIP, joined(&self.init_skip), problem))
+            }
+        }
     }
 
     /// Converts the error of a replica, whose model decides what a group selects, into the words of the
@@ -52,6 +62,11 @@ impl Recipe {
         Error::Group { option, error }
     }
 
+    /// Converts the error of freezing a model's parameters into the words of the command line.
+    pub fn refused_freeze(&self, error: GroupError) -> Error {
+        Error::Group { option: FREEZE, error }
+    }
+
     /// Describes each group and its number of tensors; empty without groups.
     pub fn describe_groups(&self, model: &Layout) -> String {
         let line = |group: &ParamGroup| {
@@ -62,8 +77,23 @@ impl Recipe {
     }
 }
 
+/// Refuses a selector without a word.
+pub(super) fn check_words(option: &'static str, selectors: &[Selector]) -> Result<(), Error> {
+    match selectors.iter().any(|selector| selector.to_string().is_empty()) {
+        true => {
+            let problem = "a name or a class of tensors is missing";
+            Err(Error::setting(option, format!("'{}'", joined(selectors)), problem))
+        }
+        false => Ok(()),
+    }
+}
+
+fn joined(selectors: &[Selector]) -> String {
+    selectors.iter().map(Selector::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// True if an error names one of these selectors, or all of them.
 fn is_named(selectors: &[Selector], named: &str) -> bool {
     let words: Vec<String> = selectors.iter().map(Selector::to_string).collect();
-    words.iter().any(|word| word == named) || words.join(",") == named
+    words.iter().any(|word| word == named) || joined(selectors) == named
 }

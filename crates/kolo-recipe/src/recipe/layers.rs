@@ -222,7 +222,7 @@ mod tests {
             "schedule" => "poly",
             "reduction" | "compute" => "bf16",
             "batch_norm" => "sync",
-            "no_decay" | "no_trust_ratio" => "norm,fc.*",
+            "no_decay" | "no_trust_ratio" | "init_skip" | "freeze" => "norm,fc.*",
             "grow_batch" => "2:2,5:3",
             "groups" => "fc.*:lr_scale=10",
             "optimizer" => "lamb",

@@ -31,6 +31,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
+use groups::{FREEZE, check_words};
+
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
 pub use input::InputConfig;
@@ -75,6 +77,14 @@ pub struct Recipe {
     /// Begin with the weights of this file, as `kolo export` writes it
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
+    /// With --init: tensors that keep their fresh values, as 'fc.*' where the number of classes is another;
+    /// patterns and classes as in --group
+    #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
+    pub init_skip: Vec<Selector>,
+    /// Parameters that stay as they are, as 'layer1.*' (patterns and classes as in --group). So do the
+    /// running statistics of a batch normalisation of which all parameters are frozen
+    #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
+    pub freeze: Vec<Selector>,
     /// Images a shard (a micro-batch of one worker)
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
@@ -223,6 +233,8 @@ impl Recipe {
         below_1("--dropout", self.dropout)?;
         self.input.check()?;
         self.optimizer.check()?;
+        check_words(FREEZE, &self.freeze)?;
+        self.check_init_skip()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
         self.reduction()?;

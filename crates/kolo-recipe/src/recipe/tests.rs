@@ -18,6 +18,8 @@ fn a_configuration_survives_its_file() {
     config.rate.schedule = LearningRateSchedule::Step;
     config.batch_norm = BatchNormalisation::Sync;
     config.no_decay = vec!["norm".into(), "fc.*".into()];
+    config.freeze = vec!["layer1.*".into(), "norm".into()];
+    config.init_skip = vec!["fc.*".into(), "bias".into()];
     let group = |text: &str| text.parse().unwrap();
     config.stem = Some(Stem::Small);
     config.large_batch.grow_batch = vec!["2:2".parse().unwrap(), "3:5".parse().unwrap()];
@@ -201,6 +203,9 @@ fn what_cannot_be_is_told_with_its_value() {
         ),
         ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
         ("no_decay = [\"\"]", "--no-decay '': a name or a class of tensors is missing"),
+        ("init_skip = [\"fc.*\", \"norm\"]", "--init-skip fc.*,norm: add --init, the weights of which"),
+        ("init = \"a\"\ninit_skip = [\"\"]", "--init-skip '': a name or a class of tensors is missing"),
+        ("freeze = [\"a\", \"\"]", "--freeze 'a,': a name or a class of tensors is missing"),
         ("[[groups]]\ntensors = [\"a\", \" \"]\nlr_scale = 1", "--group 'a,': a name or a class of tensors"),
         ("[[groups]]\nlr_scale = 1", "missing field `tensors`"),
         ("noise_scale = true\nshards = 1", "--noise-scale with --shards 1: it is measured between two sizes"),
