@@ -32,6 +32,9 @@ impl Recipe {
                 let problem = "a name or a class of tensors is missing";
                 return Err(Error::setting(option, format!("'{}'", names.join(",")), problem));
             }
+            if self.own.optimizer.is_some() {
+                return Ok(());
+            }
             group.check(optimizer).map_err(|error| Error::Group { option, error })
         };
         self.groups.iter().try_for_each(|group| check(GROUP, group))?;
