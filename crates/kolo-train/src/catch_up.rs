@@ -66,7 +66,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     fn follow_replica(&self, progress: &mut Progress) {
         let known = self.ddp.with_replica(|replica| replica.last_steps());
         let took = self.step_began.elapsed();
-        progress.complete(&known, |last, epoch| StepRow::unseen(last, epoch, self.rate.at(last.step), took));
+        progress.complete(&known, |last, epoch| StepRow::unseen(last, epoch, (self.rate)(last.step), took));
         progress.move_to(self.ddp.steps());
     }
 

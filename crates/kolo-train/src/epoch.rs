@@ -58,7 +58,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let (step, epoch) = (progress.step(), progress.position.epoch);
         kolo_trace::begin_step(step);
         self.step_began = Instant::now();
-        let rate = self.rate.at(step);
+        let rate = (self.rate)(step);
         // Islands that rarely synchronize leave at the end of their round, which all workers must reach.
         if self.stop.get() {
             self.ddp.leave();

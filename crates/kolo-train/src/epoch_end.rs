@@ -44,7 +44,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             exposed_comm_fraction: epoch.exposed_comm_fraction(),
             train_loss: epoch.train_loss(),
             scores,
-            learning_rate: self.rate.at(progress.step() - 1),
+            learning_rate: (self.rate)(progress.step() - 1),
             noise_scale,
         };
         self.warn_of_nan(&row);

@@ -59,6 +59,28 @@ pub enum Error {
         /// Error of the checkpoint that follows.
         problem: String,
     },
+    /// The run to continue was begun with parts of its program that are not here.
+    #[error(
+        "the run was begun with {there} of its program's own, and this program brings {here}; continue it with that \
+         program"
+    )]
+    OtherParts {
+        /// Parts with which the run was begun.
+        there: String,
+        /// Parts of this program.
+        here: String,
+    },
+    /// The program's schedule returned an impossible learning rate.
+    #[error(
+        "the program's schedule gives step {step} (from 0) the learning rate {rate}; return a finite number of at \
+         least 0"
+    )]
+    Schedule {
+        /// The step, from 0.
+        step: u64,
+        /// The learning rate.
+        rate: f64,
+    },
     /// The weights to begin with are not finite.
     #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
     InitNotFinite {
@@ -180,6 +202,7 @@ impl Error {
             Error::Recipe(error) => error.is_input(),
             Error::Weights { is_input, .. } => *is_input,
             Error::Data(_) | Error::Refused(_) | Error::OtherSamples { .. } => true,
+            Error::OtherParts { .. } | Error::Schedule { .. } => true,
             Error::OtherState { .. } | Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,
         }

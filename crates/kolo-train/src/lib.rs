@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `job` | a run, and a worker's membership in it |
 //! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
+//! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `framework` | the interface to a tensor library |
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
@@ -38,6 +39,7 @@ mod metric;
 mod names;
 mod noise_summary;
 mod outcome;
+mod own_parts;
 mod patience;
 mod progress;
 mod resume_check;
@@ -62,12 +64,13 @@ pub use error::Error;
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use kolo_recipe::{
-    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, Plan, PrecisionConfig, RateConfig,
-    Recipe, RunFolder, Stem, TransformChoices,
+    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, Plan, PrecisionConfig,
+    RateConfig, Recipe, RunFolder, Stem, TransformChoices,
 };
 pub use meter::{EpochRow, Meter, StepRow};
 pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use noise_summary::NoiseSummary;
+pub use own_parts::SchedulePoint;
 pub use progress::Progress;
 pub use resume_check::check_resume;
 pub use signals::survive_large_files;

@@ -8,6 +8,7 @@ use kolo_recipe::Recipe;
 use crate::error::Error;
 use crate::framework::Framework;
 use crate::metric::{Mean, Metric};
+use crate::own_parts::Own;
 use crate::sinks::Record;
 
 /// Loss of one shard's samples in training.
@@ -25,6 +26,7 @@ pub(crate) struct Task<F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) evaluate: Option<Box<Evaluate<F, M, D::Batch>>>,
     /// Unit that the loss counts: images, tokens.
     pub(crate) unit: String,
+    pub(crate) own: Own,
     /// Callbacks for every record, on rank 0.
     pub(crate) listeners: Vec<Box<Listener>>,
 }

@@ -4,7 +4,11 @@ use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 
 use kolo_comm::Rank;
-use kolo_data::DataSet;
+use kolo_data::{DataSet, Part};
+use kolo_ddp::Replica;
+use kolo_ddp::optimizer::Optimizer;
+use kolo_ddp::reduction::Reducer;
+use kolo_ddp::transform::GradientTransform;
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
@@ -14,6 +18,7 @@ use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
 use crate::names;
+use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::task::Task;
@@ -63,6 +68,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
             metrics: Vec::new(),
             evaluate: None,
             unit: "samples".into(),
+            own: Own::default(),
             listeners: Vec::new(),
         };
         Trainer { framework: F::default(), job, task, place: None }
@@ -85,6 +91,34 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// Sets the name of the unit that the loss counts: `images`, `tokens`.
     pub fn counting(mut self, unit: impl Into<String>) -> Self {
         self.task.unit = unit.into();
+        self
+    }
+
+    /// Steps by this optimizer in place of the recipe's, which must be left at its default.
+    pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
+        self.task.own.optimizer = Some(Box::new(optimizer));
+        self
+    }
+
+    /// Reduces the shards' gradients by this reduction in place of the recipe's, which must be left at its
+    /// default.
+    pub fn reduction(mut self, reduction: impl Reducer) -> Self {
+        self.task.own.reduction = Some(Arc::new(reduction));
+        self
+    }
+
+    /// Adds a gradient transform behind those of the recipe, and those added before.
+    pub fn transform(mut self, transform: impl GradientTransform) -> Self {
+        let name = described(transform.name(), &transform.settings());
+        let add = Box::new(move |replica: &mut Replica| replica.add_transform(transform));
+        self.task.own.transforms.push((name, add));
+        self
+    }
+
+    /// Takes each step's learning rate from this function in place of [`Recipe::rate`], which must be left at
+    /// its default. The rate must depend on nothing but the argument; workers compare it in each step.
+    pub fn schedule(mut self, rate: impl Fn(SchedulePoint) -> f64 + 'static) -> Self {
+        self.task.own.schedule = Some(Box::new(rate));
         self
     }
 
@@ -166,6 +200,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     ///
     /// As [`Trainer::train`].
     pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
+        let samples = self.task.data.samples(Part::Train);
+        self.task.own.name_in(&mut self.job.config, samples)?;
         self.job.config.check()?;
         // Before the run folder exists.
         names::check(&self.task.unit, &self.task.metrics)?;

@@ -10,7 +10,6 @@ use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::{Ddp, Sampler};
-use kolo_recipe::StepRates;
 
 use crate::calendar::Calendar;
 use crate::error::Error;
@@ -19,6 +18,7 @@ use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
 use crate::metric::Scores;
 use crate::outcome::Outcome;
+use crate::own_parts::SchedulePoint;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sampling::Sampling;
@@ -124,7 +124,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     /// Sleep of the loader before each batch, in milliseconds.
     pub(crate) pause: Arc<AtomicU64>,
     pub(crate) calendar: Calendar,
-    pub(crate) rate: StepRates,
+    /// Learning rate of each step, from 0.
+    pub(crate) rate: Box<dyn Fn(u64) -> f64>,
     pub(crate) ddp: Ddp<F::Model>,
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
@@ -160,7 +161,10 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         config.check_samples(task.data.samples(Part::Train))?;
         // A resumed run gets its weights from a checkpoint.
         let model = framework.prepare(model, config, job.resume)?;
-        let optimizer = config.optimizer.build()?;
+        let optimizer = match task.own.optimizer.take() {
+            Some(own) => own,
+            None => config.optimizer.build()?,
+        };
         let mut membership = membership;
         let lineage = Lineage::new(match &mut membership {
             Membership::Elastic(member) => member.job_id()?,
@@ -172,19 +176,33 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             // Later workers of an elastic job find checkpoints that the first ones did not.
             stated.push(("resume".into(), job.resume.to_string()));
         }
-        let settings = kolo_ddp::Config { stated, ..config.ddp()? };
+        let mut settings = kolo_ddp::Config { stated, ..config.ddp()? };
+        if let Some(own) = task.own.reduction.take() {
+            settings.reduction = own;
+        }
         let ddp = match membership {
             Membership::Fixed(group) => Ddp::new(group, model, &settings, optimizer),
             Membership::Elastic(member) => Ddp::elastic(member, model, &settings, optimizer),
         };
         let ddp = ddp.map_err(|error| refused_by_replica(job, error))?;
+        for (_, add) in task.own.transforms.drain(..) {
+            ddp.with_replica(add);
+        }
         // While workers wait for each other there is nothing to save yet: a signal ends them.
         let stop = StopRequested::begin(&job.stop_on)?;
         let samples = task.data.samples(Part::Train);
         let growth = &config.large_batch.grow_batch;
         let sampler = ddp.growing_sampler(samples, config.batch_size, growth, config.seed);
         let sampler = sampler.map_err(Error::Refused)?;
-        let (calendar, rate) = (Calendar::new(config, &sampler), config.rate(&sampler)?);
+        let calendar = Calendar::new(config, &sampler);
+        let rates = config.rate(&sampler)?;
+        let rate: Box<dyn Fn(u64) -> f64> = match task.own.schedule.take() {
+            Some(own) => {
+                let (epochs, sampler) = (config.epochs, sampler.clone());
+                Box::new(move |step| own(SchedulePoint::of(step, epochs, &sampler)))
+            }
+            None => Box::new(move |step| rates.at(step)),
+        };
         let pause = Arc::default();
         let data = SlowData::new(task.data.clone(), Arc::clone(&pause));
         let mut loader = Loader::new(Arc::new(data), sampler.clone()).on_threads(config.input.data_threads);

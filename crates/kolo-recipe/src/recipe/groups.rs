@@ -10,7 +10,7 @@ use crate::error::Error;
 
 const GROUP: &str = "--group";
 const INIT_SKIP: &str = "--init-skip";
-pub(super) const FREEZE: &str = "--freeze";
+const FREEZE: &str = "--freeze";
 
 impl Recipe {
     /// Returns all groups of parameters: those of `--group`, then one for each switch, which therefore wins
@@ -31,10 +31,17 @@ impl Recipe {
     pub(super) fn check_groups(&self, optimizer: &Entry<dyn Optimizer>) -> Result<(), Error> {
         let check = |option: &'static str, group: &ParamGroup| {
             check_words(option, &group.tensors)?;
+            if self.own.optimizer.is_some() {
+                return Ok(());
+            }
             group.check(optimizer).map_err(|error| Error::Group { option, error })
         };
         self.groups.iter().try_for_each(|group| check(GROUP, group))?;
         self.switches().iter().try_for_each(|(option, group)| check(option, group))
+    }
+
+    pub(super) fn check_freeze(&self) -> Result<(), Error> {
+        check_words(FREEZE, &self.freeze)
     }
 
     pub(super) fn check_init_skip(&self) -> Result<(), Error> {
@@ -78,7 +85,7 @@ impl Recipe {
 }
 
 /// Refuses a selector without a word.
-pub(super) fn check_words(option: &'static str, selectors: &[Selector]) -> Result<(), Error> {
+fn check_words(option: &'static str, selectors: &[Selector]) -> Result<(), Error> {
     match selectors.iter().any(|selector| selector.to_string().is_empty()) {
         true => {
             let problem = "a name or a class of tensors is missing";

@@ -14,6 +14,7 @@ mod input;
 mod large_batch;
 mod layers;
 mod noise_scale;
+mod own;
 mod precision;
 mod rate;
 mod stem;
@@ -31,13 +32,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-use groups::{FREEZE, check_words};
-
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
 pub use input::InputConfig;
 pub use large_batch::LargeBatch;
 pub use layers::RecipeOptions;
+pub use own::OwnParts;
 pub use precision::{PRECISIONS, PrecisionConfig};
 pub use rate::{LearningRateSchedule, RateConfig, StepRates};
 pub use stem::Stem;
@@ -183,6 +183,10 @@ pub struct Recipe {
     /// repeated, a later one wins
     #[arg(long = "group", value_name = "TENSORS:SETTINGS")]
     pub groups: Vec<ParamGroup>,
+    /// Parts that the program brings itself, which its trainer sets.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "OwnParts::is_empty")]
+    pub own: OwnParts,
 }
 
 /// Names of learning rates that follow from several settings.
@@ -233,7 +237,7 @@ impl Recipe {
         below_1("--dropout", self.dropout)?;
         self.input.check()?;
         self.optimizer.check()?;
-        check_words(FREEZE, &self.freeze)?;
+        self.check_freeze()?;
         self.check_init_skip()?;
         self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
         self.transforms.check()?;
@@ -322,6 +326,8 @@ impl Recipe {
         let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
         let problem = match self.sync.mode.rounds() {
             Some(rounds) => rounds.obstacle(&*reduction)?,
+            // The replica compares the program's own optimizer with the reduction.
+            None if self.own.optimizer.is_some() => None,
             None => reduction.fits(&*self.optimizer.build()?, &[]).err(),
         };
         problem.map_or(Ok(reduction), |problem| Err(refused(problem)))

@@ -2,6 +2,7 @@
 //! resume, and recovery after a worker was killed.
 
 mod model;
+mod own_parts;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -32,11 +33,10 @@ fn recipe() -> Recipe {
     recipe
 }
 
-fn train(
+fn trainer(
     job: Job,
-    membership: Membership,
     dies: impl Fn(&Pass<'_>) -> bool + Send + Sync + 'static,
-) -> Result<Trained<Perceptron>, Error> {
+) -> Trainer<FlatArrays, Perceptron, Plane> {
     let loss = move |model: &Perceptron, rows: Rows, pass: &Pass<'_>| {
         if dies(pass) {
             std::process::abort();
@@ -44,8 +44,15 @@ fn train(
         model.forward(&rows)
     };
     let trainer = Trainer::<FlatArrays, _, _>::of(job, Arc::new(Plane), loss).counting("rows");
-    let trainer = trainer.evaluate([Metric::LOSS], |model, rows, _| [model.forward(&rows).into()]);
-    trainer.train_as(membership, Perceptron::new())
+    trainer.evaluate([Metric::LOSS], |model, rows, _| [model.forward(&rows).into()])
+}
+
+fn train(
+    job: Job,
+    membership: Membership,
+    dies: impl Fn(&Pass<'_>) -> bool + Send + Sync + 'static,
+) -> Result<Trained<Perceptron>, Error> {
+    trainer(job, dies).train_as(membership, Perceptron::new())
 }
 
 fn job(recipe: Recipe, folder: &Path, resume: bool) -> Job {
@@ -161,10 +168,15 @@ fn plain_gradient_descent_ends_in_the_same_weights() {
         train(Job::new(recipe.clone()), Membership::Fixed(group), |_| false).unwrap().model.unwrap()
     });
 
+    assert_close(&trained.unwrap(), &descended(STEPS, |_| RATE));
+}
+
+/// Weights after so many steps of gradient descent over all samples.
+fn descended(steps: usize, rate: impl Fn(usize) -> f64) -> Vec<f64> {
     let [mut hidden, mut output] =
         Perceptron::new().0.map(|w| w.into_iter().map(f64::from).collect::<Vec<_>>());
     let (inputs, targets) = Plane.batch(Part::Train, &(0..30).collect::<Vec<_>>(), None).unwrap();
-    for _ in 0..STEPS {
+    for step in 0..steps {
         let (mut to_hidden, mut to_output) = (vec![0.0; hidden.len()], vec![0.0; output.len()]);
         for (x, target) in inputs.chunks(INPUTS).zip(&targets) {
             let x = [f64::from(x[0]), f64::from(x[1]), 1.0];
@@ -177,12 +189,15 @@ fn plain_gradient_descent_ends_in_the_same_weights() {
                 (0..3).for_each(|i| to_hidden[3 * j + i] += error * output[j] * x[i]);
             }
         }
-        hidden.iter_mut().zip(to_hidden).for_each(|(w, gradient)| *w -= RATE * gradient);
-        output.iter_mut().zip(to_output).for_each(|(w, gradient)| *w -= RATE * gradient);
+        hidden.iter_mut().zip(to_hidden).for_each(|(w, gradient)| *w -= rate(step) * gradient);
+        output.iter_mut().zip(to_output).for_each(|(w, gradient)| *w -= rate(step) * gradient);
     }
-    let expected = [hidden, output].concat();
-    for Perceptron(weights) in trained.unwrap() {
-        for (own, expected) in weights.concat().iter().zip(&expected) {
+    [hidden, output].concat()
+}
+
+fn assert_close(trained: &[Perceptron], expected: &[f64]) {
+    for Perceptron(weights) in trained {
+        for (own, expected) in weights.concat().iter().zip(expected) {
             assert!((f64::from(*own) - expected).abs() < 1e-5, "{own} {expected}");
         }
     }

@@ -84,7 +84,7 @@ fn a_job_that_is_asked_to_end_while_it_evaluates_can_go_on() {
     assert_eq!(metrics.lines().count(), 1, "it has evaluated to the end: {metrics}");
     goes_on(folder.path(), &words);
     let metrics = std::fs::read_to_string(run.join("metrics.csv")).unwrap();
-    assert_eq!(metrics.lines().count(), 5, "{metrics}");
+    assert_eq!(metrics.lines().count(), 4, "{metrics}");
 }
 
 /// Workers without a launcher of Kolo's: all end after the same step as the first one that gets the signal.

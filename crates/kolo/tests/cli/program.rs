@@ -12,6 +12,8 @@ pub fn kolo(folder: &Path, args: &[&str]) -> Command {
     for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "KOLO_TRANSPORT"] {
         command.env_remove(name);
     }
+    // A backtrace takes seconds on a busy machine, in which the others give up.
+    command.env_remove("RUST_BACKTRACE");
     command
 }
 
