@@ -154,6 +154,12 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             checkpoints.take(&self.ddp, progress)?;
         }
         *writer = Some(new);
+        // The previous rank 0 may have died in the listeners of the epoch that has just ended.
+        if let Some(row) =
+            progress.epochs().last().filter(|_| !begins && progress.step() == progress.recorded())
+        {
+            self.task.tell(&Record::Epoch(row));
+        }
         Ok(())
     }
 

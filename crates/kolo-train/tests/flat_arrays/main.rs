@@ -4,6 +4,8 @@
 mod model;
 mod own_parts;
 
+use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -15,8 +17,8 @@ use kolo_data::{DataSet, Part};
 use kolo_ddp::table::Choice;
 use kolo_elastic::{Coordinator, Member, MemberExit, MembershipPolicy};
 use kolo_train::{
-    Error, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe, RunFolder, Summary,
-    Trained, Trainer,
+    EpochRow, Error, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe, RunFolder,
+    Summary, Trained, Trainer,
 };
 
 use model::{FlatArrays, HIDDEN, INPUTS, Perceptron, Plane, Rows};
@@ -24,6 +26,8 @@ use model::{FlatArrays, HIDDEN, INPUTS, Perceptron, Plane, Rows};
 const COORDINATOR: &str = "FLAT_ARRAYS_COORDINATOR";
 const MEMBER: &str = "FLAT_ARRAYS_MEMBER";
 const DIES: &str = "FLAT_ARRAYS_DIES";
+/// Beginning of that variable if the worker dies in its listener.
+const LISTENER: &str = "listener of ";
 const FOLDER: &str = "FLAT_ARRAYS_FOLDER";
 
 /// Five epochs of four steps, of which the last is short.
@@ -116,8 +120,19 @@ fn worker() {
     let (member, dies) = (variable(MEMBER), variable(DIES));
     let address: SocketAddr = address.parse().unwrap();
     let membership = Membership::Elastic(Member::connect(address, &member, &Options::default()).unwrap());
-    let dies = move |pass: &Pass<'_>| member == dies && (pass.epoch, pass.step) == (2, 1);
-    train(job(recipe(), Path::new(&variable(FOLDER)), false), membership, dies).unwrap();
+    let folder = variable(FOLDER);
+    let (is_victim, in_listener) = (dies.ends_with(&member), dies.starts_with(LISTENER));
+    let dies_in_pass = move |pass: &Pass<'_>| is_victim && !in_listener && (pass.epoch, pass.step) == (2, 1);
+    let calls = Path::new(&folder).with_extension("calls");
+    let listener = move |row: &EpochRow| {
+        if is_victim && in_listener && row.epoch == 3 {
+            std::process::abort();
+        }
+        let mut calls = File::options().append(true).create(true).open(&calls).unwrap();
+        writeln!(calls, "{}", row.epoch).unwrap();
+    };
+    let trainer = trainer(job(recipe(), Path::new(&folder), false), dies_in_pass).on_epoch(listener);
+    trainer.train_as(membership, Perceptron::new()).unwrap();
 }
 
 #[test]
@@ -132,25 +147,28 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
         rejoin_timeout: limit,
         too_few_timeout: limit,
     };
-    for dies in &names[..2] {
-        let folder = tempfile::tempdir().unwrap();
+    for dies in ["here/0", "here/1", "listener of here/0"] {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("run");
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let (coordinator, _events) =
             Coordinator::single_node(address, names.len(), policy, &Options::default()).unwrap();
         names.iter().for_each(|name| coordinator.member_started(name));
         let work = |name: &'static str| {
             let mut worker = Command::new(std::env::current_exe().unwrap());
-            worker.args(["worker", "--exact", "--nocapture"]).env(DIES, dies).env(FOLDER, folder.path());
+            worker.args(["worker", "--exact", "--nocapture"]).env(DIES, dies).env(FOLDER, &folder);
             worker.env(COORDINATOR, coordinator.address().to_string()).env(MEMBER, name);
             let succeeded = worker.status().unwrap().success();
             let exit = if succeeded { MemberExit::Clean } else { MemberExit::Failed("was killed".into()) };
             coordinator.member_exited(name, &exit);
-            assert_eq!(succeeded, name != *dies, "{name}");
+            assert_eq!(succeeded, !dies.ends_with(name), "{name}");
         };
         std::thread::scope(|scope| names.iter().for_each(|name| drop(scope.spawn(|| work(name)))));
-        let survived = summary(folder.path());
+        let survived = summary(&folder);
         assert_eq!((&survived["steps"], &survived["world_size"]), (&20.into(), &2.into()), "{dies} died");
         assert_eq!(survived["weights_sha256"], expected.weights_sha256.as_str(), "{dies} died");
+        let calls = std::fs::read_to_string(folder.with_extension("calls")).unwrap();
+        assert!((1..=5).all(|epoch| calls.lines().any(|line| line == epoch.to_string())), "{dies}: {calls}");
     }
 }
 
