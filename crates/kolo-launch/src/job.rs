@@ -10,6 +10,7 @@ use kolo_comm::env::MOST_PROCESSES;
 use kolo_elastic::{Arbiter, StopSignal};
 
 use crate::error::LaunchError;
+use crate::unblocked_stderr::UnblockedStderr;
 
 /// A job: one program, started as `nproc` workers and `servers` summation servers on this node.
 ///
@@ -98,8 +99,8 @@ impl Messages {
             Messages::Text => format!("kolo: {message}\n"),
             Messages::Json => format!("{}\n", object(SystemTime::now(), message)),
         };
-        // One write, because another thread writes the workers' lines. If it fails, the job continues.
-        let _ = std::io::stderr().write_all(line.as_bytes());
+        // If nobody reads it, the job continues.
+        let _ = UnblockedStderr.write_all(line.as_bytes());
     }
 }
 

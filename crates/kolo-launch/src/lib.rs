@@ -28,6 +28,7 @@
 //! | `workers`, `program`, `die_with_parent`, `reaper` | processes, and why none is left |
 //! | `environment`, `port`, `token` | the settings that a worker receives |
 //! | `output`, `prefixed_lines` | the workers' output, prefixed with their ranks |
+//! | `unblocked_stderr` | messages on standard error, for whose reader nobody waits |
 //! | `error_file`, `worker_exit` | a worker's exit, and its error |
 //! | `open_files` | the limit of open files, raised if the job needs it |
 //! | `last_lines`, `named_rank` | last output of a worker without a report, and the rank that it blames |
@@ -58,6 +59,7 @@ mod signals;
 mod stopped_time;
 mod supervise;
 mod token;
+mod unblocked_stderr;
 mod worker_exit;
 mod workers;
 
@@ -70,4 +72,5 @@ pub use error_file::{
 pub use failure_report::{BlamedState, FailureReport, Reason};
 pub use job::{Job, Messages, Output};
 pub use run::run;
+pub use unblocked_stderr::UnblockedStderr;
 pub use worker_exit::{ExitStatus, WorkerExit};

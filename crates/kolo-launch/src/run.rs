@@ -1,5 +1,7 @@
 //! Runs a job from its start to its end.
 
+use std::io::Write;
+
 use kolo_elastic::member_name;
 
 use crate::diagnose::diagnose;
@@ -14,6 +16,7 @@ use crate::port;
 use crate::signals::Signals;
 use crate::supervise::{Recovered, supervise};
 use crate::token::{self, TokenSource};
+use crate::unblocked_stderr::UnblockedStderr;
 use crate::worker_exit::{ExitStatus, WorkerExit};
 use crate::workers::Workers;
 
@@ -42,6 +45,8 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
     loop {
         let mut is_elastic = false;
         let ended = run_once(job, &token, group_restarts, &mut is_elastic);
+        // The caller's words about the end come after these.
+        let _ = UnblockedStderr.flush();
         let Err(LaunchError::Failed(report)) = &ended else { return ended };
         if is_elastic || job.group_restarts == 0 || report.kind() == Some(FailureKind::WrongInput) {
             return ended;

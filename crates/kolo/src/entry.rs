@@ -1,13 +1,14 @@
 //! The frame of a program: it installs a logger, and reports errors to the user and the launcher.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
 use kolo_burn_train::LOG_FORMAT;
 use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
+use kolo_launch::UnblockedStderr;
 use kolo_program::Ending;
 
 use crate::environment;
@@ -90,7 +91,9 @@ where
     if let Err(error) = environment::check() {
         return end(&Ending::of(&error));
     }
-    match run() {
+    let ended = run();
+    let _ = UnblockedStderr.flush();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => end(&Ending::of(&*error.into())),
     }
@@ -112,6 +115,12 @@ fn end(ending: &Ending) -> ExitCode {
 fn install_logger() {
     let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"));
     builder.format_timestamp(None);
+    // A warning must not stop a worker whose output nobody reads.
+    builder.target(env_logger::Target::Pipe(Box::new(UnblockedStderr)));
+    let unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
+    if std::io::stderr().is_terminal() && unset("NO_COLOR") && unset("RUST_LOG_STYLE") {
+        builder.write_style(env_logger::WriteStyle::Always);
+    }
     if std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json") {
         let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
         builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));

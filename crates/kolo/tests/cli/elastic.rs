@@ -95,7 +95,7 @@ fn deaths_do_not_change_the_weights() {
         let (end, words) = disturbed(&RUN, "4", transport, &[], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         // The victim of the second signal has left a group behind as well.
-        assert!(words.contains("generation 2 of 3 workers") && words.contains("generation 3 of"), "{words}");
+        assert!(words.contains("generation 2 of ") && words.contains("generation 3 of"), "{words}");
     }
 }
 
@@ -131,7 +131,8 @@ fn deaths_in_step_do_not_change_the_weights() {
     {
         let (end, words) = disturbed(&run, "4", transport, &sync, signals);
         assert_eq!(end, expected, "{transport} {signals:?}: {words}");
-        assert!(words.contains("generation 2 of 3 workers"), "{words}");
+        // The replacement may be there already.
+        assert!(words.contains("generation 2 of "), "{words}");
     }
 }
 
@@ -148,7 +149,7 @@ fn deaths_of_islands_do_not_change_the_weights() {
         let (end, words) =
             disturbed(&RUN, "4", transport, &[sync, &["--backup-steps", "20"]].concat(), signals);
         assert_eq!(end, expected, "{sync:?} {transport} {signals:?}: {words}");
-        assert!(words.contains("generation 2 of 3 workers"), "{words}");
+        assert!(words.contains("generation 2 of "), "{words}");
     }
 }
 
