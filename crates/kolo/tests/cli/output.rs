@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use kolo_testing::{send, wait_until};
+
 use super::elastic::{RUN, expected, result};
-use super::program::kolo;
+use super::program::{kolo, workers};
 
 /// Opens a file for both output streams, and a reader to keep open meanwhile.
 fn unread(kind: &str) -> (File, Option<PipeReader>) {
@@ -40,6 +42,21 @@ fn a_run_comes_to_its_summary_whoever_reads_its_output() {
         assert_eq!(command.status().unwrap().code(), Some(0), "{kind}, {format}");
         assert_eq!(result(folder.path()), expected(), "{kind}, {format}");
     }
+}
+
+/// The launcher has much to say when a worker dies, and the workers' loggers have more.
+#[test]
+fn a_job_whose_messages_nobody_reads_outlives_a_death() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _reader) = unread("reader stalls");
+    let mut command = kolo(folder.path(), &[&RUN[..], &["--nproc", "2", "--out", "run"]].concat());
+    command.stdout(Stdio::from(file.try_clone().unwrap())).stderr(Stdio::from(file));
+    let mut job = command.env("RUST_LOG", "info").spawn().unwrap();
+    let steps = folder.path().join("run/steps.jsonl");
+    wait_until("no step is done", || std::fs::read(&steps).is_ok_and(|text| !text.is_empty()));
+    send("KILL", &workers(&job)[1..]);
+    assert_eq!(job.wait().unwrap().code(), Some(0));
+    assert_eq!(result(folder.path()), expected());
 }
 
 /// Also for other programs under `kolo launch`: the launcher reads their output, and drops it.
