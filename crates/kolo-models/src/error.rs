@@ -1,5 +1,7 @@
 //! Errors of the table's models.
 
+use std::path::PathBuf;
+
 use kolo_weights::WeightsError;
 
 /// Reason that a model cannot be made, trained or evaluated.
@@ -30,6 +32,19 @@ pub enum Error {
         height: usize,
         /// Columns of an image.
         width: usize,
+    },
+    /// The data has other classes than the weights were trained for.
+    #[error(
+        "{path}: these weights were trained for the classes {trained}, and the data has {given}; give data with \
+         the same classes in the same order"
+    )]
+    OtherClasses {
+        /// Path of the weights.
+        path: PathBuf,
+        /// Names of the classes in training, by label.
+        trained: String,
+        /// Names of the data's classes, by label.
+        given: String,
     },
     /// The recipe is invalid, or the run folder cannot be used.
     #[error(transparent)]

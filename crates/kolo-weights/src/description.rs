@@ -30,7 +30,11 @@ pub struct Description {
 
 impl Description {
     /// Describes the weights that a run had after `step` steps.
-    pub(crate) fn of(run: &RunFolder, step: u64) -> Result<Self, WeightsError> {
+    ///
+    /// # Errors
+    ///
+    /// A file of the run cannot be read or is damaged.
+    pub fn of(run: &RunFolder, step: u64) -> Result<Self, WeightsError> {
         let config = run.config()?;
         // The folder behind the name has no meaning elsewhere.
         let data = config.data.split(':').next().unwrap_or_default().into();

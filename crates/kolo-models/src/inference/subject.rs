@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use kolo_burn_train::precision;
-use kolo_data::ImageDataSet;
+use kolo_data::{ImageDataSet, Preprocessing};
 use kolo_ddp::checkpoint::{Reader, WEIGHTS};
 use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
@@ -35,6 +35,8 @@ pub struct Subject {
     pub step: Option<u64>,
     /// The model, the data and the precision, with the other settings of the run if they are known.
     pub config: Recipe,
+    /// Names of the classes in training, by label; empty if they are not known.
+    classes: Vec<String>,
     weights: WeightsFile,
 }
 
@@ -71,38 +73,44 @@ impl Subject {
         // The checkpoint may lie in a folder of a run, such as `checkpoints/` or `best/`.
         let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
         let run = run.or_else(above).filter(RunFolder::is_run);
-        let config = match run {
-            Some(run) => given.over(run.config()?),
-            None => given.alone(&path)?,
-        };
         let step = reader.position().map_err(WeightsError::from)?.step;
+        let (config, classes) = match run {
+            Some(run) => (given.over(run.config()?), classes(Description::of(&run, step)?.preprocessing)),
+            None => (given.alone(&path)?, Vec::new()),
+        };
         let weights = WeightsFile::of_checkpoint(&path, &reader)?;
-        Ok(Subject { path, step: Some(step), config, weights })
+        Ok(Subject { path, step: Some(step), config, classes, weights })
     }
 
     fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
         let weights = WeightsFile::read(path)?;
-        let (config, step) = match Description::beside(path)? {
+        let (config, step, classes) = match Description::beside(path)? {
             Some(Description { model, data, stem, step, preprocessing, .. }) => {
                 let mut config = Recipe { model, data, stem, ..Recipe::default() };
+                let classes = classes(preprocessing.clone());
                 // Images of any size come to the model as in training.
                 if let Some(how) = preprocessing.filter(|how| how.resize.is_some()) {
                     let [channels, side, _] = how.input_size;
                     (config.input.size, config.input.channels) = (Some(side), Some(channels));
                 }
-                (given.over(config), Some(step))
+                (given.over(config), Some(step), classes)
             }
-            None => (given.alone(path)?, None),
+            None => (given.alone(path)?, None, Vec::new()),
         };
-        Ok(Subject { path: path.into(), step, config, weights })
+        Ok(Subject { path: path.into(), step, config, classes, weights })
     }
 
     /// Makes the model with its weights, on the CPU.
     ///
     /// # Errors
     ///
-    /// The weights are of another model, or of one for other images than the data's.
+    /// The weights are of another model, or of one for other images or classes than the data's.
     pub fn load(self, data: &dyn ImageDataSet) -> Result<Box<dyn Classifier>, Error> {
+        let (trained, given) = (self.classes, classes(data.preprocessing()));
+        if !trained.is_empty() && !given.is_empty() && trained != given {
+            let [trained, given] = [trained, given].map(|names| names.join(", "));
+            return Err(Error::OtherClasses { path: self.path, trained, given });
+        }
         let model = table::find(&self.config.model)?;
         model.check(&self.config, data.shape())?;
         let blueprint = Blueprint {
@@ -115,6 +123,11 @@ impl Subject {
         };
         model.classifier(&blueprint, self.weights, precision(&self.config.precision)?)
     }
+}
+
+/// Names of the classes by label; empty if they are not known.
+fn classes(preprocessing: Option<Preprocessing>) -> Vec<String> {
+    preprocessing.map(|how| how.label_names).unwrap_or_default()
 }
 
 impl Given {
