@@ -7,7 +7,7 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
 
 use crate::resample::Picture;
 
@@ -32,6 +32,10 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
     if reader.format().is_none() {
         return Err("is no image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)".into());
     }
+    if reader.format() == Some(ImageFormat::Jpeg) && !has_end(bytes) {
+        // The decoder would fill up the rest with gray.
+        return Err("is no whole image: it is cut off".into());
+    }
     let damaged = |error: image::ImageError| format!("is no whole image: {error}");
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
@@ -51,6 +55,27 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
         true => Err("has no pixels".into()),
         false => Ok(Picture { channels, width, height, bytes }),
     }
+}
+
+/// True if a JPEG file reaches its end marker (ITU-T T.81, annex B).
+fn has_end(jpeg: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(pair) = jpeg.get(at..at + 2) {
+        at += match pair {
+            [0xff, 0xd9] => return true,
+            // Fill bytes, stuffed bytes of a scan, and markers without a length.
+            [0xff, 0xff] => 1,
+            [0xff, 0x00 | 0x01 | 0xd0..=0xd8] => 2,
+            // A segment with its length; that of a scan is its header's.
+            [0xff, _] => match jpeg.get(at + 2..at + 4) {
+                Some(&[high, low]) => 2 + usize::from(u16::from_be_bytes([high, low])),
+                _ => return false,
+            },
+            // Bytes of a scan.
+            _ => 1,
+        };
+    }
+    false
 }
 
 fn upper(sample: u16) -> u8 {
@@ -98,7 +123,7 @@ fn gray(image: DynamicImage) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use image::{ExtendedColorType, ImageEncoder, ImageFormat};
+    use image::{ExtendedColorType, ImageEncoder};
 
     use super::*;
 
@@ -160,6 +185,17 @@ pub(crate) mod tests {
         assert_eq!(told(b""), "is no image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)");
         assert!(told(b"<html>not found</html>").starts_with("is no image of a known format"));
         assert!(told(&whole[..whole.len() - 20]).starts_with("is no whole image: "), "{}", told(&whole));
+        let mut jpeg = Vec::new();
+        let noise: Vec<u8> =
+            (0..64 * 64 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        image::codecs::jpeg::JpegEncoder::new(&mut jpeg)
+            .write_image(&noise, 64, 64, ExtendedColorType::Rgb8)
+            .unwrap();
+        decode(&jpeg, 3).unwrap();
+        decode(&[&jpeg[..], b"more"].concat(), 3).unwrap();
+        for len in [jpeg.len() / 2, jpeg.len() - 1] {
+            assert_eq!(told(&jpeg[..len]), "is no whole image: it is cut off");
+        }
         let mut huge = whole.clone();
         // Width and height in the header, whose checksum then counts for nothing.
         huge[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);

@@ -28,6 +28,8 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
 /// A table in memory: each row is an image of one row of pixels, normalized by the training rows.
 #[derive(Debug)]
 struct Table {
+    /// Names of the columns, that of the classes included.
+    header: Vec<String>,
     columns: usize,
     classes: Vec<String>,
     parts: [Rows; 3],
@@ -44,7 +46,8 @@ struct Text {
     path: PathBuf,
     /// Names of the columns.
     header: Vec<String>,
-    numbers: Vec<f32>,
+    /// In double precision until they are normalized: dates and identifiers differ in their last digits.
+    numbers: Vec<f64>,
     /// Line and class of each row.
     classes: Vec<(usize, String)>,
 }
@@ -62,11 +65,12 @@ impl Table {
     }
 
     fn of(texts: [Option<Text>; 3]) -> Result<Self, DataError> {
-        let mut table = Table { columns: 0, classes: Vec::new(), parts: Default::default() };
-        let mut first: Option<(PathBuf, Vec<String>)> = None;
+        let mut table =
+            Table { header: Vec::new(), columns: 0, classes: Vec::new(), parts: Default::default() };
+        let mut first: Option<PathBuf> = None;
         let mut statistics = Vec::new();
         for (text, part) in texts.into_iter().zip(&mut table.parts) {
-            let Some(mut text) = text else { continue };
+            let Some(text) = text else { continue };
             let columns = text.header.len() - 1;
             match &first {
                 None => {
@@ -74,19 +78,16 @@ impl Table {
                     table.classes = classes(&text);
                     statistics =
                         (0..columns).map(|column| mean_and_std(&text.numbers, column, columns)).collect();
-                    first = Some((text.path.clone(), text.header.clone()));
+                    (first, table.header) = (Some(text.path.clone()), text.header.clone());
                 }
-                Some((path, header)) if *header != text.header => {
+                Some(path) if table.header != text.header => {
                     let problem = format!("the header is not that of {}", path.display());
                     return Err(DataError::Table { path: text.path, line: 1, problem });
                 }
                 Some(_) => {}
             }
-            for row in text.numbers.chunks_exact_mut(columns) {
-                for (number, (mean, std)) in row.iter_mut().zip(&statistics) {
-                    *number = ((f64::from(*number) - mean) / std) as f32;
-                }
-            }
+            let normalized = |(number, (mean, std)): (&f64, &(f64, f64))| ((number - mean) / std) as f32;
+            part.numbers = text.numbers.iter().zip(statistics.iter().cycle()).map(normalized).collect();
             for (line, class) in &text.classes {
                 let label = table.classes.iter().position(|known| known == class);
                 let label = label.ok_or_else(|| DataError::Table {
@@ -96,7 +97,6 @@ impl Table {
                 })?;
                 part.labels.push(label as u32);
             }
-            part.numbers = text.numbers;
         }
         Ok(table)
     }
@@ -113,6 +113,9 @@ impl Text {
             return Err(wrong(1, "there is no header; the first line names the columns".into()));
         };
         let at = |name: &str| header.iter().position(|column| column == name);
+        if let Some((_, twice)) = header.iter().enumerate().find(|(column, name)| at(name) != Some(*column)) {
+            return Err(wrong(1, format!("two columns have the name `{twice}`; rename one")));
+        }
         let label = match label {
             Some(name) => at(name).ok_or_else(|| DataError::Option {
                 option: "--label",
@@ -148,9 +151,12 @@ impl Text {
                     classes.push((line, cell.to_owned()));
                     continue;
                 }
-                match cell.parse::<f32>() {
+                match cell.parse::<f64>() {
                     Ok(number) if number.is_finite() => numbers.push(number),
-                    _ => return Err(wrong(line, format!("`{cell}` in column `{name}` is no number"))),
+                    Ok(_) => {
+                        return Err(wrong(line, format!("`{cell}` in column `{name}` is not finite")));
+                    }
+                    Err(_) => return Err(wrong(line, format!("`{cell}` in column `{name}` is no number"))),
                 }
             }
         }
@@ -173,8 +179,8 @@ fn classes(text: &Text) -> Vec<String> {
 }
 
 /// Returns mean and standard deviation of a column; a column of one value has the deviation 1.
-fn mean_and_std(numbers: &[f32], column: usize, columns: usize) -> (f64, f64) {
-    let values = || numbers.iter().skip(column).step_by(columns).map(|number| f64::from(*number));
+fn mean_and_std(numbers: &[f64], column: usize, columns: usize) -> (f64, f64) {
+    let values = || numbers.iter().skip(column).step_by(columns);
     let count = values().count() as f64;
     let mean = values().sum::<f64>() / count;
     let variance = values().map(|value| (value - mean) * (value - mean)).sum::<f64>() / count;
@@ -201,7 +207,7 @@ impl DataSet for Table {
     /// Returns the fingerprint of all rows.
     fn fingerprint(&self, part: Part) -> Fingerprint {
         let (Rows { numbers, labels }, mut hash) = (&self.parts[part as usize], ContentHash::new());
-        self.classes.iter().for_each(|class| hash.text(class));
+        self.header.iter().chain(&self.classes).for_each(|name| hash.text(name));
         hash.numbers(numbers);
         hash.numbers(labels);
         Fingerprint::of_all(labels.len(), hash)
@@ -248,6 +254,15 @@ mod tests {
         assert_eq!(many.batch(Part::Train, &[299], None).unwrap().labels, [299]);
     }
 
+    /// Seconds since 1970 in single precision would all be the same.
+    #[test]
+    fn large_numbers_keep_their_differences() {
+        let data = opened("time,label\n1700000000,a\n1700000002,b\n", None).unwrap();
+        assert_eq!(data.batch(Part::Train, &[0, 1], None).unwrap().images, [-1.0, 1.0]);
+        let other = opened("seconds,label\n1700000000,a\n1700000002,b\n", None).unwrap();
+        assert_ne!(data.fingerprint(Part::Train), other.fingerprint(Part::Train), "other names of columns");
+    }
+
     #[test]
     fn the_line_and_the_column_of_what_is_wrong_are_named() {
         let refused = |text: &str, label: Option<&str>| opened(text, label).err().unwrap();
@@ -260,7 +275,8 @@ mod tests {
             ("a,b\n1,x\n\n,y\n", "line 4: column `a` is empty; fill it, or remove the line"),
             ("a,b\n1,x\n2\n", "line 3: 1 cells, but the header has 2"),
             ("a,b\n1,x\ntwo,y\n", "line 3: `two` in column `a` is no number"),
-            ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is no number"),
+            ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is not finite"),
+            ("a,a,b\n1,2,x\n", "line 1: two columns have the name `a`; rename one"),
             ("a,b\n1,0.5\n", "line 2: `0.5` in column `b` is no class: classes are whole numbers or names"),
             ("a,b\n1,\"x\n", "line 2: a quote does not end"),
         ] {

@@ -66,7 +66,9 @@ impl FolderSet {
         let mut skipped = Vec::new();
         if options.skip_unreadable {
             for part in Part::ALL {
+                let classes = listing.classes.len();
                 let samples = listing.part_mut(part);
+                let before = samples.clone();
                 let readable = readable(samples, channels, options.threads);
                 let mut kept = readable.iter();
                 samples.retain(|sample| {
@@ -76,6 +78,12 @@ impl FolderSet {
                     }
                     is_kept
                 });
+                let mut has_samples = vec![false; classes];
+                samples.iter().for_each(|sample| has_samples[sample.label as usize] = true);
+                let emptied = before.iter().find(|sample| !has_samples[sample.label as usize]);
+                if let Some(folder) = emptied.and_then(|sample| sample.path.parent()) {
+                    return Err(DataError::EmptyClass { folder: folder.into() });
+                }
             }
         }
         let statistics = match channels {

@@ -97,3 +97,13 @@ pub(crate) fn at_most_a_sample(shards: usize, samples: usize) -> Result<(), Erro
 pub fn check_bucket_cap(mib: Option<f64>) -> Result<(), Error> {
     greater_than_0("--bucket-cap-mb", mib)
 }
+
+/// True if all numbers of a TOML value are finite. Others would be lost on their way through JSON.
+pub(super) fn is_finite(value: &toml::Value) -> bool {
+    match value {
+        toml::Value::Float(number) => number.is_finite(),
+        toml::Value::Array(values) => values.iter().all(is_finite),
+        toml::Value::Table(table) => table.values().all(is_finite),
+        _ => true,
+    }
+}

@@ -5,6 +5,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use kolo_ddp::table::Choice;
 use serde_json::Value;
 
+use super::check::is_finite;
 use super::{OptimizerChoice, Recipe};
 use crate::error::Error;
 use crate::nearest::nearest;
@@ -123,6 +124,7 @@ impl Recipe {
         // What is no value of TOML is a word.
         let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
         let value = match parsed.ok().and_then(|mut table| table.remove("value")) {
+            Some(value) if !is_finite(&value) => return refused("give a finite number".into()),
             Some(value) => serde_json::to_value(value).map_err(|e| Error::Encode(e.to_string()))?,
             None if is_optional && text == NOTHING => Value::Null,
             None => Value::String(text.into()),
@@ -304,6 +306,8 @@ mod tests {
     #[test]
     fn a_wrong_key_or_type_is_one_sentence() {
         for (assignment, words) in [
+            ("steps=nan", "--set steps=nan: give a finite number"),
+            ("rate.lr=inf", "--set rate.lr=inf: give a finite number"),
             ("rate.lrr=1", "--set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is meant?"),
             ("colour=1", "--set colour=1: there is no key `colour`; --print-config shows all"),
             ("epochs", "--set epochs: give KEY=VALUE, as rate.lr=0.2"),

@@ -23,7 +23,7 @@ mod sync;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use check::{at_most_a_sample, below_1, count, steps, steps_or_0};
+use check::{at_most_a_sample, below_1, count, is_finite, steps, steps_or_0};
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::{Value, parse_number};
@@ -267,8 +267,11 @@ impl Recipe {
         };
         let text = kolo_durable::read_to_string(path).map_err(|e| fail(&e))?;
         let mut config: Recipe = toml::from_str(&text).map_err(|e| fail(&e))?;
-        let says_shards =
-            toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.contains_key("shards"));
+        let table: toml::Table = toml::from_str(&text).map_err(|e| fail(&e))?;
+        let says_shards = table.contains_key("shards");
+        if !is_finite(&table.into()) {
+            return Err(fail(&"a value is nan or inf; give a finite number"));
+        }
         if !says_shards {
             // The command line's default, too: one shard for each worker.
             config.shards = config.nproc;
