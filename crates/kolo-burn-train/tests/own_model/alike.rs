@@ -63,7 +63,6 @@ const CHANGES: &[Change] = &[
     ("batch_norm", |recipe| recipe.batch_norm = kolo_burn_train::BatchNormalisation::Local),
     ("verify_every", |recipe| recipe.verify_every = 7),
     ("no_decay", |recipe| recipe.no_decay = vec!["layer.*".into()]),
-    ("freeze", |recipe| recipe.freeze = vec!["*.bias".into()]),
     ("no_trust_ratio", |recipe| recipe.no_trust_ratio = vec!["layer.*".into()]),
     ("noise_scale", |recipe| recipe.noise_scale = true),
     ("checkpoint_epochs", |recipe| recipe.checkpoint_epochs = 2),
@@ -103,7 +102,18 @@ const CHANGES: &[Change] = &[
 ];
 
 /// Fields that may differ, or that no valid recipe has with another value.
-const NO_MATTER: [&str; 7] = ["data", "init", "init_skip", "nproc", "shares", "keep_checkpoints", "threads"];
+const NO_MATTER: [&str; 10] = [
+    "data",
+    "freeze",
+    "init",
+    "init_skip",
+    "input.data_threads",
+    "input.skip_unreadable",
+    "keep_checkpoints",
+    "nproc",
+    "shares",
+    "threads",
+];
 
 #[test]
 fn each_field_of_the_recipe_is_compared_and_named() {
