@@ -150,6 +150,7 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
     for dies in ["here/0", "here/1", "listener of here/0"] {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("run");
+        std::fs::create_dir(&folder).unwrap();
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let (coordinator, _events) =
             Coordinator::single_node(address, names.len(), policy, &Options::default()).unwrap();
