@@ -155,7 +155,7 @@ fn a_number_that_rounds_to_one_that_is_not_allowed_is_refused_by_name() {
         let words_of = |options: &[&str]| {
             let all = std::iter::once("train").chain(options.iter().copied());
             let matches = Recipe::augment_args(Command::new("train")).try_get_matches_from(all).unwrap();
-            Recipe::from_arg_matches(&matches).unwrap_err().to_string()
+            Recipe::from_arg_matches(&matches).unwrap().check().unwrap_err().to_string()
         };
         assert!(words_of(&options).contains(words), "{options:?}: {}", words_of(&options));
     }
