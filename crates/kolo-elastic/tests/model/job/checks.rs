@@ -34,7 +34,7 @@ const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 fn drawn() -> Orders {
     match std::env::var("KOLO_MODEL_SECONDS") {
         Ok(text) => Orders::Time(Duration::from_secs(text.parse().expect("KOLO_MODEL_SECONDS is a number"))),
-        Err(_) => Orders::States(1_000_000),
+        Err(_) => Orders::States(400_000),
     }
 }
 

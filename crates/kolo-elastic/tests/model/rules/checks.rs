@@ -15,7 +15,7 @@ const SMALL: Job =
 const LARGE: Job =
     Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2, 2], launchers: 3, generations: 5, steps: 4, deaths: 1 };
 /// States that random orders of events of one job pass through.
-const DRAWN: usize = 5_000_000;
+const DRAWN: usize = 2_000_000;
 
 /// Tries orders of events until two generations train at once or a step is repeated, and prints statistics.
 /// The first result is true if that never happens, the second if the job has gone on to its end.
