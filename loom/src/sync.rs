@@ -1,4 +1,4 @@
-//! What ranks synchronise by, as loom explores it; the twin of kolo-transport's `sync.rs`.
+//! Primitives by which ranks synchronize, as loom explores it; the twin of kolo-transport's `sync.rs`.
 
 use std::time::Duration;
 

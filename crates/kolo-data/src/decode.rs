@@ -1,4 +1,5 @@
-//! Files of images, decoded as torchvision's `ImageFolder` does: Pillow's `convert("RGB")`, or `convert("L")`.
+//! Files of images, decoded as torchvision's `ImageFolder` does: Pillow's `convert("RGB")`, or
+//! `convert("L")`.
 //!
 //! Transparency is dropped, not blended. Samples of 16 bits keep their upper byte, but gray ones without
 //! transparency are cut off at 255. An EXIF orientation is not applied. Of several frames the first counts.

@@ -1,7 +1,8 @@
 //! The part of a picture that a model sees, and its size: torchvision's geometry for classification.
 //!
-//! In training, `RandomResizedCrop(size)` and `RandomHorizontalFlip`; in evaluation, `Resize(size * 256 / 224)`
-//! and `CenterCrop(size)`. Instead of a generator's state, (seed, epoch, sample) decides what is random.
+//! In training, `RandomResizedCrop(size)` and `RandomHorizontalFlip`; in evaluation, `Resize(size * 256 /
+//! 224)` and `CenterCrop(size)`. Instead of a generator's state, (seed, epoch, sample) decides what is
+//! random.
 
 use kolo_sampler::key::Key;
 

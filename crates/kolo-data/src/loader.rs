@@ -86,8 +86,8 @@ impl<D: DataSet + ?Sized + 'static> Loader<D> {
     /// Returns the batches of `shards` in a step of an epoch, both from 0, one after another. The thread
     /// then continues with the steps and epochs that follow.
     ///
-    /// The first item is an error if the epoch has no such step, or the thread could not be started; an item is
-    /// if a sample cannot be prepared, or the thread panicked because of a bug in the data set.
+    /// The first item is an error if the epoch has no such step, or the thread could not be started; an item
+    /// is if a sample cannot be prepared, or the thread panicked because of a bug in the data set.
     pub fn step(&mut self, epoch: usize, step: usize, shards: Range<usize>) -> Step<'_, D> {
         let comes_next = |next: &Running<_>| (next.epoch, next.step, &next.shards) == (epoch, step, &shards);
         if !self.running.as_ref().is_some_and(comes_next) {

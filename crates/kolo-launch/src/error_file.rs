@@ -73,7 +73,8 @@ pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<
 }
 
 /// Does the same as [`report_failure`], and reports the kind of the failure. The launcher ends an elastic job
-/// at once after a failure by [wrong input](FailureKind::WrongInput), because a replacement would fail as well.
+/// at once after a failure by [wrong input](FailureKind::WrongInput), because a replacement would fail as
+/// well.
 ///
 /// # Errors
 ///

@@ -294,7 +294,8 @@ impl Workers {
         }
         if self.ranks.are_known() {
             for exit in &mut exits {
-                // The generation of a worker with wrong input may be over, because the others save their work.
+                // The generation of a worker with wrong input may be over, because the others save their
+                // work.
                 let is_wrong_input =
                     exit.error.as_ref().is_some_and(|error| error.kind == Some(FailureKind::WrongInput));
                 let last = self.ranks.last(&exit.member).filter(|_| is_wrong_input);

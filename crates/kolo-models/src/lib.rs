@@ -1,6 +1,6 @@
 //! Models of `kolo train` by name: residual networks and a VGG, the large ones exactly torchvision's, and a
-//! perceptron. They are trained by [`kolo_burn_train::Trainer`], take single steps in measurements ([`Stepper`]),
-//! and are evaluated with trained weights ([`inference`]).
+//! perceptron. They are trained by [`kolo_burn_train::Trainer`], take single steps in measurements
+//! ([`Stepper`]), and are evaluated with trained weights ([`inference`]).
 //!
 //! To add a model, implement [`ImageModel`] for a type and add a line to [`MODELS`]. Your own model, of any
 //! samples, needs no line: a [`Trainer`](kolo_burn_train::Trainer) takes it.

@@ -163,9 +163,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(())
     }
 
-    /// Claims the run folder for this generation on rank 0, and returns the folder with that claim, or the error
-    /// if a folder that is away must not be. If the claim is refused, all ranks end with the same reason. A
-    /// collective.
+    /// Claims the run folder for this generation on rank 0, and returns the folder with that claim, or the
+    /// error if a folder that is away must not be. If the claim is refused, all ranks end with the same
+    /// reason. A collective.
     fn claim_folder(
         &mut self,
         progress: &Progress,

@@ -90,8 +90,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         }
     }
 
-    /// Ends a worker that others have asked to end with them. Where nobody counts the workers, as in a group that
-    /// was started by hand, its own exit code says that the run is not finished.
+    /// Ends a worker that others have asked to end with them. Where nobody counts the workers, as in a group
+    /// that was started by hand, its own exit code says that the run is not finished.
     pub(crate) fn end_with_others(&self, progress: &Progress) -> Result<Ended, Error> {
         match self.ddp.generation() {
             Some(_) => Ok(Ended::Left),

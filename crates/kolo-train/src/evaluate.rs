@@ -1,5 +1,5 @@
-//! Exact evaluation, spread over the workers: every sample of a part counts once, on any number of ranks, and sums
-//! are added in the order of the batches.
+//! Exact evaluation, spread over the workers: every sample of a part counts once, on any number of ranks, and
+//! sums are added in the order of the batches.
 
 use kolo_data::{DataSet, Part, Prefetch};
 use kolo_ddp::Ddp;
@@ -23,9 +23,9 @@ type Means = Vec<Vec<(f64, f64)>>;
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Means);
 
-/// Returns the model's scores over all samples of `part`, computed in batches of `batch_size`, which `threads`
-/// threads prepare. The scores are empty without metrics or samples. Returns `None` if the job was signaled to
-/// end before all samples were evaluated. A collective.
+/// Returns the model's scores over all samples of `part`, computed in batches of `batch_size`, which
+/// `threads` threads prepare. The scores are empty without metrics or samples. Returns `None` if the job was
+/// signaled to end before all samples were evaluated. A collective.
 pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     framework: &F,
     ddp: &Ddp<F::Model>,

@@ -51,7 +51,8 @@ pub struct Summary {
     pub step_seconds_p95: f64,
     /// See [`EpochRow::comm_fraction`](crate::EpochRow); over the steps since the run was last started.
     pub comm_fraction: f64,
-    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow); over the steps since the run was last started.
+    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow); over the steps since the run was last
+    /// started.
     pub exposed_comm_fraction: f64,
     /// Synchronization mode.
     pub sync: String,

@@ -32,8 +32,8 @@ pub const RUN_FOLDER: &str = "KOLO_RUN_FOLDER";
 /// Trains your own model on all workers of a job, with all features of `kolo train`.
 ///
 /// The trainer takes the steps, evaluates after each epoch, recovers after a death, writes checkpoints and
-/// resumes; you provide the model, its loss, the data and the recipe. `F` is the model's tensor library. The weights are the same bits for any
-/// number of workers, and after any death.
+/// resumes; you provide the model, its loss, the data and the recipe. `F` is the model's tensor library. The
+/// weights are the same bits for any number of workers, and after any death.
 pub struct Trainer<F: Framework<M>, M, D: DataSet + ?Sized> {
     framework: F,
     job: Job,
@@ -76,7 +76,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
 
     /// Judges the model after each epoch by these metrics of the validation samples, and by those of the test
     /// samples once at the end; without validation samples, by the test samples after each epoch. `evaluate`
-    /// returns each metric's part in a batch; the batches are divided among the workers, and every sample counts once.
+    /// returns each metric's part in a batch; the batches are divided among the workers, and every sample
+    /// counts once.
     pub fn evaluate<const N: usize>(
         mut self,
         metrics: [Metric; N],

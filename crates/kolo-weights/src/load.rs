@@ -49,7 +49,7 @@ pub fn load<M: Module>(module: M, path: &Path) -> Result<M, WeightsError> {
 ///
 /// # Errors
 ///
-/// As [`load`]; or one of `skip` selects nothing, or together they leave nothing to load.
+/// Same as [`load`]; or one of `skip` selects nothing, or together they leave nothing to load.
 pub fn load_except<M: Module>(module: M, path: &Path, skip: &[Selector]) -> Result<M, WeightsError> {
     WeightsFile::read(path)?.into_module_except(module, skip)
 }

@@ -1,4 +1,5 @@
-//! Tables as text: cells between commas, which may be quoted ([RFC 4180](https://www.rfc-editor.org/rfc/rfc4180)).
+//! Tables as text: cells between commas, which may be quoted ([RFC
+//! 4180](https://www.rfc-editor.org/rfc/rfc4180)).
 
 /// A record of cells, and the line on which it begins, from 1.
 pub(crate) type Row = (usize, Vec<String>);

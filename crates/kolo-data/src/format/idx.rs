@@ -13,8 +13,8 @@ const LABELS_MAGIC: u32 = 0x0000_0801;
 /// Rows and columns of every data set of this family.
 const SIDE: u32 = 28;
 
-/// Reads a part of the data set in `folder`, `train` or `t10k`, compressed or not. The file names are those published (with a
-/// dash) or those of some archives (with a point).
+/// Reads a part of the data set in `folder`, `train` or `t10k`, compressed or not. The file names are those
+/// published (with a dash) or those of some archives (with a point).
 pub(crate) fn in_folder(folder: &Folder, part: &str, classes: usize) -> Result<Images, DataError> {
     let open = |what, dimensions| {
         let names = ['-', '.'].map(|dash| format!("{part}-{what}{dash}idx{dimensions}-ubyte"));

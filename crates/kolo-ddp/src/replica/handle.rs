@@ -118,10 +118,10 @@ impl Replica {
         &self.core.weights.layout
     }
 
-    /// All values of the model in the order of the layout, after all steps so far. Their address is the same for
-    /// the replica's whole life. Between two outer steps
-    /// of islands they are those after the last outer step; within a round of `stale`, those that this rank
-    /// last received; where updates are one step late, they lack the gradient that is in flight.
+    /// All values of the model in the order of the layout, after all steps so far. Their address is the same
+    /// for the replica's whole life. Between two outer steps of islands they are those after the last outer
+    /// step; within a round of `stale`, those that this rank last received; where updates are one step late,
+    /// they lack the gradient that is in flight.
     ///
     /// # Errors
     ///

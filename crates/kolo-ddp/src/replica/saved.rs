@@ -41,7 +41,7 @@ impl Replica {
     ///
     /// # Errors
     ///
-    /// As [`Replica::own_state`]; or a part is on other ranks, or a step is halfway.
+    /// Same as [`Replica::own_state`]; or a part is on other ranks, or a step is halfway.
     pub(crate) fn whole_state(&mut self) -> Result<JobState, Error> {
         self.core.expect_whole_step()?;
         let own = self.own_state()?;

@@ -1,5 +1,5 @@
-//! The list of what a job keeps is complete: a worker that knows nothing else goes on in the same bits, from a
-//! checkpoint, as a newcomer, and from a copy of what a dead worker had.
+//! The list of what a job keeps is complete: a worker that knows nothing else goes on in the same bits, from
+//! a checkpoint, as a newcomer, and from a copy of what a dead worker had.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Workers that have ended: decides if the job continues, which workers are replaced, and when the work is
 //! done.
 //!
-//! Three tests find the end of the work, since each may succeed first. [`Elastic::workers_are_done`]: all workers of
-//! this node have ended well, and no launcher may join any more.
+//! Three tests find the end of the work, since each may succeed first. [`Elastic::workers_are_done`]: all
+//! workers of this node have ended well, and no launcher may join any more.
 //! [`Coordinator::is_finished`](kolo_elastic::Coordinator::is_finished): so has the last generation on all
 //! nodes, and later failures are not replaced. [`Elastic::is_done_without`]: a worker was killed at the last
 //! moment, but the job's result has been written.

@@ -29,7 +29,8 @@ impl StateCopy {
         copy
     }
 
-    /// Copies the values of its arrays into the state that `list` visits; other arrays there stay as they are.
+    /// Copies the values of its arrays into the state that `list` visits; other arrays there stay as they
+    /// are.
     pub fn fill(&self, list: impl FnOnce(&mut Visit<'_>)) {
         list(&mut |StatePart { name, place, values }| {
             if let Some(array) = self.array(&name) {

@@ -1,9 +1,9 @@
 //! The list of what a rank holds, and the operation that moves state from ranks that have it to ranks that
 //! want it.
 //!
-//! What keeps arrays from step to step (weights with their optimizer, reductions, ways to synchronize) lists
-//! them as [`StatePart`]s, in a method `visit_state`. Checkpoints, workers that join, backups, restarts and
-//! shards that move use that list and no other.
+//! Everything that keeps arrays from step to step (weights with their optimizer, reductions, ways to
+//! synchronize) lists them as [`StatePart`]s, in a method `visit_state`. Checkpoints, workers that join,
+//! backups, restarts and shards that move use that list and no other.
 
 mod copy;
 mod part;

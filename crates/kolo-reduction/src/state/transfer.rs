@@ -8,7 +8,7 @@ use super::redistribute::Transfer;
 /// Runs transfers, which are the same on all ranks: `state` has what this rank sends, and takes what it
 /// receives. All ranks of `group` call it.
 ///
-/// What goes to all others is broadcast. Other messages go in turns, in each of which a rank sends at most one
+/// Arrays for all others are broadcast. Other messages go in turns, in each of which a rank sends at most one
 /// array and receives at most one.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 //!
 //! Cost of an all-reduce of n bytes on N ranks: N−1 messages that do not wait for each other, (N−1)·n bytes
 //! and as many additions per rank. It has the lowest latency, for short messages; at N = 2 it moves no more
-//! bytes than other algorithms. A sum for readers: only they get the contributions to their blocks and add them.
-//! Supports any N and any number of parts, and keeps the tree.
+//! bytes than other algorithms. A sum for readers: only they get the contributions to their blocks and add
+//! them. Supports any N and any number of parts, and keeps the tree.
 
 use std::sync::Arc;
 

@@ -204,7 +204,8 @@ impl Core {
         (0..self.ranks.servers.len()).filter(|rank| self.ranks.servers[*rank]).map(Rank).collect()
     }
 
-    /// All values of the model after all steps so far. Their address is the same for the replica's whole life.
+    /// All values of the model after all steps so far. Their address is the same for the replica's whole
+    /// life.
     ///
     /// # Errors
     ///

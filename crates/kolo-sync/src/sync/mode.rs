@@ -165,7 +165,7 @@ pub trait ModeState {
     ///
     /// # Errors
     ///
-    /// As [`Core::set_notes`].
+    /// Same as [`Core::set_notes`].
     fn set_notes(&mut self, core: &mut Core, notes: JobNotes) -> Result<(), Error> {
         core.set_notes(notes.core)
     }

@@ -20,8 +20,8 @@ pub(crate) struct Communication {
     #[arg(long, value_parser = TransportKind::names())]
     transport: Option<String>,
     /// Seconds that a worker waits for others. Those of an elastic job on one node have 300 to arrive in any
-    /// case [default: 300 to arrive, then 20 times the longest collective so far, at least 120; in elastic jobs
-    /// 10 times, at least 15]
+    /// case [default: 300 to arrive, then 20 times the longest collective so far, at least 120; in elastic
+    /// jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
     /// True to open extra connections for tuning.

@@ -16,12 +16,12 @@ pub(crate) struct Elastic {
     /// Workers with which the job goes on at least when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     pub(crate) min: Option<usize>,
-    /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that are
-    /// not elastic are started again as a whole so often, on one node, if this option is given
+    /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that
+    /// are not elastic are started again as a whole so often, on one node, if this option is given
     #[arg(long, value_name = "WORKERS", value_parser = processes)]
     pub(crate) max_restarts: Option<usize>,
-    /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both, as
-    /// for Slurm's --signal=B:USR1@120
+    /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both,
+    /// as for Slurm's --signal=B:USR1@120
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
     pub(crate) stop_on: Vec<StopSignal>,
 }

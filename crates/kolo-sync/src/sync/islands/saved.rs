@@ -1,5 +1,5 @@
-//! State of islands, between two rounds. After an outer step the islands' weights are all the job's; the states
-//! of their optimizers differ.
+//! State of islands, between two rounds. After an outer step the islands' weights are all the job's; the
+//! states of their optimizers differ.
 
 use kolo_comm::Rank;
 

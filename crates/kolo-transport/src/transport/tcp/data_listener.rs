@@ -55,8 +55,8 @@ impl<'a> DataListener<'a> {
         self.accepted.recv_timeout(wait).ok()
     }
 
-    /// Returns the connections to each rank, in rank order: `opened_streams` to each of `peers`, none to others.
-    /// This rank connects to the peers below it and accepts those above.
+    /// Returns the connections to each rank, in rank order: `opened_streams` to each of `peers`, none to
+    /// others. This rank connects to the peers below it and accepts those above.
     pub(super) fn connect_all(
         &self,
         group: &Connecting<'_>,

@@ -1,8 +1,8 @@
 //! Numbers that the ranks contribute to a measured collective, and the results that it must have.
 //!
-//! The numbers depend on rank and index, so that no result equals what its rank had before, a contribution that
-//! is missing or counted twice shows, and a chunk of another rank or place does. They are exact in every type,
-//! in any order of additions: sums of up to 64 ranks stay below 256, which `bf16` and `u8` can hold.
+//! The numbers depend on rank and index, so that no result equals what its rank had before, a contribution
+//! that is missing or counted twice shows, and a chunk of another rank or place does. They are exact in every
+//! type, in any order of additions: sums of up to 64 ranks stay below 256, which `bf16` and `u8` can hold.
 
 use std::ops::Range;
 
