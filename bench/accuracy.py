@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Test accuracy of a network trained with fewer bytes, lower precision or rarer synchronisation, beside that
+"""Test accuracy of a network trained with fewer bytes, lower precision or rarer synchronization, beside that
 of the same training without: each as often as there are seeds.
 
     cargo build --release && python3 bench/accuracy.py [--write]

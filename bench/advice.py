@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """The best that `kolo plan step --advise` names beside the best that is measured: bucket cap, reduction and
-synchronisation of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
+synchronization of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
 
     python3 bench/advice.py [--mbit 100,1000,10000] [--model resnet18] [--batch-size 32]
     python3 bench/advice.py --write     # the tables of docs/foresight.md, of all that was measured so far
 
 One worker is profiled with each reduction (`kolo bench profile`), and the plan is made from these profiles.
-Then steps are measured (`kolo bench step`): with each cap, reduction and synchronisation of the plan alone,
+Then steps are measured (`kolo bench step`): with each cap, reduction and synchronization of the plan alone,
 with the combination that the plan names, and with each cap beside the best of these. At last the plan's best and
 the measured best take turns. Workers are each in a network namespace of their own at a switch (servers.py),
 which needs root and iproute2. A link takes about a quarter of an hour. What is measured goes to

@@ -25,7 +25,7 @@ SVG = DOC.with_suffix(".svg")
 BEGIN, END = "<!-- bench/large_batches.py: begin -->", "<!-- end -->"
 
 SHARD = 64
-"""Images of a shard, whatever the global batch, so that batch normalisation sees as many in all runs."""
+"""Images of a shard, whatever the global batch, so that batch normalization sees as many in all runs."""
 BASE = 256
 """The global batch that learning rates are stated for."""
 
@@ -46,7 +46,7 @@ SCHEDULES = {
 }
 """After one and two thirds of the run."""
 
-COLOURS = ["#2f81f7", "#3fb950", "#d29922", "#db6d28", "#a371f7", "#f778ba"]
+COLORS = ["#2f81f7", "#3fb950", "#d29922", "#db6d28", "#a371f7", "#f778ba"]
 MARKS = ["●", "■", "▲", "◆", "▼", "★"]
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #57606a; }
@@ -169,16 +169,16 @@ def picture(accuracies: dict) -> str:
     middle = (left + width - right) / 2
     parts.append(f'<text x="{middle}" y="{height - 8}" text-anchor="middle">images in a global batch</text>')
     for number, (name, cells) in enumerate(accuracies.items()):
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         points = [(x(batch), y(100 * statistics.mean(cells[batch]))) for batch in batches]
         path = "M" + "L".join(f"{px:.1f} {py:.1f}" for px, py in points)
-        parts.append(f'<path class="line" stroke="{colour}" d="{path}"/>')
+        parts.append(f'<path class="line" stroke="{color}" d="{path}"/>')
         for px, py in points:
             parts.append(
-                f'<text x="{px:.1f}" y="{py + 4:.1f}" text-anchor="middle" style="fill:{colour}">{mark}</text>'
+                f'<text x="{px:.1f}" y="{py + 4:.1f}" text-anchor="middle" style="fill:{color}">{mark}</text>'
             )
         place = top + 12 + 20 * number
-        legend = f'<tspan style="fill:{colour}">{mark}</tspan> {name}'
+        legend = f'<tspan style="fill:{color}">{mark}</tspan> {name}'
         parts.append(f'<text x="{width - right + 14}" y="{place}">{legend}</text>')
     return "\n".join([*parts, "</svg>", ""])
 

@@ -20,7 +20,7 @@ DRAWN = {"accuracy": DOCS / "accuracy.md", "compression": DOCS / "compression.md
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 860, 410, 90, 56, 22, 40
 SERIES = [("#2f81f7", "●"), ("#db6d28", "■")]
-"""Colour and mark of what is compared: it can be read without seeing colours."""
+"""Color and mark of what is compared: it can be read without seeing colors."""
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #57606a; }
 .title { font-weight: 600; font-size: 13px; }
@@ -135,8 +135,8 @@ def svg(picture: Picture) -> str:
     drawn = [head, f"<title>{escape(picture.title)}</title><style>{STYLE}</style>"]
     drawn.append(f'<text class="title" x="10" y="20">{escape(picture.title)}</text>')
     for number, name in enumerate(picture.series):
-        colour, mark = SERIES[number]
-        words = f'<tspan style="fill:{colour}">{mark}</tspan> {escape(name)}'
+        color, mark = SERIES[number]
+        words = f'<tspan style="fill:{color}">{mark}</tspan> {escape(name)}'
         drawn.append(f'<text x="{LEFT + 140 * number}" y="40">{words}</text>')
     if picture.note:
         drawn.append(f'<text x="{WIDTH - 10}" y="40" text-anchor="end">{escape(picture.note)}</text>')
@@ -154,12 +154,12 @@ def line(row: Row, y: int, place) -> list[str]:
     """One row: its name, its marks with their ranges, its note."""
     drawn = [f'<text x="{LEFT - 20}" y="{y + 4}" text-anchor="end">{escape(row.label)}</text>']
     for series, value, low, high in row.points:
-        colour, mark = SERIES[series]
+        color, mark = SERIES[series]
         if low < high:
             span = f"M{place(low):.1f} {y}H{place(high):.1f}"
-            drawn.append(f'<path d="{span}" stroke="{colour}" stroke-width="1.5"/>')
+            drawn.append(f'<path d="{span}" stroke="{color}" stroke-width="1.5"/>')
         where = f'x="{place(value):.1f}" y="{y + 4}" text-anchor="middle"'
-        drawn.append(f'<text {where} style="fill:{colour}">{mark}</text>')
+        drawn.append(f'<text {where} style="fill:{color}">{mark}</text>')
     if row.note:
         drawn.append(f'<text x="{WIDTH - 10}" y="{y + 4}" text-anchor="end">{escape(row.note)}</text>')
     return drawn

@@ -21,7 +21,7 @@ START_MS = 4000
 OPERATIONS = {
     "optimizer": r"kolo_optim::|Optimizer>::update",
     "convolutions": r"imp_fastcall|conv::panel|conv::implicit_gemm|conv::weight_gradient|burn_flex::ops::conv|gemm",
-    "batch normalisation, ReLU, shortcut, pooling": (
+    "batch normalization, ReLU, shortcut, pooling": (
         r"vectorize::imp\b|burn_flex::ops::(pool|activation|binary|unary)"
     ),
     "copies: weights to tensors, gradients to buckets": r"memmove|memcpy|copy_nontemporal|burn_flex::tensor",

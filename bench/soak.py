@@ -202,11 +202,11 @@ def picture(rows: list[dict]) -> str:
         for value in (0, largest / 2, largest):
             parts.append(f'<path class="grid" d="M{left} {y(value):.1f}H{width - right}"/>')
             parts.append(f'<text x="{left - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0f}</text>')
-        for name, colour in PROCESSES.items():
+        for name, color in PROCESSES.items():
             path = "M" + "L".join(f"{x(row['deaths']):.1f} {y(row[name][figure]):.1f}" for row in rows)
-            parts.append(f'<path class="line" stroke="{colour}" d="{path}"/>')
+            parts.append(f'<path class="line" stroke="{color}" d="{path}"/>')
             place = y(rows[-1][name][figure]) + 4
-            parts.append(f'<text x="{width - right + 8}" y="{place:.1f}" style="fill:{colour}">{name}</text>')
+            parts.append(f'<text x="{width - right + 8}" y="{place:.1f}" style="fill:{color}">{name}</text>')
     for n in range(6):
         death = most * n // 5
         at = f'x="{x(death):.1f}" y="{height - bottom + 8}"'

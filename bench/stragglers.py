@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What a worker costs that is three times slower than three others: seconds of training until a test
-accuracy, by how workers synchronise.
+accuracy, by how workers synchronize.
 
     cargo build --release && python3 bench/stragglers.py [--write]
 

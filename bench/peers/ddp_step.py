@@ -1,7 +1,7 @@
 """One rank that trains ResNet-18 with PyTorch: step time under DDP over Gloo, and of the plain module.
 
 Both are trained by the same processes in alternating blocks, so both see the same machine and the same
-neighbour on the other core; their quotient is DDP's efficiency. With `--best` a short block of each of
+neighbor on the other core; their quotient is DDP's efficiency. With `--best` a short block of each of
 CANDIDATES comes first, and the fastest is measured. Rank 0 prints one JSON object.
 """
 
@@ -132,7 +132,7 @@ def fastest(batches: list[tuple[torch.Tensor, torch.Tensor]], warm_up: int) -> S
 
 
 def measure(options: argparse.Namespace) -> dict:
-    """Alternates blocks with and without synchronisation and reduces their times to the reported numbers."""
+    """Alternates blocks with and without synchronization and reduces their times to the reported numbers."""
     batches = make_batches(options.batch_size)
     settings = Settings(options.bucket_cap_mb, options.tuned)
     if options.best:
@@ -148,14 +148,14 @@ def measure(options: argparse.Namespace) -> dict:
         seconds_no_sync += run_block(without, options.steps)
         seconds += run_block(ddp, options.steps)
 
-    synchronised, alone = ranks.slowest_rank(seconds), ranks.slowest_rank(seconds_no_sync)
-    step_seconds, step_seconds_no_sync = ranks.percentile(synchronised, 50), ranks.percentile(alone, 50)
+    synchronized, alone = ranks.slowest_rank(seconds), ranks.slowest_rank(seconds_no_sync)
+    step_seconds, step_seconds_no_sync = ranks.percentile(synchronized, 50), ranks.percentile(alone, 50)
     return {
         "step_seconds": step_seconds,
         "step_seconds_no_sync": step_seconds_no_sync,
         "efficiency": step_seconds_no_sync / step_seconds,
         "images_per_second": options.batch_size * dist.get_world_size() / step_seconds,
-        "step_seconds_p95": ranks.percentile(synchronised, 95),
+        "step_seconds_p95": ranks.percentile(synchronized, 95),
         "steps": len(seconds),
         "settings": str(settings),
     }
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--tuned", action="store_true", help="fused AdamW, bucket views, static graph")
     parser.add_argument("--hook", choices=HOOKS, default="none", help="how gradients are compressed")
     parser.add_argument(
-        "--blocks", type=int, default=4, help="blocks with and as many without synchronisation"
+        "--blocks", type=int, default=4, help="blocks with and as many without synchronization"
     )
     parser.add_argument("--steps", type=int, default=10, help="steps a block")
     parser.add_argument(

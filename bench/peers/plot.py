@@ -1,7 +1,7 @@
 """The all-reduces as a picture: bus bandwidth by size, both in powers of ten, one panel for each setting.
 
-Written as SVG by hand, so that no plotting library is needed. Colours are of middle lightness and each line
-has a mark of its own: it can be read on white, on black, and without seeing colours.
+Written as SVG by hand, so that no plotting library is needed. Colors are of middle lightness and each line
+has a mark of its own: it can be read on white, on black, and without seeing colors.
 """
 
 import math
@@ -34,9 +34,9 @@ text { font: 12px system-ui, sans-serif; fill: #57606a; }
 
 @dataclass(frozen=True)
 class Look:
-    """A system's colour, and its mark around (0, 0)."""
+    """A system's color, and its mark around (0, 0)."""
 
-    colour: str
+    color: str
     mark: str
 
 
@@ -168,8 +168,8 @@ def rate(exponent: int) -> str:
 
 
 def _stroke(name: str, path: str) -> str:
-    return f'<path class="line" stroke="{LOOKS[name].colour}" d="{path}"/>'
+    return f'<path class="line" stroke="{LOOKS[name].color}" d="{path}"/>'
 
 
 def _mark(name: str, x: float, y: float) -> str:
-    return f'<g fill="{LOOKS[name].colour}" transform="translate({x:.1f} {y:.1f})">{LOOKS[name].mark}</g>'
+    return f'<g fill="{LOOKS[name].color}" transform="translate({x:.1f} {y:.1f})">{LOOKS[name].mark}</g>'

@@ -1,6 +1,6 @@
 """Runs the measured programs: together, with a deadline, and with nothing of them left behind.
 
-Each program leads a process group of its own, so that its workers end with it. A group is signalled by its
+Each program leads a process group of its own, so that its workers end with it. A group is signaled by its
 leader's id only while the leader is not yet reaped: until then the id belongs to nobody else.
 """
 

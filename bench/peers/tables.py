@@ -43,8 +43,8 @@ def step_table(results: Results, setting: Setting) -> str:
     if not alone:
         rows.append(row("scaling efficiency", "efficiency", percent, targets.EFFICIENCY))
     rows += [
-        row("step, synchronised", "step_seconds", duration, None),
-        row("step, not synchronised", "step_seconds_no_sync", duration, None),
+        row("step, synchronized", "step_seconds", duration, None),
+        row("step, not synchronized", "step_seconds_no_sync", duration, None),
     ]
     return table(["", KOLO, DDP, DDP_BEST, "Kolo / best", "target", ""], rows)
 

@@ -39,7 +39,7 @@ def network(weights: str, description: dict) -> torch.nn.Module:
 
 
 def preprocess(images: torch.Tensor, how: dict) -> torch.Tensor:
-    """As the description says: channels repeated, padded, from 0 to 1, normalised."""
+    """As the description says: channels repeated, padded, from 0 to 1, normalized."""
     images = images.expand(-1, how["input_size"][0], -1, -1)
     return functional.normalize(functional.pad(images, how["padding"]) / 255, how["mean"], how["std"])
 

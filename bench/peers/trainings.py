@@ -13,7 +13,7 @@ from systems import KOLO, Job, Programs, gloo_ranks, kolo_ranks
 
 @dataclass(frozen=True)
 class Blocks:
-    """How long a side trains: pairs of blocks with and without synchronisation, and steps in each."""
+    """How long a side trains: pairs of blocks with and without synchronization, and steps in each."""
 
     blocks: int
     steps: int

@@ -36,17 +36,17 @@ pub fn layer_norm<const D: usize>(
 ) -> Tensor<D> {
     let [width] = gamma.dims();
     let widths = [x.dims()[D - 1], beta.as_ref().map_or(width, |beta| beta.dims()[0])];
-    assert!(widths == [width; 2], "layer normalisation: {width} scales for widths of {widths:?}");
+    assert!(widths == [width; 2], "layer normalization: {width} scales for widths of {widths:?}");
     let Some(beta) = beta.clone().filter(|_| on_flex(&x) && !x.dims().contains(&0)) else {
         return module::layer_norm(x, gamma, beta, epsilon);
     };
     let [x, gamma, beta] = [x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch()];
-    Tensor::from_dispatch(<Dispatch as Normalisation>::normalise(x, gamma, beta, epsilon))
+    Tensor::from_dispatch(<Dispatch as Normalization>::normalize(x, gamma, beta, epsilon))
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
-trait Normalisation: Backend {
-    fn normalise(
+trait Normalization: Backend {
+    fn normalize(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
@@ -54,14 +54,14 @@ trait Normalisation: Backend {
     ) -> FloatTensor<Self>;
 }
 
-impl Normalisation for Flex {
-    fn normalise(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f64) -> FlexTensor {
+impl Normalization for Flex {
+    fn normalize(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f64) -> FlexTensor {
         forward(&x, &gamma, &beta, epsilon).0
     }
 }
 
-impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
-    fn normalise(
+impl<C: CheckpointStrategy> Normalization for Autodiff<Flex, C> {
+    fn normalize(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
@@ -71,7 +71,7 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
             [x, gamma, beta].map(FloatTensor::<Self>::into_parts);
         let (output, saved) = forward(&x, &gamma, &beta, epsilon);
         let nodes = [x_node, gamma_node, beta_node];
-        match Backward::<Flex, 3>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+        match Backward::<Flex, 3>::prepare::<C>(Normalize, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(saved, output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
@@ -88,9 +88,9 @@ struct Saved {
 }
 
 #[derive(Debug)]
-struct Normalise;
+struct Normalize;
 
-impl Backward<Flex, 3> for Normalise {
+impl Backward<Flex, 3> for Normalize {
     type State = Saved;
 
     fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -135,26 +135,26 @@ fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
     let width = gamma.len();
     let mut of_x = Vec::with_capacity(x.len());
     let (mut of_gamma, mut of_beta) = (vec![0.0; width], vec![0.0; width]);
-    let (mut normalised, mut scaled) = (vec![0.0; width], vec![0.0; width]);
+    let (mut normalized, mut scaled) = (vec![0.0; width], vec![0.0; width]);
     Arch::new().dispatch(
         #[inline(always)]
         || {
-            let (gamma, normalised, scaled) =
-                (&gamma[..width], &mut normalised[..width], &mut scaled[..width]);
+            let (gamma, normalized, scaled) =
+                (&gamma[..width], &mut normalized[..width], &mut scaled[..width]);
             let (of_gamma, of_beta) = (&mut of_gamma[..width], &mut of_beta[..width]);
             let rows = x.chunks_exact(width).zip(gradient.chunks_exact(width));
             for ((x, gradient), [mean, inverse]) in rows.zip(moments) {
                 for channel in 0..width {
-                    normalised[channel] = (x[channel] - mean) * inverse;
+                    normalized[channel] = (x[channel] - mean) * inverse;
                     scaled[channel] = gradient[channel] * gamma[channel];
-                    of_gamma[channel] += f64::from(gradient[channel]) * f64::from(normalised[channel]);
+                    of_gamma[channel] += f64::from(gradient[channel]) * f64::from(normalized[channel]);
                     of_beta[channel] += f64::from(gradient[channel]);
                 }
                 let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
-                let second = sum_of(scaled, normalised, |h, x| h * x) / width as f32;
-                let channels = scaled.iter().zip(normalised.iter());
+                let second = sum_of(scaled, normalized, |h, x| h * x) / width as f32;
+                let channels = scaled.iter().zip(normalized.iter());
                 of_x.extend(
-                    channels.map(|(scaled, normalised)| (scaled - first - normalised * second) * inverse),
+                    channels.map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse),
                 );
             }
         },

@@ -134,7 +134,7 @@ fn same_padding() {
 }
 
 #[test]
-fn batch_normalisations() {
+fn batch_normalizations() {
     let device = Device::flex().autodiff();
     let mut random = Random(123_456_789);
     for round in 0..60 {
@@ -178,7 +178,7 @@ fn batch_normalisations() {
 }
 
 #[test]
-fn in_evaluation_running_statistics_normalise() {
+fn in_evaluation_running_statistics_normalize() {
     use burn::module::Module;
     let device = Device::flex().autodiff();
     let mut random = Random(88_675_123);
@@ -261,7 +261,7 @@ fn gelus() {
 }
 
 #[test]
-fn layer_normalisations() {
+fn layer_normalizations() {
     let device = Device::flex().autodiff();
     let mut random = Random(88_172_645_463_325_252);
     for _ in 0..50 {

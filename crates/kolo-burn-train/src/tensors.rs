@@ -14,7 +14,7 @@ pub fn image_tensors(batch: Batch, device: &Device) -> (Tensor<4>, Tensor<1, Int
 
 #[cfg(test)]
 mod tests {
-    use kolo_data::{Images, Normalise};
+    use kolo_data::{Images, Normalize};
 
     use super::*;
 
@@ -28,9 +28,9 @@ mod tests {
             pixels: (0..240).collect(),
             labels: (0..10).collect(),
         };
-        let normalise = Normalise::new(&[0.0; 2], &[1.0 / 255.0; 2]);
+        let normalize = Normalize::new(&[0.0; 2], &[1.0 / 255.0; 2]);
         for indices in [vec![], vec![1, 3]] {
-            let batch = images.batch(&indices, &normalise, None);
+            let batch = images.batch(&indices, &normalize, None);
             assert_eq!((batch.len(), batch.is_empty()), (indices.len(), indices.is_empty()));
             let values = batch.images.clone();
             let (x, y) = image_tensors(batch, &device);

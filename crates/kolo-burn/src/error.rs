@@ -71,7 +71,7 @@ pub enum Error {
     #[error("a gradient cannot be read: {0}")]
     Gradient(#[source] ReadError),
     /// A tensor of [`sync_batch_norm`](crate::sync_batch_norm) could not be read.
-    #[error("batch normalisation over the global batch: a tensor cannot be read: {0}")]
+    #[error("batch normalization over the global batch: a tensor cannot be read: {0}")]
     BatchNorm(#[source] ReadError),
     /// A parameter's values could not be read.
     #[error("parameter `{parameter}` cannot be read: {cause}")]

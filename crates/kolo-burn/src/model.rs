@@ -81,6 +81,6 @@ impl<M: Module> Binding for BurnModel<M> {
     }
 
     fn wait_for_values(&self) {
-        tensors::initialise::<M>(self);
+        tensors::initialize::<M>(self);
     }
 }

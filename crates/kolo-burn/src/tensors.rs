@@ -156,7 +156,7 @@ pub(crate) fn nodes<M: Module>(module: &M, list: &TensorList) -> Nodes {
 }
 
 /// Initializes every parameter that still waits for its values.
-pub(crate) fn initialise<M: Module>(module: &M) {
+pub(crate) fn initialize<M: Module>(module: &M) {
     struct Touch;
     impl ModuleVisitor for Touch {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {

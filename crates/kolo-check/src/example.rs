@@ -8,7 +8,7 @@ use crate::probes::{
     Program,
 };
 use crate::settings::{
-    BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
+    BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };
 
 /// Settings of `kolo train` without options, for a number of workers.
@@ -16,7 +16,7 @@ fn settings(workers: usize) -> Settings {
     let (global, epoch_steps) = (32 * workers, 10_000u64.div_ceil(32 * workers as u64));
     Settings {
         model: "small".into(),
-        normalisation: Normalisation::PerShard,
+        normalization: Normalization::PerShard,
         optimizer: "sgd".into(),
         rate: RateSettings { top: 0.1, is_scaled: false, warmup_steps: 100, schedule: Schedule::ToZero },
         batch: BatchSettings { shard: 32, global },

@@ -19,5 +19,5 @@ pub use facts::{Facts, RankFacts, Trial, TrialStep};
 pub use findings::{CHECKS, Check, Finding, Severity, findings};
 pub use report::{Report, text};
 pub use settings::{
-    BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
+    BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };

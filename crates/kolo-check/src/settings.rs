@@ -10,7 +10,7 @@ pub struct Settings {
     /// Name of the model.
     pub model: String,
     /// Samples over which its batch normalizations take their means.
-    pub normalisation: Normalisation,
+    pub normalization: Normalization,
     /// Name of the optimizer.
     pub optimizer: String,
     /// Learning rate.
@@ -47,7 +47,7 @@ pub struct Settings {
 
 /// Samples over which batch normalization takes mean and variance in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Normalisation {
+pub enum Normalization {
     /// The model has no batch normalization.
     None,
     /// Samples of each shard.

@@ -108,7 +108,7 @@ mod tests {
         pace.begin();
         assert_eq!((pace.known(), pace.deadline()), (None, UNKNOWN));
         (0..TRUSTED).for_each(|_| pace.step_done());
-        assert_eq!(pace.deadline(), seconds(60), "what was learnt once stays");
+        assert_eq!(pace.deadline(), seconds(60), "what was learned once stays");
     }
 
     #[test]

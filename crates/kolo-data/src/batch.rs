@@ -6,11 +6,11 @@ use crate::images::Images;
 /// Lookup tables that normalize bytes: `(byte / 255 - mean) / std` for each of the 256 values of each
 /// channel.
 #[derive(Clone, Debug)]
-pub struct Normalise {
+pub struct Normalize {
     tables: Vec<[f32; 256]>,
 }
 
-impl Normalise {
+impl Normalize {
     /// Builds the tables from the mean and the standard deviation of each channel, where pixels range from
     /// 0 to 1. The shorter slice decides the number of channels.
     pub fn new(mean: &[f32], std: &[f32]) -> Self {
@@ -61,17 +61,17 @@ impl Images {
     ///
     /// # Panics
     ///
-    /// If an index is not below [`len`](Images::len), or `normalise` has fewer channels than the images.
+    /// If an index is not below [`len`](Images::len), or `normalize` has fewer channels than the images.
     pub fn batch(
         &self,
         indices: &[usize],
-        normalise: &Normalise,
+        normalize: &Normalize,
         augment: Option<(Augment, AugmentKey)>,
     ) -> Batch {
         assert!(
-            normalise.tables.len() >= self.channels,
+            normalize.tables.len() >= self.channels,
             "statistics of {} channels for images of {}",
-            normalise.tables.len(),
+            normalize.tables.len(),
             self.channels
         );
         let size = self.image_bytes();
@@ -79,21 +79,21 @@ impl Images {
         for (&index, out) in indices.iter().zip(images.chunks_exact_mut(size.max(1))) {
             let alter = |(augment, key): (Augment, AugmentKey)| augment.alteration(key, index);
             let alteration = augment.map_or_else(Alteration::default, alter);
-            self.write(index, alteration, normalise, out);
+            self.write(index, alteration, normalize, out);
         }
         let labels = indices.iter().map(|&index| self.labels[index]).collect();
         Batch { images, labels, shape: [indices.len(), self.channels, self.height, self.width] }
     }
 
     /// Writes one image, plane by plane and row by row; a row is a run of pixels between two black margins.
-    fn write(&self, index: usize, alteration: Alteration, normalise: &Normalise, out: &mut [f32]) {
+    fn write(&self, index: usize, alteration: Alteration, normalize: &Normalize, out: &mut [f32]) {
         let Alteration { dy, dx, flip } = alteration;
         let (height, width, size) = (self.height, self.width, self.image_bytes());
         let image = &self.pixels[index * size..][..size];
         let left = (-dx).clamp(0, width as isize) as usize;
         let right = (width as isize - dx).clamp(left as isize, width as isize) as usize;
         let planes = image.chunks_exact(height * width).zip(out.chunks_exact_mut(height * width));
-        for ((plane, out), table) in planes.zip(&normalise.tables) {
+        for ((plane, out), table) in planes.zip(&normalize.tables) {
             for (y, out) in out.chunks_exact_mut(width).enumerate() {
                 let y = y as isize + dy;
                 if !(0..height as isize).contains(&y) {
@@ -124,8 +124,8 @@ mod tests {
         Images { channels: 2, height: 3, width: 4, pixels: (0..240).collect(), labels: (0..10).collect() }
     }
 
-    fn unchanged() -> Normalise {
-        Normalise::new(&[0.0; 2], &[1.0 / 255.0; 2])
+    fn unchanged() -> Normalize {
+        Normalize::new(&[0.0; 2], &[1.0 / 255.0; 2])
     }
 
     /// The definition of an alteration, one pixel at a time.
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn channels_are_normalized_separately() {
-        let batch = images().batch(&[0, 0], &Normalise::new(&[0.0, 1.0], &[1.0, 0.5]), None);
+        let batch = images().batch(&[0, 0], &Normalize::new(&[0.0, 1.0], &[1.0, 0.5]), None);
         assert_eq!(batch.shape, [2, 2, 3, 4]);
         assert_eq!(batch.labels, [0, 0]);
         assert_eq!(batch.images[5], 5.0 / 255.0);

@@ -1,7 +1,7 @@
 //! Data sets of images in memory.
 
 use crate::augment::{Augment, AugmentKey};
-use crate::batch::{Batch, Normalise};
+use crate::batch::{Batch, Normalize};
 use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
@@ -16,7 +16,7 @@ pub struct ImageSet {
     test: Images,
     /// No images.
     validation: Images,
-    normalise: Normalise,
+    normalize: Normalize,
     augment: Augment,
     preprocessing: Preprocessing,
 }
@@ -54,7 +54,7 @@ impl ImageSet {
         let [train, test] = [train, test].map(|images| images.spread(channels, side));
         let (mean, std) = train.mean_and_std();
         let input_size = size(&train);
-        let normalise = Normalise::new(&mean, &std);
+        let normalize = Normalize::new(&mean, &std);
         let preprocessing = Preprocessing {
             resize: None,
             image_size,
@@ -66,7 +66,7 @@ impl ImageSet {
             label_names: Vec::new(),
         };
         let validation = Images { pixels: Vec::new(), labels: Vec::new(), ..train };
-        Ok(ImageSet { train, test, validation, normalise, augment, preprocessing })
+        Ok(ImageSet { train, test, validation, normalize, augment, preprocessing })
     }
 
     /// Sets the names of the classes, by label.
@@ -112,7 +112,7 @@ impl DataSet for ImageSet {
     }
 
     fn batch(&self, part: Part, indices: &[usize], augment: Option<AugmentKey>) -> Result<Batch, DataError> {
-        Ok(self.images(part).batch(indices, &self.normalise, augment.map(|key| (self.augment, key))))
+        Ok(self.images(part).batch(indices, &self.normalize, augment.map(|key| (self.augment, key))))
     }
 
     /// Returns the fingerprint of every image and label as they are in memory.

@@ -51,7 +51,7 @@ mod split;
 mod tests;
 
 pub use augment::{Augment, AugmentKey};
-pub use batch::{Batch, Normalise};
+pub use batch::{Batch, Normalize};
 pub use dataset::{DataSet, ImageDataSet, SampleShape};
 pub use entry::{DatasetEntry, Folder, Location, Opened};
 pub use error::DataError;

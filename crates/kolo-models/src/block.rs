@@ -105,17 +105,17 @@ impl Block {
     /// Applies the block, normalized over the global batch if there is a `pass`.
     pub(super) fn forward_in(&self, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
         let [x, shortcut] = fork(x);
-        let mut y = normalise_relu(&self.bn1, conv2d(&self.conv1, x), pass);
+        let mut y = normalize_relu(&self.bn1, conv2d(&self.conv1, x), pass);
         let (last_conv, last_bn) = match (&self.conv3, &self.bn3) {
             (Some(conv3), Some(bn3)) => {
-                y = normalise_relu(&self.bn2, conv2d(&self.conv2, y), pass);
+                y = normalize_relu(&self.bn2, conv2d(&self.conv2, y), pass);
                 (conv3, bn3)
             }
             _ => (&self.conv2, &self.bn2),
         };
         y = conv2d(last_conv, y);
         let shortcut = match &self.downsample {
-            Some(downsample) => normalise(&downsample.bn, conv2d(&downsample.conv, shortcut), pass),
+            Some(downsample) => normalize(&downsample.bn, conv2d(&downsample.conv, shortcut), pass),
             None => shortcut,
         };
         match pass {
@@ -126,15 +126,15 @@ impl Block {
 }
 
 /// Normalizes over the global batch, or over the shard's.
-fn normalise(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
+fn normalize(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
         Some(pass) => sync_batch_norm(layer, x, pass),
         None => batch_norm(layer, x),
     }
 }
 
-/// Like [`normalise`], followed by a ReLU.
-pub(super) fn normalise_relu(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
+/// Like [`normalize`], followed by a ReLU.
+pub(super) fn normalize_relu(layer: &BatchNorm, x: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<4> {
     match pass {
         Some(pass) => relu(sync_batch_norm(layer, x, pass)),
         None => batch_norm_relu(layer, x),

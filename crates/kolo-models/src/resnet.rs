@@ -15,7 +15,7 @@ use kolo_burn::{Dropout, DropoutKey};
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_recipe::Stem;
 
-use crate::block::{Block, BlockShape, normalise_relu};
+use crate::block::{Block, BlockShape, normalize_relu};
 use crate::config::ResNetConfig;
 use crate::init::Init;
 
@@ -124,7 +124,7 @@ impl ResNet {
     /// Returns the features, averaged over the image: `[batch, features]`. They are normalized over the
     /// global batch if there is a `pass`.
     fn features(&self, images: Tensor<4>, pass: Option<&CrossShardPass>) -> Tensor<2> {
-        let mut x = normalise_relu(&self.bn1, conv2d(&self.conv1, images), pass);
+        let mut x = normalize_relu(&self.bn1, conv2d(&self.conv1, images), pass);
         if let Some(maxpool) = &self.maxpool {
             x = max_pool2d(maxpool, x);
         }

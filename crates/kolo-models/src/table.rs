@@ -46,7 +46,7 @@ pub static MODELS: &[&dyn NamedModel] = &[
     },
     &Entry {
         name: "vgg16",
-        about: "torchvision's VGG-16 without batch normalisation, 138.4 million parameters, for 32×32 pixels or more",
+        about: "torchvision's VGG-16 without batch normalization, 138.4 million parameters, for 32×32 pixels or more",
         traits: VGG,
         build: vgg::vgg16,
     },

@@ -1,7 +1,7 @@
 //! Parts and limits of the table's models, which decide the settings and images that they accept.
 
 use kolo_data::SampleShape;
-use kolo_recipe::{BatchNormalisation, Recipe};
+use kolo_recipe::{BatchNormalization, Recipe};
 
 use crate::error::Error;
 use crate::vgg::VggConfig;
@@ -34,10 +34,10 @@ impl Traits {
             return refused("--stem", "a stem");
         }
         if recipe.large_batch.zero_gamma && !self.residual {
-            return refused("--zero-gamma", "residual blocks that end in a batch normalisation");
+            return refused("--zero-gamma", "residual blocks that end in a batch normalization");
         }
-        if recipe.batch_norm != BatchNormalisation::PerShard && !self.batch_norm {
-            return refused("--batch-norm", "batch normalisation");
+        if recipe.batch_norm != BatchNormalization::PerShard && !self.batch_norm {
+            return refused("--batch-norm", "batch normalization");
         }
         Ok(())
     }

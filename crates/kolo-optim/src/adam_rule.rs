@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::optimizer::{Update, UsualRates};
 use crate::rule::Rule;
 use crate::table::Setting;
-use crate::vectorised::vectorised;
+use crate::vectorized::vectorized;
 
 /// Settings of the optimizers with Adam's moments.
 pub(crate) const WEIGHT_DECAY: Setting =
@@ -84,7 +84,7 @@ impl AdamRule {
         let (rate, correction, is_frozen) = (self.rate, self.correction, self.is_frozen);
         // The closure owns all it reads: through a captured reference the compiler could not rule out
         // aliasing.
-        vectorised(
+        vectorized(
             #[inline(always)]
             move || {
                 let elements = parameters.iter_mut().zip(gradient).zip(first).zip(second);

@@ -1,6 +1,6 @@
 //! Vectorized tests for finite values and for magnitudes below a limit.
 
-use crate::vectorised::vectorised;
+use crate::vectorized::vectorized;
 
 /// Returns true if all values are finite.
 pub fn are_finite(values: &[f32]) -> bool {
@@ -12,7 +12,7 @@ pub fn are_finite(values: &[f32]) -> bool {
 pub fn are_below(values: &[f32], limit: f32) -> bool {
     // Without the sign bit, the bits of floats are ordered by magnitude, with NaN above infinity. A maximum
     // of integers does not depend on the order, so the compiler can vectorize it.
-    let largest = vectorised(
+    let largest = vectorized(
         #[inline(always)]
         || values.iter().fold(0, |largest, value| largest.max(value.to_bits() & 0x7fff_ffff)),
     );

@@ -8,7 +8,7 @@ use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
-use crate::vectorised::vectorised;
+use crate::vectorized::vectorized;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lamb",
@@ -95,7 +95,7 @@ impl Rule<2> for Lamb {
         let decay = if decay { weight_decay } else { 0.0 };
         let direction = &mut direction[..parameters.len()];
         let elements = direction.iter_mut().zip(&*parameters).zip(gradient).zip(first.iter_mut().zip(second));
-        vectorised(
+        vectorized(
             #[inline(always)]
             move || {
                 elements.for_each(|(((u, p), g), (m, v))| {

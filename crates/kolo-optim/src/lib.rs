@@ -28,7 +28,7 @@ mod settings;
 mod sgd;
 pub mod table;
 mod trust_ratio;
-mod vectorised;
+mod vectorized;
 
 pub use element::Element;
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
@@ -36,7 +36,7 @@ pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
 pub use memory_order::MemoryOrder;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
 pub use table::{ChoiceError, Settings};
-pub use vectorised::vectorised;
+pub use vectorized::vectorized;
 
 use table::Entry;
 

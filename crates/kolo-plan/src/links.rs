@@ -39,7 +39,7 @@ const fn ethernet(name: &'static str, gigabits: f64) -> LinkKind {
         latency: 30e-6,
         per_message: SOCKET,
         cpu_per_byte: SOCKET_BYTE,
-        source: "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data centre",
+        source: "1,448 of 1,538 bytes of a full frame are payload of TCP; 30 µs through sockets in one data center",
     }
 }
 

@@ -26,7 +26,7 @@ pub use error::Error;
 pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalisation, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, PRECISIONS,
+    BatchNormalization, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, PRECISIONS,
     PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig, TransformChoices,
     WORKERS, check_bucket_cap,
 };

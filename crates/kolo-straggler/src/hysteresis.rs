@@ -24,11 +24,11 @@ impl Hysteresis {
         Hysteresis { in_favor: 0, patience: AGREED, since_return: None }
     }
 
-    /// Returns true if shards move now. `favours` is true if a comparison favors a move, `is_return` if the
+    /// Returns true if shards move now. `favors` is true if a comparison favors a move, `is_return` if the
     /// move would give shards back to a relieved rank.
-    pub(super) fn is_time(&mut self, favours: bool, is_return: bool) -> bool {
+    pub(super) fn is_time(&mut self, favors: bool, is_return: bool) -> bool {
         self.since_return = self.since_return.map(|comparisons| comparisons + 1);
-        self.in_favor = if favours { self.in_favor + 1 } else { 0 };
+        self.in_favor = if favors { self.in_favor + 1 } else { 0 };
         if self.in_favor < if is_return { self.patience } else { AGREED } {
             return false;
         }
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn a_rank_that_has_recovered_for_long_begins_anew() {
         let mut hysteresis = Hysteresis::new();
-        let mut moves = |favours: bool, is_return: bool, comparisons: usize| {
-            (0..comparisons).filter(|_| hysteresis.is_time(favours, is_return)).count()
+        let mut moves = |favors: bool, is_return: bool, comparisons: usize| {
+            (0..comparisons).filter(|_| hysteresis.is_time(favors, is_return)).count()
         };
         assert_eq!((moves(true, false, AGREED), moves(true, true, AGREED)), (1, 1));
         assert_eq!((moves(true, false, AGREED), moves(true, true, AGREED)), (1, 0), "slow again soon");

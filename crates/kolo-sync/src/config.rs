@@ -65,7 +65,7 @@ pub struct Config {
     pub elastic: bool,
     /// Steps between two comparisons of the ranks' weights, which find a rank whose weights have diverged
     /// ([`Error::Drift`](kolo_reduction::Error::Drift)); 0: never. A comparison takes a pass over the weights
-    /// and eight bytes a rank. Steps without synchronization (`Replica::synchronise`) leave the ranks with
+    /// and eight bytes a rank. Steps without synchronization (`Replica::synchronize`) leave the ranks with
     /// different weights on purpose: then 0.
     pub verify_every: u64,
     /// Treatment of running statistics.

@@ -49,7 +49,7 @@ impl Stated {
             )
         };
         stated.add("loss scaling", config.loss_scaling.map_or("none".into(), scaling));
-        stated.add("synchronisation", config.sync.to_string());
+        stated.add("synchronization", config.sync.to_string());
         stated.add("islands", config.islands.map_or("one for each shard".into(), |count| count.to_string()));
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));

@@ -128,7 +128,7 @@ impl Logged {
     }
 
     /// Returns the error output so far.
-    pub fn said(&self) -> String {
+    pub fn error_output(&self) -> String {
         std::fs::read_to_string(&self.words).unwrap()
     }
 
@@ -137,14 +137,14 @@ impl Logged {
         let until = Instant::now() + JOB_HANG;
         while Instant::now() < until {
             let has_ended = self.process.try_wait().unwrap().is_some();
-            if holds(&self.said()) {
+            if holds(&self.error_output()) {
                 return true;
             } else if has_ended {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("{otherwise}: {}", self.said());
+        panic!("{otherwise}: {}", self.error_output());
     }
 
     /// Waits until the error output contains a text. Returns false if the program ends first.
@@ -155,7 +155,7 @@ impl Logged {
     /// Waits for the end. Returns the status and the error output.
     pub fn end(&mut self) -> (ExitStatus, String) {
         self.wait("it does not end", |_| false);
-        (self.process.wait().unwrap(), self.said())
+        (self.process.wait().unwrap(), self.error_output())
     }
 }
 

@@ -93,7 +93,7 @@ impl Hosts {
             let (name, to, end, unused_mac) =
                 (&self.names[host], self.address(to).to_string(), cable_to(to), "02:00:00:00:00:00");
             let arguments =
-                ["neighbour", "replace", &to, "lladdr", unused_mac, "dev", &end, "nud", "permanent"];
+                ["neighbor", "replace", &to, "lladdr", unused_mac, "dev", &end, "nud", "permanent"];
             ip(&[&["-n", name], &arguments[..]].concat()).expect("to cut the cable");
         }
     }

@@ -64,7 +64,7 @@ pub use error::Error;
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use kolo_recipe::{
-    BatchNormalisation, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, Plan, PrecisionConfig,
+    BatchNormalization, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, Plan, PrecisionConfig,
     RateConfig, Recipe, RunFolder, Stem, TransformChoices,
 };
 pub use meter::{EpochRow, Meter, StepRow};

@@ -57,7 +57,7 @@ pub struct Summary {
     /// Synchronization mode.
     pub sync: String,
     /// Steps seen by this worker in which all shards, or all islands, were summed.
-    pub synchronised_steps: u64,
+    pub synchronized_steps: u64,
     /// Bytes summed in those steps: four for each element, whatever the encoding on the wire.
     pub summed_bytes: u64,
     /// Staleness of the weights that workers pulled; only with --sync stale.
@@ -135,7 +135,7 @@ impl Summary {
             comm_fraction: whole.comm_fraction(),
             exposed_comm_fraction: whole.exposed_comm_fraction(),
             sync: config.sync.mode.to_string(),
-            synchronised_steps: progress.summed().0,
+            synchronized_steps: progress.summed().0,
             summed_bytes: progress.summed().1,
             staleness: progress.staleness().map(StalenessSummary::of),
             train_loss: last.map_or(progress.epoch_meter().train_loss(), |row| row.train_loss),

@@ -21,11 +21,11 @@ struct EpochSoFar {
 impl Progress {
     /// Sends one rank's knowledge of the epoch to all ranks, if some know less, and reduces the records to
     /// those that all have. A collective, of ranks at the same step.
-    pub(crate) fn synchronise(&mut self, group: &Group) -> Result<(), Error> {
+    pub(crate) fn synchronize(&mut self, group: &Group) -> Result<(), Error> {
         let own = (self.covered_from, self.recorded(), self.evaluations.len());
         let all: Vec<(u64, u64, usize)> = group.all_gather_value(&own)?;
         let covers: Vec<u64> = all.iter().map(|rank| rank.0).collect();
-        self.synchronise_evaluations(group, &all.iter().map(|rank| rank.2).collect::<Vec<_>>())?;
+        self.synchronize_evaluations(group, &all.iter().map(|rank| rank.2).collect::<Vec<_>>())?;
         let Some(donor) = (0..covers.len()).min_by_key(|rank| covers[*rank]) else { return Ok(()) };
         let first = self.first_of_epoch().max(covers[donor]);
         if covers.iter().any(|covers| *covers > first) {
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Sends all evaluations from the rank that knows most of them; `known` has the number of each rank.
-    fn synchronise_evaluations(&mut self, group: &Group, known: &[usize]) -> Result<(), Error> {
+    fn synchronize_evaluations(&mut self, group: &Group, known: &[usize]) -> Result<(), Error> {
         let Some(donor) = (0..known.len()).max_by_key(|rank| (known[*rank], Reverse(*rank))) else {
             return Ok(());
         };
@@ -117,7 +117,7 @@ mod tests {
     fn shared(progress_of: impl Fn(usize) -> Progress + Sync) -> Vec<(u64, f64, Vec<u64>, u64)> {
         threads::spawn(3, |group| {
             let mut progress = progress_of(group.rank().0);
-            progress.synchronise(&group).unwrap();
+            progress.synchronize(&group).unwrap();
             let meter = progress.epoch_meter();
             let rows = progress.steps().iter().map(|row| row.step).collect();
             (meter.loss_sum.to_bits(), meter.count, rows, progress.recorded())
@@ -170,7 +170,7 @@ mod tests {
                     .for_each(|(step, value)| progress.evaluations.add(step, &score(value)));
             }
             progress.record_again(30);
-            progress.synchronise(&group).unwrap();
+            progress.synchronize(&group).unwrap();
             progress.evaluations.best(Metric::LOSS, 0)
         });
         assert_eq!(best.unwrap(), vec![Some(Best { step: 20, since: 1 }); 3]);

@@ -377,7 +377,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let generation = self.ddp.generation().map_or(0, |generation| generation.number);
         kolo_trace::rank(self.ddp.rank().0, self.ddp.group().world_size(), generation);
         self.catch_up(progress)?;
-        progress.synchronise(self.ddp.group())?;
+        progress.synchronize(self.ddp.group())?;
         self.heed_patience(progress);
         let poisoned = self.compare_suspects(progress)?;
         self.choose_writer(progress, writer, begins)?;

@@ -21,7 +21,7 @@ pub struct WeightFormat {
     /// Encodes a file: its tensors, as they are stored there, and the description as JSON.
     pub(crate) encode: fn(Vec<NamedTensor>, &Description) -> Result<Vec<u8>, WeightsError>,
     /// Returns true for the beginning of a file of this format.
-    pub(crate) recognises: fn(&[u8]) -> bool,
+    pub(crate) recognizes: fn(&[u8]) -> bool,
     /// Decodes the tensors from the contents of the file at a path.
     pub(crate) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
 }

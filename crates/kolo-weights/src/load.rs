@@ -76,7 +76,7 @@ impl WeightsFile {
         if data.starts_with(LFS_POINTER) {
             return Err(WeightsError::LfsPointer { path: path.into() });
         }
-        let format = FORMATS.iter().find(|format| (format.recognises)(&data)).ok_or_else(|| {
+        let format = FORMATS.iter().find(|format| (format.recognizes)(&data)).ok_or_else(|| {
             let known = FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
             WeightsError::NoFormat { path: path.into(), known }
         })?;

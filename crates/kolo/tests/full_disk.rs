@@ -56,12 +56,12 @@ impl Job {
         self.disk.path().join("run").join(file)
     }
 
-    fn said(&self) -> String {
-        self.launcher.said()
+    fn error_output(&self) -> String {
+        self.launcher.error_output()
     }
 
     fn wait_until(&mut self, what: &str, holds: impl FnMut(&str) -> bool) {
-        assert!(self.launcher.wait(what, holds), "{what}: {}", self.said());
+        assert!(self.launcher.wait(what, holds), "{what}: {}", self.error_output());
     }
 
     /// Checks that every step has one whole line, that all checkpoints are whole, that no partial file is
@@ -70,7 +70,7 @@ impl Job {
         let text = fs::read_to_string(self.run("steps.jsonl")).unwrap();
         let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64();
         let steps: Vec<u64> = text.lines().map(|line| number(line).unwrap()).collect();
-        assert!(steps.iter().copied().eq(0..STEPS as u64), "{steps:?}: {}", self.said());
+        assert!(steps.iter().copied().eq(0..STEPS as u64), "{steps:?}: {}", self.error_output());
         for folder in ["", "checkpoints"] {
             let names = fs::read_dir(self.run(folder)).unwrap();
             let names: Vec<String> =
@@ -82,7 +82,7 @@ impl Job {
         let alone = [&RUN[..], &["--nproc", "1", "--out", "alone"]].concat();
         let ended = kolo(self.beside.path(), &alone).output().unwrap();
         assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-        assert_eq!(hash(&self.run("")), hash(&self.beside.path().join("alone")), "{}", self.said());
+        assert_eq!(hash(&self.run("")), hash(&self.beside.path().join("alone")), "{}", self.error_output());
     }
 }
 
@@ -115,7 +115,7 @@ fn a_job_that_is_asked_to_end() -> Result<(), String> {
     job.disk.fill();
     job.wait_until("a warning", |said| said.contains("steps.jsonl: No space left"));
     let tries = |said: &str| said.matches("checkpoint not written").count();
-    let earlier = tries(&job.said());
+    let earlier = tries(&job.error_output());
     send("TERM", &[job.launcher.process.id()]);
     job.wait_until("a checkpoint without room", |said| tries(said) > earlier);
     job.disk.free();

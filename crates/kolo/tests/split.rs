@@ -91,7 +91,7 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
     let (arbiter, _server) = arbiter(&hosts, folder)?;
     let mut nodes = [0, 1].map(|node| start(&hosts, folder, node, &arbiter));
     for node in &mut nodes {
-        assert!(node.wait("it does not begin", |_| steps(folder).len() >= 20), "{}", node.said());
+        assert!(node.wait("it does not begin", |_| steps(folder).len() >= 20), "{}", node.error_output());
     }
     hosts.cut();
     let [(first, one), (second, two)] = nodes.each_mut().map(Logged::end);

@@ -54,9 +54,9 @@ impl Affine {
     pub(super) fn apply(&self, x: &[f32], shortcut: &[f32], epilogue: Epilogue) -> Vec<f32> {
         let (channels, numbers) = (self.mean.len(), [&*self.mean, &*self.scale, &*self.shift]);
         match epilogue {
-            Epilogue::Nothing => each::<Normalised, 3>(channels, numbers, x, x),
-            Epilogue::Relu => each::<NormalisedRelu, 3>(channels, numbers, x, x),
-            Epilogue::AddRelu => each::<NormalisedAddRelu, 3>(channels, numbers, x, shortcut),
+            Epilogue::Nothing => each::<Normalized, 3>(channels, numbers, x, x),
+            Epilogue::Relu => each::<NormalizedRelu, 3>(channels, numbers, x, x),
+            Epilogue::AddRelu => each::<NormalizedAddRelu, 3>(channels, numbers, x, shortcut),
         }
     }
 
@@ -77,31 +77,31 @@ fn relu(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
-struct Normalised;
-struct NormalisedRelu;
-struct NormalisedAddRelu;
+struct Normalized;
+struct NormalizedRelu;
+struct NormalizedAddRelu;
 struct InputGradient;
 struct Scaled;
 struct ThroughRelu;
 
-impl Formula<3> for Normalised {
+impl Formula<3> for Normalized {
     #[inline(always)]
     fn at([mean, scale, shift]: [f32; 3], x: f32, _: f32) -> f32 {
         (x - mean) * scale + shift
     }
 }
 
-impl Formula<3> for NormalisedRelu {
+impl Formula<3> for NormalizedRelu {
     #[inline(always)]
     fn at(numbers: [f32; 3], x: f32, _: f32) -> f32 {
-        relu(Normalised::at(numbers, x, x))
+        relu(Normalized::at(numbers, x, x))
     }
 }
 
-impl Formula<3> for NormalisedAddRelu {
+impl Formula<3> for NormalizedAddRelu {
     #[inline(always)]
     fn at(numbers: [f32; 3], x: f32, shortcut: f32) -> f32 {
-        relu(Normalised::at(numbers, x, x) + shortcut)
+        relu(Normalized::at(numbers, x, x) + shortcut)
     }
 }
 

@@ -38,7 +38,7 @@ pub fn batch_norm(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return layer.forward(x);
     }
-    normalise(layer, x, None, Epilogue::Nothing)
+    normalize(layer, x, None, Epilogue::Nothing)
 }
 
 /// Computes `relu(layer.forward(x))`; shapes and panics as in [`batch_norm`].
@@ -46,7 +46,7 @@ pub fn batch_norm_relu(layer: &BatchNorm, x: Tensor<4>) -> Tensor<4> {
     if !here(layer, &x) {
         return relu(layer.forward(x));
     }
-    normalise(layer, x, None, Epilogue::Relu)
+    normalize(layer, x, None, Epilogue::Relu)
 }
 
 /// Computes `relu(layer.forward(x) + shortcut)`, the end of a residual block. Panics as [`batch_norm`] does,
@@ -56,21 +56,21 @@ pub fn batch_norm_add_relu(layer: &BatchNorm, x: Tensor<4>, shortcut: Tensor<4>)
         return relu(layer.forward(x) + shortcut);
     }
     assert_eq!(x.dims(), shortcut.dims(), "a shortcut of the same shape");
-    normalise(layer, x, Some(shortcut), Epilogue::AddRelu)
+    normalize(layer, x, Some(shortcut), Epilogue::AddRelu)
 }
 
 fn here(layer: &BatchNorm, x: &Tensor<4>) -> bool {
     on_flex(x) && x.dims()[1] == layer.gamma.dims()[0] && !x.dims().contains(&0)
 }
 
-fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilogue: Epilogue) -> Tensor<4> {
+fn normalize(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilogue: Epilogue) -> Tensor<4> {
     let device = x.device();
     let training = device.is_autodiff() && layer.training.is_enabled();
     let [mean, variance] = [&layer.running_mean, &layer.running_var]
         .map(|running| if training { running.value_sync() } else { running.value() });
     let values = |tensor: &Tensor<1>| tensor.to_data().iter::<f32>().map(f64::from).collect::<Vec<f64>>();
     let moments = if training {
-        let moments = <Dispatch as Normalisation>::moments(x.clone().into_dispatch());
+        let moments = <Dispatch as Normalization>::moments(x.clone().into_dispatch());
         for (running, old, new) in
             [(&layer.running_mean, &mean, &moments.mean), (&layer.running_var, &variance, &moments.variance)]
         {
@@ -90,7 +90,7 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilo
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
     let x = x.into_dispatch();
     Tensor::from_dispatch(match shortcut {
-        Some(shortcut) => <Dispatch as Normalisation>::normalise_and_add(
+        Some(shortcut) => <Dispatch as Normalization>::normalize_and_add(
             x,
             shortcut.into_dispatch(),
             gamma,
@@ -98,7 +98,7 @@ fn normalise(layer: &BatchNorm, x: Tensor<4>, shortcut: Option<Tensor<4>>, epilo
             moments,
             kind,
         ),
-        None => <Dispatch as Normalisation>::normalise(x, gamma, beta, moments, kind),
+        None => <Dispatch as Normalization>::normalize(x, gamma, beta, moments, kind),
     })
 }
 
@@ -111,10 +111,10 @@ struct Kind {
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
-trait Normalisation: Backend {
+trait Normalization: Backend {
     fn moments(x: FloatTensor<Self>) -> Moments;
 
-    fn normalise(
+    fn normalize(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
@@ -122,7 +122,7 @@ trait Normalisation: Backend {
         kind: Kind,
     ) -> FloatTensor<Self>;
 
-    fn normalise_and_add(
+    fn normalize_and_add(
         x: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -132,22 +132,22 @@ trait Normalisation: Backend {
     ) -> FloatTensor<Self>;
 }
 
-impl Normalisation for Flex {
+impl Normalization for Flex {
     fn moments(x: FlexTensor) -> Moments {
         kernel::moments(&Values::of_activations(&x), dims(&x)[1])
     }
 
-    fn normalise(
+    fn normalize(
         x: FlexTensor,
         gamma: FlexTensor,
         beta: FlexTensor,
         moments: Moments,
         kind: Kind,
     ) -> FlexTensor {
-        Normalised::new(&x, None, &gamma, &beta, &moments, kind).output
+        Normalized::new(&x, None, &gamma, &beta, &moments, kind).output
     }
 
-    fn normalise_and_add(
+    fn normalize_and_add(
         x: FlexTensor,
         shortcut: FlexTensor,
         gamma: FlexTensor,
@@ -155,16 +155,16 @@ impl Normalisation for Flex {
         moments: Moments,
         kind: Kind,
     ) -> FlexTensor {
-        Normalised::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind).output
+        Normalized::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind).output
     }
 }
 
-impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
+impl<C: CheckpointStrategy> Normalization for Autodiff<Flex, C> {
     fn moments(x: FloatTensor<Self>) -> Moments {
-        <Flex as Normalisation>::moments(x.into_parts().0)
+        <Flex as Normalization>::moments(x.into_parts().0)
     }
 
-    fn normalise(
+    fn normalize(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
@@ -173,15 +173,15 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
             [x, gamma, beta].map(FloatTensor::<Self>::into_parts);
-        let Normalised { saved, output } = Normalised::new(&x, None, &gamma, &beta, &moments, kind);
+        let Normalized { saved, output } = Normalized::new(&x, None, &gamma, &beta, &moments, kind);
         let nodes = [x_node, gamma_node, beta_node];
-        match Backward::<Flex, 3>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+        match Backward::<Flex, 3>::prepare::<C>(Normalize, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(saved, output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
 
-    fn normalise_and_add(
+    fn normalize_and_add(
         x: FloatTensor<Self>,
         shortcut: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
@@ -191,22 +191,22 @@ impl<C: CheckpointStrategy> Normalisation for Autodiff<Flex, C> {
     ) -> FloatTensor<Self> {
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node), (shortcut, shortcut_node)] =
             [x, gamma, beta, shortcut].map(FloatTensor::<Self>::into_parts);
-        let Normalised { saved, output } =
-            Normalised::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind);
+        let Normalized { saved, output } =
+            Normalized::new(&x, Some(&shortcut), &gamma, &beta, &moments, kind);
         let nodes = [x_node, gamma_node, beta_node, shortcut_node];
-        match Backward::<Flex, 4>::prepare::<C>(Normalise, nodes).compute_bound().stateful() {
+        match Backward::<Flex, 4>::prepare::<C>(Normalize, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(saved, output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
 }
 
-struct Normalised {
+struct Normalized {
     saved: Saved,
     output: FlexTensor,
 }
 
-impl Normalised {
+impl Normalized {
     fn new(
         x: &FlexTensor,
         shortcut: Option<&FlexTensor>,
@@ -232,7 +232,7 @@ impl Normalised {
         let values = affine.apply(&x, shortcut.as_deref().unwrap_or_default(), kind.epilogue);
         let output = memory::activations(values, shape);
         let saved = Saved { x, output: Values::of_activations(&output), affine, inverse, shape, kind };
-        Normalised { saved, output }
+        Normalized { saved, output }
     }
 }
 
@@ -274,9 +274,9 @@ impl Saved {
 }
 
 #[derive(Debug)]
-struct Normalise;
+struct Normalize;
 
-impl Backward<Flex, 3> for Normalise {
+impl Backward<Flex, 3> for Normalize {
     type State = Saved;
 
     fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -292,7 +292,7 @@ impl Backward<Flex, 3> for Normalise {
     }
 }
 
-impl Backward<Flex, 4> for Normalise {
+impl Backward<Flex, 4> for Normalize {
     type State = Saved;
 
     fn backward(self, ops: Ops<Saved, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {

@@ -7,7 +7,7 @@ use kolo_burn_train::{Error, Job, Mean, Membership, Metric, Recipe, Trainer};
 use kolo_comm::{Group, threads};
 use kolo_data::Part;
 
-use crate::model::{Perceptron, Relabelled};
+use crate::model::{Perceptron, Relabeled};
 
 fn recipe() -> Recipe {
     let mut recipe = Recipe { epochs: 3, shards: 4, batch_size: 2, ..Recipe::default() };
@@ -16,7 +16,7 @@ fn recipe() -> Recipe {
 }
 
 /// Trains as a worker of a run without a folder.
-fn train(group: Group, job: Job, data: Relabelled, unit: &str) -> Result<(), Error> {
+fn train(group: Group, job: Job, data: Relabeled, unit: &str) -> Result<(), Error> {
     let trainer = Trainer::of(job, Arc::new(data), Perceptron::loss).counting(unit);
     let trainer = trainer.evaluate([Metric::ACCURACY], Perceptron::right);
     trainer.train_as(Membership::Fixed(group), Perceptron::new()).map(drop)
@@ -38,7 +38,7 @@ fn all_say(
 }
 
 fn usual(group: Group) -> Result<(), Error> {
-    train(group, Job::new(recipe()), Relabelled::default(), "images")
+    train(group, Job::new(recipe()), Relabeled::default(), "images")
 }
 
 /// A field, and another value for it.
@@ -60,7 +60,7 @@ const CHANGES: &[Change] = &[
     ("reduction", |recipe| recipe.reduction = "bf16".into()),
     ("backup_steps", |recipe| recipe.backup_steps = 7),
     ("dropout", |recipe| recipe.dropout = 0.5),
-    ("batch_norm", |recipe| recipe.batch_norm = kolo_burn_train::BatchNormalisation::Local),
+    ("batch_norm", |recipe| recipe.batch_norm = kolo_burn_train::BatchNormalization::Local),
     ("verify_every", |recipe| recipe.verify_every = 7),
     ("no_decay", |recipe| recipe.no_decay = vec!["layer.*".into()]),
     ("no_trust_ratio", |recipe| recipe.no_trust_ratio = vec!["layer.*".into()]),
@@ -121,7 +121,7 @@ fn each_field_of_the_recipe_is_compared_and_named() {
         let other = |group| {
             let mut recipe = recipe();
             change(&mut recipe);
-            train(group, Job::new(recipe), Relabelled::default(), "images")
+            train(group, Job::new(recipe), Relabeled::default(), "images")
         };
         let error = all_say(usual, other);
         let named = error.starts_with(&format!("{field} is ")) || error.starts_with(&format!("{field}."));
@@ -157,34 +157,34 @@ fn workers_may_have_their_files_elsewhere() {
         if group.rank().0 == 1 {
             (recipe.data, recipe.nproc, recipe.keep_checkpoints) = ("elsewhere".into(), 7, 1);
         }
-        train(group, Job::new(recipe), Relabelled::default(), "images")
+        train(group, Job::new(recipe), Relabeled::default(), "images")
     });
     ended.unwrap().into_iter().for_each(|ended| ended.unwrap());
 }
 
 #[test]
 fn data_and_what_is_counted_and_measured_are_compared() {
-    let with = |data: fn() -> Relabelled, unit: &'static str| {
+    let with = |data: fn() -> Relabeled, unit: &'static str| {
         move |group| train(group, Job::new(recipe()), data(), unit)
     };
     for (data, words) in [
         (
-            (|| Relabelled::at(Part::Train, 61)) as fn() -> Relabelled,
+            (|| Relabeled::at(Part::Train, 61)) as fn() -> Relabeled,
             "the training data is 62 samples (content ",
         ),
-        (|| Relabelled::at(Part::Test, 0), "the test data is 20 samples (content "),
-        (|| Relabelled { label: None, more: 1 }, "63 samples (content "),
+        (|| Relabeled::at(Part::Test, 0), "the test data is 20 samples (content "),
+        (|| Relabeled { label: None, more: 1 }, "63 samples (content "),
     ] {
         let error = all_say(usual, with(data, "images"));
         assert!(error.contains(words) && error.contains(" on rank 1;"), "{error}");
     }
-    let error = all_say(usual, with(Relabelled::default, "pixels"));
+    let error = all_say(usual, with(Relabeled::default, "pixels"));
     assert!(
         error.starts_with("what the loss counts is images on ranks 0 and 2 and pixels on rank 1;"),
         "{error}"
     );
     let measured = |group| {
-        let trainer = Trainer::of(Job::new(recipe()), Arc::new(Relabelled::default()), Perceptron::loss);
+        let trainer = Trainer::of(Job::new(recipe()), Arc::new(Relabeled::default()), Perceptron::loss);
         let none = |_: &Perceptron, _, _: &_| -> [Mean; 0] { [] };
         let trainer = trainer.counting("images").evaluate([], none);
         trainer.train_as(Membership::Fixed(group), Perceptron::new()).map(drop)
@@ -193,7 +193,7 @@ fn data_and_what_is_counted_and_measured_are_compared() {
     assert!(error.starts_with("what the model is judged by is accuracy on ranks 0 and 2 and "), "{error}");
     let resumed = |group| {
         let job = Job { resume: true, ..Job::new(recipe()) };
-        train(group, job, Relabelled::default(), "images")
+        train(group, job, Relabeled::default(), "images")
     };
     let error = all_say(usual, resumed);
     assert!(error.starts_with("resume is false on ranks 0 and 2 and true on rank 1;"), "{error}");

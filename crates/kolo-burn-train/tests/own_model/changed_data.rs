@@ -6,11 +6,11 @@ use kolo_burn_train::{Error, Job, Recipe, check_resume};
 use kolo_comm::Group;
 use kolo_data::Part;
 
-use crate::model::{Relabelled, job, run_over};
+use crate::model::{Relabeled, job, run_over};
 
 /// Eleven steps of 24, of which eight are the first epoch.
 fn first_part(folder: &Path) {
-    run_over(Group::alone(), job(folder, Some(11), false), Relabelled::default()).unwrap().unwrap();
+    run_over(Group::alone(), job(folder, Some(11), false), Relabeled::default()).unwrap().unwrap();
 }
 
 fn rest(folder: &Path, change: impl FnOnce(&mut Recipe)) -> Job {
@@ -25,7 +25,7 @@ fn other_samples_and_other_orders_are_refused_by_name() {
     first_part(place.path());
     let steps = || std::fs::read_to_string(place.path().join("steps.jsonl")).unwrap();
     let before = steps();
-    let unchanged = Relabelled::default;
+    let unchanged = Relabeled::default;
     for (job, data, words) in [
         (
             rest(place.path(), |recipe| recipe.batch_size = 3),
@@ -41,15 +41,15 @@ fn other_samples_and_other_orders_are_refused_by_name() {
         ),
         (
             rest(place.path(), |_| ()),
-            Relabelled { more: 1, ..unchanged() },
+            Relabeled { more: 1, ..unchanged() },
             "the training data = 62 samples (content ",
         ),
         (
             rest(place.path(), |_| ()),
-            Relabelled::at(Part::Train, 3),
+            Relabeled::at(Part::Train, 3),
             "the training data = 62 samples (content ",
         ),
-        (rest(place.path(), |_| ()), Relabelled::at(Part::Test, 3), "the test data = 20 samples (content "),
+        (rest(place.path(), |_| ()), Relabeled::at(Part::Test, 3), "the test data = 20 samples (content "),
     ] {
         let error = run_over(Group::alone(), job, data).unwrap_err();
         let told = error.to_string();
@@ -68,14 +68,14 @@ fn a_checkpoint_of_other_state_is_refused_with_the_setting_that_has_changed() {
     let place = tempfile::tempdir().unwrap();
     first_part(place.path());
     let sign = rest(place.path(), |recipe| recipe.reduction = "ef-sign".into());
-    let error = run_over(Group::alone(), sign, Relabelled::default()).unwrap_err();
+    let error = run_over(Group::alone(), sign, Relabeled::default()).unwrap_err();
     assert!(matches!(error, Error::OtherState { .. }) && error.is_input(), "{error}");
     let words = "step-00000011 was written with reduction = \"sum\", and config.toml has \"ef-sign\": ";
     assert!(error.to_string().contains(words) && error.to_string().contains("residuals"), "{error}");
 
     let other = rest(place.path(), |recipe| recipe.model = "another".into());
     let folder = other.folder.clone().unwrap();
-    let error = check_resume(&folder, &other.config, &Relabelled::default(), false).unwrap_err();
+    let error = check_resume(&folder, &other.config, &Relabeled::default(), false).unwrap_err();
     assert!(error.to_string().contains("written with model = \"small\", and config.toml has"), "{error}");
 }
 
@@ -99,8 +99,8 @@ fn a_checkpoint_beyond_the_end_of_the_run_is_refused() {
     ] {
         let folder = job.folder.clone().unwrap();
         let checked =
-            check_resume(&folder, &job.config, &Relabelled::default(), job.accept_changed_data).unwrap_err();
-        let error = run_over(Group::alone(), job, Relabelled::default()).unwrap_err();
+            check_resume(&folder, &job.config, &Relabeled::default(), job.accept_changed_data).unwrap_err();
+        let error = run_over(Group::alone(), job, Relabeled::default()).unwrap_err();
         assert!(matches!(error, Error::BeyondEnd { .. }) && error.is_input(), "{error}");
         assert!(error.to_string().contains(words) && error.to_string().contains("after step 11"), "{error}");
         assert_eq!(checked.to_string(), error.to_string());
@@ -112,7 +112,7 @@ fn changed_data_is_taken_where_the_user_says_so() {
     let place = tempfile::tempdir().unwrap();
     first_part(place.path());
     let job = Job { accept_changed_data: true, ..rest(place.path(), |_| ()) };
-    let summary = run_over(Group::alone(), job, Relabelled { more: 8, ..Relabelled::default() });
+    let summary = run_over(Group::alone(), job, Relabeled { more: 8, ..Relabeled::default() });
     let summary = summary.unwrap().unwrap();
     // Three epochs of 70 samples.
     assert_eq!(summary.steps, 27);

@@ -72,19 +72,19 @@ impl DataSet for Computed {
 
 /// The computed samples, of which one part may have another label or some more samples.
 #[derive(Default)]
-pub struct Relabelled {
+pub struct Relabeled {
     pub label: Option<(Part, usize)>,
     pub more: usize,
 }
 
-impl Relabelled {
+impl Relabeled {
     /// Makes a data set in which one sample has another label.
     pub fn at(part: Part, index: usize) -> Self {
-        Relabelled { label: Some((part, index)), more: 0 }
+        Relabeled { label: Some((part, index)), more: 0 }
     }
 }
 
-impl DataSet for Relabelled {
+impl DataSet for Relabeled {
     type Batch = Batch;
 
     fn samples(&self, part: Part) -> usize {

@@ -45,7 +45,7 @@ pub(super) fn gradient_moments(extent: Extent, gradient: &[f32], x: &[f32], mean
 }
 
 /// Returns `(x - mean) * scale + shift`, with the numbers of each channel.
-pub(super) fn normalise(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], shift: &[f32]) -> Vec<f32> {
+pub(super) fn normalize(extent: Extent, x: &[f32], mean: &[f64], scale: &[f64], shift: &[f32]) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.len());
     if extent.inner == 1 {
         let (mean, scale) = (rounded(mean), rounded(scale));

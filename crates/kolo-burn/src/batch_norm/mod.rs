@@ -50,8 +50,8 @@ pub fn sync_batch_norm<const D: usize>(layer: &BatchNorm, x: Tensor<D>, pass: &C
     }
     let [channels] = layer.gamma.dims();
     assert!(D > 1 && x.dims()[1] == channels, "{:?} for a layer of {channels} channels", x.dims());
-    let (output, moments) = match normalise(layer, x.clone(), pass) {
-        Ok(normalised) => normalised,
+    let (output, moments) = match normalize(layer, x.clone(), pass) {
+        Ok(normalized) => normalized,
         Err(cause) => {
             pass.handle().turns().fail(unreadable(cause));
             return layer.forward(x);
@@ -73,7 +73,7 @@ struct Moments {
 
 /// Normalizes `x` with the global batch's mean and variance.
 /// Returns an error if a tensor cannot be read as `f32`.
-fn normalise<const D: usize>(
+fn normalize<const D: usize>(
     layer: &BatchNorm,
     x: Tensor<D>,
     pass: &CrossShardPass,
@@ -88,7 +88,7 @@ fn normalise<const D: usize>(
     let handle = pass.handle().clone();
     let this = Layer { number: pass.next_layer(), epsilon: layer.epsilon, extent, order, handle };
     let [gamma, beta] = [layer.gamma.val(), layer.beta.val()].map(Tensor::into_dispatch);
-    let (output, moments) = <Dispatch as GlobalNorm>::normalise(x.into_dispatch(), gamma, beta, this);
+    let (output, moments) = <Dispatch as GlobalNorm>::normalize(x.into_dispatch(), gamma, beta, this);
     moments.map(|moments| (Tensor::from_dispatch(output), moments))
 }
 
@@ -102,7 +102,7 @@ on_backends! {
     /// Batch normalization over the global batch on a backend; never called without autodiff.
     trait GlobalNorm: Backend {
         /// Returns the output and the moments; the output is `x` itself if a tensor could not be read.
-        fn normalise(
+        fn normalize(
             x: FloatTensor<Self>,
             _gamma: FloatTensor<Self>,
             _beta: FloatTensor<Self>,
@@ -118,7 +118,7 @@ impl GlobalNorm for Flex {}
 impl GlobalNorm for Cube {}
 
 impl<B: HostMemory, C: CheckpointStrategy> GlobalNorm for Autodiff<B, C> {
-    fn normalise(
+    fn normalize(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
@@ -155,7 +155,7 @@ impl Layer {
         let (x, gamma, beta) = (B::floats_in(&self.order, x)?, B::floats(gamma)?, B::floats(beta)?);
         let mut own = kernel::moments(self.extent, &x);
         own.push(self.extent.count());
-        let sums = self.sum("the forward pass of batch normalisation", own);
+        let sums = self.sum("the forward pass of batch normalization", own);
         let channels = self.extent.channels;
         let count = sums[2 * channels];
         let mean: Vec<f64> = sums[..channels].iter().map(|sum| sum / count).collect();
@@ -167,7 +167,7 @@ impl Layer {
         let inverse: Vec<f64> =
             variance.iter().map(|variance| 1.0 / (variance + self.epsilon).sqrt()).collect();
         let scale: Vec<f64> = inverse.iter().zip(&*gamma).map(|(i, gamma)| i * f64::from(*gamma)).collect();
-        let output = kernel::normalise(self.extent, &x, &mean, &scale, &beta);
+        let output = kernel::normalize(self.extent, &x, &mean, &scale, &beta);
         let output = tensor_in::<B>(&self.order, output, &shape, &device);
         let rounded = |of: &[f64]| of.iter().map(|value| *value as f32).collect();
         let moments = Moments { mean: rounded(&mean), variance: rounded(&variance) };
@@ -186,7 +186,7 @@ fn record<B: HostMemory, C: CheckpointStrategy>(
     output: FloatTensor<B>,
     parents: [NodeGuard; 3],
 ) -> FloatTensor<Autodiff<B, C>> {
-    match Normalise.prepare::<C>(parents).compute_bound().stateful() {
+    match Normalize.prepare::<C>(parents).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => prepared.finish(state, output),
         OpsKind::UnTracked(prepared) => prepared.finish(output),
     }
@@ -226,9 +226,9 @@ struct State<B: HostMemory> {
 }
 
 #[derive(Debug)]
-struct Normalise;
+struct Normalize;
 
-impl<B: HostMemory> Backward<B, 3> for Normalise {
+impl<B: HostMemory> Backward<B, 3> for Normalize {
     type State = State<B>;
 
     fn backward(self, ops: Ops<State<B>, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
@@ -259,7 +259,7 @@ impl<B: HostMemory> Backward<B, 3> for Normalise {
             gradients.register::<B>(node.id, per_channel(of_beta));
         }
         let Some(node) = x_node else { return };
-        let sums = layer.sum("the backward pass of batch normalisation", own);
+        let sums = layer.sum("the backward pass of batch normalization", own);
         let first: Vec<f64> = sums[..channels].iter().map(|sum| sum / count).collect();
         let products = sums[channels..].iter().zip(&inverse);
         let second: Vec<f64> = products.map(|(sum, inverse)| sum * inverse * inverse / count).collect();

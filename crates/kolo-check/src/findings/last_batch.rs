@@ -4,11 +4,11 @@ use kolo_report::units::count;
 
 use super::{Check, Found, Severity};
 use crate::facts::Facts;
-use crate::settings::Normalisation;
+use crate::settings::Normalization;
 
 pub(super) const CHECK: Check = Check {
     name: "last batch",
-    about: "a last step of the epoch that leaves shards without samples, or with too few to normalise",
+    about: "a last step of the epoch that leaves shards without samples, or with too few to normalize",
     find,
 };
 
@@ -21,9 +21,9 @@ fn find(facts: &Facts) -> Option<Found> {
     let last = work.last_batch(batch.global);
     let empty = shards.saturating_sub(last);
     let least = (last / shards).max(1);
-    let normalises = settings.normalisation == Normalisation::PerShard;
+    let normalizes = settings.normalization == Normalization::PerShard;
     // The check of batch normalization covers shards that are always as small.
-    let thin = normalises && least < FEW && batch.shard >= FEW;
+    let thin = normalizes && least < FEW && batch.shard >= FEW;
     if last == batch.global || (empty == 0 && !thin) {
         return None;
     }
@@ -42,7 +42,7 @@ fn find(facts: &Facts) -> Option<Found> {
     }
     if thin {
         why += &format!(
-            " Batch normalisation goes by mean and variance of {least} sample{} there, and the running statistics with which the model is \
+            " Batch normalization goes by mean and variance of {least} sample{} there, and the running statistics with which the model is \
              tested follow them.",
             if least == 1 { "" } else { "s" }
         );
@@ -51,7 +51,7 @@ fn find(facts: &Facts) -> Option<Found> {
         severity,
         what,
         why,
-        "Take a global batch (--shards × --batch-size) that leaves more, or --batch-norm sync, which normalises over the global batch."
+        "Take a global batch (--shards × --batch-size) that leaves more, or --batch-norm sync, which normalizes over the global batch."
             .into(),
     ))
 }
@@ -73,7 +73,7 @@ mod tests {
             (Severity::Warning, "the last step of an epoch has 2 samples for 4 shards: 2 have none")
         );
         assert!(why.contains("variance of 1 sample there"), "{why}");
-        facts.settings.normalisation = Normalisation::GlobalBatch;
+        facts.settings.normalization = Normalization::GlobalBatch;
         assert_eq!(find(&facts).unwrap().0, Severity::Notice);
         example::work(&mut facts).samples = 9_984;
         assert_eq!(find(&facts), None);

@@ -39,7 +39,7 @@ fn find(facts: &Facts) -> Option<Found> {
              sum is back.",
             facts.nodes
         ),
-        "Give larger shards, so that there are fewer steps, or synchronise rarely: --sync delayed:1 hides a message behind a whole \
+        "Give larger shards, so that there are fewer steps, or synchronize rarely: --sync delayed:1 hides a message behind a whole \
          step, --sync diloco:H=50 has one step in 50 wait. KOLO_STREAMS=4 helps long links that one connection does not fill."
             .into(),
     ))

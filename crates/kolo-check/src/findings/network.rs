@@ -40,7 +40,7 @@ fn find(facts: &Facts) -> Option<Found> {
             number(wire / step)
         ),
         "Let workers compute more between two sums (more or larger shards: --shards, --batch-size), send less (--reduction bf16, \
-         powersgd:rank=4), synchronise rarely (--sync diloco:H=50), or take fewer nodes: with the same --shards the bits stay the \
+         powersgd:rank=4), synchronize rarely (--sync diloco:H=50), or take fewer nodes: with the same --shards the bits stay the \
          same."
             .into(),
     ))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::augment::AugmentKey;
-use crate::batch::{Batch, Normalise};
+use crate::batch::{Batch, Normalize};
 use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::decode;
 use crate::entry::{DatasetEntry, Location};
@@ -46,7 +46,7 @@ pub(crate) struct FolderSet {
     channels: usize,
     size: usize,
     statistics: [Vec<f32>; 2],
-    normalise: Normalise,
+    normalize: Normalize,
     /// Files that were left out because they cannot be decoded, below the root.
     skipped: Vec<PathBuf>,
 }
@@ -90,8 +90,8 @@ impl FolderSet {
             1 => IMAGENET_GRAY.map(|numbers| numbers.to_vec()),
             _ => IMAGENET.map(|numbers| numbers.to_vec()),
         };
-        let normalise = Normalise::new(&statistics[0], &statistics[1]);
-        Ok(FolderSet { root: root.into(), listing, channels, size, statistics, normalise, skipped })
+        let normalize = Normalize::new(&statistics[0], &statistics[1]);
+        Ok(FolderSet { root: root.into(), listing, channels, size, statistics, normalize, skipped })
     }
 }
 
@@ -139,7 +139,7 @@ impl DataSet for FolderSet {
                 Some(key) => altered(&picture, self.size, key, index),
                 None => centered(picture, self.size),
             };
-            self.normalise.write_interleaved(&picture.bytes, out);
+            self.normalize.write_interleaved(&picture.bytes, out);
         }
         let labels = indices.iter().map(|&index| samples[index].label).collect();
         Ok(Batch { images, labels, shape: [indices.len(), self.channels, self.size, self.size] })

@@ -32,7 +32,7 @@ impl Exchange {
     pub fn new(group: &Group, shares: &[usize]) -> Result<Self, Error> {
         let own = group.split(Some(0), 0)?;
         Ok(Exchange {
-            group: own.ok_or_else(|| Error::Setting("a colour gives a group".into()))?,
+            group: own.ok_or_else(|| Error::Setting("a color gives a group".into()))?,
             assignment: Assignment::new(shares, group.rank()),
             leader: None,
             followed: false,

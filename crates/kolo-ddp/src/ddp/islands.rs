@@ -24,7 +24,7 @@ impl<B: Binding> Ddp<B> {
     /// Refuses calls that need the same model on all ranks.
     pub(super) fn expect_whole_round(&self) -> Result<(), Error> {
         let replica = lock(&self.replica);
-        let problem = match (replica.is_synchronised(), replica.traits().is_delayed) {
+        let problem = match (replica.is_synchronized(), replica.traits().is_delayed) {
             (true, _) => return Ok(()),
             (false, false) => {
                 "the model cannot be had in the middle of a round, in which the ranks hold different weights"

@@ -168,8 +168,8 @@ impl Replica {
     /// With `false`, steps use only this rank's own gradients and the ranks drift apart: for measuring the
     /// cost of synchronization. Where updates are one step late, call it when all updates are applied
     /// ([`Replica::end_round`]).
-    pub fn synchronise(&mut self, synchronise: bool) {
-        self.mode.synchronize(&mut self.core, synchronise);
+    pub fn synchronize(&mut self, synchronize: bool) {
+        self.mode.synchronize(&mut self.core, synchronize);
     }
 
     /// Makes the next step the last one of its round. Where islands synchronize rarely, an outer step ends
@@ -184,7 +184,7 @@ impl Replica {
     /// Returns true if all ranks hold the same, complete values. That is always so, except between two outer
     /// steps of islands, within a round where servers hold the weights, and, where updates are one step
     /// late, while a gradient is in flight.
-    pub fn is_synchronised(&self) -> bool {
+    pub fn is_synchronized(&self) -> bool {
         self.mode.standing() == Standing::Whole
     }
 
@@ -267,7 +267,7 @@ impl Replica {
         }
         report.change = self.change_members(agreed)?;
         report.warnings.extend(self.core.notices.warnings.take());
-        if self.is_synchronised()
+        if self.is_synchronized()
             && let Some(folder) = self.core.observers.verifier.resumes_from()
         {
             self.restart(&folder)?;
@@ -349,9 +349,9 @@ impl Replica {
     pub fn add_transform(&mut self, transform: impl GradientTransform) {
         let traits = self.traits();
         let obstacle = if traits.rounds.is_some() {
-            Some("cannot be each island's; synchronise every step, or take one of the table")
+            Some("cannot be each island's; synchronize every step, or take one of the table")
         } else if traits.staleness_bound.is_some() {
-            Some("needs the gradient of all shards, which `stale` has nowhere; synchronise every step")
+            Some("needs the gradient of all shards, which `stale` has nowhere; synchronize every step")
         } else {
             None
         };

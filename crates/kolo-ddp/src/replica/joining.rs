@@ -67,7 +67,7 @@ mod tests {
     use kolo_sync::{Config, Warning};
 
     /// Lets two ranks meet twice, with these processors the second time; returns the warnings of each.
-    fn told_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {
+    fn warnings_of(processors: [Processor; 2]) -> [Vec<Warning>; 2] {
         let told = threads::spawn(2, |group| {
             let rank = group.rank().0;
             let group = Arc::new(group);
@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn another_kind_of_processor_is_told_once_by_rank_0() {
         let here = Processor::here();
-        assert_eq!(told_of([here.clone(), here.clone()]), [vec![], vec![]]);
-        let [told, nothing] = told_of([here, Processor::of("Z80")]);
+        assert_eq!(warnings_of([here.clone(), here.clone()]), [vec![], vec![]]);
+        let [told, nothing] = warnings_of([here, Processor::of("Z80")]);
         let [Warning::ProcessorsDiffer { rank: Rank(1), .. }] = told[..] else { panic!("{told:?}") };
         assert!(told[0].to_string().contains("Z80") && nothing.is_empty());
     }

@@ -67,7 +67,7 @@ impl Replica {
         self.core.check_state()?;
         let SyncTraits { rounds, staleness_bound, .. } = self.traits();
         let is_divided = self.core.shards_with_state() > 0 || rounds.is_some() || staleness_bound.is_some();
-        if !is_divided || !self.is_synchronised() {
+        if !is_divided || !self.is_synchronized() {
             return Ok(());
         }
         let group = self.group().clone();

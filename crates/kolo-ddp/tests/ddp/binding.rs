@@ -14,7 +14,7 @@ const NAMES: [&str; 3] = ["slope", "offset", "mean"];
 const SHARDS: usize = 4;
 const STEPS: usize = 8;
 
-/// `slope · (x − centre) + offset`, and the running mean of x. Refuses to be listed if its slope is NaN.
+/// `slope · (x − center) + offset`, and the running mean of x. Refuses to be listed if its slope is NaN.
 #[derive(Clone)]
 struct Line(RefCell<[f32; 3]>);
 
@@ -24,14 +24,14 @@ impl Line {
     }
 
     /// Half the squared distance from y = 2x + 1, and its gradient.
-    fn forward(&self, xs: &[f32], centre: f32) -> LineLoss {
+    fn forward(&self, xs: &[f32], center: f32) -> LineLoss {
         let mut values = self.0.borrow_mut();
         let [slope, offset, mean] = *values;
         let mut loss = LineLoss { sum: 0.0, count: xs.len() as f64, gradient: [0.0; 2] };
         for x in xs {
-            let distance = slope * (x - centre) + offset - (2.0 * x + 1.0);
+            let distance = slope * (x - center) + offset - (2.0 * x + 1.0);
             loss.sum += f64::from(distance * distance) / 2.0;
-            loss.gradient[0] += distance * (x - centre);
+            loss.gradient[0] += distance * (x - center);
             loss.gradient[1] += distance;
         }
         values[2] = mean + 0.1 * (xs.iter().sum::<f32>() / xs.len() as f32 - mean);

@@ -87,8 +87,8 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
         let last = report.known.last().map(|last| (last.loss, last.count, last.gradient_norm));
         let reported = (report.loss, report.count, report.gradient_norm);
         assert!(last.is_none_or(|last| last == reported) && last.is_some() == report.loss.is_finite());
-        assert_eq!(replica.is_synchronised(), ends || (step + 1).is_multiple_of(EVERY));
-        assert_eq!(report.known.last().is_some_and(|last| last.step == step), replica.is_synchronised());
+        assert_eq!(replica.is_synchronized(), ends || (step + 1).is_multiple_of(EVERY));
+        assert_eq!(report.known.last().is_some_and(|last| last.step == step), replica.is_synchronized());
         known.extend(report.known);
     }
     assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");
@@ -257,7 +257,7 @@ fn a_rank_computes_a_whole_step_while_the_gradient_of_the_one_before_is_on_its_w
             }
             run_shard(&mut replica, &[2 * step + rank]);
             if rank == 0 && step > measuring {
-                assert!(!replica.is_synchronised());
+                assert!(!replica.is_synchronized());
                 through.send(step).unwrap();
             }
             if step + 1 == end {
@@ -336,7 +336,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         (Config { elastic: true, backup_every: 0, ..config() }, "that a worker's death would lose"),
         (Config { straggler: Policy::Rebalance, ..config() }, "cannot move shards between workers"),
         (Config { loss_scaling: Some(LossScaling::default()), ..config() }, "compute in bf16 or f32"),
-        (Config { islands: Some(2), ..config() }, "synchronisation `delayed:steps=1` has no islands"),
+        (Config { islands: Some(2), ..config() }, "synchronization `delayed:steps=1` has no islands"),
     ] {
         let error = made(&config).unwrap_err().to_string();
         assert!(error.contains(text), "{error}");

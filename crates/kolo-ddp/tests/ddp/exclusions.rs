@@ -28,7 +28,7 @@ fn a_mode_without_use_for_servers_refuses_them() {
             None => assert_eq!(made.unwrap(), [Ok(()), Ok(())], "{sync}"),
             Some(exclusion) => {
                 refusals += 1;
-                let words = format!("synchronisation `{sync}` {}; start workers only", exclusion.why);
+                let words = format!("synchronization `{sync}` {}; start workers only", exclusion.why);
                 assert_eq!(made.unwrap(), [Err(words.clone()), Err(words)]);
             }
         }
@@ -74,7 +74,7 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
             let error = made.map(drop).map_err(|error| error.to_string());
             match (sync.exclusion(&settings), error) {
                 (Some(exclusion), Err(error)) => {
-                    let words = format!("synchronisation `{sync}` {}; ", exclusion.why);
+                    let words = format!("synchronization `{sync}` {}; ", exclusion.why);
                     assert!(error.starts_with(&words) && error.len() > words.len(), "{error}");
                     refused.push(exclusion.setting);
                 }

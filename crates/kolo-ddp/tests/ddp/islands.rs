@@ -46,7 +46,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
             run_shard(replica, &order.shard(within, shard));
         }
         let report = replica.step(0.05).unwrap();
-        assert_eq!(replica.is_synchronised(), !report.known.is_empty());
+        assert_eq!(replica.is_synchronized(), !report.known.is_empty());
         assert_eq!(report.known.last().is_some(), report.summed_bytes > 0);
         known.extend(report.known);
     }
@@ -321,7 +321,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         (Config { islands: Some(0), ..local.clone() }, "cannot make 0 islands of 4 shards"),
         (
             config("every-step", 2),
-            "synchronisation `every-step` has no islands; leave `Config::islands` at `None`",
+            "synchronization `every-step` has no islands; leave `Config::islands` at `None`",
         ),
         (Config { elastic: true, shards: None, islands: None, ..local.clone() }, "set `Config::shards`"),
         (Config { straggler: Policy::Rebalance, ..local.clone() }, "cannot move shards"),
@@ -359,7 +359,7 @@ fn ranks_that_were_given_different_settings_name_them() {
     let local = || config("local:H=2", 4);
     let sgd = ["sgd", "sgd"];
     for (reported, text) in [
-        (errors([local(), config("local:H=3", 4)], [0.05; 2], sgd), "synchronisation is local:H=2 on rank 0"),
+        (errors([local(), config("local:H=3", 4)], [0.05; 2], sgd), "synchronization is local:H=2 on rank 0"),
         (errors([local(), config("local:H=2", 2)], [0.05; 2], sgd), "islands is 4 on rank 0 and 2 on rank 1"),
         (errors([local(), local()], [0.05, 0.06], sgd), "since the last outer step is 0.05, 0.05 on rank 0"),
         (errors([local(), local()], [0.05; 2], ["sgd", "adamw"]), "an island's optimizer is sgd on rank 0"),

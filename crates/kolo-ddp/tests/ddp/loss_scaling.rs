@@ -326,7 +326,7 @@ fn an_island_that_overflows_skips_its_step_alone() {
 
 /// Before the first round of `post-local` all shards are one island.
 #[test]
-fn islands_that_still_synchronise_every_step_skip_it_together() {
+fn islands_that_still_synchronize_every_step_skip_it_together() {
     let sgd = kolo_ddp::optimizer::find("sgd").unwrap();
     let new = |group: Group, scaled: bool, sync: &str| {
         let (sync, islands) = (sync.parse().unwrap(), Some(2));

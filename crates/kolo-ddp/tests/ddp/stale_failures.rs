@@ -164,7 +164,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
         (Config { islands: Some(2), ..base.clone() }, "has no islands; leave `Config::islands` at `None`"),
     ] {
         let error = refused(&config, 1);
-        assert!(error.contains("synchronisation `stale:K=2`") && error.contains(text), "{error}");
+        assert!(error.contains("synchronization `stale:K=2`") && error.contains(text), "{error}");
     }
     let error = refused(&base, 0);
     assert!(error.contains("`stale:K=2` needs summation servers") && error.contains("--servers"), "{error}");

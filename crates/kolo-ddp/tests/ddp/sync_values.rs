@@ -254,7 +254,7 @@ fn trained(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Vec<
 }
 
 #[test]
-fn every_optimizer_with_every_way_to_synchronise_comes_to_the_values_of_a_plain_loop() {
+fn every_optimizer_with_every_way_to_synchronize_comes_to_the_values_of_a_plain_loop() {
     let scaling = LossScaling { initial: 64.0, growth: 2.0, backoff: 0.5, growth_interval: 3 };
     let mut cells = 0;
     for entry in OPTIMIZERS {

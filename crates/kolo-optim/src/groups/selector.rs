@@ -40,8 +40,8 @@ pub enum TensorClass {
 
 /// Words for classes on the command line and in files, with descriptions.
 pub const CLASSES: [(&str, TensorClass, &str); 4] = [
-    ("norm", TensorClass::Norm, "scale and shift of normalisations"),
-    ("bias", TensorClass::Bias, "biases, also those of normalisations"),
+    ("norm", TensorClass::Norm, "scale and shift of normalizations"),
+    ("bias", TensorClass::Bias, "biases, also those of normalizations"),
     ("embedding", TensorClass::Embedding, "embeddings, also of positions"),
     ("1d", TensorClass::BelowTwoDimensions, "all tensors of fewer than two dimensions"),
 ];

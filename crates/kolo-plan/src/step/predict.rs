@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_and_late_synchronisation_wait_less() {
+    fn rare_and_late_synchronization_wait_less() {
         let link = ClusterFile::of_link("1gbe");
         let of = |sync| seconds(&link, 8, Choices { sync, ..Choices::default() });
         let (every, late) = (of(Sync::EveryStep), of(Sync::Delayed));

@@ -14,7 +14,7 @@ const GROW_BATCH: &str = "--grow-batch";
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LargeBatch {
-    /// Begin with residual blocks that hand on their input: the scale of the last batch normalisation of each
+    /// Begin with residual blocks that hand on their input: the scale of the last batch normalization of each
     /// is 0
     #[arg(long)]
     pub zero_gamma: bool,

@@ -309,7 +309,7 @@ mod tests {
             ("steps=nan", "--set steps=nan: give a finite number"),
             ("rate.lr=inf", "--set rate.lr=inf: give a finite number"),
             ("rate.lrr=1", "--set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is meant?"),
-            ("colour=1", "--set colour=1: there is no key `colour`; --print-config shows all"),
+            ("color=1", "--set color=1: there is no key `color`; --print-config shows all"),
             ("epochs", "--set epochs: give KEY=VALUE, as rate.lr=0.2"),
             ("epochs=many", "--set epochs=many: it is string \"many\", expected a whole number"),
             ("epochs=2.5", "--set epochs=2.5: it is floating point `2.5`, expected a whole number"),

@@ -82,7 +82,7 @@ pub struct Recipe {
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub init_skip: Vec<Selector>,
     /// Parameters that stay as they are, as 'layer1.*' (patterns and classes as in --group). So do the
-    /// running statistics of a batch normalisation of which all parameters are frozen
+    /// running statistics of a batch normalization of which all parameters are frozen
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub freeze: Vec<Selector>,
     /// Images a shard (a micro-batch of one worker)
@@ -114,7 +114,7 @@ pub struct Recipe {
     /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
-    /// Where the reduction keeps something for each shard, or islands synchronise rarely: steps between
+    /// Where the reduction keeps something for each shard, or islands synchronize rarely: steps between
     /// copies on two more workers, to which the job goes back after a death; 0: what a worker kept dies with
     /// it. With --sync delayed: steps after which all updates are made
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
@@ -122,10 +122,10 @@ pub struct Recipe {
     /// Share of the features before the last layer that a training step drops
     #[arg(long, default_value_t = 0.0, value_parser = parse_number)]
     pub dropout: f64,
-    /// Batch normalisation: per-shard (by the shard's mean and variance), sync (by the global batch's), both
+    /// Batch normalization: per-shard (by the shard's mean and variance), sync (by the global batch's), both
     /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
     #[arg(long, value_enum, hide_possible_values = true, default_value = "per-shard")]
-    pub batch_norm: BatchNormalisation,
+    pub batch_norm: BatchNormalization,
     /// Steps between two comparisons of all workers' weights; 0: never
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub verify_every: u64,
@@ -199,7 +199,7 @@ pub const WORKERS: usize = 2;
 /// Samples over which batch normalization takes its mean and variance in training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum BatchNormalisation {
+pub enum BatchNormalization {
     /// The shard; the step averages the shards' running statistics. Independent of the number of workers.
     PerShard,
     /// The global batch. Independent of the number of workers.
@@ -374,7 +374,7 @@ impl Recipe {
     /// Returns true if shards go through a step together, because its normalizations are over the global
     /// batch.
     pub fn in_step(&self) -> bool {
-        self.batch_norm == BatchNormalisation::Sync
+        self.batch_norm == BatchNormalization::Sync
     }
 
     /// Returns the configuration of the run's replicas.
@@ -386,8 +386,8 @@ impl Recipe {
         Ok(kolo_ddp::Config {
             // In step, all shards have the same statistics.
             statistics: match self.batch_norm {
-                BatchNormalisation::PerShard | BatchNormalisation::Sync => Statistics::PerShard,
-                BatchNormalisation::Local => Statistics::Local,
+                BatchNormalization::PerShard | BatchNormalization::Sync => Statistics::PerShard,
+                BatchNormalization::Local => Statistics::Local,
             },
             straggler: self.straggler()?,
             shares: self.shares.clone(),

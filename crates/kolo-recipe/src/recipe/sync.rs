@@ -4,7 +4,7 @@ use kolo_ddp::sync::{Exclusion, JobSetting, SYNCS, SyncMode};
 use serde::{Deserialize, Serialize};
 
 use super::defaults::defaults;
-use super::{BatchNormalisation, Recipe};
+use super::{BatchNormalization, Recipe};
 use crate::error::Error;
 
 /// Synchronization of the shards: in every step, rarely as islands, with updates that are one step late, or
@@ -12,7 +12,7 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// How often shards synchronise (see below), as local:H=8, diloco:H=50,outer-lr=0.7, delayed:1 or, with
+    /// How often shards synchronize (see below), as local:H=8, diloco:H=50,outer-lr=0.7, delayed:1 or, with
     /// --servers, stale:3
     #[arg(long = "sync", id = "sync", value_name = "NAME", default_value = SYNCS[0].name)]
     pub mode: SyncMode,
@@ -74,7 +74,7 @@ impl SyncConfig {
 /// The settings of a run that some ways to synchronize exclude.
 fn settings(recipe: &Recipe) -> Result<Vec<JobSetting>, Error> {
     let mut settings = JobSetting::of(&recipe.ddp()?);
-    if recipe.batch_norm == BatchNormalisation::Sync {
+    if recipe.batch_norm == BatchNormalization::Sync {
         settings.push(JobSetting::GlobalBatch);
     }
     // A run is elastic unless its mode cannot be.

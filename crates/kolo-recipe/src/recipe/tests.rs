@@ -16,7 +16,7 @@ fn a_configuration_survives_its_file() {
     let mut config = Recipe { shares: Some(vec![3.0, 1.0]), steps: Some(7), ..Recipe::default() };
     config.init = Some("weights.safetensors".into());
     config.rate.schedule = LearningRateSchedule::Step;
-    config.batch_norm = BatchNormalisation::Sync;
+    config.batch_norm = BatchNormalization::Sync;
     config.no_decay = vec!["norm".into(), "fc.*".into()];
     config.freeze = vec!["layer1.*".into(), "norm".into()];
     config.init_skip = vec!["fc.*".into(), "bias".into()];
@@ -47,11 +47,11 @@ fn islands_are_refused_where_they_make_no_sense() {
             "--sync every-step: it has no islands; leave --islands out",
         ),
         (
-            Recipe { batch_norm: BatchNormalisation::Sync, ..recipe(rare(None)) },
+            Recipe { batch_norm: BatchNormalization::Sync, ..recipe(rare(None)) },
             "--sync local:H=4: it has no batch of all shards over which a layer could sum",
         ),
         (
-            Recipe { batch_norm: BatchNormalisation::Local, ..recipe(rare(None)) },
+            Recipe { batch_norm: BatchNormalization::Local, ..recipe(rare(None)) },
             "--sync local:H=4: it averages running statistics",
         ),
         (
@@ -76,9 +76,9 @@ fn asynchronous_training_is_refused_where_it_makes_no_sense() {
         recipe
     };
     for (recipe, words) in [
-        (with(&|recipe| recipe.batch_norm = BatchNormalisation::Sync), "it has no batch of all shards"),
+        (with(&|recipe| recipe.batch_norm = BatchNormalization::Sync), "it has no batch of all shards"),
         (
-            with(&|recipe| recipe.batch_norm = BatchNormalisation::Local),
+            with(&|recipe| recipe.batch_norm = BatchNormalization::Local),
             "it keeps running statistics on the servers",
         ),
         (with(&|recipe| recipe.noise_scale = true), "it has no batch of all shards in each step"),
@@ -102,7 +102,7 @@ fn late_updates_are_refused_where_they_make_no_sense() {
     let delayed = SyncConfig { mode: "delayed:1".parse().unwrap(), islands: None };
     let recipe = || Recipe { sync: delayed.clone(), ..Recipe::default() };
     recipe().check().unwrap();
-    Recipe { batch_norm: BatchNormalisation::Sync, noise_scale: true, ..recipe() }.check().unwrap();
+    Recipe { batch_norm: BatchNormalization::Sync, noise_scale: true, ..recipe() }.check().unwrap();
     let mut f16 = recipe();
     f16.precision.compute = "f16".into();
     let mut islands = recipe();

@@ -82,7 +82,7 @@ fn remedy(run: &Run) -> String {
     };
     format!(
         "Check that the fast network is used (KOLO_IFACE) and that nothing else loads it. Else \
-         {fewer_bytes}, synchronise more rarely (--sync diloco:H=50 or local:H=8), or give each step more \
+         {fewer_bytes}, synchronize more rarely (--sync diloco:H=50 or local:H=8), or give each step more \
          work (--accumulate, --batch-size). `kolo plan step` says what a faster link would bring."
     )
 }

@@ -82,7 +82,7 @@ fn all_reduce(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     let nodes = subtrees.len();
     let local = move |place: usize| Rank(node * size + place);
     let counterpart = move |node: usize| Rank(node * size + place);
-    let neighbours = move || (1..size).map(move |distance| (place + distance) % size);
+    let neighbors = move || (1..size).map(move |distance| (place + distance) % size);
     let elsewhere = move || (1..nodes).map(move |distance| (node + distance) % nodes);
 
     // Chunk p belongs to the ranks at place p; each node owns a part of each of its segments.
@@ -99,7 +99,7 @@ fn all_reduce(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
             let ranges = (0..own_parts).map(move |part| chunk(to, index).shifted(part * len));
             ranges.filter_map(move |range| send(local(to), range))
         };
-        neighbours().flat_map(parts).collect()
+        neighbors().flat_map(parts).collect()
     });
     let (inside, inside_program) = inside(problem, size);
     let add_inside: Stage<'_> = Box::new(move |index| {
@@ -126,11 +126,11 @@ fn all_reduce(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     });
     let fetch_between: Stage<'_> = Box::new(move |index| {
         let fetch = elsewhere().filter_map(|from| receive(counterpart(from), part(from, index)));
-        let spread = neighbours().filter_map(|to| send(local(to), chunk(place, index)));
+        let spread = neighbors().filter_map(|to| send(local(to), chunk(place, index)));
         fetch.chain(spread).collect()
     });
     let fetch_inside: Stage<'_> = Box::new(move |index| {
-        neighbours().filter_map(|from| receive(local(from), chunk(from, index))).collect()
+        neighbors().filter_map(|from| receive(local(from), chunk(from, index))).collect()
     });
     let stages = [(0, contribute), (1, add_inside), (2, add_between), (3, fetch_between), (4, fetch_inside)];
     Ok(Schedule { steps: pipeline(count, &stages) })

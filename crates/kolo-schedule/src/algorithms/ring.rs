@@ -16,7 +16,7 @@ use crate::schedule::{Range, Schedule, Source, Step};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "ring",
-    about: "2(N-1) messages to one neighbour, 2(N-1)/N bytes; any N; bits depend on N",
+    about: "2(N-1) messages to one neighbor, 2(N-1)/N bytes; any N; bits depend on N",
     keeps_tree: false,
     adds_at_once: false,
     build: |problem| among_workers(problem, build),

@@ -40,8 +40,8 @@ impl Step {
     }
 
     /// Returns true if steps are synchronized, so that all ranks draw the same conclusions.
-    pub fn is_synchronised(&self) -> bool {
-        self.options.synchronise
+    pub fn is_synchronized(&self) -> bool {
+        self.options.synchronize
     }
 
     /// Returns true in the first steps, in which [`Step::prepare_next`] communicates with the other ranks.

@@ -107,7 +107,7 @@ impl Step {
     pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
         self.uses.end_step();
         // Without the other ranks, no lesson would be the same on all of them.
-        if self.options.synchronise && !self.profile.is_over() {
+        if self.options.synchronize && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {
                 Lesson::Wait => {}
                 Lesson::Order(order) => self.rebuild(order)?,

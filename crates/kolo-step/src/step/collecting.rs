@@ -155,7 +155,7 @@ impl Step {
     fn launch_complete(&mut self) {
         while let Some(LaunchSlot::Bucket(bucket)) = self.launches.next() {
             let state = &mut self.buckets.states[bucket];
-            if !state.is_complete() || (self.options.synchronise && state.is_deferred()) {
+            if !state.is_complete() || (self.options.synchronize && state.is_deferred()) {
                 break;
             }
             state.end_shard(&self.uses, self.pass.shard);
@@ -164,14 +164,14 @@ impl Step {
     }
 
     pub(super) fn launch(&mut self, bucket: usize, step: u64) {
-        let group = self.options.synchronise.then_some(&*self.ranks.group);
+        let group = self.options.synchronize.then_some(&*self.ranks.group);
         let step = ReadyStep { number: step, samples: self.losses.samples() };
         self.buckets.states[bucket].launch(group, &self.ranks.assignment, &step);
         self.launches.advance();
     }
 
     pub(super) fn start_losses(&mut self, mode: WaitMode) -> Result<(), Error> {
-        match self.options.synchronise {
+        match self.options.synchronize {
             true => self.losses.start(&self.ranks.group, mode, &self.ranks.assignment),
             false => {
                 self.losses.are_all();
@@ -184,6 +184,6 @@ impl Step {
     /// ranks' messages are small, and sending them in a pass, bucket by bucket, would cost a percent of a
     /// step.
     pub(super) fn defers(&self) -> bool {
-        self.options.synchronise && self.buckets.are_deferred()
+        self.options.synchronize && self.buckets.are_deferred()
     }
 }

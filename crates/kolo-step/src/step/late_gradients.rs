@@ -13,7 +13,7 @@ impl Step {
     /// Adds the contributions beyond the expected number of uses.
     pub(super) fn add_late(&mut self) -> Result<(), Error> {
         let group = self.ranks.group.clone();
-        let all = self.options.synchronise.then_some(&*group);
+        let all = self.options.synchronize.then_some(&*group);
         for id in self.uses.exchange(all, &mut self.times.exposed)? {
             let late = self.uses.take_late(id, self.shards().len());
             if self.keeps_late(id)? {
@@ -69,7 +69,7 @@ impl Step {
             }
             sum.end_shard(shard);
         }
-        if self.options.synchronise {
+        if self.options.synchronize {
             let contributions = self.ranks.assignment.contributions.clone();
             let collective = Collective::tree_sum(contributions, len);
             let buffer = timed(&mut self.times.exposed, "late gradients", || {

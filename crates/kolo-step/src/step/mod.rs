@@ -150,7 +150,7 @@ impl Step {
             ranks: Ranks { group, servers, assignment },
             reducer,
             cuts: Cuts { caps, slice: caps.other, order },
-            options: Options { synchronise: true, reads_once: false, may_be_empty: false },
+            options: Options { synchronize: true, reads_once: false, may_be_empty: false },
             phase: Phase::Idle,
             pass: Pass::default(),
             buckets,
@@ -174,8 +174,8 @@ impl Step {
 
     /// Enables or disables synchronization. Without it, steps use this rank's own gradients only, and the
     /// ranks' weights diverge.
-    pub fn synchronise(&mut self, synchronise: bool) {
-        self.options.synchronise = synchronise;
+    pub fn synchronize(&mut self, synchronize: bool) {
+        self.options.synchronize = synchronize;
     }
 
     /// Permits steps without any sample: they change nothing and are not errors.

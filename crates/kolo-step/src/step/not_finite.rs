@@ -23,7 +23,7 @@ impl Step {
         let rank = self.ranks.group.rank();
         let own = self.incoming.watch.first;
         let own = own.map(|(SpanId(span), shard, value)| Culprit { span, shard, rank, value });
-        let all = match self.options.synchronise {
+        let all = match self.options.synchronize {
             true => self.ranks.group.all_gather_value::<_, Option<Culprit>>(&own)?,
             false => vec![own],
         };

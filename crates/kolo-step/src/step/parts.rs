@@ -33,7 +33,7 @@ pub(super) struct Cuts {
 
 /// Settings that apply from one step to the next.
 pub(super) struct Options {
-    pub(super) synchronise: bool,
+    pub(super) synchronize: bool,
     /// True if reduced gradients are read once
     /// ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on all ranks; false in the first
     /// steps, before the ranks have agreed on it.

@@ -68,7 +68,7 @@ impl Step {
                 }
                 LaunchSlot::Bucket(bucket) => self.launch(bucket, updates),
                 LaunchSlot::Agreement => {
-                    if self.options.synchronise {
+                    if self.options.synchronize {
                         let places = self
                             .by_shard()
                             .into_iter()
@@ -137,7 +137,7 @@ impl Step {
         let (rank, own) = (self.ranks.group.rank(), self.losses.not_finite());
         let named = |(shard, loss)| ShardLoss { rank, shard: self.shards().start + shard, loss };
         let mut shards: Vec<ShardLoss> = own.into_iter().map(named).collect();
-        if self.options.synchronise {
+        if self.options.synchronize {
             shards = self.ranks.group.all_gather_value::<_, Vec<ShardLoss>>(&shards)?.concat();
         }
         Ok(Error::LossNotFinite { step, loss, shards })

@@ -53,7 +53,7 @@ pub(crate) fn check_ranks(
     if count == 0 && config.sync.staleness_bound().is_some() {
         let sync = &config.sync;
         return refuse(format!(
-            "synchronisation `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"
+            "synchronization `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"
         ));
     }
     if let Some(exclusion) = config.sync.exclusion(&[JobSetting::Servers]).filter(|_| count > 0) {

@@ -142,7 +142,7 @@ impl Core {
         step.follow(&self.step, expected);
         if self.traits().staleness_bound.is_some() {
             // A worker's own gradient goes to the servers even if it is of no samples.
-            step.synchronise(false);
+            step.synchronize(false);
             step.allow_no_samples();
         }
         Ok(step)

@@ -180,7 +180,7 @@ impl Core {
     /// Returns the conclusion that workers draw from the whole gradient. If there are servers, which lack
     /// that gradient, all ranks take rank 0's conclusion.
     fn of_workers<T: Serialize + DeserializeOwned>(&self, own: T) -> Result<T, Error> {
-        match self.ranks.servers.contains(&true) && self.step.is_synchronised() {
+        match self.ranks.servers.contains(&true) && self.step.is_synchronized() {
             true => Ok(self.ranks.group.broadcast_value(own, Rank(0))?),
             false => Ok(own),
         }

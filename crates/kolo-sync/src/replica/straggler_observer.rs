@@ -46,7 +46,7 @@ impl StragglerObserver {
     /// comparison of all ranks is due.
     pub(crate) fn passes_over(&mut self, step: &Step, world: usize) -> Option<Vec<f64>> {
         self.timing.passes_over(step.exposed());
-        if !step.is_synchronised() {
+        if !step.is_synchronized() {
             // In such steps ranks may reach this point a different number of times.
             self.timing.forget();
             return None;

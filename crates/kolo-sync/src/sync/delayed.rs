@@ -119,9 +119,9 @@ impl Mode for Delayed {
 
 impl Passes for Delayed {
     fn synchronize(&mut self, core: &mut Core, synchronize: bool) {
-        core.step.synchronise(synchronize);
+        core.step.synchronize(synchronize);
         if let Some(other) = &mut self.other {
-            other.synchronise(synchronize);
+            other.synchronize(synchronize);
         }
     }
 }

@@ -12,7 +12,7 @@ use kolo_step::Agreed;
 
 pub(super) const EVERY_STEP: Entry<Synchronization> = Entry {
     name: "every-step",
-    about: "all shards synchronise in every step: one model",
+    about: "all shards synchronize in every step: one model",
     settings: &[],
     make: |_| {
         Box::new(Synchronization {

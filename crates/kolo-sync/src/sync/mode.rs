@@ -140,7 +140,7 @@ pub trait Passes {
 
     /// With `false`, steps use this rank's own gradients only.
     fn synchronize(&mut self, core: &mut Core, synchronize: bool) {
-        core.step.synchronise(synchronize);
+        core.step.synchronize(synchronize);
     }
 }
 
@@ -208,7 +208,7 @@ pub trait ModeState {
 
 /// Returns an error that says why a mode is excluded.
 pub fn refused(config: &Config, problem: &str) -> Error {
-    Error::Setting(format!("synchronisation `{}` {problem}", config.sync))
+    Error::Setting(format!("synchronization `{}` {problem}", config.sync))
 }
 
 /// Returns an optimizer with the same settings and no state.

@@ -43,7 +43,7 @@ pub fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Res
 ///
 /// No entry has that name; the error lists the known ones.
 pub fn find(name: &str) -> Result<&'static Entry<Synchronization>, Error> {
-    Ok(tables::find("mode of synchronisation", SYNCS, name)?)
+    Ok(tables::find("mode of synchronization", SYNCS, name)?)
 }
 
 impl SyncMode {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_with_what_is_right() {
         for (text, words) in [
-            ("never", "unknown mode of synchronisation `never`; known are every-step, local"),
+            ("never", "unknown mode of synchronization `never`; known are every-step, local"),
             ("every-step:H=2", "every-step has no setting `H`; it has none"),
             ("local:h=2", "local has no setting `h`; it has H, restart_inner"),
             ("local:H", "H of local is true; it must be a whole number of 1 or more"),

@@ -168,11 +168,11 @@ impl Terminal {
         if let Some(noise) = &summary.noise_scale {
             writeln!(to, "noise scale     {}", noise.words(unit))?;
         }
-        let Summary { sync, synchronised_steps, steps, summed_bytes, .. } = summary;
-        if synchronised_steps < steps {
+        let Summary { sync, synchronized_steps, steps, summed_bytes, .. } = summary;
+        if synchronized_steps < steps {
             writeln!(
                 to,
-                "synchronised    in {synchronised_steps} of {steps} steps ({sync}): {:.1} MB summed",
+                "synchronized    in {synchronized_steps} of {steps} steps ({sync}): {:.1} MB summed",
                 *summed_bytes as f64 / 1e6
             )?;
         }

@@ -165,7 +165,7 @@ fn refusal(algorithm: &Algorithm, shares: &[usize]) -> Option<&'static str> {
 /// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
 pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Start) -> Option<&'static str> {
     if islands && run.servers > 0 {
-        return Some("islands synchronise too rarely for servers");
+        return Some("islands synchronize too rarely for servers");
     }
     if run.tuned && !tunable {
         return Some("no two of its steps have nothing on its way between them");

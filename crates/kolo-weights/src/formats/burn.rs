@@ -18,7 +18,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     check: |_| Ok(()),
     stored: |path| Stored { name: path.into(), transposed: false },
     encode,
-    recognises: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
+    recognizes: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
     decode,
 };
 

@@ -65,8 +65,8 @@ mod tests {
             };
             let whole = (format.encode)(tensors(), &description).unwrap();
             let decode = |data: &[u8]| (format.decode)(Path::new("x"), data.to_vec());
-            assert!((format.recognises)(&whole));
-            assert_eq!(FORMATS.iter().filter(|other| (other.recognises)(&whole)).count(), 1);
+            assert!((format.recognizes)(&whole));
+            assert_eq!(FORMATS.iter().filter(|other| (other.recognizes)(&whole)).count(), 1);
             let mut found = decode(&whole).unwrap();
             found.sort_by(|a, b| a.name.cmp(&b.name));
             assert_eq!(found, tensors(), "{}", format.name);

@@ -41,7 +41,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     check,
     stored: torchvision_name,
     encode,
-    recognises,
+    recognizes,
     decode,
 };
 
@@ -92,7 +92,7 @@ fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8
 }
 
 /// True for eight bytes of length, then JSON.
-fn recognises(data: &[u8]) -> bool {
+fn recognizes(data: &[u8]) -> bool {
     data.get(8) == Some(&b'{')
 }
 

@@ -17,7 +17,7 @@ use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
 
-/// Step time with and without synchronisation, on random images.
+/// Step time with and without synchronization, on random images.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Workers on this machine
@@ -28,11 +28,11 @@ pub(crate) struct Options {
     /// Largest bucket in MiB [default: 25, over sockets 4]
     #[arg(long, value_parser = parse_number)]
     bucket_cap_mb: Option<f64>,
-    /// How gradients are reduced, as for `kolo train`; beside it, without synchronisation, they are not
+    /// How gradients are reduced, as for `kolo train`; beside it, without synchronization, they are not
     /// compressed
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
-    /// How often workers synchronise, as for `kolo train`. Where that is rarely, a block is one round of H
+    /// How often workers synchronize, as for `kolo train`. Where that is rarely, a block is one round of H
     /// steps, and a step's time is the round's by H
     #[arg(long, value_name = "NAME", default_value = SYNCS[0].name)]
     sync: SyncMode,
@@ -121,8 +121,8 @@ impl Options {
 pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     let (work, exact) = (&options.work, REDUCTIONS[0].name);
     let config = options.config(&options.reduction, options.sync.clone())?;
-    let mut synchronised = Trainee::new(options.communication.group(None)?, work, &config)?;
-    let group = synchronised.stepper.group().clone();
+    let mut synchronized = Trainee::new(options.communication.group(None)?, work, &config)?;
+    let group = synchronized.stepper.group().clone();
     let mut plain = match options.is_other_alone() {
         false => None,
         true => {
@@ -132,12 +132,12 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     };
     let (mut with, mut without, mut exposed) = (Samples::default(), Samples::default(), Samples::default());
     for block in 0..options.blocks + WARM_UP {
-        for (synchronise, samples) in [(true, &mut with), (false, &mut without)] {
+        for (synchronize, samples) in [(true, &mut with), (false, &mut without)] {
             let trainee = match &mut plain {
-                Some(plain) if !synchronise => plain,
-                _ => &mut synchronised,
+                Some(plain) if !synchronize => plain,
+                _ => &mut synchronized,
             };
-            trainee.stepper.with_replica(&mut |replica| replica.synchronise(synchronise));
+            trainee.stepper.with_replica(&mut |replica| replica.synchronize(synchronize));
             group.barrier()?;
             let measured = match options.sync.rounds() {
                 Some(rounds) => round(trainee, rounds.steps)?,
@@ -146,11 +146,11 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
             if block >= WARM_UP {
                 samples.0.extend(measured.iter().map(|(seconds, _)| seconds));
                 let waited = measured.iter().map(|(_, waited)| waited);
-                exposed.0.extend(waited.filter(|_| synchronise));
+                exposed.0.extend(waited.filter(|_| synchronize));
             }
         }
     }
-    let (gradient_bytes, wire_bytes) = synchronised.bytes();
+    let (gradient_bytes, wire_bytes) = synchronized.bytes();
     let count = with.0.len();
     let (with, without) = (with.slowest(&group)?, without.slowest(&group)?);
     let exposed = exposed.slowest(&group)?;
@@ -186,7 +186,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
     say!("step, no sync       {alone:.4} s");
     say!("efficiency          {:.1} %", 100.0 * report.efficiency);
     say!("images per second   {:.1}", report.images_per_second);
-    say!("bytes of a gradient {gradient_bytes}, travelling as {wire_bytes} ({})", report.reduction);
+    say!("bytes of a gradient {gradient_bytes}, traveling as {wire_bytes} ({})", report.reduction);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use kolo_check::probes::{
 };
 use kolo_check::{Facts, RankFacts, Trial};
 use kolo_comm::{Group, Rank};
-use kolo_recipe::{BatchNormalisation, RunFolder};
+use kolo_recipe::{BatchNormalization, RunFolder};
 
 use super::request::CheckRequest;
 use super::samples;
@@ -82,7 +82,7 @@ fn trial(
     let computes = !group.is_server() && data.is_ok();
     let (recipe, workers) = (request.recipe, request.recipe.nproc.max(1));
     let together = match recipe.batch_norm {
-        BatchNormalisation::Sync => recipe.shards.div_ceil(workers),
+        BatchNormalization::Sync => recipe.shards.div_ceil(workers),
         _ => 1,
     };
     let pause = Slowdown::per_shard(request.slowdowns, group.rank().0);

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use kolo::Failure;
 use kolo_check::probes::DataFacts;
 use kolo_check::{
-    BatchSettings, CheckpointSettings, Exchange, Normalisation, RateSettings, Schedule, Settings, Work,
+    BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };
 use kolo_ddp::apportion;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_models::{self as models, Traits};
-use kolo_recipe::{BatchNormalisation, LearningRateSchedule, Plan, Recipe, RunFolder};
+use kolo_recipe::{BatchNormalization, LearningRateSchedule, Plan, Recipe, RunFolder};
 
 use super::request::CheckRequest;
 
@@ -26,7 +26,7 @@ pub(super) fn settings(
     let weights = recipe.shares.clone().unwrap_or_else(|| vec![1.0; recipe.nproc]);
     Ok(Settings {
         model: recipe.model.clone(),
-        normalisation: normalisation(recipe, models::find(&recipe.model)?.traits()),
+        normalization: normalization(recipe, models::find(&recipe.model)?.traits()),
         optimizer: recipe.optimizer.0.name.clone(),
         rate: rate(recipe, &plan),
         batch: BatchSettings { shard: recipe.batch_size, global },
@@ -51,11 +51,11 @@ pub(super) fn settings(
     })
 }
 
-fn normalisation(recipe: &Recipe, traits: Traits) -> Normalisation {
+fn normalization(recipe: &Recipe, traits: Traits) -> Normalization {
     match recipe.batch_norm {
-        _ if !traits.batch_norm => Normalisation::None,
-        BatchNormalisation::Sync => Normalisation::GlobalBatch,
-        BatchNormalisation::PerShard | BatchNormalisation::Local => Normalisation::PerShard,
+        _ if !traits.batch_norm => Normalization::None,
+        BatchNormalization::Sync => Normalization::GlobalBatch,
+        BatchNormalization::PerShard | BatchNormalization::Local => Normalization::PerShard,
     }
 }
 
@@ -131,13 +131,13 @@ mod tests {
     fn a_recipe_is_seen_as_it_trains() {
         let settings = of(&Recipe { shards: 3, nproc: 2, ..Recipe::default() });
         assert_eq!((settings.shares.as_slice(), settings.batch.global), (&[2, 1][..], 96));
-        assert_eq!(settings.normalisation, Normalisation::PerShard);
+        assert_eq!(settings.normalization, Normalization::PerShard);
         let work = settings.work.unwrap();
         assert_eq!((work.steps, work.epoch_steps, settings.rate.warmup_steps), (840, 105, 100));
     }
 
     #[test]
-    fn what_goes_over_the_wire_follows_from_reduction_and_synchronisation() {
+    fn what_goes_over_the_wire_follows_from_reduction_and_synchronization() {
         let of_sync = |mode: &str, reduction: &str| {
             let mut recipe = Recipe { reduction: reduction.into(), ..Recipe::default() };
             recipe.sync.mode = mode.parse().unwrap();

@@ -18,7 +18,7 @@ const LARGEST_DEFAULT: usize = 32;
 /// Evaluate trained weights: accuracy on the test images, and how long a batch takes.
 ///
 /// The accuracy is that of all test images, to the last bit what the run has measured. The latency is from
-/// normalised images to scores, of one process on this machine's CPU.
+/// normalized images to scores, of one process on this machine's CPU.
 #[derive(Args)]
 pub(crate) struct Evaluate {
     /// A run folder, a checkpoint, or a file that `kolo export` has written

@@ -151,7 +151,7 @@ impl Train {
         }
         if is_worker() {
             check_lone_worker(self.nproc)?;
-            self.out = told_folder().or(self.out);
+            self.out = folder_of_launcher().or(self.out);
             self.communication.for_tuning = self.configuration()?.tune;
             return self.work();
         }
@@ -265,7 +265,7 @@ impl Train {
             let folder = match made_folder() {
                 Some(folder) => folder,
                 None if replaces_another() => {
-                    let path = told_folder().or(self.resume.clone()).or(self.out.clone());
+                    let path = folder_of_launcher().or(self.resume.clone()).or(self.out.clone());
                     RunFolder::of_running_job(path, &member.job_id()?)?
                 }
                 None => {
@@ -297,7 +297,7 @@ impl Train {
             // Rank 0 makes the folder.
             None => {
                 let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
-                told_folder().or(earlier).map(RunFolder::at)
+                folder_of_launcher().or(earlier).map(RunFolder::at)
             }
         };
         self.train(config, Membership::Fixed(group), folder)
@@ -316,7 +316,7 @@ impl Train {
             resume = group.broadcast_value(resume, Rank(0))?;
         }
         // `kolo train` adds the advice for the workers that it starts.
-        let by_hand = matches!(membership, Membership::Fixed(_)) && told_folder().is_none();
+        let by_hand = matches!(membership, Membership::Fixed(_)) && folder_of_launcher().is_none();
         let advised = folder.clone().filter(|_| by_hand);
         let job = Job {
             folder,
@@ -551,13 +551,13 @@ fn show_timeline(file: &Path) {
 }
 
 /// Returns the run folder from the environment, which wins over `--out`.
-fn told_folder() -> Option<PathBuf> {
+fn folder_of_launcher() -> Option<PathBuf> {
     std::env::var_os(RUN_FOLDER).map(PathBuf::from)
 }
 
 /// Returns the run folder that the launcher or another worker has made.
 fn made_folder() -> Option<RunFolder> {
-    told_folder().filter(|path| path.exists()).map(RunFolder::at)
+    folder_of_launcher().filter(|path| path.exists()).map(RunFolder::at)
 }
 
 /// Reads the number of workers at the start of the job, without its servers, from the environment.

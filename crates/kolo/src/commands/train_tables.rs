@@ -26,7 +26,7 @@ pub(super) fn tables() -> String {
             text += &format!("    {:22} {about} [default: {default}]\n", format!("{name}="));
         }
     }
-    text += "\nSynchronisation:\n";
+    text += "\nSynchronization:\n";
     for mode in SYNCS {
         text += &format!("  {:24} {}\n", mode.name, mode.about);
         for Setting { name, default, about, .. } in mode.settings {

@@ -31,7 +31,7 @@ fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String)
 }
 
 /// Copies the images into a folder of their own, with another label for one of them.
-fn relabelled(folder: &Path, data: &str, name: &str) -> String {
+fn relabeled(folder: &Path, data: &str, name: &str) -> String {
     let (kind, from) = data.split_once(':').unwrap();
     let to = folder.join(name);
     fs::create_dir(&to).unwrap();
@@ -50,7 +50,7 @@ fn relabelled(folder: &Path, data: &str, name: &str) -> String {
 fn workers_with_other_options_or_data_are_refused_before_the_first_step() {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 40);
-    let other = relabelled(folder.path(), &data, "other");
+    let other = relabeled(folder.path(), &data, "other");
     let usual = ["--data", data.as_str(), "--model", "mlp", "--epochs", "1"];
     for (option, words) in [
         (&["--no-augment"][..], "augment is true on rank 0 and false on rank 1;"),

@@ -68,7 +68,7 @@ fn what_settings_mean_together_is_told() {
     assert_eq!(checked.code, 3, "warnings: {:?}", checked.findings);
     for (name, words) in [
         ("shards", "4 shards on 3 workers: some have 2, others 1"),
-        ("batch normalisation", "small normalises over the 1 sample of a shard"),
+        ("batch normalization", "small normalizes over the 1 sample of a shard"),
         ("learning rate", "a learning rate of 0.5 is high for adamw"),
         ("warm-up", "rises for 100 steps, and the run has 20: it comes to 20 %"),
         ("schedule", "ends after 20 of the 264 steps over which its learning rate falls"),

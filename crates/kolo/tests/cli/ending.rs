@@ -180,7 +180,7 @@ impl FixedGroup {
 
     fn wait_for_steps(&mut self) {
         let steps = || std::fs::metadata(&self.steps).is_ok_and(|file| file.len() > 0);
-        assert!(self.workers[0].wait("no step is done", |_| steps()), "{}", self.workers[0].said());
+        assert!(self.workers[0].wait("no step is done", |_| steps()), "{}", self.workers[0].error_output());
     }
 
     fn end(mut self) -> (Vec<Option<i32>>, String) {

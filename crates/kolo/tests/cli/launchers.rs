@@ -48,7 +48,7 @@ fn undisturbed() -> String {
 /// Waits until the run has begun: some steps are written.
 fn has_begun(launcher: &mut Logged, folder: &Path) {
     let begun = launcher.wait("the run does not begin", |_| steps_done(folder) > 0);
-    assert!(begun && steps_done(folder) < STEPS, "it is over already: {}", launcher.said());
+    assert!(begun && steps_done(folder) < STEPS, "it is over already: {}", launcher.error_output());
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_killed_launcher_does_not_change_the_weights() {
         let mut launchers = vec![node(0), node(1)];
         if let Some(victim) = victim {
             let first = &mut launchers[0];
-            assert!(first.has_said("4 workers over"), "{}", first.said());
+            assert!(first.has_said("4 workers over"), "{}", first.error_output());
             has_begun(first, folder.path());
             drop(launchers.remove(victim));
         }
@@ -85,7 +85,7 @@ fn a_launcher_that_comes_late_joins_in() {
     let mut first = start(0);
     has_begun(&mut first, folder.path());
     let second = start(1);
-    assert!(first.has_said("of 4 workers"), "too late: {}", first.said());
+    assert!(first.has_said("of 4 workers"), "too late: {}", first.error_output());
     let words = [first, second].map(succeed);
     assert_eq!(result(folder.path()), expected, "{words:?}");
 }

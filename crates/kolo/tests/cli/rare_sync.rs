@@ -23,15 +23,15 @@ fn any_number_of_workers_ends_in_the_same_weights() {
         (summary(&folder.path().join(name)), losses, output)
     };
     let (every_step, ..) = run("every".into(), "every-step", &["--nproc", "1"]);
-    assert_eq!(every_step["synchronised_steps"], 6);
+    assert_eq!(every_step["synchronized_steps"], 6);
     for (n, sync) in MODES.iter().enumerate() {
         let (one, losses, output) = run(format!("{n}-one"), sync, &["--nproc", "1", "--islands", "4"]);
         assert_ne!(one["weights_sha256"], every_step["weights_sha256"]);
-        let synchronised = one["synchronised_steps"].as_u64().unwrap();
-        assert!((2..6).contains(&synchronised), "{one}");
-        assert!(output.contains(&format!("in {synchronised} of 6 steps ({sync})")), "{output}");
+        let synchronized = one["synchronized_steps"].as_u64().unwrap();
+        assert!((2..6).contains(&synchronized), "{one}");
+        assert!(output.contains(&format!("in {synchronized} of 6 steps ({sync})")), "{output}");
         let share = one["summed_bytes"].as_f64().unwrap() / every_step["summed_bytes"].as_f64().unwrap();
-        assert!((share - synchronised as f64 / 6.0).abs() < 1e-9, "{share}: {one}");
+        assert!((share - synchronized as f64 / 6.0).abs() < 1e-9, "{share}: {one}");
         for (world, more) in [
             ("2", &["--bucket-cap-mb", "0.5", "--transport", "tcp"][..]),
             ("3", &["--bucket-cap-mb", "25"]),
@@ -96,7 +96,7 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
     let (every_step, _) = run("every", "every-step", &["--nproc", "1"]);
     let (one, known) = run("one", "delayed:1", &["--nproc", "1", "--checkpoint-steps", "2"]);
     assert_ne!(one["weights_sha256"], every_step["weights_sha256"]);
-    for field in ["synchronised_steps", "summed_bytes"] {
+    for field in ["synchronized_steps", "summed_bytes"] {
         assert_eq!(one[field], every_step[field]);
     }
     for (world, more) in
@@ -124,7 +124,7 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
 fn what_makes_no_sense_is_told_before_workers_start() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
-        (&["--sync", "often"][..], "unknown mode of synchronisation `often`; known are every-step, local"),
+        (&["--sync", "often"][..], "unknown mode of synchronization `often`; known are every-step, local"),
         (&["--sync", "local:steps=3"], "local has no setting `steps`; it has H, restart_inner"),
         (&["--sync", "local", "--islands", "3", "--shards", "4"], "give a number that divides the 4 shards"),
         (&["--islands", "2"], "--sync every-step: it has no islands"),

@@ -27,7 +27,7 @@ impl Replica {
     pub(super) fn is_backup_due(&self) -> bool {
         let core = &self.core;
         core.keeps_state()
-            && self.is_synchronised()
+            && self.is_synchronized()
             && core.backups.is_due(core.config.backup_every, core.progress.steps)
     }
 

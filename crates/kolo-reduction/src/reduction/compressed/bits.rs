@@ -1,6 +1,6 @@
 //! Packed numbers of a few bits, and conversion of bytes to `f32`.
 
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 
 /// Returns the `f32` of four little-endian bytes.
 pub(super) fn float(bytes: &[u8]) -> f32 {
@@ -34,7 +34,7 @@ pub(super) fn unpack(bytes: &[u8], bits: u32, numbers: &mut [u16]) {
 
 /// Packs numbers of which each byte holds `IN_BYTE`.
 fn pack_whole<const IN_BYTE: usize>(numbers: &[u16], bytes: &mut [u8]) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (byte, numbers) in bytes.iter_mut().zip(numbers.chunks(IN_BYTE)) {
@@ -47,7 +47,7 @@ fn pack_whole<const IN_BYTE: usize>(numbers: &[u16], bytes: &mut [u8]) {
 
 fn unpack_whole<const IN_BYTE: usize>(bytes: &[u8], numbers: &mut [u16]) {
     let (bits, mask) = (8 / IN_BYTE, u8::MAX >> (8 - 8 / IN_BYTE));
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (numbers, byte) in numbers.chunks_mut(IN_BYTE).zip(bytes) {

@@ -20,7 +20,7 @@ use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::table::Entry;
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -85,7 +85,7 @@ pub(super) fn encode_signs(values: &mut [f32], encoded: &mut [u8]) {
     let scale = (sum_of_magnitudes(values) / values.len() as f64) as f32;
     let (head, bits) = encoded.split_at_mut(4);
     head.copy_from_slice(&scale.to_le_bytes());
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let (whole, rest) = values.as_chunks::<8>();
@@ -100,7 +100,7 @@ pub(super) fn encode_signs(values: &mut [f32], encoded: &mut [u8]) {
 pub(super) fn decode_signs(encoded: &[u8], values: &mut [f32]) {
     let (scale, bits) = encoded.split_at(4);
     let scale = float(scale);
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let (whole, rest) = values.as_chunks_mut::<8>();
@@ -128,7 +128,7 @@ fn set_signs(values: &mut [f32], bits: u8, scale: f32) {
 /// fixed, so the bits are, too.
 fn sum_of_magnitudes(values: &[f32]) -> f64 {
     let mut chunks = values.chunks_exact(8);
-    let sums = vectorised(
+    let sums = vectorized(
         #[inline(always)]
         || {
             let mut sums = [0.0f64; 8];

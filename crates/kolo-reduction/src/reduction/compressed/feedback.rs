@@ -11,11 +11,11 @@
 //! Like PyTorch's hooks, and other than the papers' algorithms, e is in units of the gradient, not of the
 //! update: a remainder from one learning rate is applied at that of the step in which it is sent.
 
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 
 /// Adds the remainder to a gradient: p = g + C·e.
 pub(super) fn recall(gradient: &mut [f32], kept: &[f32], samples: f32) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || gradient.iter_mut().zip(kept).for_each(|(g, e)| *g += samples * e),
     );
@@ -23,7 +23,7 @@ pub(super) fn recall(gradient: &mut [f32], kept: &[f32], samples: f32) {
 
 /// Keeps the remainder: e = (p − Δ)/C.
 pub(super) fn keep(kept: &mut [f32], rest: &[f32], samples: f32) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || kept.iter_mut().zip(rest).for_each(|(e, rest)| *e = rest / samples),
     );
@@ -31,7 +31,7 @@ pub(super) fn keep(kept: &mut [f32], rest: &[f32], samples: f32) {
 
 /// Keeps a late gradient, after the shard's message was made: e += g/C.
 pub(super) fn keep_more(kept: &mut [f32], gradient: &[f32], samples: f32) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || kept.iter_mut().zip(gradient).for_each(|(e, g)| *e += g / samples),
     );

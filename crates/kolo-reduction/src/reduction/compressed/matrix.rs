@@ -3,7 +3,7 @@
 //! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its
 //! left side, r of m elements on its right side.
 
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 
 /// Elements that are summed side by side.
 const LANES: usize = 16;
@@ -24,7 +24,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 
 /// Computes `left` = M·`right`ᵀ: for each vector on the right one on the left.
 pub(super) fn times(matrix: &[f32], (n, m): (usize, usize), right: &[f32], left: &mut [f32]) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (i, row) in matrix.chunks_exact(m).enumerate() {
@@ -39,7 +39,7 @@ pub(super) fn times(matrix: &[f32], (n, m): (usize, usize), right: &[f32], left:
 /// Computes `right` = Mᵀ·`left`: for each vector on the left one on the right.
 pub(super) fn transposed_times(matrix: &[f32], (n, m): (usize, usize), left: &[f32], right: &mut [f32]) {
     right.fill(0.0);
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (i, row) in matrix.chunks_exact(m).enumerate() {
@@ -60,7 +60,7 @@ pub(super) fn add_products(
     left: &[f32],
     right: &[f32],
 ) {
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             for (i, row) in matrix.chunks_exact_mut(m).enumerate() {

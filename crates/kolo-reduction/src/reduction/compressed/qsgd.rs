@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 use kolo_sampler::key::Key;
 use serde::Deserialize;
 
@@ -106,7 +106,7 @@ impl Codec for Levels {
             let scale = if norm > 0.0 { f64::from(levels) / norm } else { 0.0 };
             self.codes.resize(run.len(), 0);
             let all = self.codes.iter_mut().zip(values).zip((run.start as u64..).map(|n| key.with(n)));
-            vectorised(
+            vectorized(
                 #[inline(always)]
                 || all.for_each(|((code, value), key)| *code = rounded(*value, scale, levels, key)),
             );
@@ -124,7 +124,7 @@ impl Codec for Levels {
             for (values, codes) in values[run].chunks_mut(PIECE).zip(codes.chunks(bytes)) {
                 let numbers = &mut numbers[..values.len()];
                 unpack(codes, self.bits, numbers);
-                vectorised(
+                vectorized(
                     #[inline(always)]
                     || {
                         let level = |code: u16| f32::from(code) - f32::from(levels);

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use kolo_optim::vectorised;
+use kolo_optim::vectorized;
 use kolo_sampler::key::Key;
 
 /// Number of sent elements among `len` at this density; at least one.
@@ -60,7 +60,7 @@ fn likely_bound(values: &[f32], k: usize) -> u32 {
 /// Selects the elements whose magnitude is at least `bound`, in their order.
 fn not_below(values: &[f32], bound: u32, chosen: &mut Vec<u16>) {
     chosen.clear();
-    vectorised(
+    vectorized(
         #[inline(always)]
         || {
             let (whole, rest) = values.as_chunks::<WORD>();

@@ -99,7 +99,7 @@ impl Mode for Stale {
 impl Passes for Stale {
     /// Keeps the core's own synchronization off: a worker's gradient goes to the servers in any case.
     fn synchronize(&mut self, core: &mut Core, _: bool) {
-        core.step.synchronise(false);
+        core.step.synchronize(false);
     }
 }
 

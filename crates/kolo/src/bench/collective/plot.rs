@@ -11,7 +11,7 @@ use super::report::Report;
 const SIZE: (u32, u32) = (900, 560);
 
 /// Distinct colors, also for readers who do not see red and green.
-const COLOURS: [RGBColor; 8] = [
+const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -54,10 +54,10 @@ pub(super) fn draw(report: &Report, file: &Path) -> Result<(), Failure> {
         .x_label_formatter(&|bytes| size(*bytes))
         .draw()
         .map_err(|cause| fail(&cause))?;
-    for ((name, points), colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-        let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
+    for ((name, points), color) in lines.iter().zip(COLORS.iter().cycle()) {
+        let line = LineSeries::new(points.iter().copied(), color.stroke_width(2)).point_size(3);
         let drawn = chart.draw_series(line).map_err(|cause| fail(&cause))?;
-        drawn.label(*name).legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        drawn.label(*name).legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     if forced {
         let legend = chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw();

@@ -23,7 +23,7 @@ pub(super) struct ChoiceOptions {
     /// How gradients are reduced, as for `kolo train` [default: as the profile was measured, else sum]
     #[arg(long, value_name = "NAME[:SETTINGS]")]
     pub(super) reduction: Option<String>,
-    /// How often workers synchronise, as for `kolo train`: every-step, delayed:1, local or diloco
+    /// How often workers synchronize, as for `kolo train`: every-step, delayed:1, local or diloco
     #[arg(long, value_name = "NAME", default_value = "every-step")]
     sync: SyncMode,
     /// Micro-batches that a worker accumulates before a step

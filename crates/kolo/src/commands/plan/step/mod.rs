@@ -49,7 +49,7 @@ pub(crate) struct Step {
     #[command(flatten)]
     failures: FailureOptions,
     /// Also say what so many workers would gain by other buckets, algorithms, reductions, accumulation, servers,
-    /// and rarer or later synchronisation
+    /// and rarer or later synchronization
     #[arg(long, value_name = "WORKERS")]
     advise: Option<usize>,
     /// Draw the step and the efficiency by workers into this file, as SVG

@@ -30,14 +30,14 @@ pub(super) fn draw(rows: &[Outlook], file: &Path) -> Result<(), Failure> {
         .map_err(|cause| fail(&cause))?;
     let mesh = &mut chart.configure_mesh();
     mesh.x_desc("workers").y_desc("times one worker").draw().map_err(|cause| fail(&cause))?;
-    for (name, points, colour) in
+    for (name, points, color) in
         [("no time for communication", vec![(1.0, 1.0), (most, most)], ALONE), ("predicted", points, STEP)]
     {
-        let line = LineSeries::new(points, colour.stroke_width(2)).point_size(3);
+        let line = LineSeries::new(points, color.stroke_width(2)).point_size(3);
         let drawn = chart.draw_series(line).map_err(|cause| fail(&cause))?;
         drawn
             .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     let labels = &mut chart.configure_series_labels();
     labels.position(SeriesLabelPosition::UpperLeft).background_style(WHITE).border_style(BLACK);

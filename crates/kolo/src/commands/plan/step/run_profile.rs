@@ -41,8 +41,8 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
     if backward <= 0.0 {
         return Err("steps.jsonl does not say how long backward passes took; train a little anew".into());
     }
-    let synchronised = run.buckets.iter().any(|bucket| bucket.ready.is_some());
-    if !synchronised {
+    let synchronized = run.buckets.iter().any(|bucket| bucket.ready.is_some());
+    if !synchronized {
         return Err(
             "buckets.csv does not say when buckets were ready; train an epoch, with --sync every-step".into(),
         );

@@ -6,6 +6,6 @@
 /// Wider vectors take more elements at a time, but change neither the operations on each element nor the
 /// order of additions. The bits are therefore the same on all processors.
 #[inline(always)]
-pub fn vectorised<R>(of: impl FnOnce() -> R) -> R {
+pub fn vectorized<R>(of: impl FnOnce() -> R) -> R {
     pulp::Arch::new().dispatch(of)
 }
