@@ -1,19 +1,19 @@
 //! `kolo chaos`: injects faults into a job and compares the bits.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_elastic::{ARBITERS, ArbiterKind};
-use kolo_recipe::Recipe;
 use kolo_verify::chaos::{ChaosJob, Program, chaos};
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
+use super::train::Train;
 use crate::options::seconds;
 
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
@@ -81,7 +81,7 @@ impl Chaos {
             )));
         }
         if !is_own {
-            refuse_stale(&self.words)?;
+            check_job(&self.words)?;
         }
         for (option, number) in [("--nproc", self.nproc), ("--nodes", self.nodes)] {
             if number == 0 {
@@ -129,23 +129,29 @@ fn arbiters() -> impl TypedValueParser<Value = &'static ArbiterKind> {
     PossibleValuesParser::new(names).map(named)
 }
 
-/// Refuses a job with stale synchronization, which does not promise the same bits.
-fn refuse_stale(options: &[OsString]) -> Result<(), Failure> {
-    let words = match (value(options, "--sync"), value(options, "--config")) {
-        (Some(sync), _) if sync.starts_with("stale") => format!("--sync {sync}"),
-        (None, Some(file)) => {
-            let mode = Recipe::read(Path::new(&file))?.sync.mode;
-            if mode.staleness_bound().is_none() {
-                return Ok(());
-            }
-            format!("--config {file} says --sync {mode}")
-        }
-        // The option lies over the file.
-        (Some(_), _) | (None, None) => return Ok(()),
-    };
-    Err(Failure::input(format!(
-        "{words}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
-    )))
+/// The options of a job, as `kolo train` reads them.
+#[derive(Parser)]
+#[command(name = "kolo train", no_binary_name = true)]
+struct Job {
+    #[command(flatten)]
+    train: Train,
+}
+
+/// Refuses what `kolo train` refuses, and a job with stale synchronization, which does not promise the same
+/// bits.
+fn check_job(options: &[OsString]) -> Result<(), Failure> {
+    let job = Job::try_parse_from(options).map_err(|error| {
+        let text = error.to_string();
+        let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Failure::input(format!("after `--`: {sentence}"))
+    })?;
+    let sync = job.train.configuration()?.sync.mode;
+    match sync.staleness_bound() {
+        Some(_) => Err(Failure::input(format!(
+            "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// True if the options contain this one, as `--name value` or `--name=value`.
@@ -154,16 +160,6 @@ fn given(options: &[OsString], name: &str) -> bool {
         let text = option.to_string_lossy();
         text.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
     })
-}
-
-/// Value of an option, given as `--name value` or `--name=value`.
-fn value(options: &[OsString], name: &str) -> Option<String> {
-    let at = options.iter().position(|option| given(std::slice::from_ref(option), name))?;
-    let text = options[at].to_string_lossy();
-    match text.split_once('=') {
-        Some((_, value)) => Some(value.into()),
-        None => options.get(at + 1).map(|value| value.to_string_lossy().into_owned()),
-    }
 }
 
 /// Makes the job write checkpoints often, so that some writes meet a full disk.
@@ -183,31 +179,41 @@ fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
+    use kolo_recipe::Recipe;
+
     use super::*;
 
     #[test]
     fn a_mode_without_bits_is_refused_wherever_it_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
-        let refused =
-            |options: &[&str]| refuse_stale(&options.iter().map(OsString::from).collect::<Vec<_>>());
-        let file_says = |sync: &str| {
+        let check = |options: &[&str]| check_job(&options.iter().map(OsString::from).collect::<Vec<_>>());
+        let refusal = |options: &[&str]| check(options).unwrap_err().to_string();
+        let write = |sync: &str| {
             let mut recipe = Recipe::default();
             recipe.sync.mode = sync.parse().unwrap();
             std::fs::write(&file, recipe.to_toml().unwrap()).unwrap();
-            refused(&["--config", file.to_str().unwrap()])
         };
-        let words = |result: Result<(), Failure>| result.unwrap_err().to_string();
-        assert!(words(refused(&["--sync=stale:K=2"])).contains("--sync stale:K=2: it promises no bits"));
-        let from_file = words(file_says("stale:K=2"));
-        assert!(
-            from_file.contains("config.toml says --sync stale") && from_file.contains("no bits"),
-            "{from_file}"
-        );
-        refused(&["--config", file.to_str().unwrap(), "--sync", "local:H=4"]).unwrap();
-        file_says("local:H=4").unwrap();
-        refused(&["--steps", "3"]).unwrap();
-        assert!(refused(&["--config", "/none.toml"]).is_err());
+        let of_file = ["--config", file.to_str().unwrap()];
+        write("stale:K=2");
+        let stale = "--sync stale:K=2: it promises no bits";
+        for options in [&["--sync=stale:K=2"][..], &["--set", "sync.mode=stale:K=2"], &of_file] {
+            assert!(refusal(options).starts_with(stale), "{}", refusal(options));
+        }
+        check(&[of_file[0], of_file[1], "--sync", "local:H=4"]).unwrap();
+        write("local:H=4");
+        check(&of_file).unwrap();
+        check(&["--steps", "3"]).unwrap();
+    }
+
+    #[test]
+    fn what_kolo_train_refuses_is_refused_before_the_first_run() {
+        let refusal = |options: &[&str]| {
+            check_job(&options.iter().map(OsString::from).collect::<Vec<_>>()).unwrap_err().to_string()
+        };
+        assert_eq!(refusal(&["--stepps", "3"]), "after `--`: unexpected argument '--stepps' found");
+        assert!(refusal(&["--config", "/none.toml"]).contains("/none.toml"));
+        assert!(refusal(&["--set", "steps"]).contains("steps"));
     }
 
     fn defaults(options: &[&str]) -> String {
@@ -226,9 +232,5 @@ mod tests {
         assert_eq!(defaults(&["--config", "a.toml"]), "--config a.toml");
         assert!(!defaults(&["--accumulate", "2"]).contains("--shards"));
         assert!(given(&["--nproc=3".into()], "--nproc") && !given(&["--nprocs".into()], "--nproc"));
-        let options = ["--steps", "3", "--sync=stale:K=2"].map(OsString::from);
-        assert_eq!(value(&options, "--sync").as_deref(), Some("stale:K=2"));
-        assert_eq!(value(&options, "--steps").as_deref(), Some("3"));
-        assert_eq!(value(&options[..1], "--steps"), None);
     }
 }

@@ -492,11 +492,19 @@ impl Train {
         })
     }
 
+    /// Returns what the options and `--set` say, without a file.
+    pub(super) fn typed(&self) -> Result<Recipe, Failure> {
+        self.with_fields(self.config.recipe.clone())
+    }
+
+    /// Returns the configuration with the values of `--set`.
+    fn with_fields(&self, config: Recipe) -> Result<Recipe, Failure> {
+        Ok(self.set.iter().try_fold(config, |config, assignment| config.with_field(assignment))?)
+    }
+
     /// Applies the options that do not change the result; each part of a run may set them anew.
-    fn adapted(&self, mut config: Recipe) -> Result<Recipe, Failure> {
-        for assignment in &self.set {
-            config = config.with_field(assignment)?;
-        }
+    fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
+        let mut config = self.with_fields(config)?;
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);

@@ -70,7 +70,9 @@ impl Verify {
                 "{option}: kolo verify begins at the beginning, meets where it can, and leaves no folder"
             )));
         }
-        let steps = self.train.config.recipe.steps.unwrap_or(STEPS);
+        // A file says what a whole run does; only what was typed says how much of it is tried.
+        let typed = self.train.typed()?;
+        let steps = typed.steps.unwrap_or(STEPS);
         if steps == 0 {
             return Err(Failure::input("--steps 0: it must be at least 1"));
         }
@@ -81,7 +83,7 @@ impl Verify {
                 (true, Some(nproc)) => vec![nproc],
                 (true, None) => WORKERS.to_vec(),
             },
-            caps: self.train.config.recipe.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
+            caps: typed.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
             transport,
             algorithm: self.train.algorithm.clone(),
             full: self.full,
