@@ -144,6 +144,8 @@ fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
             let (of_gamma, of_beta) = (&mut of_gamma[..width], &mut of_beta[..width]);
             let rows = x.chunks_exact(width).zip(gradient.chunks_exact(width));
             for ((x, gradient), [mean, inverse]) in rows.zip(moments) {
+                // One length for all, so that the loop needs no checks.
+                let (x, gradient) = (&x[..width], &gradient[..width]);
                 for channel in 0..width {
                     normalized[channel] = (x[channel] - mean) * inverse;
                     scaled[channel] = gradient[channel] * gamma[channel];

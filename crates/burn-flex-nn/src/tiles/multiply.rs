@@ -13,6 +13,9 @@ const VECTORS: usize = 2;
 /// Rows that are finished together: a multiple of the heights of all tiles.
 const STRIP: usize = 24;
 
+/// Distance of rows at which the first cache of most processors holds only as many as a tile is high.
+const CONFLICT: usize = 1024;
+
 /// Elements of the first factor that meet all panels before the next ones do. It affects no bits.
 const BLOCK: usize = 1 << 16;
 
@@ -42,6 +45,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Packs some rows and columns of the matrix, of which either must be contiguous.
+    #[inline(always)]
     fn pack(&self, panel: &mut Panel, at: usize, rows: Range<usize>, columns: Range<usize>) {
         if self.column_step == 1 {
             let row = |row: usize| &self.values[row * self.row_step..][..self.columns];
@@ -118,7 +122,7 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
         if !bias.is_empty() {
             bias.resize(b.columns.next_multiple_of(most), 0.0);
         }
-        let (mut panel, mut strips) = (Panel::take(), Panel::take());
+        let (mut panel, mut packed) = (Panel::take(), Panel::take());
         for start in (0..a.columns).step_by(CHAIN) {
             let len = CHAIN.min(a.columns - start);
             let block = (BLOCK / len).next_multiple_of(STRIP);
@@ -129,14 +133,16 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
             }
             for first in (0..a.rows).step_by(block) {
                 let block = first..a.rows.min(first + block);
-                // Columns of a matrix would be read at distances at which the caches hold few of them.
-                let is_packed = a.row_step == 1;
-                if is_packed {
-                    strips.resize(block.len().div_ceil(STRIP) * len, STRIP);
-                    for (number, row) in block.clone().step_by(STRIP).enumerate() {
-                        let rows = row..block.end.min(row + STRIP);
-                        a.transposed().pack(&mut strips, number * len, start..start + len, rows);
-                    }
+                // Columns of a matrix would be read at distances at which the caches hold few of them, and so
+                // would some rows.
+                let is_strips = a.row_step == 1;
+                let is_packed = is_strips || a.row_step % CONFLICT == 0;
+                if is_strips {
+                    let row = |row: usize| &a.values[row * a.column_step..][..a.rows];
+                    packed.pack_strips::<STRIP>((start..start + len).map(row), block.clone());
+                } else if is_packed {
+                    packed.resize(block.len(), len);
+                    a.pack(&mut packed, 0, block.clone(), start..start + len);
                 }
                 for (number, (columns, vectors)) in panels(b.columns, S::F32_LANES, VECTORS).enumerate() {
                     let (at, vectors) = if is_kept { (number * len, VECTORS) } else { (0, vectors) };
@@ -155,8 +161,10 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
                         // place for every row and column.
                         unsafe {
                             let out = self.out.add(row * b.columns + columns.start);
-                            let (values, a_row, a_step) = if is_packed {
-                                (strips.rows((row - first) / STRIP * len, len).as_ptr(), 1, STRIP)
+                            let (values, a_row, a_step) = if is_strips {
+                                (packed.rows((row - first) / STRIP * len, len).as_ptr(), 1, STRIP)
+                            } else if is_packed {
+                                (packed.rows(row - first, rows.len()).as_ptr(), len, 1)
                             } else {
                                 let at = row * a.row_step + start * a.column_step;
                                 (a.values.as_ptr().add(at), a.row_step, a.column_step)
@@ -190,7 +198,7 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
             }
         }
         panel.give_back();
-        strips.give_back();
+        packed.give_back();
     }
 }
 
@@ -203,10 +211,13 @@ mod tests {
         (0..len).map(|i| ((i * 7_919 + seed * 104_729) as f32 * 0.37).sin()).collect()
     }
 
-    /// Also for several blocks, several chains, rests of vectors, and factors that lie in columns.
+    /// Also for several blocks, several chains, rests of vectors, rows that are copied for their distance, and
+    /// factors that lie in columns.
     #[test]
     fn every_instruction_set_gives_the_same_bits() {
-        for [rows, inner, columns] in [[1, 1, 1], [7, 19, 37], [50, 130, 64], [300, 513, 40], [25, 1030, 5]] {
+        for [rows, inner, columns] in
+            [[1, 1, 1], [7, 19, 37], [50, 130, 64], [300, 513, 40], [25, 1030, 5], [70, 1024, 33]]
+        {
             let (a, b, bias) = (values(rows * inner, 1), values(inner * columns, 2), values(columns, 3));
             let in_columns = |values: &[f32], columns: usize| -> Vec<f32> {
                 let rows = values.len() / columns;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// Number of elements that are copied at once.
+/// Number of rows and columns of a square that is transposed at once.
 const PIECE: usize = 16;
 
 /// Packed rows, each padded with zeros to whole vectors.
@@ -42,14 +42,40 @@ impl Panel {
     }
 
     /// Packs `columns` of the rows of a matrix, after the first `at` rows.
+    #[inline(always)]
     pub(crate) fn pack<'a>(
         &mut self,
         at: usize,
         rows: impl Iterator<Item = &'a [f32]>,
         columns: Range<usize>,
     ) {
-        for (packed, row) in self.values[at * self.width..].chunks_exact_mut(self.width).zip(rows) {
-            copy(packed, &row[columns.clone()]);
+        let packed = &mut self.values[at * self.width..];
+        match self.width {
+            8 => pack_rows::<8>(packed, rows, columns),
+            16 => pack_rows::<16>(packed, rows, columns),
+            32 => pack_rows::<32>(packed, rows, columns),
+            64 => pack_rows::<64>(packed, rows, columns),
+            width => {
+                let packed = packed.chunks_exact_mut(width).zip(rows);
+                packed.for_each(|(packed, row)| copy_any(packed, &row[columns.clone()]));
+            }
+        }
+    }
+
+    /// Packs `columns` of the rows of a matrix in strips of `WIDTH`, one after the other. Each row is read at
+    /// once.
+    #[inline(always)]
+    pub(crate) fn pack_strips<'a, const WIDTH: usize>(
+        &mut self,
+        rows: impl ExactSizeIterator<Item = &'a [f32]>,
+        columns: Range<usize>,
+    ) {
+        let len = rows.len();
+        self.resize(columns.len().div_ceil(WIDTH) * len, WIDTH);
+        for (at, row) in rows.enumerate() {
+            for (number, strip) in row[columns.clone()].chunks(WIDTH).enumerate() {
+                copy::<WIDTH>(&mut self.values[(number * len + at) * WIDTH..][..WIDTH], strip);
+            }
         }
     }
 
@@ -78,15 +104,29 @@ impl Panel {
     }
 }
 
-/// Copies a row and fills the rest with zeros. Pieces of a fixed length are copied without a call.
-fn copy(packed: &mut [f32], row: &[f32]) {
-    let (pieces, rest) = row.as_chunks::<PIECE>();
-    let (into, into_rest) = packed.split_at_mut(pieces.len() * PIECE);
-    into.as_chunks_mut().0.iter_mut().zip(pieces).for_each(|(into, piece)| *into = *piece);
-    if !into_rest.is_empty() {
-        into_rest[..rest.len()].copy_from_slice(rest);
-        into_rest[rest.len()..].fill(0.0);
+#[inline(always)]
+fn pack_rows<'a, const WIDTH: usize>(
+    packed: &mut [f32],
+    rows: impl Iterator<Item = &'a [f32]>,
+    columns: Range<usize>,
+) {
+    let packed = packed.as_chunks_mut::<WIDTH>().0.iter_mut().zip(rows);
+    packed.for_each(|(packed, row)| copy::<WIDTH>(packed, &row[columns.clone()]));
+}
+
+/// Copies a row and fills the rest with zeros. A whole row of a known length is copied without a call.
+#[inline(always)]
+fn copy<const WIDTH: usize>(packed: &mut [f32], row: &[f32]) {
+    match (packed.as_mut_array::<WIDTH>(), row.as_array::<WIDTH>()) {
+        (Some(packed), Some(row)) => *packed = *row,
+        _ => copy_any(packed, row),
     }
+}
+
+fn copy_any(packed: &mut [f32], row: &[f32]) {
+    let (values, rest) = packed.split_at_mut(row.len());
+    values.copy_from_slice(row);
+    rest.fill(0.0);
 }
 
 /// Writes up to [`PIECE`] columns into rows that are `width` apart. Small squares keep it fast: columns may
