@@ -11,6 +11,7 @@ use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_trace::What;
 
 use crate::error::Error;
+use crate::flow::{Flow, Moment};
 use crate::framework::{Framework, Pass};
 use crate::meter::StepRow;
 use crate::outcome::Outcome;
@@ -79,11 +80,13 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 self.tell(writer, &record, progress);
             }
         }
-        let due = self.calendar.after(progress.step());
-        // At the end of an epoch the evaluation comes first. After a change of members newcomers do not know
-        // of this step, and the next checkpoint counts.
-        let same_members = matches!(report.change, Change::None | Change::AllLeft);
-        if due.checkpoint && !due.evaluation && same_members {
+        // After a change of members newcomers do not know of this step, and the next checkpoint counts.
+        if !matches!(report.change, Change::None | Change::AllLeft) {
+            return Ok(report);
+        }
+        let asked = self.agree(Moment::Step, progress)? == Flow::Checkpoint;
+        // At the end of an epoch the evaluation comes first.
+        if (asked || self.calendar.after(progress.step()).checkpoint) && !progress.has_ended() {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             if let Some(writer) = writer {
                 writer.flush(progress);

@@ -16,6 +16,7 @@
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
 //! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
+//! | `flow` | answers of callbacks, on which all workers agree |
 //! | `catch_up`, `early_end` | the continuation or the end after other workers died |
 //! | `sampling` | the choice and order of samples, for workers and checkpoints to compare |
 //! | `progress`, `sync_progress` | the run's progress, as every worker knows it |
@@ -31,6 +32,7 @@ mod epoch_end;
 mod error;
 mod evaluate;
 mod evaluations;
+mod flow;
 mod framework;
 mod job;
 mod lineage;
@@ -61,6 +63,7 @@ mod warn;
 mod worker;
 
 pub use error::Error;
+pub use flow::{Answer, Flow};
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use kolo_recipe::{

@@ -8,11 +8,14 @@ use crate::evaluations::Evaluations;
 use crate::meter::{EpochRow, Meter, StepRow};
 
 /// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
-/// there has a row in `metrics.csv`, and all evaluations.
+/// there has a row in `metrics.csv`, all evaluations, and what has ended the run before its last step.
 const LOSS_SUM: &str = "loss_sum";
 const COUNT: &str = "count";
 const RECORDED: &str = "recorded";
 const EVALUATIONS: &str = "evaluations";
+const STOPPED_BY: &str = "stopped_by";
+/// Reason of a run's end, in its summary and in checkpoints.
+const CALLBACK: &str = "callback";
 
 /// The position of a run, this worker's rows of steps and epochs, and the figures of the present epoch.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Progress {
     calendar: Calendar,
     /// Steps of the whole run.
     total: u64,
+    /// Number of steps after which a callback has ended the run.
+    stopped: Option<u64>,
     pub(crate) position: Position,
     /// First step from which on this worker has all rows, and the epoch's figures before it.
     pub(crate) known_from: u64,
@@ -52,6 +57,7 @@ impl Progress {
     pub(crate) fn at(step: u64, calendar: Calendar) -> Self {
         Progress {
             total: calendar.total,
+            stopped: None,
             position: calendar.position(step),
             known_from: step,
             earlier: Meter::default(),
@@ -81,6 +87,9 @@ impl Progress {
         let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
         progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(COUNT).unwrap_or(0.0));
         progress.evaluations = Evaluations::from_notes(&position.notes[EVALUATIONS]);
+        if position.notes[STOPPED_BY].is_string() {
+            progress.stop_here();
+        }
         progress.sum_epoch();
         progress
     }
@@ -93,6 +102,7 @@ impl Progress {
             COUNT: self.epoch.count.to_string(),
             RECORDED: !self.is_unrecorded(),
             EVALUATIONS: self.evaluations.to_notes(),
+            STOPPED_BY: self.stopped_by(),
         });
         Position { notes, ..self.position.clone() }
     }
@@ -238,7 +248,24 @@ impl Progress {
 
     /// Ends the run here if `early` is true, because of the evaluations; else as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
+        let early = early || self.stopped == Some(self.position.step);
         self.total = if early { self.position.step } else { self.calendar.total };
+    }
+
+    /// Ends the run here, because a callback has decided so.
+    pub(crate) fn stop_here(&mut self) {
+        self.stopped = Some(self.position.step);
+        self.end_here(true);
+    }
+
+    /// Number of steps after which a callback has ended the run.
+    pub(crate) fn stopped(&self) -> Option<u64> {
+        self.stopped
+    }
+
+    /// Word for what has ended the run before its last step.
+    pub(crate) fn stopped_by(&self) -> Option<&'static str> {
+        self.stopped.map(|_| CALLBACK)
     }
 
     /// Moves to that many steps. A move back forgets the later steps, and with them the ends of epochs, which
@@ -250,6 +277,9 @@ impl Progress {
         }
         if step < self.recorded {
             self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
+        }
+        if self.stopped.take_if(|stopped| *stopped > step).is_some() {
+            self.total = self.calendar.total;
         }
         self.waiting.clear();
         self.summed.retain(|(summed, _)| *summed < step);

@@ -6,6 +6,7 @@ use kolo_data::{DataSet, Part};
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
+use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
 use crate::metric::{Mean, Metric};
 use crate::own_parts::Own;
@@ -28,7 +29,7 @@ pub(crate) struct Task<F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) unit: String,
     pub(crate) own: Own,
     /// Callbacks for every record, on rank 0.
-    pub(crate) listeners: Vec<Box<Listener>>,
+    pub(crate) listeners: Vec<Listener<M>>,
 }
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
@@ -48,10 +49,17 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
         self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
-    /// Calls the listeners. Meanwhile this worker counts as busy, because a listener may upload something.
-    pub(crate) fn tell(&mut self, record: &Record<'_>) {
+    /// Calls the listeners, and returns the strongest of their answers. Meanwhile this worker counts as busy,
+    /// because a listener may upload something.
+    pub(crate) fn tell(&mut self, record: &Record<'_>, model: &M) -> Flow {
         let _working = kolo_elastic::working();
-        self.listeners.iter_mut().for_each(|listener| listener(record));
+        let answers = self.listeners.iter_mut().map(|listener| (listener.call)(record, model));
+        answers.max().unwrap_or_default()
+    }
+
+    /// True if a callback decides on the run at such moments.
+    pub(crate) fn decides(&self, moment: Moment) -> bool {
+        self.listeners.iter().any(|listener| listener.decides == Some(moment))
     }
 
     /// Checks that the metric by which the recipe decides is measured.
@@ -72,4 +80,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
     }
 }
 
-pub(crate) type Listener = dyn FnMut(&Record<'_>);
+/// A callback for records.
+pub(crate) struct Listener<M> {
+    pub(crate) call: Box<dyn FnMut(&Record<'_>, &M) -> Flow>,
+    /// Moment at which its answer decides on the run.
+    pub(crate) decides: Option<Moment>,
+}

@@ -13,6 +13,7 @@ use kolo_ddp::{Ddp, Sampler};
 
 use crate::calendar::Calendar;
 use crate::error::Error;
+use crate::flow::{Answers, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
@@ -146,6 +147,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) suspects: Suspects,
     /// Shards of each rank of the generation.
     pub(crate) division: Vec<Range<usize>>,
+    /// Last answers of this worker's callbacks.
+    pub(crate) answers: Answers,
 }
 
 impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> {
@@ -233,6 +236,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             test_scores: Scores::default(),
             suspects: Suspects::default(),
             division: Vec::new(),
+            answers: Answers::default(),
         })
     }
 
@@ -243,6 +247,8 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         stated.extend(sampling.stated_data());
         stated.push(("what the model is judged by".into(), metrics.join(", ")));
         stated.push(("what the loss counts".into(), task.unit.clone()));
+        let decides = [Moment::Step, Moment::Epoch].map(|moment| task.decides(moment).to_string());
+        stated.push(("callbacks that decide after steps, epochs".into(), decides.join(", ")));
         // Each worker decides by this number whether a slow one is dropped.
         stated.push(("min_workers".into(), job.min_workers.to_string()));
         Ok(stated)
@@ -331,7 +337,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         summary.warnings = self.warnings.lines();
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
-            self.task.tell(&Record::Summary(&summary));
+            self.call_listeners(&Record::Summary(&summary), progress);
         }
         Ok(Some(summary))
     }
@@ -358,6 +364,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             return Ok(false);
         }
         self.catch_up(progress)?;
+        self.agree_again(progress)?;
         // A single worker can write a missing summary.
         if progress.is_over() && !progress.is_unrecorded() {
             return Ok(false);
@@ -381,6 +388,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         self.heed_patience(progress);
         let poisoned = self.compare_suspects(progress)?;
         self.choose_writer(progress, writer, begins)?;
+        self.agree_again(progress)?;
         if let Some(why) = poisoned {
             return Ok(Outcome::Poisoned(why));
         }
@@ -408,6 +416,6 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
     /// Passes a record to all sinks and listeners, on rank 0.
     pub(crate) fn tell(&mut self, writer: &mut RunWriter, record: &Record<'_>, progress: &Progress) {
         writer.record(record, progress);
-        self.task.tell(record);
+        self.call_listeners(record, progress);
     }
 }
