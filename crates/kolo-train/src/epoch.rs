@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use kolo_comm::Op;
 use kolo_data::{DataSet, PrefetchError, ShardBatch};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
@@ -11,7 +12,7 @@ use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_trace::What;
 
 use crate::error::Error;
-use crate::flow::{Flow, Moment};
+use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
 use crate::meter::StepRow;
 use crate::outcome::Outcome;
@@ -22,8 +23,10 @@ use crate::slowdown::{Slowdown, Work};
 use crate::suspects::listed;
 use crate::worker::Worker;
 
+const MILLISECONDS_OF_HOUR: f64 = 3.6e6;
+
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members of
+    /// Trains and moves the progress until the next evaluation, or until the run is over. Returns an outcome if the members of
     /// the job change before that.
     pub(crate) fn epoch(
         &mut self,
@@ -45,7 +48,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 Change::AllLeft if progress.is_over() => {}
                 Change::AllLeft => return Ok(Some(Outcome::AllLeft)),
             }
-            if progress.has_ended() {
+            if progress.is_evaluated_here() {
                 return Ok(None);
             }
         }
@@ -85,8 +88,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             return Ok(report);
         }
         let asked = self.agree(Moment::Step, progress)? == Flow::Checkpoint;
-        // At the end of an epoch the evaluation comes first.
-        if (asked || self.calendar.after(progress.step()).checkpoint) && !progress.has_ended() {
+        self.heed_time(progress)?;
+        // Where the model is evaluated, that comes first.
+        if (asked || self.calendar.after(progress.step()).checkpoint) && !progress.is_evaluated_here() {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             if let Some(writer) = writer {
                 writer.flush(progress);
@@ -94,6 +98,24 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
         }
         Ok(report)
+    }
+
+    /// Makes all workers leave at the end of their next step if the time of the run is over, by the longest of
+    /// their clocks. A collective, if the time is limited.
+    fn heed_time(&mut self, progress: &Progress) -> Result<(), Error> {
+        let recipe = &self.job.config;
+        let Some(hours) = recipe.max_hours else { return Ok(()) };
+        // Other workers may be at another step.
+        if !flow::has_one_model(recipe) && !self.calendar.after(progress.step()).gathering {
+            return Ok(());
+        }
+        let mut milliseconds = [self.began.elapsed().as_millis() as i64];
+        self.ddp.group().all_reduce(&mut milliseconds, Op::Max)?;
+        if milliseconds[0] as f64 >= hours * MILLISECONDS_OF_HOUR {
+            log::info!("the {hours} hours of --max-hours are over: the run saves and ends");
+            self.ddp.leave();
+        }
+        Ok(())
     }
 
     /// Drops a rank that slows the others down, unless the policy or `--min` keeps it. All ranks decide the

@@ -16,7 +16,7 @@ use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Evaluates and records an epoch, or the last step. Returns false if the workers were signaled to end
+    /// Evaluates the model, and records an epoch, a part of it, or the last step. Returns false if the workers were signaled to end
     /// meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
         &mut self,
@@ -39,6 +39,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),
+            steps: progress.step(),
+            epochs_done: progress.epoch_of_figures(progress.step()),
             seconds_per_step: epoch.seconds_per_step(),
             samples_per_second: epoch.samples_per_second(),
             comm_fraction: epoch.comm_fraction(),

@@ -46,7 +46,7 @@ pub struct Progress {
     pub(crate) before: Meter,
     /// Figures of the epoch that runs, or has just ended.
     epoch: Meter,
-    /// Steps done at the last recorded end of an epoch, and the recorded rows.
+    /// Steps done at the last recorded evaluation, and the recorded rows.
     recorded: u64,
     epochs: Vec<EpochRow>,
     pub(crate) evaluations: Evaluations,
@@ -70,7 +70,7 @@ impl Progress {
             before: Meter::default(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
-            recorded: calendar.first_of_epoch(step),
+            recorded: calendar.evaluated_by(step.saturating_sub(1)),
             epochs: Vec::new(),
             evaluations: Evaluations::default(),
             calendar,
@@ -81,8 +81,11 @@ impl Progress {
     pub(crate) fn resumed(position: &Position, calendar: Calendar) -> Self {
         let mut progress = Progress::at(position.step, calendar);
         progress.covered_from = progress.first_of_epoch();
-        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.has_ended() {
-            (progress.recorded, progress.covered_from) = (position.step, position.step);
+        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.is_evaluated_here() {
+            progress.recorded = position.step;
+            if position.step_in_epoch == 0 || progress.is_over() {
+                progress.covered_from = position.step;
+            }
         }
         let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
         progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(COUNT).unwrap_or(0.0));
@@ -128,9 +131,14 @@ impl Progress {
         &self.epochs
     }
 
-    /// Number of epochs with figures, here or on another worker.
-    pub fn recorded_epochs(&self) -> usize {
-        self.calendar.epochs_begun(self.recorded)
+    /// Number of the last epoch with figures, here or on another worker, as `metrics.csv` has it.
+    pub fn recorded_epoch(&self) -> f64 {
+        self.epoch_of_figures(self.recorded)
+    }
+
+    /// Number of an epoch in figures that are taken after so many steps.
+    pub(crate) fn epoch_of_figures(&self, steps: u64) -> f64 {
+        self.calendar.epoch_of_figures(steps)
     }
 
     /// Figures of the epoch that runs, or has just ended.
@@ -276,7 +284,7 @@ impl Progress {
             (self.before, self.summed_before) = (Meter::default(), (0, 0));
         }
         if step < self.recorded {
-            self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
+            self.record_again(self.calendar.evaluated_by(step));
         }
         if self.stopped.take_if(|stopped| *stopped > step).is_some() {
             self.total = self.calendar.total;
@@ -302,11 +310,6 @@ impl Progress {
         self.calendar.first_of_epoch(self.position.step)
     }
 
-    /// Last step of an epoch, which counts from 1.
-    pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
-        self.calendar.last_step_of(epoch)
-    }
-
     pub(crate) fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)
     }
@@ -315,17 +318,17 @@ impl Progress {
         self.position.step >= self.total
     }
 
-    /// True if an epoch or the run has ended here.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.position.step_in_epoch == 0 || self.is_over()
+    /// True if the model is evaluated here, as at the end of an epoch or of the run.
+    pub(crate) fn is_evaluated_here(&self) -> bool {
+        self.calendar.after(self.position.step).evaluation || self.is_over()
     }
 
-    /// True if an epoch, or the run, has ended since the last record.
+    /// True if the model is to be evaluated here, and is not.
     pub(crate) fn is_unrecorded(&self) -> bool {
-        self.has_ended() && self.position.step > self.recorded
+        self.is_evaluated_here() && self.position.step > self.recorded
     }
 
-    /// Steps done at the last recorded end of an epoch.
+    /// Steps done at the last recorded evaluation.
     pub(crate) fn recorded(&self) -> u64 {
         self.recorded
     }
@@ -333,8 +336,7 @@ impl Progress {
     /// Forgets figures after step `recorded`, which some worker does not have: all record them again.
     pub(crate) fn record_again(&mut self, recorded: u64) {
         self.recorded = recorded;
-        let epochs = self.recorded_epochs();
-        self.epochs.retain(|row| row.epoch <= epochs);
+        self.epochs.retain(|row| row.steps <= recorded);
         self.evaluations.forget_after(recorded);
     }
 }

@@ -131,6 +131,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
     pub(crate) stop: StopRequested,
+    /// Start of this worker.
+    pub(crate) began: Instant,
     /// Start of the present or last step.
     pub(crate) step_began: Instant,
     /// Reason of an early end, unless a signal caused it.
@@ -228,6 +230,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             ddp,
             sampling,
             stop,
+            began: Instant::now(),
             step_began: Instant::now(),
             too_few: None,
             warnings,

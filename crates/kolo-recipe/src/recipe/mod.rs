@@ -23,7 +23,7 @@ mod sync;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use check::{at_most_a_sample, below_1, count, is_finite, steps, steps_or_0};
+use check::{at_most_a_sample, below_1, count, greater_than_0, is_finite, steps, steps_or_0};
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::{Value, parse_number};
@@ -152,7 +152,13 @@ pub struct Recipe {
     /// else of the test samples
     #[arg(long, value_name = "METRIC")]
     pub best_metric: Option<String>,
-    /// End when so many epochs have passed without a better one, by --best-metric or else the first metric
+    /// Also evaluate every so many steps, besides the end of each epoch
+    #[arg(long, value_name = "STEPS")]
+    pub eval_steps: Option<u64>,
+    /// Save and end after so many hours, counted from this start; --resume goes on
+    #[arg(long, value_name = "HOURS", value_parser = parse_number)]
+    pub max_hours: Option<f64>,
+    /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by --best-metric or else the first metric
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
     /// Samples of a forward pass in evaluation
@@ -231,6 +237,8 @@ impl Recipe {
         steps_or_0("--verify-every", self.verify_every)?;
         steps_or_0("--backup-steps", self.backup_steps)?;
         count("--keep-checkpoints", self.keep_checkpoints)?;
+        steps("--eval-steps", self.eval_steps)?;
+        greater_than_0("--max-hours", self.max_hours)?;
         count("--patience", self.patience)?;
         count("--test-batch-size", self.test_batch_size)?;
         check_bucket_cap(self.bucket_cap_mb)?;

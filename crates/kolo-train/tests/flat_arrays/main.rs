@@ -4,6 +4,7 @@
 mod flow;
 mod model;
 mod own_parts;
+mod timing;
 
 use std::fs::File;
 use std::io::Write;
