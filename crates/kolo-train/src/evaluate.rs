@@ -41,7 +41,9 @@ pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0 && !metrics.is_empty()) else {
         return Ok(Some(Scores::default()));
     };
-    let model = F::evaluated(ddp.model());
+    // The averages of the weights, if the run has them.
+    let averaged = ddp.averaged_model()?;
+    let model = F::evaluated(averaged.as_ref().unwrap_or(ddp.model()));
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let own: Vec<Vec<usize>> = own.map(<[usize]>::to_vec).collect();

@@ -9,6 +9,7 @@ use std::time::Instant;
 use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
+use kolo_ddp::optimizer::{Averaged, Optimizer};
 use kolo_ddp::{Ddp, Sampler};
 
 use crate::calendar::Calendar;
@@ -71,21 +72,18 @@ fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
             let ended = worker.run();
             timeline.end(matches!(ended, Ok(Ended::Over(Some(_)))));
             let ended = ended?;
-            let is_server = worker.ddp.is_server();
-            let model = || Ok::<_, Error>(F::into_module(worker.ddp.into_model()?));
-            match ended {
-                Ended::Over(_) if is_server => Ok(Trained { model: None, summary: None }),
-                Ended::Left => Ok(Trained { model: None, summary: None }),
-                Ended::Over(summary) => {
-                    Ok(Trained { model: Some(model()?), summary: summary.map(|summary| *summary) })
-                }
-            }
+            let summary = match ended {
+                Ended::Over(summary) if !worker.ddp.is_server() => summary.map(|summary| *summary),
+                _ => return Ok(Trained { model: None, averaged: None, summary: None }),
+            };
+            let averaged = worker.ddp.averaged_model()?.map(F::into_module);
+            Ok(Trained { model: Some(F::into_module(worker.ddp.into_model()?)), averaged, summary })
         }
         // The worker replaced one that died at the very end, and the others have completed the run.
         Err(Error::Training(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned)))
             if job.folder.as_ref().is_some_and(|folder| folder.is_complete()) =>
         {
-            Ok(Trained { model: None, summary: None })
+            Ok(Trained { model: None, averaged: None, summary: None })
         }
         Err(error) => Err(error),
     }
@@ -169,6 +167,10 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let optimizer = match task.own.optimizer.take() {
             Some(own) => own,
             None => config.optimizer.build()?,
+        };
+        let optimizer: Box<dyn Optimizer> = match config.ema {
+            Some(decay) => Box::new(Averaged::new(optimizer, decay, config.ema_warmup)),
+            None => optimizer,
         };
         let mut membership = membership;
         let lineage = Lineage::new(match &mut membership {

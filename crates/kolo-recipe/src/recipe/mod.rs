@@ -8,6 +8,7 @@ mod check;
 mod choices;
 mod defaults;
 mod effects;
+mod ema;
 mod fields;
 mod groups;
 mod input;
@@ -135,6 +136,13 @@ pub struct Recipe {
     /// Tensors whose steps do not depend on their norms in LARS and LAMB, whatever --group says, as norm,bias
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_trust_ratio: Vec<Selector>,
+    /// Keep a moving average of the weights with this decay, as 0.9999: it is what is evaluated, exported and
+    /// the best. Training goes on with the weights themselves
+    #[arg(long, value_name = "DECAY", value_parser = parse_number)]
+    pub ema: Option<f64>,
+    /// With --ema: a decay of at most (1 + t) / (10 + t) in step t, from 1
+    #[arg(long)]
+    pub ema_warmup: bool,
     /// Measure the noise scale of the gradient: how large a batch may be before more images a step bring
     /// little
     #[arg(long)]
@@ -255,6 +263,7 @@ impl Recipe {
         self.large_batch.check(self.epochs)?;
         self.straggler()?;
         self.check_noise_scale()?;
+        self.check_ema()?;
         self.sync.check(self)?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";

@@ -1,6 +1,7 @@
 //! A second tensor library, of flat arrays, goes through the whole trainer: metrics, run folder, checkpoints,
 //! resume, and recovery after a worker was killed.
 
+mod ema;
 mod flow;
 mod model;
 mod own_parts;
@@ -39,6 +40,11 @@ fn recipe() -> Recipe {
     let mut recipe = Recipe { epochs: 5, shards: 4, batch_size: 2, ..Recipe::default() };
     (recipe.rate.lr, recipe.rate.warmup_steps) = (0.1, 4);
     recipe
+}
+
+/// The same with an average of the weights.
+fn averaging() -> Recipe {
+    Recipe { ema: Some(0.9), ..recipe() }
 }
 
 fn trainer(
@@ -142,7 +148,7 @@ fn worker() {
         true => Flow::Stop,
         false => Flow::Continue,
     };
-    let trainer = trainer(job(recipe(), Path::new(&folder), false), dies_in_pass);
+    let trainer = trainer(job(averaging(), Path::new(&folder), false), dies_in_pass);
     let trainer = trainer.on_epoch(listener).on_step(stops);
     trainer.train_as(membership, Perceptron::new()).unwrap();
 }
@@ -150,8 +156,8 @@ fn worker() {
 #[test]
 fn a_run_outlives_a_killed_worker_in_the_same_weights() {
     let whole = tempfile::tempdir().unwrap();
-    let expected = run(recipe(), whole.path(), false);
-    let seventh = run(Recipe { steps: Some(7), ..recipe() }, tempfile::tempdir().unwrap().path(), false);
+    let expected = run(averaging(), whole.path(), false);
+    let seventh = run(Recipe { steps: Some(7), ..averaging() }, tempfile::tempdir().unwrap().path(), false);
     let names = ["here/0", "here/1", "here/2"];
     let limit = Duration::from_secs(60);
     let policy = MembershipPolicy {
@@ -161,10 +167,7 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
         too_few_timeout: limit,
     };
     for dies in ["here/0", "here/1", "listener of here/0", "stop by here/0"] {
-        let (steps, epochs, weights) = match dies.starts_with(STOP) {
-            true => (7, 2, &seventh.weights_sha256),
-            false => (20, 5, &expected.weights_sha256),
-        };
+        let (epochs, expected) = if dies.starts_with(STOP) { (2, &seventh) } else { (5, &expected) };
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("run");
         std::fs::create_dir(&folder).unwrap();
@@ -183,8 +186,16 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
         };
         std::thread::scope(|scope| names.iter().for_each(|name| drop(scope.spawn(|| work(name)))));
         let survived = summary(&folder);
-        assert_eq!((&survived["steps"], &survived["world_size"]), (&steps.into(), &2.into()), "{dies} died");
-        assert_eq!(survived["weights_sha256"], weights.as_str(), "{dies} died");
+        assert_eq!(
+            (&survived["steps"], &survived["world_size"]),
+            (&expected.steps.into(), &2.into()),
+            "{dies} died"
+        );
+        assert_eq!(survived["weights_sha256"], expected.weights_sha256.as_str(), "{dies} died");
+        // Of the averages.
+        let (loss, expected) =
+            (survived["test_loss"].as_f64().unwrap(), expected.scores.get("loss").unwrap());
+        assert!((loss - expected).abs() < 1e-12, "{dies} died: {loss} {expected}");
         let calls = std::fs::read_to_string(folder.with_extension("calls")).unwrap();
         assert!(
             (1..=epochs).all(|epoch| calls.lines().any(|line| line == epoch.to_string())),
