@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
 use crate::meter::StepRow;
+use crate::mixing::mix;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -155,22 +156,25 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             // All of this rank's shards together, normalized over the global batch.
             let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
             let (loss, framework) = (&task.loss, &*framework);
-            let forward = |model: &F::Model, batch, cross_shard: &CrossShardPass| {
+            let forward = |model: &F::Model, mut batch: D::Batch, cross_shard: &CrossShardPass| {
                 std::thread::sleep(pause);
                 let (shard, cross_shard) = (cross_shard.shard(), Some(cross_shard));
-                let pass = Pass { recipe, epoch, step, shard, cross_shard };
+                let mixing = mix(recipe, (epoch, step), shard, &mut batch);
+                let pass = Pass { recipe, epoch, step, shard, mixing: mixing.as_ref(), cross_shard };
                 framework.training(&pass, |context| loss(F::module(model), batch, context))
             };
             kolo_trace::spanned(What::Passes, || ddp.cross_shard_passes(inputs, forward))?;
         } else {
             for batch in batches {
                 let (shard, batch) = take(batch, ddp)?;
-                let Some(batch) = batch else {
+                let Some(mut batch) = batch else {
                     std::thread::sleep(pause);
                     ddp.skip_shard()?;
                     continue;
                 };
-                let pass = Pass { recipe, epoch, step, shard, cross_shard: None };
+                let mixing = mix(recipe, (epoch, step), shard, &mut batch);
+                let mixing = mixing.as_ref();
+                let pass = Pass { recipe, epoch, step, shard, mixing, cross_shard: None };
                 let loss = kolo_trace::spanned(What::Forward, || {
                     std::thread::sleep(pause);
                     let model = F::module(ddp.model());

@@ -13,6 +13,7 @@
 //! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `framework` | the interface to a tensor library |
+//! | `mixing` | mixup and CutMix |
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
 //! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
@@ -38,6 +39,7 @@ mod job;
 mod lineage;
 mod meter;
 mod metric;
+mod mixing;
 mod names;
 mod noise_summary;
 mod outcome;

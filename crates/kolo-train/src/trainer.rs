@@ -18,6 +18,7 @@ use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
+use crate::mixing;
 use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
@@ -222,6 +223,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         let samples = self.task.data.samples(Part::Train);
         self.task.own.name_in(&mut self.job.config, samples)?;
         self.job.config.check()?;
+        mixing::check::<D::Batch>(&self.job.config)?;
         flow::check(self.task.decides(Moment::Step), &self.job.config)?;
         // Before the run folder exists.
         names::check(&self.task.unit, &self.task.metrics)?;

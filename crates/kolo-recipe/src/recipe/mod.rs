@@ -66,6 +66,14 @@ pub struct Recipe {
     /// Train on the images as they are, without random crop and flip
     #[arg(long = "no-augment", action = clap::ArgAction::SetFalse)]
     pub augment: bool,
+    /// Blend the training images of a shard in pairs, and their labels, with shares of the distribution
+    /// Beta(ALPHA, ALPHA)
+    #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
+    pub mixup: Option<f64>,
+    /// Replace a rectangle of each training image by one of another, with shares as in --mixup; with both,
+    /// each shard's batch has one of them
+    #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
+    pub cutmix: Option<f64>,
     /// Passes over the training data
     #[arg(long, default_value_t = 8)]
     pub epochs: usize,
@@ -264,6 +272,8 @@ impl Recipe {
         self.straggler()?;
         self.check_noise_scale()?;
         self.check_ema()?;
+        greater_than_0("--mixup", self.mixup)?;
+        greater_than_0("--cutmix", self.cutmix)?;
         self.sync.check(self)?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";

@@ -3,6 +3,7 @@
 
 mod ema;
 mod flow;
+mod mixing;
 mod model;
 mod own_parts;
 mod timing;
