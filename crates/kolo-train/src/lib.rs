@@ -10,7 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `job` | a run, and a worker's membership in it |
-//! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
+//! | `trainer`, `task`, `metric`, `tally` | the user's own code: model, loss, data, metrics |
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `framework` | the interface to a tensor library |
 //! | `mixing` | mixup and CutMix |
@@ -57,6 +57,7 @@ mod staleness_summary;
 mod summary;
 mod suspects;
 mod sync_progress;
+mod tally;
 mod task;
 mod timeline;
 mod trained;
@@ -85,5 +86,6 @@ pub use sinks::{
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use summary::{Speed, Summary, peak_bytes};
+pub use tally::{Confusion, Perplexity, Tally, top_k};
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -8,23 +8,56 @@ use kolo_recipe::Recipe;
 use crate::error::Error;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::metric::{Mean, Metric};
+use crate::metric::Metric;
 use crate::own_parts::Own;
 use crate::sinks::Record;
+use crate::tally::Tally;
 
 /// Loss of one shard's samples in training.
 pub(crate) type LossOf<F, M, B> =
     dyn Fn(&M, B, &<F as Framework<M>>::Context<'_>) -> <F as Framework<M>>::Loss + Send + Sync;
 
-/// Parts of all metrics in one batch of test samples.
-pub(crate) type Evaluate<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Vec<Mean>;
+/// The user's evaluation, with tallies as bytes.
+pub(crate) struct Evaluate<F: Framework<M>, M, B> {
+    /// Tally of one batch.
+    pub(crate) batch: Box<BatchTally<F, M, B>>,
+    /// Merges the tallies of all batches, in their order, and returns the values of all metrics.
+    pub(crate) finish: fn(&[&[u8]]) -> Result<Vec<f64>, Error>,
+}
+
+type BatchTally<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Result<Vec<u8>, Error>;
+
+impl<F: Framework<M>, M, B> Evaluate<F, M, B> {
+    pub(crate) fn of<T: Tally>(evaluate: impl Fn(&M, B, &F::Device) -> T + 'static) -> Self {
+        let batch = move |model: &M, batch, device: &F::Device| {
+            postcard::to_allocvec(&evaluate(model, batch, device)).map_err(not_encoded)
+        };
+        Evaluate { batch: Box::new(batch), finish: finished::<T> }
+    }
+}
+
+fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Vec<f64>, Error> {
+    let mut all: Option<T> = None;
+    for bytes in batches {
+        let tally: T = postcard::from_bytes(bytes).map_err(not_encoded)?;
+        match &mut all {
+            Some(all) => all.merge(tally),
+            None => all = Some(tally),
+        }
+    }
+    Ok(all.map(|all| all.finish()).unwrap_or_default())
+}
+
+fn not_encoded(error: postcard::Error) -> Error {
+    Error::Encode { what: "the tally of a batch", problem: error.to_string() }
+}
 
 /// The user's input besides the model and the recipe.
 pub(crate) struct Task<F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) data: Arc<D>,
     pub(crate) loss: Box<LossOf<F, M, D::Batch>>,
     pub(crate) metrics: Vec<Metric>,
-    pub(crate) evaluate: Option<Box<Evaluate<F, M, D::Batch>>>,
+    pub(crate) evaluate: Option<Evaluate<F, M, D::Batch>>,
     /// Unit that the loss counts: images, tokens.
     pub(crate) unit: String,
     pub(crate) own: Own,

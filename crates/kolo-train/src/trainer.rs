@@ -23,7 +23,8 @@ use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
-use crate::task::{Listener, Task};
+use crate::tally::Tally;
+use crate::task::{Evaluate, Listener, Task};
 use crate::trained::Trained;
 use crate::worker::run;
 
@@ -81,13 +82,22 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// returns each metric's part in a batch; the batches are divided among the workers, and every sample
     /// counts once.
     pub fn evaluate<const N: usize>(
-        mut self,
+        self,
         metrics: [Metric; N],
         evaluate: impl Fn(&M, D::Batch, &F::Device) -> [Mean; N] + 'static,
     ) -> Self {
+        self.tally(metrics, move |model, batch, device| Vec::from(evaluate(model, batch, device)))
+    }
+
+    /// Judges the model as [`Trainer::evaluate`] does, by metrics that are no means: `evaluate` returns the
+    /// [`Tally`] of a batch, whose values are those of `metrics`, in their order.
+    pub fn tally<T: Tally>(
+        mut self,
+        metrics: impl Into<Vec<Metric>>,
+        evaluate: impl Fn(&M, D::Batch, &F::Device) -> T + 'static,
+    ) -> Self {
         self.task.metrics = metrics.into();
-        self.task.evaluate =
-            Some(Box::new(move |model, batch, device| evaluate(model, batch, device).into()));
+        self.task.evaluate = Some(Evaluate::of(evaluate));
         self
     }
 

@@ -6,6 +6,7 @@ mod flow;
 mod mixing;
 mod model;
 mod own_parts;
+mod tallies;
 mod timing;
 
 use std::fs::File;
