@@ -64,7 +64,7 @@ impl Calendar {
         self.sampler.steps_before(self.epochs_begun(steps).saturating_sub(1))
     }
 
-    /// Number of steps done at the last evaluation by then, if the run does not end there; 0 before the first.
+    /// Number of steps at the last evaluation after at most so many, apart from the run's end; at first 0.
     pub(crate) fn evaluated_by(&self, steps: u64) -> u64 {
         let start_of_epoch = steps - self.position(steps).step_in_epoch as u64;
         let within = self.evaluation_steps.map_or(0, |every| steps - steps % every);

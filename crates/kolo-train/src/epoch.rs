@@ -27,8 +27,8 @@ use crate::worker::Worker;
 const MILLISECONDS_OF_HOUR: f64 = 3.6e6;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Trains and moves the progress until the next evaluation, or until the run is over. Returns an outcome if the members of
-    /// the job change before that.
+    /// Trains and moves the progress until the next evaluation, or until the run is over. Returns an outcome
+    /// if the members of the job change before that.
     pub(crate) fn epoch(
         &mut self,
         progress: &mut Progress,
@@ -101,8 +101,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(report)
     }
 
-    /// Makes all workers leave at the end of their next step if the time of the run is over, by the longest of
-    /// their clocks. A collective, if the time is limited.
+    /// Makes all workers leave at the end of their next step if the time of the run is over, by the longest
+    /// of their clocks. A collective, if the time is limited.
     fn heed_time(&mut self, progress: &Progress) -> Result<(), Error> {
         let recipe = &self.job.config;
         let Some(hours) = recipe.max_hours else { return Ok(()) };

@@ -16,8 +16,8 @@ use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Evaluates the model, and records an epoch, a part of it, or the last step. Returns false if the workers were signaled to end
-    /// meanwhile; then the evaluation is left for the resumed run. A collective.
+    /// Evaluates the model, and records an epoch, a part of it, or the last step. Returns false if the
+    /// workers were signaled to end meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
         &mut self,
         progress: &mut Progress,

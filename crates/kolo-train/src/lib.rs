@@ -17,13 +17,14 @@
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
 //! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
-//! | `flow` | answers of callbacks, on which all workers agree |
+//! | `flow`, `agreement` | answers of callbacks, on which all workers agree |
 //! | `catch_up`, `early_end` | the continuation or the end after other workers died |
 //! | `sampling` | the choice and order of samples, for workers and checkpoints to compare |
 //! | `progress`, `sync_progress` | the run's progress, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints` | the files of rank 0 |
 //! | `lineage` | the exclusive right to write them |
 
+mod agreement;
 mod calendar;
 mod catch_up;
 mod checkpoints;

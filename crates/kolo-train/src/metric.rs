@@ -5,7 +5,7 @@ use kolo_ddp::binding::Loss;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// A figure of the samples of a part: a mean over all of them, or what a [`Tally`](crate::Tally) makes of them.
+/// A figure of the samples of a part: a mean over all of them, or a value of a [`Tally`](crate::Tally).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>` or `val_<name>`.

@@ -184,7 +184,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
 
     /// Calls `listener` after each epoch's evaluation, on rank 0, at least once: if rank 0 dies before the
     /// next step is complete, the next rank 0 cannot know of the call. The other workers wait for a worker in
-    /// a listener, and do not take it for hung. It gets the model, and may answer, as in [`Trainer::on_step`].
+    /// a listener, and do not take it for hung. It gets the model, and may answer: see [`Trainer::on_step`].
     pub fn on_epoch<A: Answer>(self, mut listener: impl FnMut(&EpochRow, &M) -> A + 'static) -> Self {
         let call = move |record: &Record<'_>, model: &M| match record {
             Record::Epoch(row) => listener(row, model).flow(),

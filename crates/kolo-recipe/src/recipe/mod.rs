@@ -174,7 +174,8 @@ pub struct Recipe {
     /// Save and end after so many hours, counted from this start; --resume goes on
     #[arg(long, value_name = "HOURS", value_parser = parse_number)]
     pub max_hours: Option<f64>,
-    /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by --best-metric or else the first metric
+    /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by
+    /// --best-metric or else the first metric
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
     /// Samples of a forward pass in evaluation
