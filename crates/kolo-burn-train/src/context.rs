@@ -6,7 +6,7 @@ use kolo_burn::{DropoutKey, Loss};
 use kolo_data::Mixing;
 use kolo_ddp::cross_shard::CrossShardPass;
 
-use kolo_train::Mean;
+use kolo_train::{Confusion, Mean};
 
 /// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,15 @@ pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     Mean::share(count_correct(scores, labels), count)
 }
 
+/// Returns the counts of samples by label and by the class with the highest score, for
+/// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
+pub fn confusion(scores: Tensor<2>, labels: Tensor<1, Int>) -> Confusion {
+    let classes = |tensor: Tensor<1, Int>| {
+        tensor.into_data().iter::<i64>().map(|class| class as u32).collect::<Vec<_>>()
+    };
+    Confusion::of(classes(labels), classes(scores.argmax(1).flatten::<1>(0, 1)))
+}
+
 /// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
     let guesses = scores.argmax(1).flatten::<1>(0, 1);
@@ -103,6 +112,15 @@ mod tests {
         // Without smoothing the loss is the plain one to the bit.
         let plain = cross_entropy(scores.clone(), labels.clone()).into_mean().into_scalar::<f32>();
         assert_eq!(loss(0.0).to_bits(), plain.to_bits());
+    }
+
+    #[test]
+    fn samples_are_counted_by_label_and_guess() {
+        let device = Device::flex();
+        let values = vec![2.0f32, -1.0, 0.5, 0.1, 0.2, 0.3, 0.0, 0.2, 0.1];
+        let scores = Tensor::<2>::from_data(TensorData::new(values, [3, 3]), &device);
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 1, 1], [3]), &device);
+        assert_eq!(confusion(scores, labels), Confusion::of([0, 1, 1], [0, 2, 1]));
     }
 
     /// The loss by soft labels, Σ −p log softmax, in plain lines.

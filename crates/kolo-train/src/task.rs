@@ -22,9 +22,10 @@ pub(crate) struct Evaluate<F: Framework<M>, M, B> {
     /// Tally of one batch.
     pub(crate) batch: Box<BatchTally<F, M, B>>,
     /// Merges the tallies of all batches, in their order, and returns the values of all metrics.
-    pub(crate) finish: fn(&[&[u8]]) -> Result<Vec<f64>, Error>,
+    pub(crate) finish: Finish,
 }
 
+type Finish = fn(&[&[u8]]) -> Result<Vec<f64>, Error>;
 type BatchTally<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Result<Vec<u8>, Error>;
 
 impl<F: Framework<M>, M, B> Evaluate<F, M, B> {
@@ -113,9 +114,11 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
     }
 }
 
+type Callback<M> = dyn FnMut(&Record<'_>, &M) -> Flow;
+
 /// A callback for records.
 pub(crate) struct Listener<M> {
-    pub(crate) call: Box<dyn FnMut(&Record<'_>, &M) -> Flow>,
+    pub(crate) call: Box<Callback<M>>,
     /// Moment at which its answer decides on the run.
     pub(crate) decides: Option<Moment>,
 }
