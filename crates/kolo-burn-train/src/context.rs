@@ -1,11 +1,12 @@
 //! The context of a loss, and the usual losses of a classifier.
 
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_burn::{DropoutKey, Loss};
+use kolo_data::Mixing;
 use kolo_ddp::cross_shard::CrossShardPass;
 
-use kolo_train::Mean;
+use kolo_train::{Confusion, Mean};
 
 /// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +21,27 @@ pub struct TrainingContext<'a> {
     /// Share of a label that the loss spreads over all classes
     /// ([`LargeBatch::label_smoothing`](kolo_train::LargeBatch)).
     pub label_smoothing: f64,
+    /// Present if the images of the batch are mixed with each other (`--mixup`, `--cutmix`). A loss of your
+    /// own mixes their labels alike, as [`TrainingContext::cross_entropy`] does.
+    pub mixing: Option<&'a Mixing>,
 }
 
 impl TrainingContext<'_> {
     /// Returns the loss of a classifier in training: [`cross_entropy`] with the recipe's label smoothing
     /// (Szegedy et al. 2016, [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7). With a share ε
     /// the correct one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as in
-    /// [`cross_entropy`].
+    /// [`cross_entropy`]. Where images are mixed, it is λ times the loss by their own labels and 1 − λ times
+    /// that by their partners', which is the loss by mixed labels.
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
-        smoothed_cross_entropy(scores, labels, self.label_smoothing)
+        let Some(mixing) = self.mixing else {
+            return smoothed_cross_entropy(scores, labels, self.label_smoothing);
+        };
+        let partners: Vec<i32> = mixing.partners.iter().map(|partner| *partner as i32).collect();
+        let partners = TensorData::new(partners, [mixing.partners.len()]);
+        let others = labels.clone().select(0, Tensor::from_data(partners, &labels.device()));
+        let (count, own) = (labels.dims()[0], mixing.own_share);
+        let loss = |labels| smoothed_cross_entropy(scores.clone(), labels, self.label_smoothing).into_mean();
+        Loss::mean(loss(labels) * own + loss(others) * (1.0 - own), count)
     }
 }
 
@@ -55,6 +68,15 @@ pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     Mean::share(count_correct(scores, labels), count)
 }
 
+/// Returns the counts of samples by label and by the class with the highest score, for
+/// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
+pub fn confusion(scores: Tensor<2>, labels: Tensor<1, Int>) -> Confusion {
+    let classes = |tensor: Tensor<1, Int>| {
+        tensor.into_data().iter::<i64>().map(|class| class as u32).collect::<Vec<_>>()
+    };
+    Confusion::of(classes(labels), classes(scores.argmax(1).flatten::<1>(0, 1)))
+}
+
 /// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
     let guesses = scores.argmax(1).flatten::<1>(0, 1);
@@ -63,8 +85,6 @@ pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::TensorData;
-
     use super::*;
 
     #[test]
@@ -75,7 +95,13 @@ mod tests {
         let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 2], [2]), &device);
         let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: 0 };
         let loss = |label_smoothing| {
-            let context = TrainingContext { dropout, cross_shard: None, device: &device, label_smoothing };
+            let context = TrainingContext {
+                dropout,
+                cross_shard: None,
+                device: &device,
+                label_smoothing,
+                mixing: None,
+            };
             let loss = context.cross_entropy(scores.clone(), labels.clone());
             loss.into_mean().into_scalar::<f32>()
         };
@@ -86,5 +112,44 @@ mod tests {
         // Without smoothing the loss is the plain one to the bit.
         let plain = cross_entropy(scores.clone(), labels.clone()).into_mean().into_scalar::<f32>();
         assert_eq!(loss(0.0).to_bits(), plain.to_bits());
+    }
+
+    #[test]
+    fn samples_are_counted_by_label_and_guess() {
+        let device = Device::flex();
+        let values = vec![2.0f32, -1.0, 0.5, 0.1, 0.2, 0.3, 0.0, 0.2, 0.1];
+        let scores = Tensor::<2>::from_data(TensorData::new(values, [3, 3]), &device);
+        let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 1, 1], [3]), &device);
+        assert_eq!(confusion(scores, labels), Confusion::of([0, 1, 1], [0, 2, 1]));
+    }
+
+    /// The loss by soft labels, Σ −p log softmax, in plain lines.
+    #[test]
+    fn mixed_images_have_the_loss_of_mixed_labels() {
+        let device = Device::flex();
+        let values = [[2.0f32, -1.0, 0.5], [0.1, 0.2, 0.3], [-0.7, 0.4, 1.1]];
+        let scores = Tensor::<2>::from_data(TensorData::new(values.concat(), [3, 3]), &device);
+        let classes = [0usize, 2, 1];
+        let labels = TensorData::new(classes.map(|class| class as i32).to_vec(), [3]);
+        let labels = Tensor::<1, Int>::from_data(labels, &device);
+        let mixing = Mixing { partners: vec![2, 0, 1], own_share: 0.7, cut: None };
+        let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: 0 };
+        for label_smoothing in [0.0, 0.1] {
+            let mixing = Some(&mixing);
+            let context =
+                TrainingContext { dropout, cross_shard: None, device: &device, label_smoothing, mixing };
+            let loss = context.cross_entropy(scores.clone(), labels.clone()).into_mean().into_scalar::<f32>();
+            let mut expected = 0.0;
+            for (image, row) in values.iter().enumerate() {
+                let sum: f64 = row.iter().map(|score| f64::from(*score).exp()).sum();
+                for (class, score) in row.iter().enumerate() {
+                    let is = |image: usize| f64::from(u8::from(classes[image] == class));
+                    let hard = 0.7 * is(image) + 0.3 * is([2, 0, 1][image]);
+                    let soft = (1.0 - label_smoothing) * hard + label_smoothing / 3.0;
+                    expected -= soft * (f64::from(*score) - sum.ln()) / 3.0;
+                }
+            }
+            assert!((f64::from(loss) - expected).abs() < 1e-6, "{loss} {expected}");
+        }
     }
 }

@@ -50,10 +50,11 @@ impl<M: Module> Framework<M> for Burn {
     }
 
     fn training<R>(&self, pass: &Pass<'_>, forward: impl FnOnce(&TrainingContext<'_>) -> R) -> R {
-        let &Pass { recipe, epoch, step, shard, cross_shard } = pass;
+        let &Pass { recipe, epoch, step, shard, mixing, cross_shard } = pass;
         let dropout = &DropoutKey { seed: recipe.seed, epoch, step, shard };
         let label_smoothing = recipe.large_batch.label_smoothing;
-        let context = TrainingContext { dropout, cross_shard, device: &self.trainable, label_smoothing };
+        let context =
+            TrainingContext { dropout, cross_shard, device: &self.trainable, label_smoothing, mixing };
         with_precision(self.precision, || forward(&context))
     }
 

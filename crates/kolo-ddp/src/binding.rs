@@ -110,11 +110,20 @@ pub struct Inventory {
     pub warnings: Vec<String>,
 }
 
-/// The newest values of all tensors, from which a binding takes what it writes.
+/// Values of all tensors, from which a binding takes what it writes: the newest ones, or others.
 #[derive(Clone)]
 pub struct Values {
     pub(crate) layout: Arc<Layout>,
-    pub(crate) replica: Arc<Mutex<Replica>>,
+    pub(crate) source: Source,
+}
+
+/// Place of the values.
+#[derive(Clone)]
+pub(crate) enum Source {
+    /// The newest values of a replica.
+    Newest(Arc<Mutex<Replica>>),
+    /// Values of flat memory.
+    Copied(Arc<[f32]>),
 }
 
 impl Values {
@@ -125,7 +134,7 @@ impl Values {
 
     /// The values of one tensor; [`SpanValues::wait`] waits for them.
     pub fn of(&self, span: SpanId) -> SpanValues {
-        SpanValues { span, replica: self.replica.clone() }
+        SpanValues { span, values: self.clone() }
     }
 }
 
@@ -133,13 +142,16 @@ impl Values {
 #[derive(Clone)]
 pub struct SpanValues {
     span: SpanId,
-    replica: Arc<Mutex<Replica>>,
+    values: Values,
 }
 
 impl SpanValues {
     /// Waits for the values, and returns them in the tensor's memory order. Must not be called while
     /// [`Ddp::with_replica`](crate::Ddp::with_replica) uses the replica.
     pub fn wait(self) -> Vec<f32> {
-        lock(&self.replica).latest(self.span).to_vec()
+        match &self.values.source {
+            Source::Newest(replica) => lock(replica).latest(self.span).to_vec(),
+            Source::Copied(values) => values[self.values.layout.span(self.span).range()].to_vec(),
+        }
     }
 }

@@ -39,8 +39,8 @@ impl<M: ImageModel> Stepper for DdpStepper<M> {
 
     fn step(&mut self, batch: Batch, learning_rate: f64) -> Result<StepReport, Error> {
         let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: self.ddp.rank().0 };
-        let context =
-            TrainingContext { dropout, cross_shard: None, device: &self.device, label_smoothing: 0.0 };
+        let (device, label_smoothing) = (&self.device, 0.0);
+        let context = TrainingContext { dropout, cross_shard: None, device, label_smoothing, mixing: None };
         let loss = self.ddp.model().loss(batch, &context);
         self.ddp.backward(loss)?;
         Ok(self.ddp.step(learning_rate)?)

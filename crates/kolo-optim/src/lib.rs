@@ -11,6 +11,7 @@
 mod adam;
 mod adam_rule;
 mod adamw;
+mod average;
 pub mod element;
 pub mod finite;
 mod groups;
@@ -30,6 +31,7 @@ pub mod table;
 mod trust_ratio;
 mod vectorized;
 
+pub use average::{AVERAGE_OFFSET, Averaged, averages};
 pub use element::Element;
 pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};

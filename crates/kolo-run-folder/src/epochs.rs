@@ -13,8 +13,9 @@ pub const METRICS: &str = "metrics.csv";
 /// A row of `metrics.csv`, for writing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EpochRow<'a> {
-    /// Number of the epoch, from 1.
-    pub epoch: usize,
+    /// Number of the epoch, from 1. In a run that evaluates within epochs: epochs done, with the share of the
+    /// one that runs.
+    pub epoch: f64,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
     /// Samples (or other units that the loss counts) of all workers per second of step time.
@@ -81,7 +82,7 @@ mod tests {
     fn every_number_is_read_back_as_it_was() {
         let third = 1.0 / 3.0;
         let row = EpochRow {
-            epoch: 1,
+            epoch: 1.0,
             seconds_per_step: third * 1e-3,
             samples_per_second: third * 1e6,
             comm_fraction: third * 1e-9,
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn written_rows_are_found_by_their_columns() {
         let row = EpochRow {
-            epoch: 2,
+            epoch: 2.0,
             seconds_per_step: 0.5,
             samples_per_second: 128.0,
             comm_fraction: 0.25,

@@ -15,12 +15,13 @@ pub(crate) struct Calendar {
     pub(crate) total: u64,
     checkpoint_epochs: u64,
     checkpoint_steps: Option<u64>,
+    evaluation_steps: Option<u64>,
 }
 
 /// Events due between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// All workers evaluate the model, because an epoch or the run is over.
+    /// All workers evaluate the model: an epoch or the run is over, or the recipe says so.
     pub(crate) evaluation: bool,
     pub(crate) checkpoint: bool,
     /// Rank 0 gathers the state it lacks from the others, because a checkpoint may be written: by this
@@ -35,6 +36,7 @@ impl Calendar {
             total: config.total_steps(sampler),
             checkpoint_epochs: config.checkpoint_epochs as u64,
             checkpoint_steps: config.checkpoint_steps,
+            evaluation_steps: config.eval_steps,
         }
     }
 
@@ -42,7 +44,7 @@ impl Calendar {
     #[cfg(test)]
     pub(crate) fn for_tests(epoch: u64, total: u64) -> Self {
         let sampler = Sampler::new(epoch as usize, 1, 1, 0).unwrap();
-        Calendar { sampler, total, checkpoint_epochs: 1, checkpoint_steps: None }
+        Calendar { sampler, total, checkpoint_epochs: 1, checkpoint_steps: None, evaluation_steps: None }
     }
 
     /// Position of a run after so many steps, without notes.
@@ -62,9 +64,21 @@ impl Calendar {
         self.sampler.steps_before(self.epochs_begun(steps).saturating_sub(1))
     }
 
-    /// Last step of an epoch, counted from 1; the run may end within it.
-    pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
-        self.sampler.steps_before(epoch).min(self.total).saturating_sub(1)
+    /// Number of steps at the last evaluation after at most so many, apart from the run's end; at first 0.
+    pub(crate) fn evaluated_by(&self, steps: u64) -> u64 {
+        let start_of_epoch = steps - self.position(steps).step_in_epoch as u64;
+        let within = self.evaluation_steps.map_or(0, |every| steps - steps % every);
+        start_of_epoch.max(within)
+    }
+
+    /// Number of an epoch in figures that are taken after so many steps, from 1. Where the model is evaluated
+    /// within epochs, it is the number of epochs done, with the share of the one that runs.
+    pub(crate) fn epoch_of_figures(&self, steps: u64) -> f64 {
+        let Position { epoch, step_in_epoch, .. } = self.position(steps);
+        match self.evaluation_steps {
+            Some(_) => epoch as f64 + step_in_epoch as f64 / self.sampler.steps_of(epoch) as f64,
+            None => self.epochs_begun(steps) as f64,
+        }
     }
 
     /// Returns the events due after so many steps.
@@ -74,7 +88,8 @@ impl Calendar {
         let is_over = steps >= self.total;
         let by_steps = self.checkpoint_steps.is_some_and(|every| steps.is_multiple_of(every));
         let by_epochs = ends_epoch && (epoch as u64).is_multiple_of(self.checkpoint_epochs);
-        let evaluation = ends_epoch || is_over;
+        let within = self.evaluation_steps.is_some_and(|every| steps > 0 && steps.is_multiple_of(every));
+        let evaluation = ends_epoch || is_over || within;
         let checkpoint = by_steps || by_epochs || is_over;
         Due { evaluation, checkpoint, gathering: evaluation || checkpoint }
     }

@@ -158,7 +158,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         if let Some(row) =
             progress.epochs().last().filter(|_| !begins && progress.step() == progress.recorded())
         {
-            self.task.tell(&Record::Epoch(row));
+            self.call_listeners(&Record::Epoch(row), progress);
         }
         Ok(())
     }

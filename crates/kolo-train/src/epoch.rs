@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use kolo_comm::Op;
 use kolo_data::{DataSet, PrefetchError, ShardBatch};
 use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
@@ -11,8 +12,10 @@ use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_trace::What;
 
 use crate::error::Error;
+use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
 use crate::meter::StepRow;
+use crate::mixing::mix;
 use crate::outcome::Outcome;
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
@@ -21,9 +24,11 @@ use crate::slowdown::{Slowdown, Work};
 use crate::suspects::listed;
 use crate::worker::Worker;
 
+const MILLISECONDS_OF_HOUR: f64 = 3.6e6;
+
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Trains and moves the progress until the epoch or the run is over. Returns an outcome if the members of
-    /// the job change before that.
+    /// Trains and moves the progress until the next evaluation, or until the run is over. Returns an outcome
+    /// if the members of the job change before that.
     pub(crate) fn epoch(
         &mut self,
         progress: &mut Progress,
@@ -44,7 +49,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 Change::AllLeft if progress.is_over() => {}
                 Change::AllLeft => return Ok(Some(Outcome::AllLeft)),
             }
-            if progress.has_ended() {
+            if progress.is_evaluated_here() {
                 return Ok(None);
             }
         }
@@ -79,11 +84,14 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 self.tell(writer, &record, progress);
             }
         }
-        let due = self.calendar.after(progress.step());
-        // At the end of an epoch the evaluation comes first. After a change of members newcomers do not know
-        // of this step, and the next checkpoint counts.
-        let same_members = matches!(report.change, Change::None | Change::AllLeft);
-        if due.checkpoint && !due.evaluation && same_members {
+        // After a change of members newcomers do not know of this step, and the next checkpoint counts.
+        if !matches!(report.change, Change::None | Change::AllLeft) {
+            return Ok(report);
+        }
+        let asked = self.agree(Moment::Step, progress)? == Flow::Checkpoint;
+        self.heed_time(progress)?;
+        // Where the model is evaluated, that comes first.
+        if (asked || self.calendar.after(progress.step()).checkpoint) && !progress.is_evaluated_here() {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             if let Some(writer) = writer {
                 writer.flush(progress);
@@ -91,6 +99,24 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
         }
         Ok(report)
+    }
+
+    /// Makes all workers leave at the end of their next step if the time of the run is over, by the longest
+    /// of their clocks. A collective, if the time is limited.
+    fn heed_time(&mut self, progress: &Progress) -> Result<(), Error> {
+        let recipe = &self.job.config;
+        let Some(hours) = recipe.max_hours else { return Ok(()) };
+        // Other workers may be at another step.
+        if !flow::has_one_model(recipe) && !self.calendar.after(progress.step()).gathering {
+            return Ok(());
+        }
+        let mut milliseconds = [self.began.elapsed().as_millis() as i64];
+        self.ddp.group().all_reduce(&mut milliseconds, Op::Max)?;
+        if milliseconds[0] as f64 >= hours * MILLISECONDS_OF_HOUR {
+            log::info!("the {hours} hours of --max-hours are over: the run saves and ends");
+            self.ddp.leave();
+        }
+        Ok(())
     }
 
     /// Drops a rank that slows the others down, unless the policy or `--min` keeps it. All ranks decide the
@@ -130,22 +156,25 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             // All of this rank's shards together, normalized over the global batch.
             let inputs = batches.map(|batch| Ok(take(batch, ddp)?.1)).collect::<Result<Vec<_>, Error>>()?;
             let (loss, framework) = (&task.loss, &*framework);
-            let forward = |model: &F::Model, batch, cross_shard: &CrossShardPass| {
+            let forward = |model: &F::Model, mut batch: D::Batch, cross_shard: &CrossShardPass| {
                 std::thread::sleep(pause);
                 let (shard, cross_shard) = (cross_shard.shard(), Some(cross_shard));
-                let pass = Pass { recipe, epoch, step, shard, cross_shard };
+                let mixing = mix(recipe, (epoch, step), shard, &mut batch);
+                let pass = Pass { recipe, epoch, step, shard, mixing: mixing.as_ref(), cross_shard };
                 framework.training(&pass, |context| loss(F::module(model), batch, context))
             };
             kolo_trace::spanned(What::Passes, || ddp.cross_shard_passes(inputs, forward))?;
         } else {
             for batch in batches {
                 let (shard, batch) = take(batch, ddp)?;
-                let Some(batch) = batch else {
+                let Some(mut batch) = batch else {
                     std::thread::sleep(pause);
                     ddp.skip_shard()?;
                     continue;
                 };
-                let pass = Pass { recipe, epoch, step, shard, cross_shard: None };
+                let mixing = mix(recipe, (epoch, step), shard, &mut batch);
+                let mixing = mixing.as_ref();
+                let pass = Pass { recipe, epoch, step, shard, mixing, cross_shard: None };
                 let loss = kolo_trace::spanned(What::Forward, || {
                     std::thread::sleep(pause);
                     let model = F::module(ddp.model());

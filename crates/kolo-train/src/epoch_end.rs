@@ -6,6 +6,7 @@ use kolo_trace::What;
 use crate::error::Error;
 use crate::evaluate;
 use crate::evaluations::Best;
+use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
 use crate::meter::EpochRow;
 use crate::metric::Scores;
@@ -15,8 +16,8 @@ use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
-    /// Evaluates and records an epoch, or the last step. Returns false if the workers were signaled to end
-    /// meanwhile; then the evaluation is left for the resumed run. A collective.
+    /// Evaluates the model, and records an epoch, a part of it, or the last step. Returns false if the
+    /// workers were signaled to end meanwhile; then the evaluation is left for the resumed run. A collective.
     pub(crate) fn record_epoch(
         &mut self,
         progress: &mut Progress,
@@ -38,6 +39,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let epoch = progress.epoch_meter();
         let row = EpochRow {
             epoch: progress.epochs_begun(),
+            steps: progress.step(),
+            epochs_done: progress.epoch_of_figures(progress.step()),
             seconds_per_step: epoch.seconds_per_step(),
             samples_per_second: epoch.samples_per_second(),
             comm_fraction: epoch.comm_fraction(),
@@ -50,9 +53,16 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.warn_of_nan(&row);
         progress.add_epoch(row.clone());
         let stops = self.heed_patience(progress);
+        if let Some(writer) = writer {
+            self.tell(writer, &Record::Epoch(&row), progress);
+            if let Some(note) = stops {
+                self.tell(writer, &Record::Note(&note), progress);
+            }
+        }
+        self.agree(Moment::Epoch, progress)?;
         let Some(writer) = writer else { return Ok(true) };
-        self.tell(writer, &Record::Epoch(&row), progress);
-        if let Some(note) = stops {
+        if progress.stopped_by().is_some() {
+            let note = format!("a callback ends the run after step {}", progress.step());
             self.tell(writer, &Record::Note(&note), progress);
         }
         let best = self.job.config.best_metric.as_ref().and(self.best(progress));
@@ -61,7 +71,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         if is_best {
             checkpoints.take_best(&self.ddp, progress)?;
         }
-        if progress.is_over() || self.calendar.after(progress.step()).checkpoint {
+        let answers = [Moment::Step, Moment::Epoch].map(|moment| self.answers.at(moment, progress.step()));
+        let asked = answers.contains(&Some(Flow::Checkpoint));
+        if asked || progress.is_over() || self.calendar.after(progress.step()).checkpoint {
             kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress))?;
         }
         Ok(true)

@@ -81,6 +81,14 @@ pub enum Error {
         /// The learning rate.
         rate: f64,
     },
+    /// The program's tally has another number of values than there are metrics.
+    #[error("the tally of the evaluation has {values} values for {metrics} metrics; return one for each")]
+    Tally {
+        /// Number of metrics.
+        metrics: usize,
+        /// Number of values.
+        values: usize,
+    },
     /// The weights to begin with are not finite.
     #[error("{}: `{parameter}` is not finite, so training cannot begin with it; give another file (--init)", file.display())]
     InitNotFinite {

@@ -1,12 +1,12 @@
 //! Exact evaluation, spread over the workers: every sample of a part counts once, on any number of ranks, and
-//! sums are added in the order of the batches.
+//! tallies are merged in the order of the batches.
 
 use kolo_data::{DataSet, Part, Prefetch};
 use kolo_ddp::Ddp;
 
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::metric::{Mean, Metric, Score, Scores};
+use crate::metric::{Metric, Score, Scores};
 use crate::task::Task;
 
 /// Signals that end an evaluation early.
@@ -17,11 +17,11 @@ pub(crate) struct Stop<'a> {
     pub(crate) is_fixed: bool,
 }
 
-/// Sums and counts of the metrics, for each of a worker's batches.
-type Means = Vec<Vec<(f64, f64)>>;
+/// Tallies of a worker's batches, as bytes.
+type Tallies = Vec<Vec<u8>>;
 
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
-type Told = (bool, bool, Means);
+type Told = (bool, bool, Tallies);
 
 /// Returns the model's scores over all samples of `part`, computed in batches of `batch_size`, which
 /// `threads` threads prepare. The scores are empty without metrics or samples. Returns `None` if the job was
@@ -41,7 +41,9 @@ pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0 && !metrics.is_empty()) else {
         return Ok(Some(Scores::default()));
     };
-    let model = F::evaluated(ddp.model());
+    // The averages of the weights, if the run has them.
+    let averaged = ddp.averaged_model()?;
+    let model = F::evaluated(averaged.as_ref().unwrap_or(ddp.model()));
     let indices: Vec<usize> = (0..samples).collect();
     let own = indices.chunks(batch_size).skip(place.unwrap_or(samples)).step_by(workers.len());
     let own: Vec<Vec<usize>> = own.map(<[usize]>::to_vec).collect();
@@ -50,38 +52,37 @@ pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     let mut batches = Prefetch::new(own, 0, threads, move |indices| data.batch(part, &indices, None))?;
     let mut next = || {
         let batch = batches.next().ok_or(Error::DataEnded)??.map_err(Error::from)?;
-        let means = framework.evaluation(|device| evaluate(&model, batch, device));
-        Ok::<_, Error>(means.into_iter().map(|Mean { sum, count }| (sum, count)).collect())
+        framework.evaluation(|device| (evaluate.batch)(&model, batch, device))
     };
-    let mut means: Means = Vec::new();
-    while !(stop.asked)() && means.len() < count {
-        means.push(next()?);
+    let mut tallies: Tallies = Vec::new();
+    while !(stop.asked)() && tallies.len() < count {
+        tallies.push(next()?);
     }
     let told: Vec<Told> =
-        ddp.group().all_gather_value(&((stop.asked)(), means.len() == count, means.clone()))?;
+        ddp.group().all_gather_value(&((stop.asked)(), tallies.len() == count, tallies.clone()))?;
     let of_workers = || workers.iter().map(|worker| &told[worker.0]);
-    let all: Vec<Means> = if told.iter().all(|(_, is_done, _)| *is_done) {
-        told.into_iter().map(|(_, _, means)| means).collect()
+    let all: Vec<Tallies> = if told.iter().all(|(_, is_done, _)| *is_done) {
+        told.into_iter().map(|(_, _, tallies)| tallies).collect()
     } else if of_workers().all(|(is_asked, ..)| *is_asked)
         || stop.is_fixed && told.iter().any(|(is_asked, ..)| *is_asked)
     {
         return Ok(None);
     } else {
         // The other workers continue without the signaled ones, once they have all scores.
-        while means.len() < count {
-            means.push(next()?);
+        while tallies.len() < count {
+            tallies.push(next()?);
         }
-        ddp.group().all_gather_value(&means)?
+        ddp.group().all_gather_value(&tallies)?
     };
-    let mut total = vec![(0.0, 0.0); metrics.len()];
-    for batch in 0..samples.div_ceil(batch_size) {
+    let in_order = (0..samples.div_ceil(batch_size)).filter_map(|batch| {
         let (worker, number) = (workers[batch % workers.len()], batch / workers.len());
-        let Some(means) = all[worker.0].get(number) else { continue };
-        for ((sum, count), mean) in total.iter_mut().zip(means) {
-            (*sum, *count) = (*sum + mean.0, *count + mean.1);
-        }
+        all[worker.0].get(number).map(Vec::as_slice)
+    });
+    let values = (evaluate.finish)(&in_order.collect::<Vec<_>>())?;
+    if values.len() != metrics.len() {
+        return Err(Error::Tally { metrics: metrics.len(), values: values.len() });
     }
     let of_part = |metric: &Metric| Metric { part, ..*metric };
-    let score = |(metric, (sum, count)): (_, (f64, f64))| Score { metric, value: sum / count };
-    Ok(Some(Scores(metrics.iter().map(of_part).zip(total).map(score).collect())))
+    let score = |(metric, value)| Score { metric, value };
+    Ok(Some(Scores(metrics.iter().map(of_part).zip(values).map(score).collect())))
 }

@@ -1,5 +1,6 @@
 //! The interface between the trainer and a tensor library.
 
+use kolo_data::Mixing;
 use kolo_ddp::binding::{Binding, Loss};
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_recipe::Recipe;
@@ -63,6 +64,8 @@ pub struct Pass<'a> {
     pub step: usize,
     /// Shard of the step, from 0.
     pub shard: usize,
+    /// Present if the images of the batch are mixed: the loss mixes their labels alike.
+    pub mixing: Option<&'a Mixing>,
     /// Present if normalizations are over the global batch.
     pub cross_shard: Option<&'a CrossShardPass>,
 }

@@ -10,18 +10,21 @@
 //! | module | contents |
 //! |---|---|
 //! | `job` | a run, and a worker's membership in it |
-//! | `trainer`, `task`, `metric` | the user's own code: model, loss, data, metrics |
+//! | `trainer`, `task`, `metric`, `tally` | the user's own code: model, loss, data, metrics |
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `framework` | the interface to a tensor library |
+//! | `mixing` | mixup and CutMix |
 //! | `names` | valid names of metrics |
 //! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
 //! | `calendar`, `evaluate`, `evaluations` | events due after a step, and conclusions from scores |
+//! | `flow`, `agreement` | answers of callbacks, on which all workers agree |
 //! | `catch_up`, `early_end` | the continuation or the end after other workers died |
 //! | `sampling` | the choice and order of samples, for workers and checkpoints to compare |
 //! | `progress`, `sync_progress` | the run's progress, as every worker knows it |
 //! | `run_writer`, `sinks`, `checkpoints` | the files of rank 0 |
 //! | `lineage` | the exclusive right to write them |
 
+mod agreement;
 mod calendar;
 mod catch_up;
 mod checkpoints;
@@ -31,11 +34,13 @@ mod epoch_end;
 mod error;
 mod evaluate;
 mod evaluations;
+mod flow;
 mod framework;
 mod job;
 mod lineage;
 mod meter;
 mod metric;
+mod mixing;
 mod names;
 mod noise_summary;
 mod outcome;
@@ -53,6 +58,7 @@ mod staleness_summary;
 mod summary;
 mod suspects;
 mod sync_progress;
+mod tally;
 mod task;
 mod timeline;
 mod trained;
@@ -61,6 +67,7 @@ mod warn;
 mod worker;
 
 pub use error::Error;
+pub use flow::{Answer, Flow};
 pub use framework::{Framework, Pass};
 pub use job::{Job, Membership, TUNED_STREAMS, replaces_another};
 pub use kolo_recipe::{
@@ -80,5 +87,6 @@ pub use sinks::{
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use summary::{Speed, Summary, peak_bytes};
+pub use tally::{Confusion, Perplexity, Tally, top_k};
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -135,6 +135,13 @@ impl StepRow {
 pub struct EpochRow {
     /// Number of the epoch, from 1.
     pub epoch: usize,
+    /// Steps done.
+    pub steps: u64,
+    /// Number of the epoch, too; in a run that also evaluates within epochs ([`Recipe::eval_steps`]), the
+    /// epochs done with the share of the one that runs.
+    ///
+    /// [`Recipe::eval_steps`]: kolo_recipe::Recipe::eval_steps
+    pub epochs_done: f64,
     /// Mean over the last 20 steps of the epoch.
     pub seconds_per_step: f64,
     /// Samples of all workers, divided by the time of the steps.
@@ -162,7 +169,7 @@ impl EpochRow {
 
     pub(crate) fn csv(&self) -> String {
         let row = kolo_run_folder::EpochRow {
-            epoch: self.epoch,
+            epoch: self.epochs_done,
             seconds_per_step: self.seconds_per_step,
             samples_per_second: self.samples_per_second,
             comm_fraction: self.comm_fraction,

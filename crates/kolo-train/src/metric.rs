@@ -3,9 +3,9 @@
 use kolo_data::Part;
 use kolo_ddp::binding::Loss;
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
-/// A figure of the samples of a part: a mean over all of them.
+/// A figure of the samples of a part: a mean over all of them, or a value of a [`Tally`](crate::Tally).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>` or `val_<name>`.
@@ -44,6 +44,15 @@ impl Metric {
     /// Mean loss.
     pub const LOSS: Metric = Metric::lower_is_better("loss");
 
+    /// Exponential of the mean loss ([`Perplexity`](crate::Perplexity)).
+    pub const PERPLEXITY: Metric = Metric::lower_is_better("perplexity");
+
+    /// Makes a metric with a name that is only known when the program runs, as that of a class. The name is
+    /// kept as long as the process lives.
+    pub fn named(name: impl Into<String>, better: Better) -> Self {
+        Metric { name: name.into().leak(), better, is_share: false, part: Part::Test }
+    }
+
     /// Returns the name of its column: `test_accuracy`, `val_accuracy`.
     pub fn column(&self) -> String {
         format!("{}_{}", self.part_name(), self.name)
@@ -67,7 +76,7 @@ impl Metric {
 }
 
 /// One batch's part of a metric: means of batches are added as sums and counts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
     /// Sum over the counted items.
     pub sum: f64,

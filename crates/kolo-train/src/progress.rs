@@ -8,11 +8,14 @@ use crate::evaluations::Evaluations;
 use crate::meter::{EpochRow, Meter, StepRow};
 
 /// Keys in a position's notes: Σ loss × samples and samples of the epoch so far, whether an epoch that ends
-/// there has a row in `metrics.csv`, and all evaluations.
+/// there has a row in `metrics.csv`, all evaluations, and what has ended the run before its last step.
 const LOSS_SUM: &str = "loss_sum";
 const COUNT: &str = "count";
 const RECORDED: &str = "recorded";
 const EVALUATIONS: &str = "evaluations";
+const STOPPED_BY: &str = "stopped_by";
+/// Reason of a run's end, in its summary and in checkpoints.
+const CALLBACK: &str = "callback";
 
 /// The position of a run, this worker's rows of steps and epochs, and the figures of the present epoch.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub struct Progress {
     calendar: Calendar,
     /// Steps of the whole run.
     total: u64,
+    /// Number of steps after which a callback has ended the run.
+    stopped: Option<u64>,
     pub(crate) position: Position,
     /// First step from which on this worker has all rows, and the epoch's figures before it.
     pub(crate) known_from: u64,
@@ -41,7 +46,7 @@ pub struct Progress {
     pub(crate) before: Meter,
     /// Figures of the epoch that runs, or has just ended.
     epoch: Meter,
-    /// Steps done at the last recorded end of an epoch, and the recorded rows.
+    /// Steps done at the last recorded evaluation, and the recorded rows.
     recorded: u64,
     epochs: Vec<EpochRow>,
     pub(crate) evaluations: Evaluations,
@@ -52,6 +57,7 @@ impl Progress {
     pub(crate) fn at(step: u64, calendar: Calendar) -> Self {
         Progress {
             total: calendar.total,
+            stopped: None,
             position: calendar.position(step),
             known_from: step,
             earlier: Meter::default(),
@@ -64,7 +70,7 @@ impl Progress {
             before: Meter::default(),
             epoch: Meter::default(),
             // An epoch that ends here may not have been recorded yet.
-            recorded: calendar.first_of_epoch(step),
+            recorded: calendar.evaluated_by(step.saturating_sub(1)),
             epochs: Vec::new(),
             evaluations: Evaluations::default(),
             calendar,
@@ -75,12 +81,18 @@ impl Progress {
     pub(crate) fn resumed(position: &Position, calendar: Calendar) -> Self {
         let mut progress = Progress::at(position.step, calendar);
         progress.covered_from = progress.first_of_epoch();
-        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.has_ended() {
-            (progress.recorded, progress.covered_from) = (position.step, position.step);
+        if position.notes[RECORDED].as_bool().unwrap_or(true) && progress.is_evaluated_here() {
+            progress.recorded = position.step;
+            if position.step_in_epoch == 0 || progress.is_over() {
+                progress.covered_from = position.step;
+            }
         }
         let note = |name: &str| position.notes[name].as_str().and_then(|text| text.parse().ok());
         progress.earlier = Meter::of(note(LOSS_SUM).unwrap_or(0.0), note(COUNT).unwrap_or(0.0));
         progress.evaluations = Evaluations::from_notes(&position.notes[EVALUATIONS]);
+        if position.notes[STOPPED_BY].is_string() {
+            progress.stop_here();
+        }
         progress.sum_epoch();
         progress
     }
@@ -93,6 +105,7 @@ impl Progress {
             COUNT: self.epoch.count.to_string(),
             RECORDED: !self.is_unrecorded(),
             EVALUATIONS: self.evaluations.to_notes(),
+            STOPPED_BY: self.stopped_by(),
         });
         Position { notes, ..self.position.clone() }
     }
@@ -118,9 +131,14 @@ impl Progress {
         &self.epochs
     }
 
-    /// Number of epochs with figures, here or on another worker.
-    pub fn recorded_epochs(&self) -> usize {
-        self.calendar.epochs_begun(self.recorded)
+    /// Number of the last epoch with figures, here or on another worker, as `metrics.csv` has it.
+    pub fn recorded_epoch(&self) -> f64 {
+        self.epoch_of_figures(self.recorded)
+    }
+
+    /// Number of an epoch in figures that are taken after so many steps.
+    pub(crate) fn epoch_of_figures(&self, steps: u64) -> f64 {
+        self.calendar.epoch_of_figures(steps)
     }
 
     /// Figures of the epoch that runs, or has just ended.
@@ -238,7 +256,24 @@ impl Progress {
 
     /// Ends the run here if `early` is true, because of the evaluations; else as planned.
     pub(crate) fn end_here(&mut self, early: bool) {
+        let early = early || self.stopped == Some(self.position.step);
         self.total = if early { self.position.step } else { self.calendar.total };
+    }
+
+    /// Ends the run here, because a callback has decided so.
+    pub(crate) fn stop_here(&mut self) {
+        self.stopped = Some(self.position.step);
+        self.end_here(true);
+    }
+
+    /// Number of steps after which a callback has ended the run.
+    pub(crate) fn stopped(&self) -> Option<u64> {
+        self.stopped
+    }
+
+    /// Word for what has ended the run before its last step.
+    pub(crate) fn stopped_by(&self) -> Option<&'static str> {
+        self.stopped.map(|_| CALLBACK)
     }
 
     /// Moves to that many steps. A move back forgets the later steps, and with them the ends of epochs, which
@@ -249,7 +284,10 @@ impl Progress {
             (self.before, self.summed_before) = (Meter::default(), (0, 0));
         }
         if step < self.recorded {
-            self.record_again(step - self.calendar.position(step).step_in_epoch as u64);
+            self.record_again(self.calendar.evaluated_by(step));
+        }
+        if self.stopped.take_if(|stopped| *stopped > step).is_some() {
+            self.total = self.calendar.total;
         }
         self.waiting.clear();
         self.summed.retain(|(summed, _)| *summed < step);
@@ -272,11 +310,6 @@ impl Progress {
         self.calendar.first_of_epoch(self.position.step)
     }
 
-    /// Last step of an epoch, which counts from 1.
-    pub(crate) fn last_step_of(&self, epoch: usize) -> u64 {
-        self.calendar.last_step_of(epoch)
-    }
-
     pub(crate) fn epochs_begun(&self) -> usize {
         self.calendar.epochs_begun(self.position.step)
     }
@@ -285,17 +318,17 @@ impl Progress {
         self.position.step >= self.total
     }
 
-    /// True if an epoch or the run has ended here.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.position.step_in_epoch == 0 || self.is_over()
+    /// True if the model is evaluated here, as at the end of an epoch or of the run.
+    pub(crate) fn is_evaluated_here(&self) -> bool {
+        self.calendar.after(self.position.step).evaluation || self.is_over()
     }
 
-    /// True if an epoch, or the run, has ended since the last record.
+    /// True if the model is to be evaluated here, and is not.
     pub(crate) fn is_unrecorded(&self) -> bool {
-        self.has_ended() && self.position.step > self.recorded
+        self.is_evaluated_here() && self.position.step > self.recorded
     }
 
-    /// Steps done at the last recorded end of an epoch.
+    /// Steps done at the last recorded evaluation.
     pub(crate) fn recorded(&self) -> u64 {
         self.recorded
     }
@@ -303,8 +336,7 @@ impl Progress {
     /// Forgets figures after step `recorded`, which some worker does not have: all record them again.
     pub(crate) fn record_again(&mut self, recorded: u64) {
         self.recorded = recorded;
-        let epochs = self.recorded_epochs();
-        self.epochs.retain(|row| row.epoch <= epochs);
+        self.epochs.retain(|row| row.steps <= recorded);
         self.evaluations.forget_after(recorded);
     }
 }

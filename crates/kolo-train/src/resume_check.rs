@@ -16,8 +16,8 @@ use crate::sampling::Sampling;
 pub(crate) const STATE: &str = "state";
 
 /// Settings that decide which state a checkpoint has, by their names in `config.toml`.
-const DECIDING: [&str; 7] =
-    [MODEL, "stem", "batch_norm", "optimizer.name", "reduction", "sync.mode", "sync.islands"];
+const DECIDING: [&str; 8] =
+    [MODEL, "stem", "batch_norm", "optimizer.name", "ema", "reduction", "sync.mode", "sync.islands"];
 const MODEL: &str = "model";
 
 /// Returns the settings that decide which state a checkpoint has, as a note in it.

@@ -36,6 +36,9 @@ pub struct Summary {
     pub epochs: usize,
     /// Steps done.
     pub steps: u64,
+    /// Reason of an end before the last step: `callback`, if one returned [`Flow::Stop`](crate::Flow).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<&'static str>,
     /// Steps that changed nothing because they overflowed, summed over islands if there are some; only with
     /// --precision f16.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,6 +127,7 @@ impl Summary {
             parameters: parameters(ddp),
             epochs: progress.epochs_begun(),
             steps: progress.step(),
+            stopped_by: progress.stopped_by(),
             skipped_steps: config
                 .precision
                 .loss_scaling()?

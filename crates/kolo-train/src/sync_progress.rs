@@ -22,10 +22,13 @@ impl Progress {
     /// Sends one rank's knowledge of the epoch to all ranks, if some know less, and reduces the records to
     /// those that all have. A collective, of ranks at the same step.
     pub(crate) fn synchronize(&mut self, group: &Group) -> Result<(), Error> {
-        let own = (self.covered_from, self.recorded(), self.evaluations.len());
-        let all: Vec<(u64, u64, usize)> = group.all_gather_value(&own)?;
+        let own = (self.covered_from, self.recorded(), self.evaluations.len(), self.stopped());
+        let all: Vec<(u64, u64, usize, Option<u64>)> = group.all_gather_value(&own)?;
         let covers: Vec<u64> = all.iter().map(|rank| rank.0).collect();
         self.synchronize_evaluations(group, &all.iter().map(|rank| rank.2).collect::<Vec<_>>())?;
+        if all.iter().any(|rank| rank.3 == Some(self.step())) {
+            self.stop_here();
+        }
         let Some(donor) = (0..covers.len()).min_by_key(|rank| covers[*rank]) else { return Ok(()) };
         let first = self.first_of_epoch().max(covers[donor]);
         if covers.iter().any(|covers| *covers > first) {

@@ -6,29 +6,64 @@ use kolo_data::{DataSet, Part};
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
+use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::metric::{Mean, Metric};
+use crate::metric::Metric;
 use crate::own_parts::Own;
 use crate::sinks::Record;
+use crate::tally::Tally;
 
 /// Loss of one shard's samples in training.
 pub(crate) type LossOf<F, M, B> =
     dyn Fn(&M, B, &<F as Framework<M>>::Context<'_>) -> <F as Framework<M>>::Loss + Send + Sync;
 
-/// Parts of all metrics in one batch of test samples.
-pub(crate) type Evaluate<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Vec<Mean>;
+/// The user's evaluation, with tallies as bytes.
+pub(crate) struct Evaluate<F: Framework<M>, M, B> {
+    /// Tally of one batch.
+    pub(crate) batch: Box<BatchTally<F, M, B>>,
+    /// Merges the tallies of all batches, in their order, and returns the values of all metrics.
+    pub(crate) finish: Finish,
+}
+
+type Finish = fn(&[&[u8]]) -> Result<Vec<f64>, Error>;
+type BatchTally<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Result<Vec<u8>, Error>;
+
+impl<F: Framework<M>, M, B> Evaluate<F, M, B> {
+    pub(crate) fn of<T: Tally>(evaluate: impl Fn(&M, B, &F::Device) -> T + 'static) -> Self {
+        let batch = move |model: &M, batch, device: &F::Device| {
+            postcard::to_allocvec(&evaluate(model, batch, device)).map_err(not_encoded)
+        };
+        Evaluate { batch: Box::new(batch), finish: finished::<T> }
+    }
+}
+
+fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Vec<f64>, Error> {
+    let mut all: Option<T> = None;
+    for bytes in batches {
+        let tally: T = postcard::from_bytes(bytes).map_err(not_encoded)?;
+        match &mut all {
+            Some(all) => all.merge(tally),
+            None => all = Some(tally),
+        }
+    }
+    Ok(all.map(|all| all.finish()).unwrap_or_default())
+}
+
+fn not_encoded(error: postcard::Error) -> Error {
+    Error::Encode { what: "the tally of a batch", problem: error.to_string() }
+}
 
 /// The user's input besides the model and the recipe.
 pub(crate) struct Task<F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) data: Arc<D>,
     pub(crate) loss: Box<LossOf<F, M, D::Batch>>,
     pub(crate) metrics: Vec<Metric>,
-    pub(crate) evaluate: Option<Box<Evaluate<F, M, D::Batch>>>,
+    pub(crate) evaluate: Option<Evaluate<F, M, D::Batch>>,
     /// Unit that the loss counts: images, tokens.
     pub(crate) unit: String,
     pub(crate) own: Own,
     /// Callbacks for every record, on rank 0.
-    pub(crate) listeners: Vec<Box<Listener>>,
+    pub(crate) listeners: Vec<Listener<M>>,
 }
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
@@ -48,10 +83,17 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
         self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
     }
 
-    /// Calls the listeners. Meanwhile this worker counts as busy, because a listener may upload something.
-    pub(crate) fn tell(&mut self, record: &Record<'_>) {
+    /// Calls the listeners, and returns the strongest of their answers. Meanwhile this worker counts as busy,
+    /// because a listener may upload something.
+    pub(crate) fn tell(&mut self, record: &Record<'_>, model: &M) -> Flow {
         let _working = kolo_elastic::working();
-        self.listeners.iter_mut().for_each(|listener| listener(record));
+        let answers = self.listeners.iter_mut().map(|listener| (listener.call)(record, model));
+        answers.max().unwrap_or_default()
+    }
+
+    /// True if a callback decides on the run at such moments.
+    pub(crate) fn decides(&self, moment: Moment) -> bool {
+        self.listeners.iter().any(|listener| listener.decides == Some(moment))
     }
 
     /// Checks that the metric by which the recipe decides is measured.
@@ -72,4 +114,11 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
     }
 }
 
-pub(crate) type Listener = dyn FnMut(&Record<'_>);
+type Callback<M> = dyn FnMut(&Record<'_>, &M) -> Flow;
+
+/// A callback for records.
+pub(crate) struct Listener<M> {
+    pub(crate) call: Box<Callback<M>>,
+    /// Moment at which its answer decides on the run.
+    pub(crate) decides: Option<Moment>,
+}

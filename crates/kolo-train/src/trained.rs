@@ -8,6 +8,8 @@ pub struct Trained<M> {
     /// Model after the last step; `None` on a summation server, and on a worker that left earlier or joined
     /// after the end.
     pub model: Option<M>,
+    /// The same with the averages of its weights, if the recipe has [`ema`](kolo_recipe::Recipe::ema).
+    pub averaged: Option<M>,
     /// A few figures about the run, on rank 0 of a completed run.
     pub summary: Option<Summary>,
 }

@@ -13,15 +13,18 @@ use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
+use crate::flow::{self, Answer, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
 use crate::metric::{Mean, Metric};
+use crate::mixing;
 use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
-use crate::task::Task;
+use crate::tally::Tally;
+use crate::task::{Evaluate, Listener, Task};
 use crate::trained::Trained;
 use crate::worker::run;
 
@@ -79,13 +82,22 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// returns each metric's part in a batch; the batches are divided among the workers, and every sample
     /// counts once.
     pub fn evaluate<const N: usize>(
-        mut self,
+        self,
         metrics: [Metric; N],
         evaluate: impl Fn(&M, D::Batch, &F::Device) -> [Mean; N] + 'static,
     ) -> Self {
+        self.tally(metrics, move |model, batch, device| Vec::from(evaluate(model, batch, device)))
+    }
+
+    /// Judges the model as [`Trainer::evaluate`] does, by metrics that are no means: `evaluate` returns the
+    /// [`Tally`] of a batch, whose values are those of `metrics`, in their order.
+    pub fn tally<T: Tally>(
+        mut self,
+        metrics: impl Into<Vec<Metric>>,
+        evaluate: impl Fn(&M, D::Batch, &F::Device) -> T + 'static,
+    ) -> Self {
         self.task.metrics = metrics.into();
-        self.task.evaluate =
-            Some(Box::new(move |model, batch, device| evaluate(model, batch, device).into()));
+        self.task.evaluate = Some(Evaluate::of(evaluate));
         self
     }
 
@@ -157,28 +169,45 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     }
 
     /// Calls `listener` after each step, on rank 0; again if rank 0 dies before the next step is complete.
-    pub fn on_step(self, mut listener: impl FnMut(&StepRow) + 'static) -> Self {
-        self.on_record(move |record| {
-            if let Record::Step { row, .. } = record {
-                listener(row);
-            }
-        })
+    ///
+    /// It gets the model as it is now, and returns nothing or a [`Flow`](crate::Flow), which all workers
+    /// follow after the same step. Its answer may depend on nothing but its arguments: then the result is the
+    /// same for any number of workers, and after any death. Where workers have different models meanwhile
+    /// (`--sync`), a `Flow` is refused.
+    pub fn on_step<A: Answer>(self, mut listener: impl FnMut(&StepRow, &M) -> A + 'static) -> Self {
+        let call = move |record: &Record<'_>, model: &M| match record {
+            Record::Step { row, .. } => listener(row, model).flow(),
+            _ => Default::default(),
+        };
+        self.with_listener(call, A::DECIDES.then_some(Moment::Step))
     }
 
     /// Calls `listener` after each epoch's evaluation, on rank 0, at least once: if rank 0 dies before the
     /// next step is complete, the next rank 0 cannot know of the call. The other workers wait for a worker in
-    /// a listener, and do not take it for hung.
-    pub fn on_epoch(self, mut listener: impl FnMut(&EpochRow) + 'static) -> Self {
-        self.on_record(move |record| {
-            if let Record::Epoch(row) = record {
-                listener(row);
-            }
-        })
+    /// a listener, and do not take it for hung. It gets the model, and may answer: see [`Trainer::on_step`].
+    pub fn on_epoch<A: Answer>(self, mut listener: impl FnMut(&EpochRow, &M) -> A + 'static) -> Self {
+        let call = move |record: &Record<'_>, model: &M| match record {
+            Record::Epoch(row) => listener(row, model).flow(),
+            _ => Default::default(),
+        };
+        self.with_listener(call, A::DECIDES.then_some(Moment::Epoch))
     }
 
     /// Calls `listener` with every record, on rank 0.
-    pub fn on_record(mut self, listener: impl FnMut(&Record<'_>) + 'static) -> Self {
-        self.task.listeners.push(Box::new(listener));
+    pub fn on_record(self, mut listener: impl FnMut(&Record<'_>) + 'static) -> Self {
+        let call = move |record: &Record<'_>, _: &M| {
+            listener(record);
+            Default::default()
+        };
+        self.with_listener(call, None)
+    }
+
+    fn with_listener(
+        mut self,
+        call: impl FnMut(&Record<'_>, &M) -> flow::Flow + 'static,
+        decides: Option<Moment>,
+    ) -> Self {
+        self.task.listeners.push(Listener { call: Box::new(call), decides });
         self
     }
 
@@ -204,6 +233,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         let samples = self.task.data.samples(Part::Train);
         self.task.own.name_in(&mut self.job.config, samples)?;
         self.job.config.check()?;
+        mixing::check::<D::Batch>(&self.job.config)?;
+        flow::check(self.task.decides(Moment::Step), &self.job.config)?;
         // Before the run folder exists.
         names::check(&self.task.unit, &self.task.metrics)?;
         let part = self.task.judging_part();

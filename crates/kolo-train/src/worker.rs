@@ -9,10 +9,12 @@ use std::time::Instant;
 use kolo_claim::Candidate;
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
+use kolo_ddp::optimizer::{Averaged, Optimizer};
 use kolo_ddp::{Ddp, Sampler};
 
 use crate::calendar::Calendar;
 use crate::error::Error;
+use crate::flow::{Answers, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
@@ -70,21 +72,18 @@ fn work<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
             let ended = worker.run();
             timeline.end(matches!(ended, Ok(Ended::Over(Some(_)))));
             let ended = ended?;
-            let is_server = worker.ddp.is_server();
-            let model = || Ok::<_, Error>(F::into_module(worker.ddp.into_model()?));
-            match ended {
-                Ended::Over(_) if is_server => Ok(Trained { model: None, summary: None }),
-                Ended::Left => Ok(Trained { model: None, summary: None }),
-                Ended::Over(summary) => {
-                    Ok(Trained { model: Some(model()?), summary: summary.map(|summary| *summary) })
-                }
-            }
+            let summary = match ended {
+                Ended::Over(summary) if !worker.ddp.is_server() => summary.map(|summary| *summary),
+                _ => return Ok(Trained { model: None, averaged: None, summary: None }),
+            };
+            let averaged = worker.ddp.averaged_model()?.map(F::into_module);
+            Ok(Trained { model: Some(F::into_module(worker.ddp.into_model()?)), averaged, summary })
         }
         // The worker replaced one that died at the very end, and the others have completed the run.
         Err(Error::Training(kolo_ddp::Error::Comm(kolo_comm::Error::Orphaned)))
             if job.folder.as_ref().is_some_and(|folder| folder.is_complete()) =>
         {
-            Ok(Trained { model: None, summary: None })
+            Ok(Trained { model: None, averaged: None, summary: None })
         }
         Err(error) => Err(error),
     }
@@ -130,6 +129,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     /// The facts that decide which samples come in which step.
     pub(crate) sampling: Sampling,
     pub(crate) stop: StopRequested,
+    /// Start of this worker.
+    pub(crate) began: Instant,
     /// Start of the present or last step.
     pub(crate) step_began: Instant,
     /// Reason of an early end, unless a signal caused it.
@@ -146,6 +147,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) suspects: Suspects,
     /// Shards of each rank of the generation.
     pub(crate) division: Vec<Range<usize>>,
+    /// Last answers of this worker's callbacks.
+    pub(crate) answers: Answers,
 }
 
 impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> {
@@ -164,6 +167,10 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let optimizer = match task.own.optimizer.take() {
             Some(own) => own,
             None => config.optimizer.build()?,
+        };
+        let optimizer: Box<dyn Optimizer> = match config.ema {
+            Some(decay) => Box::new(Averaged::new(optimizer, decay, config.ema_warmup)),
+            None => optimizer,
         };
         let mut membership = membership;
         let lineage = Lineage::new(match &mut membership {
@@ -225,6 +232,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             ddp,
             sampling,
             stop,
+            began: Instant::now(),
             step_began: Instant::now(),
             too_few: None,
             warnings,
@@ -233,6 +241,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             test_scores: Scores::default(),
             suspects: Suspects::default(),
             division: Vec::new(),
+            answers: Answers::default(),
         })
     }
 
@@ -243,6 +252,8 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         stated.extend(sampling.stated_data());
         stated.push(("what the model is judged by".into(), metrics.join(", ")));
         stated.push(("what the loss counts".into(), task.unit.clone()));
+        let decides = [Moment::Step, Moment::Epoch].map(|moment| task.decides(moment).to_string());
+        stated.push(("callbacks that decide after steps, epochs".into(), decides.join(", ")));
         // Each worker decides by this number whether a slow one is dropped.
         stated.push(("min_workers".into(), job.min_workers.to_string()));
         Ok(stated)
@@ -331,7 +342,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         summary.warnings = self.warnings.lines();
         if let Some(writer) = writer {
             writer.end(&summary, progress)?;
-            self.task.tell(&Record::Summary(&summary));
+            self.call_listeners(&Record::Summary(&summary), progress);
         }
         Ok(Some(summary))
     }
@@ -358,6 +369,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             return Ok(false);
         }
         self.catch_up(progress)?;
+        self.agree_again(progress)?;
         // A single worker can write a missing summary.
         if progress.is_over() && !progress.is_unrecorded() {
             return Ok(false);
@@ -381,6 +393,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         self.heed_patience(progress);
         let poisoned = self.compare_suspects(progress)?;
         self.choose_writer(progress, writer, begins)?;
+        self.agree_again(progress)?;
         if let Some(why) = poisoned {
             return Ok(Outcome::Poisoned(why));
         }
@@ -408,6 +421,6 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
     /// Passes a record to all sinks and listeners, on rank 0.
     pub(crate) fn tell(&mut self, writer: &mut RunWriter, record: &Record<'_>, progress: &Progress) {
         writer.record(record, progress);
-        self.task.tell(record);
+        self.call_listeners(record, progress);
     }
 }

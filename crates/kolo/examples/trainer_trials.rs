@@ -65,7 +65,7 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
         cross_entropy(linear(&model.layer, images.flatten(1, 3)), labels)
     });
     let (is_upload, uploads) = (way == "upload", folder.join("uploads"));
-    let trainer = trainer.run_folder(folder).on_epoch(move |row| {
+    let trainer = trainer.run_folder(folder).on_epoch(move |row, _| {
         if is_upload {
             std::thread::sleep(UPLOAD);
             let file = std::fs::OpenOptions::new().create(true).append(true).open(&uploads);

@@ -5,6 +5,7 @@
 
 mod entry;
 mod environment;
+pub mod prelude;
 
 pub use entry::main;
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};

@@ -89,7 +89,7 @@ fn trainer(shards: usize, steps: usize) -> Result<Vec<f64>, Box<dyn Error>> {
         model.loss(windows, context.device, None)
     })
     // From one step to the next, with all that the trainer does between them.
-    .on_step(move |_| {
+    .on_step(move |_, _| {
         seen.lock().unwrap().push(last.elapsed().as_secs_f64());
         last = Instant::now();
     })

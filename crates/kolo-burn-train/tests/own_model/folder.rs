@@ -78,7 +78,7 @@ fn a_run_whose_folder_is_taken_ends_and_writes_nothing_more() {
     let taken = other.clone();
     let trainer = Trainer::of(job(&path, None, false), Arc::new(Computed), Perceptron::loss);
     let trainer = trainer.evaluate([Metric::ACCURACY], Perceptron::right);
-    let trainer = trainer.on_step(move |row| {
+    let trainer = trainer.on_step(move |row, _| {
         if row.step == 10 {
             let forced = Candidate { take_over: true, ..Candidate::alone() };
             *taken.borrow_mut() = Some(kolo_claim::take(&path, &forced, |_| {}).unwrap());

@@ -35,7 +35,7 @@ fn scores_are_the_same_digits_on_any_number_of_workers() {
         let seen = rows.clone();
         let trainer = trainer
             .evaluate([Metric::LOSS, Metric::ACCURACY], both)
-            .on_epoch(move |row| seen.borrow_mut().push(row.scores.clone()));
+            .on_epoch(move |row, _| seen.borrow_mut().push(row.scores.clone()));
         let trained = trainer.train_as(Membership::Fixed(group), Perceptron::new()).unwrap();
         assert!(trained.model.is_some());
         rows.take()

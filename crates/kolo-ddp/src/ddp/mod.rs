@@ -14,7 +14,7 @@ use kolo_comm::{Group, JobMembership, Rank};
 use kolo_trace::What;
 
 use self::statistics::StatisticsReport;
-use crate::binding::{Binding, GradientSink, Inventory, Loss, Values, Which, scaled};
+use crate::binding::{Binding, GradientSink, Inventory, Loss, Source, Values, Which, scaled};
 use crate::checkpoint::{self, Position, Resumed};
 use crate::cross_shard::Exchange;
 use crate::replica::Replica;
@@ -314,7 +314,8 @@ impl<B: Binding> Ddp<B> {
 
     fn write(&mut self, which: Which) {
         self.island = lock(&self.replica).island();
-        let values = Values { layout: self.layout.clone(), replica: self.replica.clone() };
+        let source = Source::Newest(self.replica.clone());
+        let values = Values { layout: self.layout.clone(), source };
         self.model.write(which, &values);
     }
 }

@@ -3,7 +3,7 @@
 use kolo_comm::Generation;
 
 use super::Ddp;
-use crate::binding::Binding;
+use crate::binding::{Binding, Source, Values, Which};
 use crate::checkpoint;
 use kolo_reduction::Error;
 
@@ -22,6 +22,23 @@ impl<B: Binding> Ddp<B> {
     /// The last step's reduction failed (naming the rank).
     pub fn weights_sha256(&self) -> Result<String, Error> {
         self.with_replica(checkpoint::weights_sha256)
+    }
+
+    /// Returns a copy of the model with the averages of its weights, if the optimizer is
+    /// [`Averaged`](crate::optimizer::Averaged).
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn averaged_model(&self) -> Result<Option<B>, Error>
+    where
+        B: Clone,
+    {
+        let Some(averages) = self.with_replica(|replica| replica.averages())? else { return Ok(None) };
+        let mut model = self.model.clone();
+        let values = Values { layout: self.layout.clone(), source: Source::Copied(averages.into()) };
+        model.write(Which::All, &values);
+        Ok(Some(model))
     }
 
     /// The current membership of an elastic job, and why it has begun; `None` in a job whose ranks stay the

@@ -130,6 +130,18 @@ impl Replica {
         self.core.values()
     }
 
+    /// Averages of all values after all steps so far, in the order of the layout; `None` if the optimizer is
+    /// not [`Averaged`](crate::optimizer::Averaged).
+    ///
+    /// # Errors
+    ///
+    /// The last step's reduction failed (naming the rank).
+    pub fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
+        self.core.apply_outstanding()?;
+        let weights = &mut self.core.weights;
+        Ok(kolo_optim::averages(&mut *weights.optimizer, &weights.values))
+    }
+
     /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If
     /// their reduction failed, the values are those before the step, and the next fallible call returns the
     /// error. Where islands synchronize rarely, the values are those of [`Replica::island`].

@@ -33,6 +33,9 @@ impl Recipe {
         if rate.schedule != LearningRateSchedule::Poly {
             found.push(changed("--lr-power", rate.power, usual_rate.power, "--schedule poly"));
         }
+        if self.ema_warmup && self.ema.is_none() {
+            found.push(Some("--ema-warmup: it has no effect without --ema; leave it out".into()));
+        }
         if self.has_nesterov_without_momentum() {
             found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
         }
@@ -83,6 +86,9 @@ mod tests {
         );
         let step = LearningRateSchedule::Step;
         assert_eq!(told(|recipe| (recipe.rate.schedule, recipe.rate.step_epochs) = (step, 2)), none);
+        let warmup = |ema| told(|recipe| (recipe.ema, recipe.ema_warmup) = (ema, true));
+        assert_eq!(warmup(None), ["--ema-warmup: it has no effect without --ema; leave it out"]);
+        assert_eq!(warmup(Some(0.9)), none);
         let nesterov = |name: &str, momentum: f64| {
             let choice = Choice::new(name).with("nesterov", true).with("momentum", momentum);
             told(|recipe| recipe.optimizer.0 = choice)

@@ -45,6 +45,7 @@ const FREE: &[Free] = &[
     parts("backup_steps", "copies change no value, but see `ends_rounds`"),
     parts("checkpoint_epochs", "checkpoints change no value"),
     parts("checkpoint_steps", "checkpoints change no value, but see `ends_rounds`"),
+    parts("max_hours", "a run that ends earlier goes on in the same bits"),
     both("keep_checkpoints", "rank 0 alone removes checkpoints"),
     both("input.data_threads", "batches are the same by any thread"),
     workers("data", "a host may have its files elsewhere; the workers compare what is in them"),

@@ -229,7 +229,7 @@ mod tests {
             "groups" => "fc.*:lr_scale=10",
             "optimizer" => "lamb",
             "sync" => "local:H=4",
-            "lr" | "bucket_cap_mb" | "dropout" | "step_factor" | "label_smoothing" => "0.25",
+            "ema" | "lr" | "bucket_cap_mb" | "dropout" | "step_factor" | "label_smoothing" => "0.25",
             _ => "7",
         }
         .into()

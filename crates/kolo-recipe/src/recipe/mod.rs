@@ -8,6 +8,7 @@ mod check;
 mod choices;
 mod defaults;
 mod effects;
+mod ema;
 mod fields;
 mod groups;
 mod input;
@@ -23,7 +24,7 @@ mod sync;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use check::{at_most_a_sample, below_1, count, is_finite, steps, steps_or_0};
+use check::{at_most_a_sample, below_1, count, greater_than_0, is_finite, steps, steps_or_0};
 use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::{Value, parse_number};
@@ -65,6 +66,14 @@ pub struct Recipe {
     /// Train on the images as they are, without random crop and flip
     #[arg(long = "no-augment", action = clap::ArgAction::SetFalse)]
     pub augment: bool,
+    /// Blend the training images of a shard in pairs, and their labels, with shares of the distribution
+    /// Beta(ALPHA, ALPHA)
+    #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
+    pub mixup: Option<f64>,
+    /// Replace a rectangle of each training image by one of another, with shares as in --mixup; with both,
+    /// each shard's batch has one of them
+    #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
+    pub cutmix: Option<f64>,
     /// Passes over the training data
     #[arg(long, default_value_t = 8)]
     pub epochs: usize,
@@ -135,6 +144,13 @@ pub struct Recipe {
     /// Tensors whose steps do not depend on their norms in LARS and LAMB, whatever --group says, as norm,bias
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_trust_ratio: Vec<Selector>,
+    /// Keep a moving average of the weights with this decay, as 0.9999: it is what is evaluated, exported and
+    /// the best. Training goes on with the weights themselves
+    #[arg(long, value_name = "DECAY", value_parser = parse_number)]
+    pub ema: Option<f64>,
+    /// With --ema: a decay of at most (1 + t) / (10 + t) in step t, from 1
+    #[arg(long)]
+    pub ema_warmup: bool,
     /// Measure the noise scale of the gradient: how large a batch may be before more images a step bring
     /// little
     #[arg(long)]
@@ -152,7 +168,14 @@ pub struct Recipe {
     /// else of the test samples
     #[arg(long, value_name = "METRIC")]
     pub best_metric: Option<String>,
-    /// End when so many epochs have passed without a better one, by --best-metric or else the first metric
+    /// Also evaluate every so many steps, besides the end of each epoch
+    #[arg(long, value_name = "STEPS")]
+    pub eval_steps: Option<u64>,
+    /// Save and end after so many hours, counted from this start; --resume goes on
+    #[arg(long, value_name = "HOURS", value_parser = parse_number)]
+    pub max_hours: Option<f64>,
+    /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by
+    /// --best-metric or else the first metric
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
     /// Samples of a forward pass in evaluation
@@ -231,6 +254,8 @@ impl Recipe {
         steps_or_0("--verify-every", self.verify_every)?;
         steps_or_0("--backup-steps", self.backup_steps)?;
         count("--keep-checkpoints", self.keep_checkpoints)?;
+        steps("--eval-steps", self.eval_steps)?;
+        greater_than_0("--max-hours", self.max_hours)?;
         count("--patience", self.patience)?;
         count("--test-batch-size", self.test_batch_size)?;
         check_bucket_cap(self.bucket_cap_mb)?;
@@ -247,6 +272,9 @@ impl Recipe {
         self.large_batch.check(self.epochs)?;
         self.straggler()?;
         self.check_noise_scale()?;
+        self.check_ema()?;
+        greater_than_0("--mixup", self.mixup)?;
+        greater_than_0("--cutmix", self.cutmix)?;
         self.sync.check(self)?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";

@@ -189,6 +189,8 @@ mod tests {
         assert!(event["tokens_per_second"].is_number() && event["time_unix"].as_f64() > Some(1.7e9));
         let row = EpochRow {
             epoch: 1,
+            steps: 20,
+            epochs_done: 1.0,
             seconds_per_step: 0.05,
             samples_per_second: 80.0,
             comm_fraction: 0.2,

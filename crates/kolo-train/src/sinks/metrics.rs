@@ -27,10 +27,10 @@ impl MetricSink for Metrics {
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
         // The header stays.
-        let keep = |line: &str| epoch_of(line).is_none_or(|epoch| epoch <= progress.recorded_epochs());
+        let keep = |line: &str| epoch_of(line).is_none_or(|epoch| epoch <= progress.recorded_epoch());
         let kept = self.0.rewind(keep)?;
         let last = kept.lines().rev().find_map(epoch_of);
-        for row in progress.epochs().iter().filter(|row| last.is_none_or(|last| row.epoch > last)) {
+        for row in progress.epochs().iter().filter(|row| last.is_none_or(|last| row.epochs_done > last)) {
             self.0.add(&row.csv())?;
         }
         self.0.flush()
@@ -42,6 +42,6 @@ impl MetricSink for Metrics {
 }
 
 /// Epoch of a row, from 1; `None` for the header.
-fn epoch_of(line: &str) -> Option<usize> {
+fn epoch_of(line: &str) -> Option<f64> {
     line.split(',').next()?.parse().ok()
 }

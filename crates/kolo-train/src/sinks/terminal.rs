@@ -196,9 +196,11 @@ pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
         .0
         .iter()
         .map(|score| format!("{} {} {}, ", score.metric.part_name(), score.metric.name, score.shown()));
+    // Two digits for a part of an epoch.
+    let epoch = (100.0 * row.epochs_done).round() / 100.0;
     format!(
         "epoch {}/{epochs}: train loss {:.4}, {}{:.0} {unit}/s, communication {}",
-        row.epoch,
+        epoch,
         row.train_loss,
         tests.collect::<String>(),
         row.samples_per_second,

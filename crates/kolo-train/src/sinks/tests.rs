@@ -37,9 +37,11 @@ fn report() -> StepReport {
     }
 }
 
-fn epoch_row(epoch: usize) -> EpochRow {
+fn epoch_row(progress: &Progress) -> EpochRow {
     EpochRow {
-        epoch,
+        epoch: progress.epochs_begun(),
+        steps: progress.step(),
+        epochs_done: progress.epoch_of_figures(progress.step()),
         seconds_per_step: 0.1,
         samples_per_second: 80.0,
         comm_fraction: 0.2,
@@ -62,7 +64,7 @@ pub(super) fn go(progress: &mut Progress, until: u64, sink: &mut Option<Box<dyn 
             sink.record(&Record::Step { row: &row, report: &report, epoch: &epoch }).unwrap();
         }
         if progress.is_unrecorded() {
-            let row = epoch_row(progress.epochs_begun());
+            let row = epoch_row(progress);
             progress.add_epoch(row.clone());
             if let Some(sink) = sink {
                 sink.record(&Record::Epoch(&row)).unwrap();

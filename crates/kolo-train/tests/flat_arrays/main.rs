@@ -1,8 +1,13 @@
 //! A second tensor library, of flat arrays, goes through the whole trainer: metrics, run folder, checkpoints,
 //! resume, and recovery after a worker was killed.
 
+mod ema;
+mod flow;
+mod mixing;
 mod model;
 mod own_parts;
+mod tallies;
+mod timing;
 
 use std::fs::File;
 use std::io::Write;
@@ -17,8 +22,8 @@ use kolo_data::{DataSet, Part};
 use kolo_ddp::table::Choice;
 use kolo_elastic::{Coordinator, Member, MemberExit, MembershipPolicy};
 use kolo_train::{
-    EpochRow, Error, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe, RunFolder,
-    Summary, Trained, Trainer,
+    EpochRow, Error, Flow, Job, LearningRateSchedule, Membership, Metric, OptimizerChoice, Pass, Recipe,
+    RunFolder, StepRow, Summary, Trained, Trainer,
 };
 
 use model::{FlatArrays, HIDDEN, INPUTS, Perceptron, Plane, Rows};
@@ -28,6 +33,8 @@ const MEMBER: &str = "FLAT_ARRAYS_MEMBER";
 const DIES: &str = "FLAT_ARRAYS_DIES";
 /// Beginning of that variable if the worker dies in its listener.
 const LISTENER: &str = "listener of ";
+/// Beginning of that variable if the worker dies in a listener that ends the run for all.
+const STOP: &str = "stop by ";
 const FOLDER: &str = "FLAT_ARRAYS_FOLDER";
 
 /// Five epochs of four steps, of which the last is short.
@@ -35,6 +42,11 @@ fn recipe() -> Recipe {
     let mut recipe = Recipe { epochs: 5, shards: 4, batch_size: 2, ..Recipe::default() };
     (recipe.rate.lr, recipe.rate.warmup_steps) = (0.1, 4);
     recipe
+}
+
+/// The same with an average of the weights.
+fn averaging() -> Recipe {
+    Recipe { ema: Some(0.9), ..recipe() }
 }
 
 fn trainer(
@@ -121,24 +133,33 @@ fn worker() {
     let address: SocketAddr = address.parse().unwrap();
     let membership = Membership::Elastic(Member::connect(address, &member, &Options::default()).unwrap());
     let folder = variable(FOLDER);
-    let (is_victim, in_listener) = (dies.ends_with(&member), dies.starts_with(LISTENER));
-    let dies_in_pass = move |pass: &Pass<'_>| is_victim && !in_listener && (pass.epoch, pass.step) == (2, 1);
+    let (is_victim, in_listener, in_stop) =
+        (dies.ends_with(&member), dies.starts_with(LISTENER), dies.starts_with(STOP));
+    let in_pass = !in_listener && !in_stop;
+    let dies_in_pass = move |pass: &Pass<'_>| is_victim && in_pass && (pass.epoch, pass.step) == (2, 1);
     let calls = Path::new(&folder).with_extension("calls");
-    let listener = move |row: &EpochRow| {
+    let listener = move |row: &EpochRow, _: &Perceptron| {
         if is_victim && in_listener && row.epoch == 3 {
             std::process::abort();
         }
         let mut calls = File::options().append(true).create(true).open(&calls).unwrap();
         writeln!(calls, "{}", row.epoch).unwrap();
     };
-    let trainer = trainer(job(recipe(), Path::new(&folder), false), dies_in_pass).on_epoch(listener);
+    let stops = move |row: &StepRow, _: &Perceptron| match in_stop && row.step == 6 {
+        true if is_victim => std::process::abort(),
+        true => Flow::Stop,
+        false => Flow::Continue,
+    };
+    let trainer = trainer(job(averaging(), Path::new(&folder), false), dies_in_pass);
+    let trainer = trainer.on_epoch(listener).on_step(stops);
     trainer.train_as(membership, Perceptron::new()).unwrap();
 }
 
 #[test]
 fn a_run_outlives_a_killed_worker_in_the_same_weights() {
     let whole = tempfile::tempdir().unwrap();
-    let expected = run(recipe(), whole.path(), false);
+    let expected = run(averaging(), whole.path(), false);
+    let seventh = run(Recipe { steps: Some(7), ..averaging() }, tempfile::tempdir().unwrap().path(), false);
     let names = ["here/0", "here/1", "here/2"];
     let limit = Duration::from_secs(60);
     let policy = MembershipPolicy {
@@ -147,7 +168,8 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
         rejoin_timeout: limit,
         too_few_timeout: limit,
     };
-    for dies in ["here/0", "here/1", "listener of here/0"] {
+    for dies in ["here/0", "here/1", "listener of here/0", "stop by here/0"] {
+        let (epochs, expected) = if dies.starts_with(STOP) { (2, &seventh) } else { (5, &expected) };
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("run");
         std::fs::create_dir(&folder).unwrap();
@@ -166,10 +188,21 @@ fn a_run_outlives_a_killed_worker_in_the_same_weights() {
         };
         std::thread::scope(|scope| names.iter().for_each(|name| drop(scope.spawn(|| work(name)))));
         let survived = summary(&folder);
-        assert_eq!((&survived["steps"], &survived["world_size"]), (&20.into(), &2.into()), "{dies} died");
+        assert_eq!(
+            (&survived["steps"], &survived["world_size"]),
+            (&expected.steps.into(), &2.into()),
+            "{dies} died"
+        );
         assert_eq!(survived["weights_sha256"], expected.weights_sha256.as_str(), "{dies} died");
+        // Of the averages.
+        let (loss, expected) =
+            (survived["test_loss"].as_f64().unwrap(), expected.scores.get("loss").unwrap());
+        assert!((loss - expected).abs() < 1e-12, "{dies} died: {loss} {expected}");
         let calls = std::fs::read_to_string(folder.with_extension("calls")).unwrap();
-        assert!((1..=5).all(|epoch| calls.lines().any(|line| line == epoch.to_string())), "{dies}: {calls}");
+        assert!(
+            (1..=epochs).all(|epoch| calls.lines().any(|line| line == epoch.to_string())),
+            "{dies}: {calls}"
+        );
     }
 }
 

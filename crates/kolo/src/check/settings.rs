@@ -41,7 +41,7 @@ pub(super) fn settings(
             keep: recipe.keep_checkpoints,
             best: recipe.best_metric.is_some(),
         },
-        patience: recipe.patience,
+        patience: recipe.patience.filter(|_| recipe.eval_steps.is_none()),
         seed: recipe.seed,
         same_run: if resumes { None } else { same_run(recipe, folder) },
         is_elastic,

@@ -144,6 +144,26 @@ fn a_batch_that_grows_ends_in_the_same_weights() {
     assert_eq!(weights("cut"), one);
 }
 
+/// Averaged weights are evaluated, also within epochs; images are mixed.
+#[test]
+fn averages_of_weights_and_mixed_images_are_the_same_on_any_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 36);
+    let run = |name: &str, more: &[&str]| {
+        let job = ["train", "--data", &data, "--shards", "8", "--batch-size", "2", "--epochs", "2"];
+        let averaged =
+            ["--ema", "0.9", "--mixup", "0.4", "--cutmix", "1", "--eval-steps", "2", "--out", name];
+        succeed(folder.path(), &[&job[..], &averaged, more].concat());
+        let summary = summary(&folder.path().join(name));
+        (summary["weights_sha256"].clone(), summary["test_accuracy"].clone())
+    };
+    let one = run("one", &["--nproc", "1"]);
+    assert_eq!(run("three", &["--nproc", "3"]), one);
+    let metrics = fs::read_to_string(folder.path().join("one/metrics.csv")).unwrap();
+    let epochs: Vec<&str> = metrics.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(epochs, ["0.6666666666666666", "1", "1.3333333333333333", "2"]);
+}
+
 /// Each optimizer of the table, with its defaults and from the configuration that a run leaves.
 #[test]
 fn every_optimizer_ends_in_the_same_weights() {

@@ -82,7 +82,7 @@ impl MetricSink for TensorBoard {
             self.files.add(&self.step(row));
         }
         for row in progress.epochs() {
-            let step = progress.last_step_of(row.epoch);
+            let step = row.steps.saturating_sub(1);
             if last_epoch.is_none_or(|last| step > last) {
                 self.files.add(&self.epoch(row, step));
             }
