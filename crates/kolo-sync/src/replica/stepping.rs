@@ -279,7 +279,7 @@ impl Core {
         if totals.is_large {
             let seen = if self.ranks.server { SumSeen::default() } else { self.step.look_at_sum()? };
             let seen = self.of_workers(seen)?;
-            if seen.gradient.is_some() && self.scaler.may_skip() {
+            if seen.has_gradient() && self.scaler.may_skip() {
                 return Ok(None);
             }
             self.step.refuse_sum(number, seen)?;
