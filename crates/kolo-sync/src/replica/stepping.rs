@@ -56,12 +56,7 @@ impl Core {
         let numbers = self.observers.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
         // Called again for a rank without shards, which has no pass to begin.
-        self.observers.verifier.begin(
-            &self.ranks.group,
-            &self.weights.layout,
-            &self.weights.values,
-            self.ranks.shards,
-        )?;
+        self.begin_trace(self.ranks.shards)?;
         let settings = self.settings_of_step(learning_rate);
         let (flags, settings_print) =
             (self.observers.members.flags(rank, self.ranks.server), settings.print());

@@ -1,8 +1,8 @@
 //! Compression whose messages from all shards are gathered by all ranks, which add them in tree order.
 //!
-//! On the wire: the [`Codec`]'s message for each block of [`BLOCK`](crate::BLOCK) elements of a tensor, for each *shard*.
-//! That is less than the sum's 64 bits an element if a shard's message is shorter than that divided by the
-//! number of shards.
+//! On the wire: the [`Codec`]'s message for each block of [`BLOCK`](crate::BLOCK) elements of a tensor, for
+//! each *shard*. That is less than the sum's 64 bits an element if a shard's message is shorter than that
+//! divided by the number of shards.
 
 use std::sync::Arc;
 
@@ -90,7 +90,8 @@ pub(super) struct Gathered<C> {
 }
 
 impl<C: Codec> Gathered<C> {
-    /// Makes the reduction of a bucket, whose tensors of fewer than `dense_below` elements are not compressed.
+    /// Makes the reduction of a bucket, whose tensors of fewer than `dense_below` elements are not
+    /// compressed.
     pub(super) fn build(
         codec: C,
         context: &Context<'_>,

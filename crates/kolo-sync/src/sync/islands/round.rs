@@ -44,12 +44,7 @@ impl Islands {
         {
             return Err(error.into());
         }
-        outer.observers.verifier.begin(
-            &outer.ranks.group,
-            &outer.weights.layout,
-            &outer.weights.values,
-            self.shards,
-        )?;
+        outer.begin_trace(self.shards)?;
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         let first_step = self.first_step_of_optimizers();
         for island in &mut self.own {
