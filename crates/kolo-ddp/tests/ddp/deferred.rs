@@ -122,7 +122,7 @@ fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, A
         let report = replica.step(0.05).unwrap();
         let deferred = calls.deferred.load(Ordering::Relaxed) - before;
         assert!(
-            deferred == 0 || (deferred == report.buckets.len() && report.started_early == 0),
+            deferred == 0 || (deferred == report.traffic.buckets.len() && report.traffic.started_early == 0),
             "all at the end"
         );
     }

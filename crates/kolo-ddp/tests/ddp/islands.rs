@@ -47,7 +47,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
         }
         let report = replica.step(0.05).unwrap();
         assert_eq!(replica.is_synchronized(), !report.known.is_empty());
-        assert_eq!(report.known.last().is_some(), report.summed_bytes > 0);
+        assert_eq!(report.known.last().is_some(), report.traffic.summed_bytes > 0);
         known.extend(report.known);
     }
     assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");

@@ -31,7 +31,7 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
             shard.ready(SpanId(1), &pass.shared[1]);
             shard.ready(SpanId(0), &pass.first);
             shard.finish().unwrap();
-            assert!(replica.step(0.1).unwrap().started_early >= 1);
+            assert!(replica.step(0.1).unwrap().traffic.started_early >= 1);
         }
     })
     .unwrap()
