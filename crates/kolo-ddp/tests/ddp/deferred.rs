@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{WIDTH, clip, lively, replica, run_shard};
+use crate::common::{WIDTH, bits, clip, lively, replica, run_shard};
 use kolo_comm::{Deferred, Group, SumParts, Timing, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Scope, Settings};
 use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Reduction};
@@ -126,8 +126,7 @@ fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, A
             "all at the end"
         );
     }
-    let bits = replica.values().unwrap().iter().map(|value| value.to_bits()).collect();
-    (bits, calls)
+    (bits(&mut replica), calls)
 }
 
 #[test]
