@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::checkpoint_entries::{read_notes, with_notes};
 use crate::replica::Replica;
 use kolo_reduction::state::{StateCopy, StateKind, StateName};
-use kolo_reduction::{Error, ranks_of};
+use kolo_reduction::{Error, alike, ranks_of};
 use kolo_sync::{JobState, Warning};
 
 pub use kolo_checkpoint::{
@@ -191,22 +191,11 @@ pub fn resume(folder: &Path, replica: &mut Replica) -> Result<Option<Resumed>, E
 
 /// Formats the problems of all ranks; a problem of several ranks appears once.
 fn by_problem(problems: &[Option<String>]) -> Vec<String> {
-    let mut different: Vec<&String> = Vec::new();
-    for problem in problems.iter().flatten() {
-        if !different.contains(&problem) {
-            different.push(problem);
-        }
-    }
-    let describe = |problem: &String| {
-        let has = |rank: &usize| problems[*rank].as_ref() == Some(problem);
-        let ranks: Vec<Rank> = (0..problems.len()).filter(has).map(Rank).collect();
-        if ranks.len() == problems.len() {
-            problem.clone()
-        } else {
-            format!("{problem} (on {})", ranks_of(&ranks))
-        }
+    let describe = |(problem, ranks): (&Option<String>, Vec<Rank>)| match problem {
+        Some(problem) if ranks.len() < problems.len() => Some(format!("{problem} (on {})", ranks_of(&ranks))),
+        problem => problem.clone(),
     };
-    different.into_iter().map(describe).collect()
+    alike(problems).into_iter().filter_map(describe).collect()
 }
 
 /// SHA-256 of all trained parameters: `f32`, little-endian, each in row-major order, in the order of their

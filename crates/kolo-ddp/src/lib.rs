@@ -40,6 +40,9 @@ pub use kolo_step::{
 /// Stragglers: ranks that delay the others.
 pub use kolo_straggler as straggler;
 /// Settings, reports and ways to synchronize.
-pub use kolo_sync::{Change, Config, Processor, Staleness, Statistics, StepReport, Warning, sync, verify};
+pub use kolo_sync::{
+    Change, Config, GradientTraffic, Processor, Staleness, Statistics, StepReport, StepTimes, Warning, sync,
+    verify,
+};
 pub use replica::Replica;
 pub use shard_pass::{Access, ShardPass};

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{WIDTH, reductions, replica, run_shard};
+use common::{WIDTH, bits, reductions, refusal, replica, run_shard};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::{Group, Options, Rank, TCP, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::straggler::{Cause, EVERY, Policy, Straggler};
-use kolo_ddp::{BucketCaps, Config, Error, Replica, Warning};
+use kolo_ddp::{BucketCaps, Config, Replica, Warning};
 
 const SHARDS: usize = 6;
 /// Duration of a shard, and that on the slow rank: so far apart that a busy machine cannot mix them up.
@@ -66,7 +66,7 @@ fn train(
         found.extend(report.straggler);
         shares.push(replica.shares().to_vec());
     }
-    let bits = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
+    let bits = bits(&mut replica);
     Outcome { bits, found, shares }
 }
 
@@ -187,19 +187,9 @@ fn a_rank_that_is_stopped_now_and_then_is_named_and_relieved() {
 
 #[test]
 fn dropping_a_rank_needs_an_elastic_job() {
-    let specs = common::specs();
-    let values = vec![0.0; specs.len() * WIDTH];
-    let optimizer = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
-    let group = Arc::new(Group::alone());
-    let made = Replica::new(
-        group.clone(),
-        specs.clone(),
-        values.clone(),
-        &config(Policy::Drop, false, sum()),
-        optimizer(),
-    );
-    assert!(matches!(made, Err(Error::Setting(text)) if text.contains("Config::elastic")));
+    let error = refusal(Group::alone(), &config(Policy::Drop, false, sum()));
+    assert!(error.contains("Config::elastic"), "{error}");
     let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, sum()) };
-    let made = Replica::new(group, specs, values, &wrong, optimizer());
-    assert!(matches!(made, Err(Error::Setting(text)) if text.contains("2 weights for 1 workers")));
+    let error = refusal(Group::alone(), &wrong);
+    assert!(error.contains("2 weights for 1 workers"), "{error}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{noise, replica};
 use kolo_comm::env::WorkerEnv;
 use kolo_comm::schedule::{ALGORITHMS, Algorithm};
-use kolo_comm::{Error as CommError, Group, Options, Rank, SHM, TCP, TransportKind, threads};
+use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};
 use kolo_ddp::optimizer::{Settings, named};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, SpanId, Tuning};
@@ -54,7 +54,7 @@ fn train(group: Group, config: &Config, steps: u64, hasty: bool) -> (Vec<u32>, V
         replica.tune_hastily_for_tests();
     }
     let results = (0..steps).map(|_| step(&mut replica)).collect();
-    (replica.values().unwrap().iter().map(|x| x.to_bits()).collect(), results)
+    (common::bits(&mut replica), results)
 }
 
 fn untuned(steps: u64) -> Vec<u32> {
@@ -151,7 +151,7 @@ fn moved_shards_begin_it_anew_in_the_same_bits() {
             std::thread::sleep(pause * replica.shards().len() as u32);
             step(&mut replica);
         }
-        replica.values().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<u32>>()
+        common::bits(&mut replica)
     });
     assert!(outcomes.unwrap().iter().all(|bits| *bits == expected));
 }
@@ -165,21 +165,18 @@ fn what_would_change_bits_is_refused() {
     let refused = |config: &Config, name: Option<&str>| {
         let results = threads::spawn(2, |group| {
             group.use_algorithm(name.and_then(algorithm)).unwrap();
-            let adamw = named("sgd", &Settings::default()).unwrap();
-            let specs = common::specs();
-            let values = vec![0.0; specs.len() * common::WIDTH];
-            Replica::new(Arc::new(group), specs, values, config, adamw).map(drop)
+            common::refusal(group, config)
         });
-        results.map_err(|error: CommError| error).unwrap().remove(0).map_err(|error| error.to_string())
+        results.unwrap().remove(0)
     };
     for sync in ["delayed:1", "local:H=2", "diloco:H=2", "stale:1"] {
         let config = Config { sync: sync.parse().unwrap(), ..config(true) };
-        let text = refused(&config, None).unwrap_err();
+        let text = refused(&config, None);
         assert!(text.contains("`Config::tune`") && text.contains(sync.split(':').next().unwrap()), "{text}");
     }
-    let text = refused(&config(true), Some("ring")).unwrap_err();
+    let text = refused(&config(true), Some("ring"));
     assert!(text.contains("tuning") && text.contains("ring"), "{text}");
-    assert_eq!(refused(&config(true), Some("direct")), Ok(()));
+    assert_eq!(refused(&config(true), Some("direct")), "");
 }
 
 /// One worker has nothing to tune, and does not try.

@@ -100,6 +100,11 @@ impl Bucket {
         self.len * size_of::<f32>()
     }
 
+    /// Its slices of trained tensors: gradients, without running statistics.
+    pub fn trained(&self, layout: &Layout) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().filter(|slice| layout.span(slice.span).spec.kind.is_trained())
+    }
+
     /// Copies values of its elements to their places in flat memory.
     pub fn to_flat(&self, layout: &Layout, values: &[f32], flat: &mut [f32]) {
         let copy = |slice: &Slice| flat[slice.place(layout)].copy_from_slice(&values[slice.range()]);

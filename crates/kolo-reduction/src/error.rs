@@ -304,16 +304,20 @@ fn by_shard(loss: f64, shards: &[ShardLoss]) -> String {
 
 /// Formats the values of all ranks: `1 on ranks 0 and 2 and 3 on rank 1`.
 fn by_value(values: &[String]) -> String {
-    let mut different: Vec<&String> = Vec::new();
-    for value in values {
-        if !different.contains(&value) {
-            different.push(value);
+    let of = |(value, ranks): (&String, Vec<Rank>)| format!("{value} on {}", ranks_of(&ranks));
+    enumerate(alike(values).into_iter().map(of))
+}
+
+/// Returns the different values of all ranks, each with its ranks, in the order of their first ranks.
+pub fn alike<T: PartialEq>(values: &[T]) -> Vec<(&T, Vec<Rank>)> {
+    let mut different: Vec<(&T, Vec<Rank>)> = Vec::new();
+    for (rank, value) in values.iter().enumerate() {
+        match different.iter_mut().find(|(other, _)| *other == value) {
+            Some((_, ranks)) => ranks.push(Rank(rank)),
+            None => different.push((value, vec![Rank(rank)])),
         }
     }
-    let ranks = |value: &String| -> Vec<Rank> {
-        (0..values.len()).filter(|rank| values[*rank] == *value).map(Rank).collect()
-    };
-    enumerate(different.into_iter().map(|value| format!("{value} on {}", ranks_of(&ranks(value)))))
+    different
 }
 
 /// Formats ranks: `rank 3`, or `ranks 1, 2 and 3`.

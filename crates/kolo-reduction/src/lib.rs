@@ -16,7 +16,7 @@ pub mod state;
 pub mod transform;
 
 pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan, plan_sliced, reversed};
-pub use error::{BindingError, Error, ranks_of};
+pub use error::{BindingError, Error, alike, ranks_of};
 pub use origin::Origin;
 pub use owners::{Owners, blocks, slices};
 pub use shard_loss::ShardLoss;

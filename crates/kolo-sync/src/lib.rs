@@ -18,7 +18,9 @@ mod warning;
 
 pub use config::Config;
 pub use processor::Processor;
-pub use replica::{Change, Core, JobNotes, JobState, Notes, StepReport, Undo, assignment, backup};
+pub use replica::{
+    Change, Core, GradientTraffic, JobNotes, JobState, Notes, StepReport, StepTimes, Undo, assignment, backup,
+};
 pub use same_settings::Stated;
 pub use staleness::Staleness;
 pub use statistics::Statistics;

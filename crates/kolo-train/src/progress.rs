@@ -158,8 +158,8 @@ impl Progress {
     /// slowest worker has reached, the one before, or none.
     pub(crate) fn settle(&mut self, row: StepRow, report: &StepReport) -> Vec<(StepRow, StepReport)> {
         self.position = self.calendar.position(row.step + 1);
-        if report.summed_bytes > 0 {
-            self.summed.push((row.step, report.summed_bytes));
+        if report.traffic.summed_bytes > 0 {
+            self.summed.push((row.step, report.traffic.summed_bytes));
             for (_, bytes) in surplus(&mut self.summed) {
                 self.summed_before = (self.summed_before.0 + 1, self.summed_before.1 + bytes);
             }
@@ -353,6 +353,8 @@ fn surplus<T>(all: &mut Vec<T>) -> Vec<T> {
 mod tests {
     use std::time::Duration;
 
+    use kolo_ddp::GradientTraffic;
+
     use super::*;
 
     const STEPS: u64 = 6;
@@ -383,7 +385,8 @@ mod tests {
         for step in 0..6 + more {
             let ends = step < 6 && step % 3 == 2;
             let known = if ends { (step - 2..=step).map(last).collect() } else { Vec::new() };
-            let report = StepReport { known, summed_bytes: 4 * u64::from(ends), ..StepReport::default() };
+            let traffic = GradientTraffic { summed_bytes: 4 * u64::from(ends), ..Default::default() };
+            let report = StepReport { known, traffic, ..StepReport::default() };
             for (row, _) in progress.settle(row(step), &report) {
                 progress.add_step(row);
             }
@@ -404,7 +407,8 @@ mod tests {
             let mut progress = Progress::at(0, Calendar::for_tests(steps, 2 * total));
             let mut whole = Meter::default();
             for step in 0..total {
-                let report = StepReport { known: vec![last(step)], summed_bytes: 4, ..StepReport::default() };
+                let traffic = GradientTraffic { summed_bytes: 4, ..Default::default() };
+                let report = StepReport { known: vec![last(step)], traffic, ..StepReport::default() };
                 for (row, _) in progress.settle(row(step), &report) {
                     whole.add(&row);
                     progress.add_step(row);

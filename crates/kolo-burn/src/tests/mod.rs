@@ -144,7 +144,7 @@ fn buckets_are_reduced_while_the_backward_pass_goes_on() {
             let between = |x| if step == 0 { x } else { gate(x, &handle) };
             let out = ddp.model().forward(inputs(&[step, step + 1], &device), between);
             ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 2)).unwrap();
-            assert!(ddp.step(0.01).unwrap().started_early >= 1);
+            assert!(ddp.step(0.01).unwrap().traffic.started_early >= 1);
         }
     })
     .unwrap();

@@ -248,12 +248,7 @@ impl Replica {
         let shards = self.shares().iter().sum();
         let core = &mut self.core;
         core.apply_outstanding()?;
-        core.observers.verifier.begin(
-            &core.ranks.group,
-            &core.weights.layout,
-            &core.weights.values,
-            shards,
-        )?;
+        core.begin_trace(shards)?;
         self.mode.begin(core, loss, count)
     }
 

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use kolo_comm::Group;
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::table::Choice;
-use kolo_ddp::{BucketCaps, Config, Kind, Layout, ParamGroup, ParamSpec, Replica, SpanId, TensorClass};
+use kolo_ddp::{
+    BucketCaps, Config, Error, Kind, Layout, ParamGroup, ParamSpec, Replica, SpanId, TensorClass,
+};
 
-use super::noise;
+use super::{noise, pass};
 
 pub const SHARDS: usize = 4;
 pub const RATE: f64 = 0.02;
@@ -73,10 +75,18 @@ pub fn config(groups: Vec<ParamGroup>, mib: f64) -> Config {
 
 pub fn replica(group: Group, config: &Config, choice: &Choice) -> Replica {
     let optimizer = optimizer::named(&choice.name, &choice.settings).unwrap();
+    replica_of(group, |i| 1.5 * noise(1, i), config, optimizer).unwrap()
+}
+
+pub fn replica_of(
+    group: Group,
+    value: impl Fn(usize) -> f32,
+    config: &Config,
+    optimizer: impl Optimizer,
+) -> Result<Replica, Error> {
     let layout = layout();
     let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
-    let values = (0..layout.len()).map(|i| 1.5 * noise(1, i)).collect();
-    Replica::new(Arc::new(group), specs, values, config, optimizer).unwrap()
+    Replica::new(Arc::new(group), specs, (0..layout.len()).map(value).collect(), config, optimizer)
 }
 
 /// Gradient of a shard: of ½(θ − target)², whose target differs by shard and step.
@@ -95,17 +105,12 @@ pub fn steps(replica: &mut Replica, steps: std::ops::Range<u64>) {
         for shard in replica.shards() {
             let values: Vec<Vec<f32>> =
                 (0..TENSORS.len()).map(|n| replica.latest(SpanId(n)).to_vec()).collect();
-            let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-            for (n, values) in values.iter().enumerate().rev() {
-                let offset = layout.span(SpanId(n)).offset;
-                let gradients: Vec<f32> = values
-                    .iter()
-                    .enumerate()
-                    .map(|(i, value)| gradient(*value, offset + i, step, shard))
-                    .collect();
-                pass.ready(SpanId(n), &gradients);
-            }
-            pass.finish().unwrap();
+            let gradients = values.iter().enumerate().rev().map(|(n, values)| {
+                let indices = layout.span(SpanId(n)).offset..;
+                let of = |(value, index): (&f32, usize)| gradient(*value, index, step, shard);
+                (n, values.iter().zip(indices).map(of).collect::<Vec<f32>>())
+            });
+            pass(replica, 1.0, 1.0, gradients).unwrap();
         }
         replica.step(RATE).unwrap();
     }

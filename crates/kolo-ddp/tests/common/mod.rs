@@ -10,12 +10,14 @@ pub mod smooth;
 pub mod stale;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 
-use kolo_comm::Group;
+use kolo_comm::{Generation, Group, JobMembership};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::table::{Choice, Entry};
-use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, SpanId};
 
 pub const WIDTH: usize = 300;
 /// Shape of each tensor, so that reductions of matrices have some.
@@ -36,14 +38,77 @@ pub fn specs() -> Vec<ParamSpec> {
 }
 
 pub fn replica(group: Arc<Group>, config: &Config, optimizer: &str, settings: Settings) -> Replica {
+    replica_with(group, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
+}
+
+pub fn replica_with(
+    group: Arc<Group>,
+    config: &Config,
+    optimizer: Box<dyn Optimizer>,
+) -> Result<Replica, Error> {
     let rank = group.rank().0;
     // Rank 0's values apply; the others start from different ones.
     let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
-    Replica::new(group, specs(), values, config, optimizer::named(optimizer, &settings).unwrap()).unwrap()
+    Replica::new(group, specs(), values, config, optimizer)
+}
+
+pub fn sgd() -> Box<dyn Optimizer> {
+    optimizer::named("sgd", &Settings::default()).unwrap()
+}
+
+/// Returns the words with which a replica that steps by SGD is refused; empty if it is not.
+pub fn refusal(group: Group, config: &Config) -> String {
+    replica_with(Arc::new(group), config, sgd()).err().map_or_else(String::new, |error| error.to_string())
+}
+
+/// Bits of all values.
+pub fn bits(replica: &mut Replica) -> Vec<u32> {
+    bits_of(replica.values().unwrap())
+}
+
+pub fn bits_of(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Runs a shard's backward pass, which computes gradients of these tensors one after another.
+pub fn pass<G: AsRef<[f32]>>(
+    replica: &mut Replica,
+    loss: f64,
+    count: f64,
+    gradients: impl IntoIterator<Item = (usize, G)>,
+) -> Result<(), Error> {
+    let mut pass = replica.begin_shard(loss, count)?;
+    gradients.into_iter().for_each(|(span, gradient)| pass.ready(SpanId(span), gradient.as_ref()));
+    pass.finish()
 }
 
 pub fn clip(norm: f64) -> Vec<Choice> {
     vec![Choice::new("clip").with("clip_norm", norm)]
+}
+
+/// A membership with the groups that a test has made; the test requests a change.
+pub struct Scripted {
+    pub groups: Receiver<Group>,
+    pub wanted: Arc<AtomicBool>,
+}
+
+impl JobMembership for Scripted {
+    fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.groups.recv().map_err(|_| kolo_comm::Error::Orphaned)
+    }
+
+    fn set_has_state(&mut self) {}
+
+    fn step_done(&self) {}
+
+    fn is_change_wanted(&self) -> bool {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    fn generation(&self) -> Option<Generation> {
+        None
+    }
 }
 
 /// Settings of a table's optimizer with which every part of its rule has an effect.
@@ -137,14 +202,8 @@ pub fn backward(values: &[f32], samples: &[usize]) -> Pass {
 /// the last layer first.
 pub fn run_shard(replica: &mut Replica, samples: &[usize]) {
     let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
-    let pass = backward(&values, samples);
-    let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
-    if !samples.is_empty() {
-        shard.ready(SpanId(3), &pass.last);
-        shard.ready(SpanId(1), &pass.shared[0]);
-        shard.ready(SpanId(1), &pass.shared[1]);
-        shard.ready(SpanId(0), &pass.first);
-        shard.ready(SpanId(4), &pass.mean);
-    }
-    shard.finish().unwrap();
+    let Pass { loss, first, shared: [once, twice], last, mean } = backward(&values, samples);
+    let gradients = [(3, last), (1, once), (1, twice), (0, first), (4, mean)];
+    let used = gradients.into_iter().filter(|_| !samples.is_empty());
+    pass(replica, loss, samples.len() as f64, used).unwrap();
 }

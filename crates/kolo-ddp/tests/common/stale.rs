@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica};
+
+use super::{pass, sgd};
 
 pub const SHARDS: usize = 4;
 
@@ -34,9 +35,8 @@ impl Journal {
     pub fn new(group: Group, sync: &str, workers: usize) -> Self {
         let spec = ParamSpec::new("journal", vec![workers, Self::STEPS], Kind::Parameter { decay: true });
         let config = Config { shards: Some(workers), ..config(sync) };
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
         let (worker, values) = (group.rank().0, vec![0.0; workers * Self::STEPS]);
-        let replica = Replica::new(Arc::new(group), vec![spec], values, &config, sgd).unwrap();
+        let replica = Replica::new(Arc::new(group), vec![spec], values, &config, sgd()).unwrap();
         Journal { replica, worker, workers }
     }
 
@@ -45,9 +45,7 @@ impl Journal {
         if !self.replica.is_server() {
             let mut gradient = vec![0.0; self.workers * Self::STEPS];
             gradient[self.worker * Self::STEPS + step] = -(self.workers as f32);
-            let mut pass = self.replica.begin_shard(1.0, 1.0)?;
-            pass.ready(SpanId(0), &gradient);
-            pass.finish()?;
+            pass(&mut self.replica, 1.0, 1.0, [(0, gradient)])?;
         }
         self.replica.step(1.0)?;
         if self.replica.is_server() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{WIDTH, clip, lively, replica, run_shard};
+use crate::common::{WIDTH, bits, clip, lively, replica, run_shard};
 use kolo_comm::{Deferred, Group, SumParts, Timing, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Scope, Settings};
 use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Reduction};
@@ -122,12 +122,11 @@ fn train(group: Group, optimizer: &str, transforms: Vec<Choice>) -> (Vec<u32>, A
         let report = replica.step(0.05).unwrap();
         let deferred = calls.deferred.load(Ordering::Relaxed) - before;
         assert!(
-            deferred == 0 || (deferred == report.buckets.len() && report.started_early == 0),
+            deferred == 0 || (deferred == report.traffic.buckets.len() && report.traffic.started_early == 0),
             "all at the end"
         );
     }
-    let bits = replica.values().unwrap().iter().map(|value| value.to_bits()).collect();
-    (bits, calls)
+    (bits(&mut replica), calls)
 }
 
 #[test]

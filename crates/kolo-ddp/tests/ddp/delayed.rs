@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::checkpoints::cut_and_resume;
 use crate::common::{
-    self, Combination, NAMES, WIDTH, backward, clip, combinations, noise, replica, run_shard, specs,
+    self, Combination, NAMES, WIDTH, backward, bits, clip, combinations, noise, replica, run_shard,
 };
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
@@ -38,10 +38,6 @@ struct Run {
     known: Vec<LastStep>,
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
 fn rate(step: u64) -> f64 {
     0.05 / (1.0 + 0.1 * step as f64)
 }
@@ -59,15 +55,10 @@ fn samples(sampler: &Sampler, step: u64, shard: usize) -> Vec<usize> {
 /// Runs one shard's passes with these values. Each tensor has one gradient, so that nothing is unexpected.
 fn pass(replica: &mut Replica, values: &[f32], samples: &[usize]) {
     let pass = backward(values, samples);
-    let mut shard = replica.begin_shard(pass.loss, samples.len() as f64).unwrap();
-    if !samples.is_empty() {
-        let shared: Vec<f32> = pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
-        shard.ready(SpanId(3), &pass.last);
-        shard.ready(SpanId(1), &shared);
-        shard.ready(SpanId(0), &pass.first);
-        shard.ready(SpanId(4), &pass.mean);
-    }
-    shard.finish().unwrap();
+    let shared = pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
+    let gradients = [(3, pass.last), (1, shared), (0, pass.first), (4, pass.mean)];
+    let used = gradients.into_iter().filter(|_| !samples.is_empty());
+    common::pass(replica, pass.loss, samples.len() as f64, used).unwrap();
 }
 
 /// Trains over those steps, after the last of which all updates are applied.
@@ -92,7 +83,7 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
         known.extend(report.known);
     }
     assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");
-    Run { values: bits(replica.values().unwrap()), known }
+    Run { values: bits(replica), known }
 }
 
 /// The same computation by a replica whose steps end with their updates: each gradient is that of the values
@@ -110,7 +101,7 @@ fn reference(config: &Config, (optimizer, settings, _): &Combination) -> Run {
         known.extend(replica.step(rate(step)).unwrap().known);
         before = (!(step + 1).is_multiple_of(EVERY)).then_some(now);
     }
-    Run { values: bits(replica.values().unwrap()), known }
+    Run { values: bits(&mut replica), known }
 }
 
 fn train_on(world: usize, config: &Config, (optimizer, settings, _): &Combination) -> Run {
@@ -327,10 +318,8 @@ fn a_checkpoint_that_would_lose_a_gradient_is_refused() {
 #[test]
 fn what_makes_no_sense_is_refused_in_a_sentence() {
     let made = |config: &Config| {
-        let values = vec![0.5; NAMES.len() * WIDTH];
-        let adam = Settings::default().with("freeze_after", 2.0);
-        let adam = optimizer::named("adam", &adam).unwrap();
-        Replica::new(Arc::new(Group::alone()), specs(), values, config, adam).map(drop)
+        let adam = optimizer::named("adam", &Settings::default().with("freeze_after", 2.0)).unwrap();
+        common::replica_with(Arc::new(Group::alone()), config, adam).map(drop)
     };
     for (config, text) in [
         (Config { elastic: true, backup_every: 0, ..config() }, "that a worker's death would lose"),

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::common::{self, noise, run_shard};
+use crate::common::checkpoints::at;
+use crate::common::{self, noise, pass, run_shard, sgd};
 use kolo_comm::{Group, Rank, threads};
-use kolo_ddp::checkpoint::{self, Position, Reader, Set};
+use kolo_ddp::checkpoint::{self, Reader, Set};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{BLOCK, BucketCaps, Config, Kind, ParamSpec, Replica, SpanId, reduction};
 
@@ -42,19 +43,16 @@ fn replica(group: Group, caps: BucketCaps) -> Replica {
     let reduction = common::lively_reduction(reduction::find("ef-sign").unwrap());
     let config = Config { shards: Some(SHARDS), caps: Some(caps), reduction, ..Config::default() };
     let values = vec![0.0; LENS.iter().sum()];
-    let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
-    Replica::new(Arc::new(group), specs(), values, &config, sgd).unwrap()
+    Replica::new(Arc::new(group), specs(), values, &config, sgd()).unwrap()
 }
 
 fn train(replica: &mut Replica, steps: std::ops::Range<usize>) {
     for step in steps {
         for shard in replica.shards() {
-            let mut pass = replica.begin_shard(1.0, 1.0 / SHARDS as f64).unwrap();
-            for span in [2, 1, 0, MEAN] {
-                (0..uses(step, shard, span))
-                    .for_each(|n| pass.ready(SpanId(span), &gradient(step, shard, span, n)));
-            }
-            pass.finish().unwrap();
+            let uses_of =
+                |span| (0..uses(step, shard, span)).map(move |n| (span, gradient(step, shard, span, n)));
+            let gradients = [2, 1, 0, MEAN].into_iter().flat_map(uses_of);
+            pass(replica, 1.0, 1.0 / SHARDS as f64, gradients).unwrap();
         }
         replica.step(1.0).unwrap();
     }
@@ -66,14 +64,12 @@ fn train(replica: &mut Replica, steps: std::ops::Range<usize>) {
 fn what_is_applied_and_what_is_kept_is_the_sum_of_all_gradients() {
     const STEPS: usize = 40;
     let folder = tempfile::tempdir().unwrap();
-    let position =
-        Position { step: STEPS as u64, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
     let values = threads::spawn(3, |group| {
         let mut replica = replica(group, BucketCaps::of_mib(0.0625));
         train(&mut replica, 0..STEPS);
         replica.gather_residuals().unwrap();
         if replica.group().rank() == Rank(0) {
-            checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+            checkpoint::save(folder.path(), &mut replica, &at(STEPS as u64)).unwrap();
         }
         (replica.layout().clone(), replica.values().unwrap().to_vec())
     })
@@ -148,7 +144,6 @@ fn it_learns() {
 #[test]
 fn a_checkpoint_of_another_reduction_or_of_other_shards_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let at = |step| Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
     let new = |name: &str, shards| {
         let reduction = common::lively_reduction(reduction::find(name).unwrap());
         let config = Config { shards: Some(shards), reduction, ..Config::default() };

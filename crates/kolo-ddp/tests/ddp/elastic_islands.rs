@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{NAMES, WIDTH, noise, replica, run_shard, specs};
-use kolo_comm::{Generation, Group, JobMembership, Options, threads};
+use crate::common::{NAMES, Scripted, WIDTH, bits, noise, replica, run_shard, specs};
+use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction;
 use kolo_ddp::{Change, Config, Replica, Warning};
@@ -19,10 +19,6 @@ const OPTIMIZER: &str = "adam";
 fn config(sync: &str) -> Config {
     let (shards, sync) = (Some(SHARDS), sync.parse().unwrap());
     Config { shards, sync, elastic: true, backup_every: 4, ..Config::default() }
-}
-
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
 /// Runs a step of all of this rank's shards; returns its change.
@@ -46,35 +42,10 @@ fn alone(config: &Config) -> Vec<u32> {
     bits(&mut replica)
 }
 
-/// A membership with the groups that a test has made; the test requests a change.
-struct Script {
-    groups: Receiver<Group>,
-    wanted: Arc<AtomicBool>,
-}
-
-impl JobMembership for Script {
-    fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
-        self.wanted.store(false, Ordering::SeqCst);
-        self.groups.recv().map_err(|_| kolo_comm::Error::Orphaned)
-    }
-
-    fn set_has_state(&mut self) {}
-
-    fn step_done(&self) {}
-
-    fn is_change_wanted(&self) -> bool {
-        self.wanted.load(Ordering::SeqCst)
-    }
-
-    fn generation(&self) -> Option<Generation> {
-        None
-    }
-}
-
 fn member(groups: Receiver<Group>, wanted: Arc<AtomicBool>, config: &Config) -> Replica {
     let values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
     let optimizer = optimizer::named(OPTIMIZER, &Settings::default()).unwrap();
-    Replica::elastic(Script { groups, wanted }, &specs(), &values, config, optimizer).unwrap()
+    Replica::elastic(Scripted { groups, wanted }, &specs(), &values, config, optimizer).unwrap()
 }
 
 /// Two workers train. In step `comes` a third one requests to join, and in step `leaves` the first one to

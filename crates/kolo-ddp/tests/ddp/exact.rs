@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{self, Combination, WIDTH, backward, clip, combinations, replica, run_shard};
+use crate::common::{self, Combination, WIDTH, backward, bits, clip, combinations, replica, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::table::Choice;
 use kolo_ddp::transform::TRANSFORMS;
-use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler, SpanId};
+use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler};
 
 const SAMPLES: usize = 50;
 
@@ -26,7 +26,7 @@ fn train(group: Group, shards: usize, config: &Config, combination: &Combination
             }
             replica.step(0.05).unwrap();
         }
-        states.push(replica.values().unwrap().iter().map(|x| x.to_bits()).collect());
+        states.push(bits(&mut replica));
     }
     states
 }
@@ -124,22 +124,17 @@ fn slices_do_not_change_the_bits() {
         let mut replica = Replica::new(Arc::new(group), specs, values, &config, optimizer).unwrap();
         for step in 0..8 {
             for shard in replica.shards() {
-                let mut pass = replica.begin_shard(1.0, 5.0).unwrap();
                 let uses = if step == 6 { 3 } else { 2 };
-                for (span, len, uses) in [(2, 300, 1), (1, LEN, uses), (0, 10, 1)] {
-                    for time in 0..uses {
-                        let gradient: Vec<f32> =
-                            (0..len).map(|i| common::noise(shard * 10 + step + time, i)).collect();
-                        pass.ready(SpanId(span), &gradient);
-                    }
-                }
-                pass.finish().unwrap();
+                let uses = [(2, 300, 1), (1, LEN, uses), (0, 10, 1)].into_iter();
+                let gradients = uses.flat_map(|(span, len, uses)| {
+                    let noise = move |time| move |i| common::noise(shard * 10 + step + time, i);
+                    (0..uses).map(move |time| (span, (0..len).map(noise(time)).collect::<Vec<f32>>()))
+                });
+                common::pass(&mut replica, 1.0, 5.0, gradients).unwrap();
             }
             replica.step(0.01).unwrap();
         }
-        let buckets = replica.buckets().count();
-        let bits: Vec<u32> = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
-        (bits, buckets)
+        (bits(&mut replica), replica.buckets().count())
     };
     for combination in combinations() {
         let run = |world, mib| {

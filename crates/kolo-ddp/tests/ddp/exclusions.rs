@@ -1,15 +1,12 @@
 //! Every way to synchronize refuses the settings that its line of the table excludes, with the reason and a way
 //! out, and accepts all others.
 
-use std::sync::Arc;
-
-use crate::common::{NAMES, WIDTH, clip, specs};
+use crate::common::{clip, refusal};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{JobSetting, SYNCS, SyncMode};
-use kolo_ddp::{Config, LossScaling, Replica, Statistics};
+use kolo_ddp::{Config, LossScaling, Statistics};
 
 /// One worker and a server form a job, except where the mode excludes servers.
 #[test]
@@ -20,16 +17,14 @@ fn a_mode_without_use_for_servers_refuses_them() {
         let config = Config { shards: Some(4), sync: sync.clone(), ..Config::default() };
         let made = threads::spawn(2, |group| {
             let group = if group.rank().0 == 1 { group.into_server() } else { group };
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-            let values = vec![0.5; NAMES.len() * WIDTH];
-            Replica::new(Arc::new(group), specs(), values, &config, sgd).map(drop).map_err(|e| e.to_string())
+            refusal(group, &config)
         });
         match sync.exclusion(&[JobSetting::Servers]) {
-            None => assert_eq!(made.unwrap(), [Ok(()), Ok(())], "{sync}"),
+            None => assert_eq!(made.unwrap(), ["", ""], "{sync}"),
             Some(exclusion) => {
                 refusals += 1;
                 let words = format!("synchronization `{sync}` {}; start workers only", exclusion.why);
-                assert_eq!(made.unwrap(), [Err(words.clone()), Err(words)]);
+                assert_eq!(made.unwrap(), [words.clone(), words]);
             }
         }
     }
@@ -68,22 +63,18 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
         for (setting, config) in configurations(&sync) {
             let settings = JobSetting::of(&config);
             assert!(settings.contains(&setting), "{setting:?}: {settings:?}");
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-            let values = vec![0.5; NAMES.len() * WIDTH];
-            let made = Replica::new(Arc::new(Group::alone()), specs(), values, &config, sgd);
-            let error = made.map(drop).map_err(|error| error.to_string());
-            match (sync.exclusion(&settings), error) {
-                (Some(exclusion), Err(error)) => {
+            let error = refusal(Group::alone(), &config);
+            match sync.exclusion(&settings) {
+                Some(exclusion) => {
                     let words = format!("synchronization `{sync}` {}; ", exclusion.why);
                     assert!(error.starts_with(&words) && error.len() > words.len(), "{error}");
                     refused.push(exclusion.setting);
                 }
-                (None, Ok(())) => {}
                 // Nobody holds the weights in a group of one.
-                (None, Err(error)) if sync.staleness_bound().is_some() => {
+                None if sync.staleness_bound().is_some() => {
                     assert!(error.contains("needs summation servers"), "{error}");
                 }
-                (expected, error) => panic!("{sync} with {setting:?}: {expected:?}, {error:?}"),
+                None => assert_eq!(error, "", "{sync} with {setting:?}"),
             }
         }
     }

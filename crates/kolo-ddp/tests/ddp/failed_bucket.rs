@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{NAMES, WIDTH, replica, run_shard};
+use crate::common::{NAMES, WIDTH, bits, bits_of, replica, run_shard};
 use kolo_comm::{Group, Timing};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{self, Context, FinishedShard, ReadyStep, Reducer, Reduction};
@@ -73,10 +73,6 @@ impl Reduction for FailingBucket {
     }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
 /// Trains an elastic job of one rank whose step fails at the bucket of that tensor, if any; the rank reads
 /// all tensors then, and repeats the step.
 fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
@@ -90,13 +86,14 @@ fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
     let mut failed = 0;
     while replica.steps() < STEPS {
         let step = replica.steps();
-        let before = bits(replica.values().unwrap());
+        let before = bits(&mut replica);
         (0..2).for_each(|shard| run_shard(&mut replica, &[2 * step as usize + shard]));
         is_armed.store(fails.is_some() && failed == 0 && step == FAILS_AT, Ordering::SeqCst);
         if let Err(error) = replica.step(0.05) {
             assert!(matches!(error, Error::Lost), "{error}");
             failed += 1;
-            let seen: Vec<u32> = (0..NAMES.len()).flat_map(|id| bits(replica.latest(SpanId(id)))).collect();
+            let seen: Vec<u32> =
+                (0..NAMES.len()).flat_map(|id| bits_of(replica.latest(SpanId(id)))).collect();
             assert!(seen == before, "{optimizer}, {fails:?}: values are those before the step");
             assert!(replica.values().is_err(), "the next call that can fail says why");
             replica.regroup(Arc::new(Group::alone())).unwrap();
@@ -104,7 +101,7 @@ fn train(optimizer: &str, fails: Option<SpanId>) -> Vec<u32> {
         }
     }
     assert_eq!(failed, u64::from(fails.is_some()));
-    bits(replica.values().unwrap())
+    bits(&mut replica)
 }
 
 #[test]

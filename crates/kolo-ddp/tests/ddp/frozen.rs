@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::checkpoints::{at, cut_and_resume};
-use crate::common::noise;
+use crate::common::{bits, noise, pass, sgd};
 use kolo_comm::{Group, threads};
 use kolo_ddp::element::of_integers;
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
@@ -39,18 +39,11 @@ fn replica(group: Group, optimizer: &str) -> Replica {
 fn step(replica: &mut Replica) {
     let number = replica.steps() as usize;
     for shard in replica.shards() {
-        let mut pass = replica.begin_shard(1.0, 2.0).unwrap();
         let gradient =
             |seed: usize| (0..LEN).map(|i| noise(seed + 10 * number + shard, i)).collect::<Vec<_>>();
-        pass.ready(SpanId(0), &gradient(1));
-        pass.ready(SpanId(2), &gradient(2));
-        pass.finish().unwrap();
+        pass(replica, 1.0, 2.0, [(0, gradient(1)), (2, gradient(2))]).unwrap();
     }
     replica.step(0.05).unwrap();
-}
-
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]
@@ -113,8 +106,7 @@ fn another_kind_of_elements_on_another_rank_is_named() {
         if group.rank().0 == 1 {
             specs[3] = ParamSpec::new("positions", vec![8], Kind::Frozen);
         }
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        let result = Replica::new(Arc::new(group), specs, values(0), &Config::default(), sgd);
+        let result = Replica::new(Arc::new(group), specs, values(0), &Config::default(), sgd());
         result.err().unwrap().to_string()
     });
     for error in errors.unwrap() {

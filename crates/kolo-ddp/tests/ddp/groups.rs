@@ -3,26 +3,20 @@
 
 use std::sync::Arc;
 
+use crate::common::bits;
+use crate::common::checkpoints::at;
 use crate::common::groups::{TENSORS, choices, config, groups, layout, replica, steps};
 use kolo_comm::{Group, Rank, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Settings};
 use kolo_ddp::table::Choice;
 use kolo_ddp::{Config, ParamGroup, Replica, SpanId};
-
-fn at(step: u64) -> Position {
-    Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null }
-}
 
 /// The tensors that a bucket's border cuts.
 fn cut(replica: &Replica) -> Vec<&'static str> {
     let slices: Vec<_> = replica.buckets().flat_map(|bucket| &bucket.slices).collect();
     let pieces = |n| slices.iter().filter(|slice| slice.span == SpanId(n)).count();
     (0..TENSORS.len()).filter(|n| pieces(*n) > 1).map(|n| TENSORS[n].0).collect()
-}
-
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]

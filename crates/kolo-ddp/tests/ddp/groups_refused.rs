@@ -1,9 +1,8 @@
 //! Invalid groups of parameters are refused at the start: a user's own optimizer without support for groups,
 //! and wrong patterns or settings.
 
-use std::sync::Arc;
-
-use crate::common::groups::{RATE, SHARDS, config, gradient, layout, steps};
+use crate::common::groups::{RATE, SHARDS, config, gradient, layout, replica_of, steps};
+use crate::common::sgd;
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, GroupError, GroupSettings, Optimizer, Settings, Update};
 use kolo_ddp::{Error, Layout, ParamGroup, Replica};
@@ -55,10 +54,7 @@ impl Optimizer for WithoutGroups {
 }
 
 fn with_own(optimizer: impl Optimizer, groups: Vec<ParamGroup>) -> Result<Replica, Error> {
-    let layout = layout();
-    let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
-    let values = vec![1.0; layout.len()];
-    Replica::new(Arc::new(Group::alone()), specs, values, &config(groups, 25.0), optimizer)
+    replica_of(Group::alone(), |_| 1.0, &config(groups, 25.0), optimizer)
 }
 
 #[test]
@@ -109,11 +105,7 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
         ),
     ] {
         for error in threads::spawn(2, |thread| {
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-            let layout = layout();
-            let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
-            let (values, config) = (vec![0.0; layout.len()], config(vec![group.clone()], 25.0));
-            Replica::new(Arc::new(thread), specs, values, &config, sgd).err().unwrap()
+            replica_of(thread, |_| 0.0, &config(vec![group.clone()], 25.0), sgd()).err().unwrap()
         })
         .unwrap()
         {
@@ -126,13 +118,10 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
 #[test]
 fn a_reduction_looks_at_the_settings_of_every_group() {
     let with = |name: &str, optimizer: &str, settings: Settings, group: ParamGroup| {
-        let layout = layout();
-        let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
         let reduction = kolo_ddp::reduction::named(name, &Settings::default()).unwrap();
         let config = kolo_ddp::Config { reduction, ..config(vec![group], 25.0) };
         let optimizer = optimizer::named(optimizer, &settings).unwrap();
-        let values = vec![1.0; layout.len()];
-        Replica::new(Arc::new(Group::alone()), specs, values, &config, optimizer).map(drop)
+        replica_of(Group::alone(), |_| 1.0, &config, optimizer).map(drop)
     };
     let head = || ParamGroup::of(["head.*"]);
     let frozen = || Settings::default().with("freeze_after", 1000.0);

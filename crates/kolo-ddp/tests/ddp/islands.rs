@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::checkpoints::cut_and_resume;
-use crate::common::{self, NAMES, WIDTH, backward, clip, lively, noise, replica, run_shard};
+use crate::common::{
+    self, NAMES, WIDTH, backward, bits, clip, lively, noise, refusal, replica, replica_with, run_shard,
+};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};
@@ -28,10 +30,6 @@ struct Run {
     losses: Vec<(u64, u64, u64)>,
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
 /// Trains over those steps, the last of which ends its round.
 fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
     let sampler = Sampler::new(SAMPLES, 2, SHARDS, 1).unwrap();
@@ -47,12 +45,12 @@ fn train(replica: &mut Replica, steps: Range<u64>) -> Run {
         }
         let report = replica.step(0.05).unwrap();
         assert_eq!(replica.is_synchronized(), !report.known.is_empty());
-        assert_eq!(report.known.last().is_some(), report.summed_bytes > 0);
+        assert_eq!(report.known.last().is_some(), report.traffic.summed_bytes > 0);
         known.extend(report.known);
     }
     assert!(known.iter().map(|step| step.step).eq(steps), "{known:?}");
     let losses = known.iter().map(|step| (step.step, step.loss.to_bits(), step.count.to_bits())).collect();
-    Run { values: bits(replica.values().unwrap()), losses }
+    Run { values: bits(replica), losses }
 }
 
 /// Trains on this number of ranks, all of which must have the same result.
@@ -109,10 +107,7 @@ fn compressed_changes_are_the_same_bits_on_any_number_of_ranks() {
         for (n, reduction) in common::reductions().enumerate() {
             let config = Config { reduction: reduction.clone(), ..config(sync, [4, 2][n % 2]) };
             if let Err(problem) = reduction.fits(&*outer, &[]) {
-                let values = vec![0.5; NAMES.len() * WIDTH];
-                let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
-                let refused = Replica::new(Arc::new(Group::alone()), common::specs(), values, &config, sgd);
-                assert!(refused.err().unwrap().to_string().contains(&problem), "{problem}");
+                assert!(refusal(Group::alone(), &config).contains(&problem), "{problem}");
                 continue;
             }
             let alone = train_on(1, &config, "adamw", Settings::default());
@@ -310,11 +305,6 @@ impl Optimizer for Own {
 
 #[test]
 fn what_makes_no_sense_is_refused_in_a_sentence() {
-    let made = |config: &Config, optimizer: Box<dyn Optimizer>| {
-        let values = vec![0.5; NAMES.len() * WIDTH];
-        Replica::new(Arc::new(Group::alone()), common::specs(), values, config, optimizer).map(drop)
-    };
-    let sgd = || kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
     let local = config("local:H=3", 4);
     for (config, text) in [
         (Config { islands: Some(3), ..local.clone() }, "cannot make 3 islands of 4 shards"),
@@ -328,12 +318,13 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
         (Config { noise_scale: true, ..local.clone() }, "the noise scale is measured"),
         (Config { statistics: Statistics::Local, ..local.clone() }, "averages running statistics"),
     ] {
-        let error = made(&config, sgd()).unwrap_err().to_string();
+        let error = refusal(Group::alone(), &config);
         assert!(error.contains(text), "{error}");
     }
-    let error = made(&local, Box::new(Own)).unwrap_err().to_string();
+    let own = replica_with(Arc::new(Group::alone()), &local, Box::new(Own));
+    let error = own.err().unwrap().to_string();
     assert!(error.contains("Own` cannot make another one: implement `Optimizer::another`"), "{error}");
-    made(&local, sgd()).unwrap();
+    assert_eq!(refusal(Group::alone(), &local), "");
 }
 
 #[test]
@@ -342,9 +333,7 @@ fn ranks_that_were_given_different_settings_name_them() {
         threads::spawn(2, |group| {
             let rank = group.rank().0;
             let settings = kolo_ddp::optimizer::named(optimizer[rank], &Settings::default()).unwrap();
-            let values = vec![0.5; NAMES.len() * WIDTH];
-            let mut replica =
-                Replica::new(Arc::new(group), common::specs(), values, &configs[rank], settings)?;
+            let mut replica = replica_with(Arc::new(group), &configs[rank], settings)?;
             for step in 0..2 {
                 replica.shards().for_each(|shard| run_shard(&mut replica, &[shard, 5 + shard]));
                 replica.step(if step == 0 { rate[rank] } else { 0.05 })?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{lively, noise};
+use crate::common::{lively, noise, pass};
 use kolo_comm::{Group, threads};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, SpanId, optimizer};
 
@@ -48,11 +48,7 @@ fn by_replica(group: Group, caps: BucketCaps) -> Vec<f32> {
                     values.map(|(i, value)| gradient(*value, i, step, shard)).collect()
                 })
                 .collect();
-            let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-            for (n, gradient) in gradients.iter().enumerate().rev() {
-                pass.ready(SpanId(n), gradient);
-            }
-            pass.finish().unwrap();
+            pass(&mut replica, 1.0, 1.0, gradients.iter().enumerate().rev()).unwrap();
         }
         replica.step(RATE).unwrap();
     }

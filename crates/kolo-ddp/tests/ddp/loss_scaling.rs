@@ -4,10 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{self, Combination, NAMES, WIDTH, backward, clip, combinations, lively, specs};
+use crate::common::checkpoints::at;
+use crate::common::{
+    self, Combination, NAMES, Pass, WIDTH, backward, bits, clip, combinations, lively, pass, refusal, specs,
+};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
-use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings};
+use kolo_ddp::checkpoint;
+use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer};
 use kolo_ddp::table::Entry;
 use kolo_ddp::{BucketCaps, Config, Error, LossScale, LossScaling, Replica, SpanId, StepReport};
 
@@ -47,30 +50,18 @@ fn step(replica: &mut Replica, number: u64, loss_of_shard_1: f64) -> Result<Step
     for shard in replica.shards() {
         let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
         let samples = [number as usize * SHARDS + shard, 7 * shard];
-        let pass = backward(&values, &samples);
+        let Pass { mut loss, first, shared: [once, twice], last, mean } = backward(&values, &samples);
         let times = if (number, shard) == LARGE { 64.0 } else { 1.0 };
         let in_f16 = |gradient: &[f32]| -> Vec<f32> {
             let scaled = gradient.iter().map(|g| g * times * scale);
             scaled.map(|g| if g.abs() > MOST { f32::INFINITY.copysign(g) } else { g }).collect()
         };
-        let loss = if shard == 1 { pass.loss + loss_of_shard_1 } else { pass.loss };
-        let mut under_way = replica.begin_shard(loss, samples.len() as f64)?;
-        under_way.ready(SpanId(3), &in_f16(&pass.last));
-        under_way.ready(SpanId(1), &in_f16(&pass.shared[0]));
-        under_way.ready(SpanId(1), &in_f16(&pass.shared[1]));
-        under_way.ready(SpanId(0), &in_f16(&pass.first));
-        under_way.ready(SpanId(4), &pass.mean);
-        under_way.finish()?;
+        loss += if shard == 1 { loss_of_shard_1 } else { 0.0 };
+        let gradients = [(3, last), (1, once), (1, twice), (0, first)];
+        let scaled = gradients.iter().map(|(span, gradient)| (*span, in_f16(gradient)));
+        pass(replica, loss, samples.len() as f64, scaled.chain([(4, mean)]))?;
     }
     replica.step(0.01)
-}
-
-fn at(step: u64) -> Position {
-    Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null }
-}
-
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
 /// Runs these steps; returns the scale of each, and true for the skipped ones.
@@ -164,17 +155,17 @@ fn plain_steps(
                 continue;
             }
             let scale = replica.loss_scale();
-            let mut pass = replica.begin_shard(1.0, 1.0 + shard as f64).unwrap();
-            for id in [3, 1, 0] {
+            let gradient = |id| {
                 let value = |i| common::noise(number as usize * SHARDS + shard + 7 * id, i) * scale;
                 let mut gradient: Vec<f32> = (0..WIDTH).map(value).collect();
                 if (number, shard, id) == (LARGE.0, LARGE.1, 1) {
                     gradient[WIDTH / 3] = f32::INFINITY;
                 }
-                pass.ready(SpanId(id), &gradient);
-            }
-            pass.ready(SpanId(4), &[0.1 * shard as f32; WIDTH]);
-            pass.finish().unwrap();
+                (id, gradient)
+            };
+            let mean = (4, vec![0.1 * shard as f32; WIDTH]);
+            pass(replica, 1.0, 1.0 + shard as f64, [3, 1, 0].map(gradient).into_iter().chain([mean]))
+                .unwrap();
         }
         skipped.push(replica.step(0.01).unwrap().skipped);
     }
@@ -413,9 +404,8 @@ fn a_gradient_that_overflows_at_every_scale_is_named() {
             let mut replica = replica(group, &config, &OPTIMIZERS[0]);
             let wrong = |replica: &mut Replica| {
                 for shard in replica.shards() {
-                    let mut pass = replica.begin_shard(1.0, 1.0)?;
-                    pass.ready(SpanId(3), &[if shard == 3 { f32::NAN } else { 1.0 }; WIDTH]);
-                    pass.finish()?;
+                    let value = if shard == 3 { f32::NAN } else { 1.0 };
+                    pass(replica, 1.0, 1.0, [(3, [value; WIDTH])])?;
                 }
                 replica.step(0.1)
             };
@@ -429,17 +419,12 @@ fn a_gradient_that_overflows_at_every_scale_is_named() {
 
 #[test]
 fn scaling_that_cannot_be_is_refused_before_the_first_step() {
-    let new = |config: &Config, group: Group| {
-        let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default()).unwrap();
-        let values = vec![0.0; NAMES.len() * WIDTH];
-        Replica::new(Arc::new(group), specs(), values, config, sgd).err().unwrap().to_string()
-    };
     let shrinking = LossScaling { growth: 0.5, ..SCALING };
-    let error = new(&Config { loss_scaling: Some(shrinking), ..config(true, None) }, Group::alone());
+    let error = refusal(Group::alone(), &Config { loss_scaling: Some(shrinking), ..config(true, None) });
     assert!(error.contains("growth is 0.5"), "{error}");
     let errors = threads::spawn(3, |group| {
         let scaled = group.rank().0 != 1;
-        new(&config(scaled, None), group)
+        refusal(group, &config(scaled, None))
     });
     for error in errors.unwrap() {
         assert!(error.contains("loss scaling is") && error.contains("none on rank 1"), "{error}");

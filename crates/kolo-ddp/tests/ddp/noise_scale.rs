@@ -4,11 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::common::checkpoints::at;
+use crate::common::{pass, refusal, sgd};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::checkpoint;
+use kolo_ddp::optimizer::Settings;
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
-use kolo_ddp::{BLOCK, BucketCaps, Config, Kind, NoiseScale, ParamSpec, Replica, SpanId};
+use kolo_ddp::{BLOCK, BucketCaps, Config, Kind, NoiseScale, ParamSpec, Replica};
 
 const SHARDS: usize = 4;
 /// With small buckets the second tensor is cut into several; the last one is a running mean.
@@ -30,8 +32,7 @@ fn replica(group: Group, config: &Config) -> Replica {
         ParamSpec::new(format!("p{n}"), vec![*len], kind)
     };
     let (specs, values) = (LENS.iter().enumerate().map(spec).collect(), vec![0.5; LENS.iter().sum()]);
-    let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-    Replica::new(Arc::new(group), specs, values, config, sgd).unwrap()
+    Replica::new(Arc::new(group), specs, values, config, sgd()).unwrap()
 }
 
 /// +1 or -1, at random.
@@ -64,15 +65,14 @@ fn steps(
     let step = |step| {
         for shard in replica.shards() {
             let samples = samples(step, shard);
-            let mut pass = replica.begin_shard(1.0, samples as f64).unwrap();
-            for tensor in (0..if samples > 0 { LENS.len() } else { 0 }).rev() {
+            let gradients = (0..if samples > 0 { LENS.len() } else { 0 }).rev().flat_map(|tensor| {
                 let gradient = gradient(step, shard, samples, tensor);
                 // Its uses have parts with the same sum.
                 let uses = if tensor == 1 { uses(step) } else { 1 };
                 let part = gradient.iter().map(|g| g / uses as f32).collect::<Vec<f32>>();
-                (0..uses).for_each(|_| pass.ready(SpanId(tensor), &part));
-            }
-            pass.finish().unwrap();
+                vec![(tensor, part); uses]
+            });
+            pass(replica, 1.0, samples as f64, gradients).unwrap();
         }
         replica.step(0.01).unwrap().noise_scale
     };
@@ -162,10 +162,8 @@ fn a_checkpoint_and_other_ranks_continue_in_the_same_bits() {
     let path = threads::spawn(3, |group| {
         let mut replica = replica(group, &config);
         steps(&mut replica, 0..3, uneven, |_| 1);
-        let notes = serde_json::Value::Null;
-        let position = Position { step: 3, epoch: 0, step_in_epoch: 3, notes };
         let first = replica.group().rank().0 == 0;
-        let path = first.then(|| checkpoint::save(folder.path(), &mut replica, &position).unwrap());
+        let path = first.then(|| checkpoint::save(folder.path(), &mut replica, &at(3)).unwrap());
         // The others are gone; it continues alone.
         replica.regroup(Arc::new(Group::alone())).unwrap();
         assert_eq!(bits(&steps(&mut replica, 3..6, uneven, |_| 1)), expected[3..]);
@@ -209,17 +207,12 @@ fn a_newcomer_knows_what_the_others_know() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_the_start() {
-    let refused = |config: Config| {
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        let specs = vec![ParamSpec::new("p", vec![1], Kind::Parameter { decay: true })];
-        Replica::new(Arc::new(Group::alone()), specs, vec![0.0], &config, sgd).err().unwrap().to_string()
-    };
-    let error = refused(Config { shards: Some(1), ..config(25.0) });
+    let error = refusal(Group::alone(), &Config { shards: Some(1), ..config(25.0) });
     assert!(error.contains("at least 2 shards; it has 1 (`Config::shards`)"), "{error}");
     for entry in REDUCTIONS {
         let reduction: Arc<dyn Reducer> = entry.build(&Settings::default()).unwrap().into();
         if !["sum", "bf16", "f16"].contains(&entry.name) {
-            let error = refused(Config { reduction, ..config(25.0) });
+            let error = refusal(Group::alone(), &Config { reduction, ..config(25.0) });
             assert!(error.contains(entry.name) && error.contains("take the reduction sum"), "{error}");
         }
     }

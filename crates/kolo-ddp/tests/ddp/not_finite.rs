@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use crate::common::{NAMES, WIDTH, backward, clip, combinations, lively, noise, specs};
+use crate::common::checkpoints::at;
+use crate::common::{NAMES, WIDTH, backward, clip, combinations, lively, noise, pass, sgd, specs};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
-use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
+use kolo_ddp::checkpoint;
+use kolo_ddp::optimizer::{self, OPTIMIZERS};
 use kolo_ddp::table::Choice;
 use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, SpanId, Statistics, reduction};
 
@@ -80,12 +81,12 @@ fn step(replica: &mut Replica, rate: f64, wrong: Option<Wrong>) -> Result<(), Er
     let number = replica.steps();
     for shard in replica.shards() {
         let values: Vec<f32> = (0..NAMES.len()).flat_map(|id| replica.latest(SpanId(id)).to_vec()).collect();
-        let pass = backward(&values, &[10 * number as usize + shard]);
-        let mut guard = replica.begin_shard(pass.loss, 1.0)?;
+        let of = backward(&values, &[10 * number as usize + shard]);
+        let mut guard = replica.begin_shard(of.loss, 1.0)?;
         // As often as in the steps before, or once more, which is late.
         let late = if wrong.is_some_and(|wrong| wrong.time == 2) { 3 } else { 2 };
-        let of_shared = pass.shared.iter().cycle().take(late).map(|gradient| (1, gradient));
-        let all = [(3, &pass.last)].into_iter().chain(of_shared).chain([(0, &pass.first), (4, &pass.mean)]);
+        let of_shared = of.shared.iter().cycle().take(late).map(|gradient| (1, gradient));
+        let all = [(3, &of.last)].into_iter().chain(of_shared).chain([(0, &of.first), (4, &of.mean)]);
         let mut times = [0; NAMES.len()];
         for (span, gradient) in all {
             let mut gradient = gradient.clone();
@@ -110,12 +111,8 @@ fn step(replica: &mut Replica, rate: f64, wrong: Option<Wrong>) -> Result<(), Er
 fn steep_step(replica: &mut Replica, rate: f64) -> Result<(), Error> {
     let number = replica.steps();
     for _ in replica.shards() {
-        let mut pass = replica.begin_shard(1.0, 1.0)?;
-        for span in [3, 1, 1, 0] {
-            let gradient: Vec<f32> = (0..WIDTH).map(|i| 1e6 + noise(span, i)).collect();
-            pass.ready(SpanId(span), &gradient);
-        }
-        pass.finish()?;
+        let gradient = |span| (span, (0..WIDTH).map(|i| 1e6 + noise(span, i)).collect::<Vec<f32>>());
+        pass(replica, 1.0, 1.0, [3, 1, 1, 0].map(gradient))?;
     }
     if number + 1 == STEPS {
         replica.end_round();
@@ -205,9 +202,7 @@ fn a_sum_that_overflows_is_reported_before_a_parameter_changes() {
                 }
                 let before = replica.values().unwrap().to_vec();
                 for _ in replica.shards() {
-                    let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-                    [3, 1, 1, 0].into_iter().for_each(|span| pass.ready(SpanId(span), &[value; WIDTH]));
-                    pass.finish().unwrap();
+                    pass(&mut replica, 1.0, 1.0, [3, 1, 1, 0].map(|span| (span, [value; WIDTH]))).unwrap();
                 }
                 let error = replica.step(0.01).unwrap_err();
                 assert!(replica.values().unwrap() == before || replica.is_server(), "{name}, {workers}");
@@ -242,11 +237,10 @@ fn an_update_that_overflows_is_reported_by_all_ranks_and_not_saved() {
                     return None;
                 }
                 assert!(matches!(error, Error::ValuesNotFinite { .. }), "{}: {error}", entry.name);
-                let position = Position { step: 1, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
                 let again = [
                     step(&mut replica, 1e-3, None).unwrap_err(),
                     replica.values().map(drop).unwrap_err(),
-                    checkpoint::snapshot(&mut replica, &position).map(drop).unwrap_err(),
+                    checkpoint::snapshot(&mut replica, &at(1)).map(drop).unwrap_err(),
                 ];
                 again.iter().for_each(|again| assert_eq!(again.to_string(), error.to_string()));
                 Some(error.to_string())
@@ -303,9 +297,7 @@ fn a_moment_that_overflows_is_reported() {
     let errors = threads::spawn(2, |group| {
         let mut replica = replica(group, &Way { optimizer: adam.clone(), ..Way::of_sync("every-step", 2) });
         for _ in replica.shards() {
-            let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-            pass.ready(SpanId(0), &[1e25; WIDTH]);
-            pass.finish().unwrap();
+            pass(&mut replica, 1.0, 1.0, [(0, [1e25; WIDTH])]).unwrap();
         }
         let stepped = replica.step(0.01).map(drop);
         stepped.and_then(|()| replica.values().map(drop)).unwrap_err().to_string()
@@ -341,12 +333,10 @@ fn a_tensor_that_is_infinite_from_the_start_is_left_alone() {
     let spec = |name: &str, kind| ParamSpec::new(name, vec![3], kind);
     let specs = vec![spec("weight", Kind::Parameter { decay: true }), spec("mask", Kind::Statistic)];
     let values = [vec![1.0; 3], vec![0.0, f32::NEG_INFINITY, 0.0]].concat();
-    let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-    let mut replica = Replica::new(Arc::new(Group::alone()), specs, values, &Config::default(), sgd).unwrap();
+    let (group, config) = (Arc::new(Group::alone()), Config::default());
+    let mut replica = Replica::new(group, specs, values, &config, sgd()).unwrap();
     for _ in 0..3 {
-        let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-        pass.ready(SpanId(0), &[1.0; 3]);
-        pass.finish().unwrap();
+        pass(&mut replica, 1.0, 1.0, [(0, [1.0; 3])]).unwrap();
         replica.step(0.25).unwrap();
     }
     assert_eq!(replica.values().unwrap(), [0.25, 0.25, 0.25, 0.0, f32::NEG_INFINITY, 0.0]);
@@ -360,8 +350,7 @@ fn a_parameter_that_is_not_finite_from_the_start_is_refused_by_all_ranks() {
         if group.rank().0 == 0 {
             values[WIDTH + 7] = f32::NAN;
         }
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        let made = Replica::new(Arc::new(group), specs(), values, &Config::default(), sgd);
+        let made = Replica::new(Arc::new(group), specs(), values, &Config::default(), sgd());
         made.err().unwrap().to_string()
     });
     for error in errors.unwrap() {

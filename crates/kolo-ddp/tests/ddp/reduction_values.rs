@@ -9,9 +9,10 @@ mod reference;
 use std::sync::Arc;
 
 use self::reference::{Method, Shadow};
-use crate::common::{lively_reduction, noise};
+use crate::common::checkpoints::at;
+use crate::common::{lively_reduction, noise, sgd};
 use kolo_comm::{Group, Rank, threads};
-use kolo_ddp::checkpoint::{self, Position, Reader, Set};
+use kolo_ddp::checkpoint::{self, Reader, Set};
 use kolo_ddp::optimizer::{self, Optimizer, Settings};
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::table::Entry;
@@ -70,7 +71,7 @@ fn rate(step: usize) -> f64 {
 /// Returns an optimizer that shows its gradients: SGD, or Adam (then with true) for a reduction of the
 /// momentum.
 fn optimizer_of(reducer: &dyn Reducer) -> (Box<dyn Optimizer>, bool) {
-    let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
+    let sgd = sgd();
     if reducer.fits(&*sgd, &[]).is_ok() {
         return (sgd, false);
     }
@@ -113,9 +114,7 @@ fn train(group: Group, entry: &'static Entry<dyn Reducer>, is_scaled: bool) -> O
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
-    let position =
-        Position { step: STEPS as u64, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
-    let path = checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+    let path = checkpoint::save(folder.path(), &mut replica, &at(STEPS as u64)).unwrap();
     let (reader, layout) = (Reader::open(&path).unwrap(), replica.layout().clone());
     let of_shard = |name: &str, shard| {
         let mut kept = vec![0.0; layout.len()];

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{WIDTH, clip, lively, noise};
+use crate::common::{WIDTH, bits, clip, lively, noise, pass};
 use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BLOCK, BucketCaps, Config, Error, Kind, ParamSpec, Replica, SpanId, StepReport, Warning};
@@ -87,9 +87,7 @@ fn losses_whose_sum_is_too_large_are_reported() {
     let errors = threads::spawn(2, |group| {
         let mut replica = replica(group, &config(), "sgd", &Settings::default());
         for _ in replica.shards() {
-            let mut pass = replica.begin_shard(1e308, 1.0).unwrap();
-            pass.ready(SpanId(0), &[1.0; WIDTH]);
-            pass.finish().unwrap();
+            pass(&mut replica, 1e308, 1.0, [(0, [1.0; WIDTH])]).unwrap();
         }
         replica.step(0.1).unwrap_err().to_string()
     });
@@ -143,7 +141,7 @@ fn a_parameter_that_no_shard_uses_stays_as_it_is() {
                 warnings.iter().zip(expected).all(|(warnings, text)| warnings.contains(text)),
                 "{warnings:?}"
             );
-            replica.values().unwrap().iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+            bits(&mut replica)
         };
         let expected = train(Group::alone(), BucketCaps::of_mib(25.0), true);
         for (world, mib, overlap) in [(1, 0.01, false), (2, 0.01, true), (3, 0.07, true), (5, 0.01, false)] {
@@ -164,13 +162,9 @@ fn the_state_of_an_unused_parameter_stays_as_it_is() {
         let mut replica = replica(Group::alone(), &config(), "sgd", &settings);
         for &used in steps {
             for shard in replica.shards() {
-                let mut pass = replica.begin_shard(1.0, 1.0).unwrap();
-                pass.ready(SpanId(0), &[1.0; WIDTH]);
-                if used > 0 {
-                    let gradient: Vec<f32> = (0..LENS[2]).map(|i| noise(used * 8 + shard, i)).collect();
-                    pass.ready(SpanId(2), &gradient);
-                }
-                pass.finish().unwrap();
+                let third = (2, (0..LENS[2]).map(|i| noise(used * 8 + shard, i)).collect());
+                let gradients = [(0, vec![1.0; WIDTH]), third].into_iter().take(1 + used.min(1));
+                pass(&mut replica, 1.0, 1.0, gradients).unwrap();
             }
             replica.step(0.1).unwrap();
         }

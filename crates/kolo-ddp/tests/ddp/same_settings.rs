@@ -1,16 +1,14 @@
 //! If ranks were given different settings, all of them get an error, before a parameter has changed.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{WIDTH, clip};
-use kolo_comm::{Generation, Group, JobMembership, Options, threads};
+use crate::common::{Scripted, WIDTH, clip, pass};
+use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
 use kolo_ddp::reduction;
 use kolo_ddp::transform::{Decision, GradientTransform};
-use kolo_ddp::{
-    BucketCaps, Change, Config, Error, Kind, Layout, ParamSpec, Replica, Slice, SpanId, Statistics,
-};
+use kolo_ddp::{BucketCaps, Change, Config, Error, Kind, Layout, ParamSpec, Replica, Slice, Statistics};
 
 fn specs(width: usize) -> Vec<ParamSpec> {
     vec![ParamSpec::new("only", vec![width], Kind::Parameter { decay: true })]
@@ -27,9 +25,7 @@ fn join(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Result<
 /// A step in which every shard has the same gradient.
 fn step(replica: &mut Replica, rate: f64) -> Result<kolo_ddp::StepReport, Error> {
     for _ in replica.shards() {
-        let mut pass = replica.begin_shard(1.0, 2.0)?;
-        pass.ready(SpanId(0), &[0.5; WIDTH]);
-        pass.finish()?;
+        pass(replica, 1.0, 2.0, [(0, [0.5; WIDTH])])?;
     }
     replica.step(rate)
 }
@@ -226,27 +222,6 @@ fn a_sampler_knows_the_shards() {
     step(&mut replica, 0.1).unwrap();
 }
 
-/// A membership with the groups that a test has made.
-struct Script(Receiver<Group>);
-
-impl JobMembership for Script {
-    fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
-        self.0.recv().map_err(|_| kolo_comm::Error::Orphaned)
-    }
-
-    fn set_has_state(&mut self) {}
-
-    fn step_done(&self) {}
-
-    fn is_change_wanted(&self) -> bool {
-        false
-    }
-
-    fn generation(&self) -> Option<Generation> {
-        None
-    }
-}
-
 /// Two ranks train; a third joins with another setting, or another model. It is refused, and they continue.
 #[test]
 fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
@@ -268,7 +243,13 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
         let elastic = |groups, momentum, width, data: &str| {
             let values = vec![1.0; width];
             let config = Config { stated: vec![("the data".into(), data.into())], ..config.clone() };
-            Replica::elastic(Script(groups), &specs(width), &values, &config, sgd(momentum))
+            Replica::elastic(
+                Scripted { groups, wanted: Arc::default() },
+                &specs(width),
+                &values,
+                &config,
+                sgd(momentum),
+            )
         };
         let (elastic, mut groups) = (&elastic, groups.into_iter());
         let (ends, refusal) = std::thread::scope(|scope| {

@@ -2,26 +2,20 @@
 //! weights end in the same bits, also when one of them dies.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Arc;
 
-use crate::common::{Combination, NAMES, WIDTH, backward, clip, combinations, noise, specs};
-use kolo_comm::env::WorkerEnv;
+use crate::common::elastic::meeting::Meeting;
+use crate::common::elastic::{LARGE, pass_with_large};
+use crate::common::{Combination, NAMES, WIDTH, bits, clip, combinations, noise, refusal, specs};
 use kolo_comm::schedule::ALGORITHMS;
-use kolo_comm::{Group, Options, Rank, SHM, TCP, TransportKind, threads};
-use kolo_ddp::optimizer;
+use kolo_comm::{Group, Options, SHM, TCP, TransportKind, threads};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::{BucketCaps, Config, Error, Kind, LossScaling, ParamSpec, Replica, SpanId};
 
 const STEPS: u64 = 10;
 const SHARDS: usize = 6;
-/// Time limit: a member that fails would keep the others waiting.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// If losses are scaled, an element overflows in this step and shard.
 const OVERFLOW: (u64, usize) = (6, 4);
-/// Elements of a sixth tensor, which is cut into several buckets.
-const LARGE: usize = 40_000;
 
 /// One generation: its numbers of workers and servers; and the role, step and moment of a death: before the
 /// step, after the backward passes, or when the ranks have agreed.
@@ -48,51 +42,21 @@ struct Run {
     generations: Vec<Generation>,
 }
 
-/// Numbers of workers and servers of a generation that have come, and their address once all are there.
-type Come = ([usize; 2], Option<SocketAddr>);
-
 /// Steps that a member knows of: their losses' bits.
 type Losses = BTreeMap<u64, u64>;
 
-/// Rendezvous of the ranks of each generation.
-#[derive(Default)]
-struct Meeting {
-    generations: Mutex<BTreeMap<usize, Come>>,
-    changed: Condvar,
-}
-
-impl Meeting {
+impl Run {
     /// Waits for all members of a generation, workers before servers, and forms their group.
-    fn join(&self, run: &Run, number: usize, role: Role) -> Result<Arc<Group>, Error> {
-        let Generation { workers, servers, .. } = run.generations[number];
-        let mut generations = self.generations.lock().unwrap();
-        let (come, master) = generations.entry(number).or_default();
-        let rank = if role == Role::Worker { come[0] } else { workers + come[1] };
-        come[role as usize] += 1;
-        if *come == [workers, servers] {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            *master = Some(listener.local_addr().unwrap());
-        }
-        self.changed.notify_all();
-        let master = loop {
-            if let (_, Some(master)) = generations[&number] {
-                break master;
-            }
-            let (next, timeout) = self.changed.wait_timeout(generations, PATIENCE).unwrap();
-            assert!(!timeout.timed_out(), "generation {number} waits");
-            generations = next;
-        };
-        drop(generations);
-        let (rank, world_size) = (Rank(rank), workers + servers);
-        let place = WorkerEnv { rank, world_size, local_rank: rank.0, endpoint: master.into() };
+    fn join(&self, meeting: &Meeting, number: usize, role: Role) -> Arc<Group> {
+        let Generation { workers, servers, .. } = self.generations[number];
         let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct");
         let options = Options {
-            transport: Some(run.transport),
-            algorithm: direct.filter(|_| run.direct),
+            transport: Some(self.transport),
+            algorithm: direct.filter(|_| self.direct),
             server: role == Role::Server,
             ..Options::default()
         };
-        Ok(Arc::new(Group::join(&place, &options)?))
+        meeting.join(number, [workers, servers], &options).unwrap()
     }
 }
 
@@ -120,7 +84,7 @@ impl Member<'_> {
         let config = Config { reduction, ..self.run.config.clone() };
         let large = ParamSpec::new("large", vec![LARGE], Kind::Parameter { decay: true });
         let specs: Vec<ParamSpec> = specs().into_iter().chain([large]).collect();
-        let group = self.meeting.join(self.run, self.generation, self.role).unwrap();
+        let group = self.run.join(self.meeting, self.generation, self.role);
         let optimizer = entry.build(&settings).unwrap();
         let mut replica = Replica::new(group, specs, values, &config, optimizer).unwrap();
         loop {
@@ -128,8 +92,7 @@ impl Member<'_> {
             assert_eq!(replica.workers().len(), self.run.generations[self.generation].workers);
             match self.steps(&mut replica) {
                 Ok(true) => {
-                    let bits = replica.values().unwrap().iter().map(|x| x.to_bits()).collect();
-                    return End::Trained(bits, self.losses);
+                    return End::Trained(bits(&mut replica), self.losses);
                 }
                 Ok(false) => {
                     replica.group().abandon("it was killed");
@@ -143,7 +106,7 @@ impl Member<'_> {
     fn regroup(&mut self, replica: &mut Replica, error: Error) {
         assert!(error.to_string().contains("killed"), "{error}");
         self.generation += 1;
-        let group = self.meeting.join(self.run, self.generation, self.role).unwrap();
+        let group = self.run.join(self.meeting, self.generation, self.role);
         replica.regroup(group).unwrap();
         let last = replica.last_step();
         self.losses.extend(last.map(|last| (last.step, last.loss.to_bits())));
@@ -180,7 +143,6 @@ impl Member<'_> {
         Ok(true)
     }
 
-    /// Some parameters are used twice in some steps and once in others.
     fn pass(replica: &mut Replica, step: u64, shard: usize) -> Result<(), Error> {
         let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
         for id in [4, 2, 0, 1, 5, 3] {
@@ -188,23 +150,8 @@ impl Member<'_> {
             values[id * WIDTH..][..latest.len()].copy_from_slice(latest);
         }
         let samples = [step as usize * SHARDS + shard, 7 * shard];
-        let pass = backward(&values, &samples);
-        let mut large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
-        let scale = replica.loss_scale();
-        if scale > 1.0 && (step, shard) == OVERFLOW {
-            large[LARGE / 3] = f32::INFINITY;
-        }
-        let scaled = |gradient: &[f32]| gradient.iter().map(|g| g * scale).collect::<Vec<f32>>();
-        let mut shard = replica.begin_shard(pass.loss, samples.len() as f64)?;
-        shard.ready(SpanId(5), &scaled(&large));
-        shard.ready(SpanId(3), &scaled(&pass.last));
-        shard.ready(SpanId(1), &scaled(&pass.shared[0]));
-        if step.is_multiple_of(2) {
-            shard.ready(SpanId(1), &scaled(&pass.shared[1]));
-        }
-        shard.ready(SpanId(0), &scaled(&pass.first));
-        shard.ready(SpanId(4), &pass.mean);
-        shard.finish()
+        let overflows = replica.loss_scale() > 1.0 && (step, shard) == OVERFLOW;
+        pass_with_large(replica, &values, &samples, overflows.then_some((LARGE / 3, f32::INFINITY)))
     }
 }
 
@@ -335,10 +282,7 @@ fn refused(servers: &[bool], config: &Config) -> Vec<String> {
     threads::spawn(servers.len(), |group| {
         let rank = group.rank().0;
         let group = if servers[rank] { group.into_server() } else { group };
-        let sgd = optimizer::named("sgd", &optimizer::Settings::default()).unwrap();
-        let spec = ParamSpec::new("a", vec![3], Kind::Parameter { decay: true });
-        let refused = Replica::new(Arc::new(group), vec![spec], vec![0.0; 3], config, sgd).err();
-        refused.map_or_else(String::new, |error| error.to_string())
+        refusal(group, config)
     })
     .unwrap()
 }

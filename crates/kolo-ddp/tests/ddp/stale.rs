@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use crate::common::checkpoints::at;
 use crate::common::stale::{Journal, SHARDS, config, spawn};
 use crate::common::{WIDTH, lively, noise, replica, run_shard};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::{BucketCaps, Config, Kind, ParamGroup, ParamSpec, Replica, Sampler, SpanId, Staleness};
 
@@ -235,12 +236,10 @@ fn a_checkpoint_goes_on_with_any_number_of_servers() {
                 let mut replica = replica(Arc::new(group), &config(sync), name, settings.clone());
                 train(&mut replica, 0..5, &[5]);
                 replica.gather_residuals().unwrap();
-                let position =
-                    Position { step: 5, epoch: 0, step_in_epoch: 5, notes: serde_json::Value::Null };
                 match replica.group().rank().0 {
-                    0 => Some(checkpoint::save(&place, &mut replica, &position).unwrap()),
+                    0 => Some(checkpoint::save(&place, &mut replica, &at(5)).unwrap()),
                     _ => {
-                        let refused = checkpoint::snapshot(&mut replica, &position).unwrap_err().to_string();
+                        let refused = checkpoint::snapshot(&mut replica, &at(5)).unwrap_err().to_string();
                         assert!(refused.contains("call `Replica::gather_residuals`"), "{refused}");
                         None
                     }
@@ -277,11 +276,10 @@ fn a_checkpoint_says_how_many_steps_the_servers_have_made() {
         [("stale:0", [5, STEPS]), ("stale:3", [10, 2 * STEPS - 2])].into_iter().enumerate()
     {
         let place = folder.path().join(number.to_string());
-        let position = |step| Position { step, epoch: 0, step_in_epoch: 0, notes: serde_json::Value::Null };
         let saved = |replica: &mut Replica, step| {
             replica.gather_residuals().unwrap();
             let path = (replica.group().rank().0 == 0)
-                .then(|| checkpoint::save(&place, replica, &position(step)).unwrap())?;
+                .then(|| checkpoint::save(&place, replica, &at(step)).unwrap())?;
             let text = std::fs::read_to_string(path.join("position.json")).unwrap();
             let position: serde_json::Value = serde_json::from_str(&text).unwrap();
             Some(position["updates_of_servers"].as_u64().unwrap())

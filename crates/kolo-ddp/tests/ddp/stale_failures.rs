@@ -1,16 +1,16 @@
 //! Failures of asynchronous SGD through servers (`stale:K`): a rank that dies, hangs, leaves or does not do
 //! what the others do, and invalid settings, end with one sentence on every rank.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use crate::common::checkpoints::at;
 use crate::common::stale::{Journal, config, spawn};
-use crate::common::{NAMES, WIDTH, clip, specs};
+use crate::common::{clip, refusal};
 use kolo_comm::{Group, Options, threads};
-use kolo_ddp::checkpoint::{self, Position};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::checkpoint;
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::{Config, Error, LossScaling, Replica, Statistics, reduction};
+use kolo_ddp::{Config, Error, LossScaling, Statistics, reduction};
 
 /// Returns the errors of all ranks of a job with these options, on each of which `work` runs.
 fn errors(
@@ -132,14 +132,10 @@ fn ranks_that_do_not_do_the_same_get_one_sentence() {
 #[test]
 fn what_makes_no_sense_is_refused_at_the_start() {
     let refused = |config: &Config, servers: usize| {
-        let mut errors = spawn(2, servers, |group| {
-            let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-            let values = vec![0.0; NAMES.len() * WIDTH];
-            Replica::new(Arc::new(group), specs(), values, config, sgd).err().map(|error| error.to_string())
-        });
+        let mut errors = spawn(2, servers, |group| refusal(group, config));
         errors.dedup();
         assert_eq!(errors.len(), 1, "{errors:?}");
-        errors.remove(0).unwrap_or_default()
+        errors.remove(0)
     };
     let base = config("stale:2");
     assert_eq!(refused(&base, 1), "");
@@ -171,8 +167,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     // In the middle of a round that no rank has ended.
     let refused = errors(1, 1, &Options::default(), |journal| {
         journal.step(0)?;
-        let position = Position { step: 1, epoch: 0, step_in_epoch: 1, notes: serde_json::Value::Null };
-        checkpoint::snapshot(&mut journal.replica, &position).map(drop)
+        checkpoint::snapshot(&mut journal.replica, &at(1)).map(drop)
     });
     let text = "cannot be taken or loaded after 1 steps, in the middle of a round that began after 0";
     assert!(refused.iter().all(|error| error.contains(text)), "{refused:?}");

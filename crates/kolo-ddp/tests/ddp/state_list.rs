@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use crate::common::checkpoints::at;
 use crate::common::smooth::Smooth;
-use crate::common::{Combination, NAMES, WIDTH, combinations, noise, run_shard, specs};
+use crate::common::{Combination, bits, combinations, replica_with, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer;
 use kolo_ddp::{Config, Error, LossScaling, Replica};
 
@@ -41,10 +42,8 @@ fn config((sync, islands): (&str, Option<usize>), (.., reduction): &Combination,
 
 /// Creates a replica with a transform of the program's own, where there can be one.
 fn new(group: Group, config: &Config, (optimizer, settings, _): &Combination) -> Result<Replica, Error> {
-    let rank = group.rank().0;
-    let values = (0..NAMES.len() * WIDTH).map(|i| noise(rank, i) * 0.5).collect();
     let optimizer = optimizer::named(optimizer.name, settings).unwrap();
-    let mut replica = Replica::new(Arc::new(group), specs(), values, config, optimizer)?;
+    let mut replica = replica_with(Arc::new(group), config, optimizer)?;
     if config.islands.is_none() {
         replica.add_transform(Smooth::default());
     }
@@ -64,10 +63,6 @@ fn train(replica: &mut Replica, to: u64) {
     }
 }
 
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
-}
-
 #[test]
 fn state_that_is_not_in_the_list_would_change_the_bits() {
     let combinations = combinations();
@@ -80,8 +75,7 @@ fn state_that_is_not_in_the_list_would_change_the_bits() {
             let Ok(mut whole) = new(Group::alone(), &config, combination) else { continue };
             train(&mut whole, CUT);
             let folder = tempfile::tempdir().unwrap();
-            let position = Position { step: CUT, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
-            let path = checkpoint::save(folder.path(), &mut whole, &position).unwrap();
+            let path = checkpoint::save(folder.path(), &mut whole, &at(CUT)).unwrap();
             train(&mut whole, STEPS);
             let expected = bits(&mut whole);
 
@@ -136,8 +130,7 @@ fn the_names_in_a_checkpoint_do_not_depend_on_who_had_the_state() {
             });
             replica.gather_residuals().unwrap();
             if shard == 0 {
-                let position = Position { step: 2, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
-                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+                checkpoint::save(folder.path(), &mut replica, &at(2)).unwrap();
             }
         })
         .unwrap();

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{WIDTH, backward, replica, run_shard, specs};
+use crate::common::{WIDTH, backward, pass, replica, run_shard, sgd, specs};
 use kolo_comm::{Group, threads};
-use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{BucketCaps, Config, Error, Replica, ShardPass, SpanId};
 
 /// Every span has a bucket of its own.
@@ -31,7 +31,7 @@ fn the_first_bucket_is_reduced_before_the_backward_pass_is_over() {
             shard.ready(SpanId(1), &pass.shared[1]);
             shard.ready(SpanId(0), &pass.first);
             shard.finish().unwrap();
-            assert!(replica.step(0.1).unwrap().started_early >= 1);
+            assert!(replica.step(0.1).unwrap().traffic.started_early >= 1);
         }
     })
     .unwrap()
@@ -89,12 +89,10 @@ fn changing_numbers_of_uses_do_not_change_the_sum() {
         let mut states = Vec::new();
         for step in 0..6 {
             for shard in replica.shards() {
-                let pass = backward(replica.values().unwrap(), &[step * 4 + shard]);
-                let mut guard = replica.begin_shard(pass.loss, 1.0).unwrap();
-                guard.ready(SpanId(3), &pass.last);
-                (0..uses(step, shard)).for_each(|n| guard.ready(SpanId(1), &pass.shared[n % 2]));
-                guard.ready(SpanId(0), &pass.first);
-                guard.finish().unwrap();
+                let of = backward(replica.values().unwrap(), &[step * 4 + shard]);
+                let shared = (0..uses(step, shard)).map(|n| (1, &of.shared[n % 2]));
+                let gradients = [(3, &of.last)].into_iter().chain(shared).chain([(0, &of.first)]);
+                pass(&mut replica, of.loss, 1.0, gradients).unwrap();
             }
             replica.step(0.1).unwrap();
             states.push(replica.values().unwrap().to_vec());
@@ -118,8 +116,7 @@ fn models_that_differ_are_named() {
         if group.rank().0 == 2 {
             specs[1].shape = vec![WIDTH / 2, 2];
         }
-        let sgd = optimizer::named("sgd", &Settings::default()).unwrap();
-        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), sgd).err().unwrap()
+        Replica::new(Arc::new(group), specs, vec![0.0; 5 * WIDTH], &Config::default(), sgd()).err().unwrap()
     })
     .unwrap()
     {

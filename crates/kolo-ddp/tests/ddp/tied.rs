@@ -4,11 +4,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::{WIDTH, noise};
+use crate::common::checkpoints::at;
+use crate::common::{WIDTH, bits, noise, pass};
 use kolo_comm::{Group, Rank, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::{Config, Kind, ParamSpec, Replica, SpanId};
+use kolo_ddp::{Config, Kind, ParamSpec, Replica};
 
 const STEPS: u64 = 60;
 const CUT: u64 = 20;
@@ -29,24 +30,18 @@ fn train(replica: &mut Replica, steps: Range<u64>) {
     for step in steps {
         let values = replica.values().unwrap().to_vec();
         for shard in replica.shards() {
-            let mut pass = replica.begin_shard(1.0, 1.0 + shard as f64).unwrap();
-            for (parameter, uses) in USES.into_iter().enumerate().rev() {
-                for index in 0..uses {
-                    let seed = (step as usize * 16 + shard) * 8 + index;
-                    let of =
-                        |i: usize| values[parameter * WIDTH + i] * noise(seed, i) * 10f32.powi(index as i32);
-                    let gradient: Vec<f32> = (0..WIDTH).map(of).collect();
-                    pass.ready(SpanId(parameter), &gradient);
-                }
-            }
-            pass.finish().unwrap();
+            let gradient = |parameter: usize, index: usize| {
+                let seed = (step as usize * 16 + shard) * 8 + index;
+                let of = |i| values[parameter * WIDTH + i] * noise(seed, i) * 10f32.powi(index as i32);
+                (parameter, (0..WIDTH).map(of).collect::<Vec<f32>>())
+            };
+            let uses = USES.into_iter().enumerate().rev();
+            let gradients = uses.flat_map(|(n, uses)| (0..uses).map(move |index| (n, index)));
+            let gradients = gradients.map(|(n, index)| gradient(n, index));
+            pass(replica, 1.0, 1.0 + shard as f64, gradients).unwrap();
         }
         replica.step(0.01).unwrap();
     }
-}
-
-fn bits(replica: &mut Replica) -> Vec<u32> {
-    replica.values().unwrap().iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]
@@ -57,8 +52,7 @@ fn a_resumed_run_ends_in_the_bits_of_an_uninterrupted_one() {
             let mut replica = replica(group, shards);
             train(&mut replica, 0..CUT);
             if replica.group().rank() == Rank(0) {
-                let position = Position { step: CUT, epoch: 0, step_in_epoch: 0, notes: ().into() };
-                checkpoint::save(folder.path(), &mut replica, &position).unwrap();
+                checkpoint::save(folder.path(), &mut replica, &at(CUT)).unwrap();
             }
             train(&mut replica, CUT..STEPS);
             bits(&mut replica)

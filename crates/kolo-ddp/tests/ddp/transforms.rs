@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::common::checkpoints::at;
 use crate::common::smooth::Smooth;
-use crate::common::{self, NAMES, WIDTH, clip, replica, run_shard};
+use crate::common::{NAMES, WIDTH, clip, refusal, replica, run_shard};
 use kolo_comm::{Group, threads};
-use kolo_ddp::checkpoint::{self, Position};
+use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::transform::{Decision, GradientTransform};
 use kolo_ddp::{BucketCaps, Config, Layout, Slice};
@@ -90,8 +91,7 @@ fn what_a_transform_knows_is_in_checkpoints() {
     let mut whole = fresh();
     whole.add_transform(Smooth::default());
     (0..4).for_each(|number| step(&mut whole, number));
-    let position = Position { step: 4, epoch: 0, step_in_epoch: 0, notes: "a test".into() };
-    let path = checkpoint::save(folder.path(), &mut whole, &position).unwrap();
+    let path = checkpoint::save(folder.path(), &mut whole, &at(4)).unwrap();
     (4..8).for_each(|number| step(&mut whole, number));
     for adds_first in [true, false] {
         let mut cut = fresh();
@@ -128,17 +128,11 @@ fn transforms_follow_one_another() {
 
 #[test]
 fn wrong_transforms_are_named() {
-    let build = |transforms| {
-        let sgd = kolo_ddp::optimizer::named("sgd", &Settings::default())?;
-        let config = Config { transforms, ..Config::default() };
-        let len = NAMES.len() * WIDTH;
-        kolo_ddp::Replica::new(Arc::new(Group::alone()), common::specs(), vec![0.0; len], &config, sgd)
-    };
     for (transforms, text) in [
         (clip(0.0), "clip_norm of clip is 0; it must be greater than 0"),
         (vec![kolo_ddp::table::Choice::new("shear")], "unknown gradient transform `shear`; known are clip"),
     ] {
-        let error = build(transforms).err().unwrap().to_string();
+        let error = refusal(Group::alone(), &Config { transforms, ..Config::default() });
         assert!(error.contains(text), "{error}");
     }
 }

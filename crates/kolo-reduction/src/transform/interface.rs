@@ -62,33 +62,3 @@ pub struct Decision {
     /// Global norm of the gradient before that, if it has been computed.
     pub norm: Option<f64>,
 }
-
-impl<T: GradientTransform + ?Sized> GradientTransform for Box<T> {
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn settings(&self) -> Settings {
-        (**self).settings()
-    }
-
-    fn init(&mut self, layout: &Layout) {
-        (**self).init(layout);
-    }
-
-    fn see(&mut self, slice: &Slice, gradient: &[f32]) {
-        (**self).see(slice, gradient);
-    }
-
-    fn decide(&mut self, scale: f64) -> Decision {
-        (**self).decide(scale)
-    }
-
-    fn state(&self) -> Vec<f64> {
-        (**self).state()
-    }
-
-    fn restore(&mut self, state: &[f64]) -> Result<(), String> {
-        (**self).restore(state)
-    }
-}

@@ -9,7 +9,7 @@ mod interface;
 
 pub use self::block_squares::BlockSquares;
 pub use self::interface::{Decision, GradientTransform};
-use crate::buckets::{Bucket, Slice};
+use crate::buckets::Bucket;
 use crate::error::Error;
 use kolo_optim::Layout;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
@@ -119,8 +119,7 @@ impl Transforms {
 
     /// Shows a bucket to all of them.
     pub fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
-        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
-        for slice in bucket.slices.iter().filter(trained) {
+        for slice in bucket.trained(layout) {
             self.all.iter_mut().for_each(|transform| transform.see(slice, &gradient[slice.range()]));
         }
     }

@@ -14,12 +14,11 @@
 //! receive no sums. It then takes 2N(N−1)/(N²+kN−2k)·nβ, and nβ for k ≥ N ([`Ownership`]).
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::owned_by_readers::OwnedByReaders;
 use super::ownership::Ownership;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{others, receive, send, sources};
+use super::steps::{add_and_send, others, receive, send, sources};
 use crate::algorithm::Algorithm;
 use crate::operation::{Message, Operation};
 use crate::problem::Problem;
@@ -84,8 +83,7 @@ fn reduce(
 ) -> Vec<Step> {
     let Problem { rank, len, contributions, .. } = *problem;
     let world = problem.world();
-    let sources = sources(contributions.sources(), rank, len);
-    let program: Arc<[_]> = contributions.program().into();
+    let sum = (sources(contributions.sources(), rank, len), contributions.program().into());
     let own_parts = contributions.of(rank).len();
 
     let contribute: Stage<'_> = Box::new(move |index| {
@@ -97,14 +95,8 @@ fn reduce(
     });
     let add: Stage<'_> = Box::new(move |index| {
         let range = segment(rank, index);
-        if range.len == 0 {
-            return Vec::new();
-        }
-        let (sources, program) = (sources.clone(), program.clone());
-        let add = Step::Reduce { range, sources, program, complete: true };
         let readers = others(rank, world).filter(|to| reads(*to, rank, index));
-        let spread = readers.filter_map(|to| send(to, range));
-        std::iter::once(add).chain(spread).collect()
+        add_and_send(range, &sum, true, readers.filter_map(|to| send(to, range)))
     });
     let fetch: Stage<'_> = Box::new(move |index| {
         let read = others(rank, world).filter(|owner| reads(rank, *owner, index));

@@ -8,19 +8,17 @@
 //!
 //! A sum for readers: (G−1)/G·n bytes through a node's link, where *direct* sends ℓ times as many.
 
-use std::sync::Arc;
-
 use super::among_workers::among_workers;
 use super::owned_by_readers::OwnedByReaders;
 use super::pipeline::{Stage, pipeline};
-use super::steps::{longest, others, owned, receive, send, sources};
+use super::steps::{Sum, add_and_send, longest, others, owned, receive, send, sources};
 use crate::algorithm::{ANOTHER_OPERATION, Algorithm};
 use crate::operation::Operation;
 use crate::problem::Problem;
 use crate::rank::Rank;
 use crate::readers::ReadBlock;
-use crate::schedule::{Range, Schedule, Source, Step};
-use crate::tree::{Fold, Node, fold};
+use crate::schedule::{Range, Schedule};
+use crate::tree::{Node, fold};
 
 pub(super) const ALGORITHM: Algorithm = Algorithm {
     name: "hierarchical",
@@ -63,10 +61,8 @@ fn build(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
     }
 }
 
-/// Contributions of a node, and the program that adds them.
-type Inside = (Arc<[Source]>, Arc<[Fold]>);
-
-fn inside(problem: &Problem<'_>, size: usize) -> Inside {
+/// Returns the contributions of a node.
+fn inside(problem: &Problem<'_>, size: usize) -> Sum {
     let Problem { rank, len, contributions, .. } = *problem;
     let first = rank.0 / size * size;
     let ranks = || (first..first + size).map(Rank);
@@ -101,28 +97,16 @@ fn all_reduce(problem: &Problem<'_>) -> Result<Schedule, &'static str> {
         };
         neighbors().flat_map(parts).collect()
     });
-    let (inside, inside_program) = inside(problem, size);
+    let inside = inside(problem, size);
     let add_inside: Stage<'_> = Box::new(move |index| {
-        let range = chunk(place, index);
-        if range.len == 0 {
-            return Vec::new();
-        }
-        let (sources, program) = (inside.clone(), inside_program.clone());
-        let add = Step::Reduce { range, sources, program, complete: false };
         let spread = elsewhere().filter_map(|to| send(counterpart(to), part(to, index)));
-        std::iter::once(add).chain(spread).collect()
+        add_and_send(chunk(place, index), &inside, false, spread)
     });
-    let between = sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
-    let between_program: Arc<[Fold]> = fold(&subtrees).into();
+    let between: Sum =
+        (sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len), fold(&subtrees).into());
     let add_between: Stage<'_> = Box::new(move |index| {
         let range = part(node, index);
-        if range.len == 0 {
-            return Vec::new();
-        }
-        let (sources, program) = (between.clone(), between_program.clone());
-        let add = Step::Reduce { range, sources, program, complete: true };
-        let spread = elsewhere().filter_map(|to| send(counterpart(to), range));
-        std::iter::once(add).chain(spread).collect()
+        add_and_send(range, &between, true, elsewhere().filter_map(|to| send(counterpart(to), range)))
     });
     let fetch_between: Stage<'_> = Box::new(move |index| {
         let fetch = elsewhere().filter_map(|from| receive(counterpart(from), part(from, index)));
@@ -157,30 +141,20 @@ fn reduce_to_readers(problem: &Problem<'_>, blocks: &[ReadBlock]) -> Result<Sche
         };
         (1..size).map(|distance| (place + distance) % size).flat_map(parts).collect()
     });
-    let (inside, inside_program) = inside(problem, size);
+    let inside = inside(problem, size);
     let add_inside: Stage<'_> = Box::new(move |turn| {
         let owner = counterpart(target(turn));
         let range = owned.segment(owner, turn / nodes);
-        if range.len == 0 {
-            return Vec::new();
-        }
-        let (sources, program) = (inside.clone(), inside_program.clone());
-        let add = Step::Reduce { range, sources, program, complete: false };
         let hand_over = if owner == rank { None } else { send(owner, range) };
-        std::iter::once(add).chain(hand_over).collect()
+        add_and_send(range, &inside, false, hand_over)
     });
-    let between = sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len);
-    let between_program: Arc<[Fold]> = fold(&subtrees).into();
+    let between: Sum =
+        (sources((0..nodes).map(|node| (counterpart(node), 0)), rank, len), fold(&subtrees).into());
     let add_between: Stage<'_> = Box::new(move |turn| {
         let Some(index) = last_turn(turn) else { return Vec::new() };
         let range = owned.segment(rank, index);
-        if range.len == 0 {
-            return Vec::new();
-        }
-        let (sources, program) = (between.clone(), between_program.clone());
-        let add = Step::Reduce { range, sources, program, complete: true };
         let readers = others(rank, nodes * size).filter(|to| owned.reads(*to, rank, index));
-        std::iter::once(add).chain(readers.filter_map(|to| send(to, range))).collect()
+        add_and_send(range, &between, true, readers.filter_map(|to| send(to, range)))
     });
     let fetch: Stage<'_> = Box::new(move |turn| {
         let Some(index) = last_turn(turn) else { return Vec::new() };

@@ -54,6 +54,23 @@ pub(super) fn sources(
     contributions.into_iter().map(source).collect()
 }
 
+/// Sources of an addition, and the program that adds them.
+pub(super) type Sum = (Arc<[Source]>, Arc<[Fold]>);
+
+/// Returns the step that adds a range, and those that send the result; nothing if the range is empty.
+pub(super) fn add_and_send(
+    range: Range,
+    sum: &Sum,
+    complete: bool,
+    sends: impl IntoIterator<Item = Step>,
+) -> Vec<Step> {
+    if range.len == 0 {
+        return Vec::new();
+    }
+    let (sources, program) = sum.clone();
+    [Step::Reduce { range, sources, program, complete }].into_iter().chain(sends).collect()
+}
+
 /// Returns the program that adds two values.
 pub(super) fn pair() -> Arc<[Fold]> {
     [Fold::Push(0), Fold::Push(1), Fold::Add].into()

@@ -12,8 +12,9 @@ use std::ops::Range;
 use kolo_comm::Rank;
 use serde::{Deserialize, Serialize};
 
-use kolo_optim::finite::are_below;
+use kolo_optim::finite::{are_below, are_finite};
 use kolo_optim::{Kind, SpanId};
+use kolo_reduction::Slice;
 use kolo_reduction::reduction::Reducer;
 
 /// Elements that are checked before they are copied: 16 KiB, so that they are still in the first-level
@@ -71,13 +72,39 @@ pub(super) struct Culprit {
     pub(super) value: f32,
 }
 
+/// A value that is not finite, with the number of its tensor and of its element there.
+type Found = (usize, usize, f32);
+
 /// The elements of a reduced gradient that are not finite: the first of the parameters and the first of the
-/// statistics in the model's order, with their values.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+/// statistics in the model's order, whatever the cuts of buckets and their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SumSeen {
-    /// The parameter's number, and the value.
-    pub gradient: Option<(usize, f32)>,
-    pub(super) statistic: Option<(usize, f32)>,
+    gradient: Option<Found>,
+    statistic: Option<Found>,
+}
+
+impl SumSeen {
+    /// Checks the values of a slice.
+    pub(super) fn see(&mut self, kind: Kind, slice: &Slice, values: &[f32]) {
+        if are_finite(values) {
+            return;
+        }
+        let seen = if kind == Kind::Statistic { &mut self.statistic } else { &mut self.gradient };
+        let wrong = values.iter().position(|value| !value.is_finite());
+        let found = wrong.map(|index| (slice.span.0, slice.elements.start + index, values[index]));
+        *seen = found.into_iter().chain(*seen).min_by_key(|(span, element, _)| (*span, *element));
+    }
+
+    /// Returns true if a gradient is not finite.
+    pub fn has_gradient(&self) -> bool {
+        self.gradient.is_some()
+    }
+
+    /// The tensor and the value of the first element that is not finite.
+    pub(super) fn first(&self) -> Option<(SpanId, f32)> {
+        let both = self.gradient.into_iter().chain(self.statistic);
+        both.min_by_key(|(span, ..)| *span).map(|(span, _, value)| (SpanId(span), value))
+    }
 }
 
 /// Observations of this rank in the current step.
@@ -124,4 +151,32 @@ impl Watch {
 /// Splits a slice of `len` elements into the parts that are checked and copied one after another.
 pub(super) fn runs(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(RUN).map(move |start| start..len.min(start + RUN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_value_that_is_not_finite_is_found_in_any_order() {
+        let kind = Kind::Parameter { decay: true };
+        let slice = |span, start| Slice { span: SpanId(span), elements: start..start + 4, offset: 0 };
+        let slices = [
+            (kind, slice(1, 0), [0.0; 4]),
+            (kind, slice(1, 4), [0.0, 1.0, f32::INFINITY, f32::NEG_INFINITY]),
+            (kind, slice(1, 8), [f32::NEG_INFINITY; 4]),
+            (Kind::Statistic, slice(0, 0), [0.0, f32::NEG_INFINITY, 0.0, 0.0]),
+            (kind, slice(2, 0), [f32::INFINITY; 4]),
+        ];
+        for first in 0..slices.len() {
+            let mut seen = SumSeen::default();
+            let (end, start) = slices.split_at(first);
+            for (kind, slice, values) in start.iter().chain(end.iter().rev()) {
+                seen.see(*kind, slice, values);
+            }
+            let (gradient, statistic) = (Some((1, 6, f32::INFINITY)), Some((0, 1, f32::NEG_INFINITY)));
+            assert_eq!(seen, SumSeen { gradient, statistic });
+            assert_eq!(seen.first(), Some((SpanId(0), f32::NEG_INFINITY)));
+        }
+    }
 }

@@ -2,7 +2,6 @@
 
 use super::Step;
 use super::finiteness::{Culprit, SumSeen};
-use kolo_optim::finite::are_finite;
 use kolo_optim::{Kind, SpanId};
 use kolo_reduction::{Error, Origin};
 
@@ -45,21 +44,7 @@ impl Step {
             let layout = self.layout.clone();
             let (bucket, gradient) = self.collect(bucket)?;
             for slice in &bucket.slices {
-                let part = &gradient[slice.range()];
-                if are_finite(part) {
-                    continue;
-                }
-                let value = part.iter().copied().find(|value| !value.is_finite());
-                let place = match layout.span(slice.span).spec.kind {
-                    Kind::Statistic => &mut seen.statistic,
-                    Kind::Parameter { .. } => &mut seen.gradient,
-                    // Frozen tensors are in no bucket.
-                    Kind::Frozen => continue,
-                };
-                let is_first = place.is_none_or(|(span, _)| slice.span.0 < span);
-                if let (true, Some(value)) = (is_first, value) {
-                    *place = Some((slice.span.0, value));
-                }
+                seen.see(layout.span(slice.span).spec.kind, slice, &gradient[slice.range()]);
             }
         }
         Ok(seen)
@@ -67,8 +52,8 @@ impl Step {
 
     /// Returns the error of a step whose checked reduced gradient is not finite.
     pub fn refuse_sum(&self, step: u64, seen: SumSeen) -> Result<(), Error> {
-        match seen.gradient.into_iter().chain(seen.statistic).min_by_key(|(span, _)| *span) {
-            Some((span, value)) => Err(self.not_finite_in(step, SpanId(span), f64::from(value), Origin::Sum)),
+        match seen.first() {
+            Some((id, value)) => Err(self.not_finite_in(step, id, f64::from(value), Origin::Sum)),
             None => Ok(()),
         }
     }

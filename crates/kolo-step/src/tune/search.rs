@@ -161,11 +161,10 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{MIB, base};
     use super::*;
     use kolo_optim::{Kind, ParamSpec};
     use kolo_reduction::reversed;
-
-    const MIB: usize = 1 << 20;
 
     /// A model of 64 MiB in 64 tensors of which one is as large as 32 of the others.
     fn space() -> Space {
@@ -182,17 +181,6 @@ mod tests {
             algorithms: vec!["halving-doubling"],
             ownership: Some(vec![1, 1, 0]),
             streams: 4,
-        }
-    }
-
-    fn base() -> TunedSetting {
-        TunedSetting {
-            first_bytes: MIB,
-            cap_bytes: 4 * MIB,
-            slice_bytes: 4 * MIB,
-            algorithm: None,
-            ownership: None,
-            streams: 1,
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use kolo_optim::{Kind, Layout, ParamSpec};
 use kolo_reduction::reversed;
 
-const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 
 fn space() -> Space {
     let spec = |i: usize| ParamSpec::new(format!("p{i}"), vec![MIB / 4], Kind::Parameter { decay: true });
@@ -14,7 +14,7 @@ fn space() -> Space {
     Space { layout: Arc::new(layout), order, whole: false, algorithms, ownership, streams }
 }
 
-fn base() -> TunedSetting {
+pub(super) fn base() -> TunedSetting {
     TunedSetting {
         first_bytes: MIB,
         cap_bytes: 4 * MIB,

@@ -184,14 +184,19 @@ impl Core {
     /// Another pass is under way, this rank has no more shards in this step, or an earlier update has failed.
     pub(crate) fn begin_pass(&mut self, loss: f64, count: f64) -> Result<u64, Error> {
         self.apply_outstanding()?;
-        let shards = self.step.shares().iter().sum();
-        self.observers.verifier.begin(
-            &self.ranks.group,
-            &self.weights.layout,
-            &self.weights.values,
-            shards,
-        )?;
+        self.begin_trace(self.step.shares().iter().sum())?;
         self.step.begin_shard(loss, count, self.step_number())
+    }
+
+    /// Writes the values with which the first step of `shards` shards begins to the trace of `kolo verify`,
+    /// if there is one. May be called repeatedly, before a step has changed anything.
+    ///
+    /// # Errors
+    ///
+    /// Names the file that cannot be written.
+    pub fn begin_trace(&mut self, shards: usize) -> Result<(), Error> {
+        let Weights { layout, values, .. } = &self.weights;
+        self.observers.verifier.begin(&self.ranks.group, layout, values, shards)
     }
 
     /// Workers: all ranks but summation servers, among them rank 0.

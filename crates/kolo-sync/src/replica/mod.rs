@@ -19,5 +19,5 @@ pub(crate) mod weights;
 
 pub use self::core::Core;
 pub use self::notes::{JobNotes, JobState, Notes};
-pub use self::report::{Change, StepReport};
+pub use self::report::{Change, GradientTraffic, StepReport, StepTimes};
 pub use self::undo::Undo;

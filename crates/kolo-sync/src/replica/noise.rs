@@ -1,8 +1,8 @@
 //! Measurement of the noise scale, from the summed gradient and from the norms of the shards' gradients.
 
 use kolo_optim::Layout;
+use kolo_reduction::Bucket;
 use kolo_reduction::transform::BlockSquares;
-use kolo_reduction::{Bucket, Slice};
 use kolo_step::{NoiseScale, Norms, Totals};
 
 /// Averages after the last complete step, and the squares of the current one.
@@ -25,8 +25,7 @@ impl NoiseProbe {
     /// Adds a bucket of the summed gradient to the squares.
     pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
         let Some(squares) = &mut self.squares else { return };
-        let trained = |slice: &&Slice| layout.span(slice.span).spec.kind.is_trained();
-        bucket.slices.iter().filter(trained).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
+        bucket.trained(layout).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
     }
 
     /// Returns the averages including the step that ends, whose gradient has been seen in full; unchanged

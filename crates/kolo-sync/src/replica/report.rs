@@ -28,8 +28,8 @@ pub enum Change {
 pub struct StepReport {
     /// Mean loss over the global batch, without its loss scale. Finite, unless the step was skipped. Between
     /// two outer steps of islands, only over this rank's islands; where servers hold the weights, over this
-    /// worker's shards; NaN if there are none. Where updates are one step late, this field and those up to
-    /// `summed_bytes` belong to the last step of `known`, and the loss is NaN if `known` is empty.
+    /// worker's shards; NaN if there are none. Where updates are one step late, this field and `count`
+    /// belong to the last step of `known`, and the loss is NaN if `known` is empty.
     pub loss: f64,
     /// Samples that the mean is over: those of the global batch.
     pub count: f64,
@@ -39,10 +39,10 @@ pub struct StepReport {
     /// of a round all. Where updates are one step late, the step before this one, and also this one if its
     /// update is applied.
     pub known: Vec<LastStep>,
-    /// Bytes that have been summed over all shards, or in an outer step over all islands: four for each
-    /// element, however it travels; 0 between two outer steps. Where servers hold the weights, the bytes
-    /// that this worker has pushed.
-    pub summed_bytes: u64,
+    /// Transfer of the gradient.
+    pub traffic: GradientTraffic,
+    /// Use of time.
+    pub times: StepTimes,
     /// Global norm of the gradient before its transforms. Measured only if one of them, such as clipping,
     /// needs it and all shards synchronize. It belongs to the same step as the loss, as do the next three
     /// fields.
@@ -59,28 +59,10 @@ pub struct StepReport {
     /// Factor that the losses of the step were multiplied by, if losses are scaled and all shards
     /// synchronize.
     pub loss_scale: Option<f32>,
-    /// Last complete reduction of each bucket: of this step, or of the one before if this one's is still on
-    /// the wire.
-    pub buckets: Vec<BucketTiming>,
-    /// Time since the last report in which at least one bucket was being reduced.
-    pub communicating: Duration,
-    /// Time that this rank's thread waited for communication since the last report.
-    pub exposed: Duration,
-    /// Time that this rank's thread spent in backward passes since the last report.
-    pub backward: Duration,
-    /// Time that it spent updating values. Updates that are applied in the next forward pass
-    /// ([`Config::forward_overlap`](crate::Config)) are in the next report.
-    pub optimizer: Duration,
-    /// Number of buckets whose reduction started before the last backward pass ended; of the step whose loss
-    /// this is.
-    pub started_early: usize,
     /// Change of this worker's membership, in an elastic job.
     pub change: Change,
     /// A rank that was found to hold up the others; the same on all ranks, and once per finding.
     pub straggler: Option<Straggler>,
-    /// Use of time by each rank, on its own clock, as the ranks exchanged it in this step; the same on all
-    /// ranks. Empty in steps without such a comparison.
-    pub times: Vec<Times>,
     /// True if shards move between ranks from the next step on
     /// ([`Policy::Rebalance`](kolo_straggler::Policy::Rebalance)): call `Replica::shards` again.
     pub shards_changed: bool,
@@ -95,11 +77,37 @@ pub struct StepReport {
     pub warnings: Vec<Warning>,
 }
 
-impl StepReport {
-    /// Returns [`StepReport::communicating`] in seconds. Buckets that were on their way together count once.
-    pub fn comm_seconds(&self) -> f64 {
-        self.communicating.as_secs_f64()
-    }
+/// Transfer of a step's gradient.
+#[derive(Clone, Debug, Default)]
+pub struct GradientTraffic {
+    /// Last complete reduction of each bucket: of this step, or of the one before if this one's is still on
+    /// the wire.
+    pub buckets: Vec<BucketTiming>,
+    /// Bytes that have been summed over all shards, or in an outer step over all islands: four for each
+    /// element, however it travels; 0 between two outer steps. Where servers hold the weights, the bytes
+    /// that this worker has pushed.
+    pub summed_bytes: u64,
+    /// Number of buckets whose reduction started before the last backward pass ended; of the step whose loss
+    /// the report has.
+    pub started_early: usize,
+}
+
+/// Use of time: by this rank since the last report, and by all ranks where they have exchanged it.
+#[derive(Clone, Debug, Default)]
+pub struct StepTimes {
+    /// Time in which at least one bucket was being reduced. Buckets that were on their way together count
+    /// once.
+    pub communicating: Duration,
+    /// Time that this rank's thread waited for communication.
+    pub exposed: Duration,
+    /// Time that this rank's thread spent in backward passes.
+    pub backward: Duration,
+    /// Time that it spent updating values. Updates that are applied in the next forward pass
+    /// ([`Config::forward_overlap`](crate::Config)) are in the next report.
+    pub optimizer: Duration,
+    /// Use of time by each rank, on its own clock, as the ranks exchanged it in this step; the same on all
+    /// ranks. Empty in steps without such a comparison.
+    pub of_ranks: Vec<Times>,
 }
 
 impl Core {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::core::Core;
-use super::report::{Change, StepReport};
+use super::report::{Change, GradientTraffic, StepReport, StepTimes};
 use crate::replica::straggler_observer::Compared;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
@@ -56,12 +56,7 @@ impl Core {
         let numbers = self.observers.stragglers.passes_over(&self.step, world);
         self.apply_outstanding()?;
         // Called again for a rank without shards, which has no pass to begin.
-        self.observers.verifier.begin(
-            &self.ranks.group,
-            &self.weights.layout,
-            &self.weights.values,
-            self.ranks.shards,
-        )?;
+        self.begin_trace(self.ranks.shards)?;
         let settings = self.settings_of_step(learning_rate);
         let (flags, settings_print) =
             (self.observers.members.flags(rank, self.ranks.server), settings.print());
@@ -150,24 +145,19 @@ impl Core {
         let done = known.last();
         let (loss_scale, started_early) =
             (last.as_ref().map(|last| last.loss_scale), last.as_ref().map_or(0, |last| last.started_early));
-        let Compared { times, findings } = last.map(|last| last.compared).unwrap_or_default();
+        let Compared { times: of_ranks, findings } = last.map(|last| last.compared).unwrap_or_default();
+        let summed_bytes = self.step.buckets().map(|bucket| (bucket.len * size_of::<f32>()) as u64).sum();
         let report = StepReport {
             loss: done.map_or(f64::NAN, |done| done.loss),
             count: done.map_or(0.0, |done| done.count),
-            summed_bytes: self.step.buckets().map(|bucket| (bucket.len * size_of::<f32>()) as u64).sum(),
+            traffic: GradientTraffic { buckets, summed_bytes, started_early },
+            times: StepTimes { communicating, exposed, backward, optimizer, of_ranks },
             gradient_norm: done.and_then(|done| done.gradient_norm),
             noise_scale: done.and_then(|done| done.noise_scale),
             skipped: done.is_some_and(|done| done.skipped),
             loss_scale: loss_scale.filter(|_| self.scaler.is_on()),
-            buckets,
-            communicating,
-            exposed,
-            backward,
-            optimizer,
-            started_early,
             change: Change::None,
             straggler: findings.straggler,
-            times,
             shards_changed,
             staleness: None,
             tuning: self.observers.tuning.take_kept(),
@@ -279,7 +269,7 @@ impl Core {
         if totals.is_large {
             let seen = if self.ranks.server { SumSeen::default() } else { self.step.look_at_sum()? };
             let seen = self.of_workers(seen)?;
-            if seen.gradient.is_some() && self.scaler.may_skip() {
+            if seen.has_gradient() && self.scaler.may_skip() {
                 return Ok(None);
             }
             self.step.refuse_sum(number, seen)?;

@@ -181,11 +181,9 @@ impl Weights {
             Scope::Element => BLOCK,
             Scope::Tensor => gradient.len().max(1),
         };
-        for (start, part) in (0..).step_by(len).zip(gradient.chunks(len)) {
+        for (run, part) in slice.runs(len).zip(gradient.chunks(len)) {
             if part.iter().any(|value| *value != 0.0) {
-                let first = slice.elements.start + start;
-                let elements = first..first + part.len();
-                self.update(&Slice { span: slice.span, elements, offset: slice.offset + start }, part);
+                self.update(&run, part);
             }
         }
     }

@@ -112,7 +112,7 @@ impl Verifier {
     /// # Errors
     ///
     /// Names the file that cannot be written.
-    pub fn begin(
+    pub(crate) fn begin(
         &mut self,
         group: &Group,
         layout: &Layout,

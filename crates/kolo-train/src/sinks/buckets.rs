@@ -49,7 +49,7 @@ impl MetricSink for Buckets {
     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
         match record {
             Record::Step { report, .. } => {
-                self.add(&report.buckets);
+                self.add(&report.traffic.buckets);
                 if self.written.elapsed() >= EVERY { self.flush() } else { Ok(()) }
             }
             Record::Epoch(_) => self.flush(),

@@ -91,16 +91,16 @@ fn title(run: &SinkContext<'_>) -> String {
 
 fn step(run: &mut RunState, row: &StepRow, report: &StepReport, generation: u64) {
     run.step(row.written());
-    if !report.buckets.is_empty() {
+    if !report.traffic.buckets.is_empty() {
         let bucket = |timing: &kolo_ddp::BucketTiming| Bucket {
             bytes: timing.bytes,
             seconds: timing.seconds,
             exposed: timing.exposed,
         };
-        run.buckets = report.buckets.iter().map(bucket).collect();
+        run.buckets = report.traffic.buckets.iter().map(bucket).collect();
     }
-    if !report.times.is_empty() {
-        run.ranks = Some(comparison(row.step, generation, &report.times));
+    if !report.times.of_ranks.is_empty() {
+        run.ranks = Some(comparison(row.step, generation, &report.times.of_ranks));
     }
     report.warnings.iter().for_each(|warning| run.say(warning.to_string()));
 }

@@ -35,8 +35,8 @@ impl MetricSink for Ranks {
                 self.generation = generation.number;
                 Ok(())
             }
-            Record::Step { row, report, .. } if !report.times.is_empty() => {
-                self.compared(row.step, &report.times)
+            Record::Step { row, report, .. } if !report.times.of_ranks.is_empty() => {
+                self.compared(row.step, &report.times.of_ranks)
             }
             _ => Ok(()),
         }
@@ -88,7 +88,7 @@ mod tests {
     use std::time::Duration;
 
     use kolo_comm::Rank;
-    use kolo_ddp::StepReport;
+    use kolo_ddp::{StepReport, StepTimes};
     use kolo_recipe::RunFolder;
 
     use super::*;
@@ -102,7 +102,8 @@ mod tests {
         let mut sink = Ranks { file: AppendFile::new(&folder, RANKS, ""), generation: 3, compared: 0 };
         let waits = Times { exposed: 0.25, waited_for: Some((Rank(0), 0.125)), ..Times::default() };
         for step in [20, 21, 40] {
-            let times = if step == 21 { Vec::new() } else { vec![Times::default(), waits.clone()] };
+            let of_ranks = if step == 21 { Vec::new() } else { vec![Times::default(), waits.clone()] };
+            let times = StepTimes { of_ranks, ..StepTimes::default() };
             let report = StepReport { times, ..StepReport::default() };
             let row = StepRow::new(step, 0, 0.1, Duration::ZERO, &report);
             sink.record(&Record::Step { row: &row, report: &report, epoch: &Meter::default() }).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kolo_ddp::{BucketTiming, NoiseScale, StepReport};
+use kolo_ddp::{BucketTiming, GradientTraffic, NoiseScale, StepReport, StepTimes};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
@@ -19,20 +19,26 @@ fn report() -> StepReport {
     StepReport {
         loss: 0.5,
         count: 8.0,
-        summed_bytes: 4096,
         gradient_norm: Some(0.25),
         noise_scale: Some(NoiseScale::default()),
-        buckets: vec![BucketTiming {
-            bytes: 4096,
-            wire_bytes: 512,
-            seconds: 0.001,
-            ready: 0.002,
-            needed: 0.004,
-            exposed: 0.0005,
-        }],
-        communicating: Duration::from_millis(1),
-        backward: Duration::from_millis(40),
-        optimizer: Duration::from_millis(5),
+        traffic: GradientTraffic {
+            buckets: vec![BucketTiming {
+                bytes: 4096,
+                wire_bytes: 512,
+                seconds: 0.001,
+                ready: 0.002,
+                needed: 0.004,
+                exposed: 0.0005,
+            }],
+            summed_bytes: 4096,
+            started_early: 0,
+        },
+        times: StepTimes {
+            communicating: Duration::from_millis(1),
+            backward: Duration::from_millis(40),
+            optimizer: Duration::from_millis(5),
+            ..StepTimes::default()
+        },
         ..StepReport::default()
     }
 }

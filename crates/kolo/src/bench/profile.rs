@@ -155,27 +155,27 @@ fn one_then_all(group: &Group, trainee: &mut Trainee, steps: usize) -> Result<Pa
 fn timed(trainee: &mut Trainee) -> Result<Measured, Failure> {
     let began = Instant::now();
     let report = trainee.report()?;
-    let own = (began.elapsed().saturating_sub(report.exposed)).as_secs_f64();
+    let own = (began.elapsed().saturating_sub(report.times.exposed)).as_secs_f64();
     Ok(Measured { own, report })
 }
 
 fn profile(steps: &[Measured]) -> StepProfile {
     let median = |of: &dyn Fn(&Measured) -> f64| median(steps.iter().map(of)).unwrap_or(0.0);
-    let buckets = steps.iter().map(|step| step.report.buckets.len()).min().unwrap_or(0);
+    let buckets = steps.iter().map(|step| step.report.traffic.buckets.len()).min().unwrap_or(0);
     let bucket = |index: usize| {
-        let last = &steps[steps.len() - 1].report.buckets[index];
+        let last = &steps[steps.len() - 1].report.traffic.buckets[index];
         MeasuredBucket {
             bytes: last.bytes as f64,
             wire_bytes: last.wire_bytes as f64,
-            ready: median(&|step| step.report.buckets[index].ready),
-            needed: Some(median(&|step| step.report.buckets[index].needed)),
+            ready: median(&|step| step.report.traffic.buckets[index].ready),
+            needed: Some(median(&|step| step.report.traffic.buckets[index].needed)),
         }
     };
     let buckets: Vec<MeasuredBucket> = (0..buckets).map(bucket).collect();
     StepProfile::measured(
         median(&|step| step.own),
-        median(&|step| step.report.backward.as_secs_f64()),
-        median(&|step| step.report.optimizer.as_secs_f64()),
+        median(&|step| step.report.times.backward.as_secs_f64()),
+        median(&|step| step.report.times.optimizer.as_secs_f64()),
         1,
         &buckets,
     )

@@ -87,9 +87,9 @@ impl Trainee {
     /// Takes one step and returns the seconds in which this rank waited for communication.
     pub(super) fn step(&mut self) -> Result<f64, Failure> {
         let report = self.report()?;
-        let buckets = report.buckets.iter();
+        let buckets = report.traffic.buckets.iter();
         self.bytes = buckets.fold((0, 0), |sum, bucket| (sum.0 + bucket.bytes, sum.1 + bucket.wire_bytes));
-        Ok(report.exposed.as_secs_f64())
+        Ok(report.times.exposed.as_secs_f64())
     }
 
     pub(super) fn bytes(&self) -> (usize, usize) {

@@ -156,7 +156,7 @@ fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
         std::thread::sleep(job.pause * job.together as u32);
         // Without a learning rate no trial diverges.
         let report = with_precision(precision, || stepper.step(batch, 0.0))?;
-        Ok((began.elapsed().saturating_sub(report.optimizer), report.optimizer))
+        Ok((began.elapsed().saturating_sub(report.times.optimizer), report.times.optimizer))
     })?;
     let peak_bytes = peak_bytes();
     let (gradient_bytes, checkpoint_bytes) = bytes(&*stepper)?;

@@ -6,33 +6,35 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use kolo_comm::env::WorkerEnv;
-use kolo_comm::{Group, Options, Rank, TCP, TransportKind};
+use kolo_comm::{Group, Options, Rank};
 use kolo_ddp::Error;
 
-/// Time limit: a worker that fails would keep the others waiting.
+/// Time limit: a member that fails would keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Numbers of workers and servers of a generation that have come, and their address once all are there.
+type Come = ([usize; 2], Option<SocketAddr>);
 
 /// Rendezvous of the ranks of each generation.
 #[derive(Default)]
 pub struct Meeting {
-    /// For each generation the number of ranks that have come, and their address once all are there.
-    generations: Mutex<BTreeMap<usize, (usize, Option<SocketAddr>)>>,
+    generations: Mutex<BTreeMap<usize, Come>>,
     changed: Condvar,
 }
 
 impl Meeting {
-    /// Waits for all `world` members of a generation, and forms their group.
+    /// Waits for all members of a generation, so many workers and then servers, and forms their group.
     pub fn join(
         &self,
         generation: usize,
-        world: usize,
-        transport: &'static TransportKind,
+        [workers, servers]: [usize; 2],
+        options: &Options,
     ) -> Result<Arc<Group>, Error> {
         let mut generations = self.generations.lock().unwrap();
-        let (count, master) = generations.entry(generation).or_default();
-        let rank = *count;
-        *count += 1;
-        if *count == world {
+        let (come, master) = generations.entry(generation).or_default();
+        let rank = if options.server { workers + come[1] } else { come[0] };
+        come[usize::from(options.server)] += 1;
+        if *come == [workers, servers] {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             *master = Some(listener.local_addr().unwrap());
         }
@@ -42,15 +44,12 @@ impl Meeting {
                 break master;
             }
             let (next, timeout) = self.changed.wait_timeout(generations, PATIENCE).unwrap();
-            assert!(!timeout.timed_out(), "generation {generation} waits for {world} ranks");
+            assert!(!timeout.timed_out(), "generation {generation} waits for its members");
             generations = next;
         };
         drop(generations);
-        let place =
-            WorkerEnv { rank: Rank(rank), world_size: world, local_rank: rank, endpoint: master.into() };
-        // Over sockets a delay, so that a death finds buckets in flight.
-        let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
-        let options = Options { transport: Some(transport), delay, ..Options::default() };
-        Ok(Arc::new(Group::join(&place, &options)?))
+        let (rank, world_size) = (Rank(rank), workers + servers);
+        let place = WorkerEnv { rank, world_size, local_rank: rank.0, endpoint: master.into() };
+        Ok(Arc::new(Group::join(&place, options)?))
     }
 }

@@ -1,13 +1,14 @@
 //! Elastic jobs whose workers die and join by a script: each worker is a thread that trains a small model,
 //! and continues with the others after a death.
 
-mod meeting;
+pub mod meeting;
 mod script;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use kolo_comm::{Group, TransportKind};
+use kolo_comm::{Group, Options, TCP, TransportKind};
 use kolo_ddp::reduction::Reducer;
 use kolo_ddp::{
     BucketCaps, Config, Error, Kind, LastStep, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
@@ -17,10 +18,10 @@ use self::meeting::Meeting;
 use self::script::{Generation, MOMENTS};
 pub use self::script::{STEPS, Script};
 use super::smooth::Smooth;
-use super::{NAMES, WIDTH, backward, clip, noise, specs};
+use super::{NAMES, WIDTH, backward, bits_of, clip, noise, pass, specs};
 
 /// Elements of a sixth tensor, which is cut into several buckets.
-const LARGE: usize = 40_000;
+pub const LARGE: usize = 40_000;
 
 /// The end of a worker: by its death, or by an error.
 enum Stop {
@@ -80,7 +81,7 @@ impl<'a> Worker<'a> {
     ) -> Self {
         for generation in first..script.generations.len() {
             let join = || {
-                let group = meeting.join(generation, script.generations[generation].world, transport)?;
+                let group = meet(meeting, generation, script.generations[generation].world, transport)?;
                 let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
                 let (optimizer, settings, reduction) = script.combination.clone();
                 let optimizer = optimizer.build(&settings)?;
@@ -115,7 +116,7 @@ impl<'a> Worker<'a> {
             let Generation { world, alone, .. } = self.script.generations[self.generation];
             let group = match alone {
                 true => Ok(Arc::new(Group::alone())),
-                false => self.meeting.join(self.generation, world, self.transport),
+                false => meet(self.meeting, self.generation, world, self.transport),
             };
             match group.and_then(|group| self.replica.regroup(group)) {
                 Ok(()) => return self.note_last(),
@@ -170,7 +171,7 @@ impl<'a> Worker<'a> {
         while self.replica.steps() < STEPS {
             self.step()?;
         }
-        Ok(self.replica.values()?.iter().map(|x| x.to_bits()).collect())
+        Ok(bits_of(self.replica.values()?))
     }
 
     /// Some parameters are used twice in some steps and once in others.
@@ -178,7 +179,6 @@ impl<'a> Worker<'a> {
         let step = self.replica.steps();
         self.moment(step, 0)?;
         for (n, shard) in self.replica.shards().enumerate() {
-            let scale = self.replica.loss_scale();
             let mut values = vec![0.0; NAMES.len() * WIDTH + LARGE];
             // In the order in which reductions end, so that some are still in flight.
             for (moment, id) in [4, 2, 0, 1, 5, 3].into_iter().enumerate() {
@@ -189,24 +189,10 @@ impl<'a> Worker<'a> {
                 }
             }
             let samples = [step as usize * self.script.shards + shard, 7 * shard];
-            let pass = backward(&values, &samples);
-            let mut large: Vec<f32> =
-                values[NAMES.len() * WIDTH..].iter().map(|x| x * pass.last[0]).collect();
             // The second of the job's shards.
-            if self.script.scaled && [8, 11].contains(&step) && shard == 1 {
-                large[LARGE - 1] = f32::MAX;
-            }
-            let mut shard = self.replica.begin_shard(pass.loss, samples.len() as f64)?;
-            let scaled = |gradient: &[f32]| gradient.iter().map(|g| g * scale).collect::<Vec<f32>>();
-            shard.ready(SpanId(5), &scaled(&large));
-            shard.ready(SpanId(3), &scaled(&pass.last));
-            shard.ready(SpanId(1), &scaled(&pass.shared[0]));
-            if step.is_multiple_of(2) {
-                shard.ready(SpanId(1), &scaled(&pass.shared[1]));
-            }
-            shard.ready(SpanId(0), &scaled(&pass.first));
-            shard.ready(SpanId(4), &pass.mean);
-            shard.finish()?;
+            let overflows = self.script.scaled && [8, 11].contains(&step) && shard == 1;
+            let overflow = overflows.then_some((LARGE - 1, f32::MAX));
+            pass_with_large(&mut self.replica, &values, &samples, overflow)?;
         }
         self.moment(step, MOMENTS - 2)?;
         if let Err(dead) = self.moment(step, MOMENTS - 1) {
@@ -228,6 +214,38 @@ impl<'a> Worker<'a> {
             _ => Ok(()),
         }
     }
+}
+
+fn meet(
+    meeting: &Meeting,
+    generation: usize,
+    world: usize,
+    transport: &'static TransportKind,
+) -> Result<Arc<Group>, Error> {
+    // Over sockets a delay, so that a death finds buckets in flight.
+    let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
+    meeting.join(generation, [world, 0], &Options { transport: Some(transport), delay, ..Options::default() })
+}
+
+/// The pass of a shard of a model with a sixth tensor, whose gradient may `overflow` in some element. Some
+/// parameters are used twice in some steps and once in others.
+pub fn pass_with_large(
+    replica: &mut Replica,
+    values: &[f32],
+    samples: &[usize],
+    overflow: Option<(usize, f32)>,
+) -> Result<(), Error> {
+    let of = backward(values, samples);
+    let mut large: Vec<f32> = values[NAMES.len() * WIDTH..].iter().map(|x| x * of.last[0]).collect();
+    if let Some((index, value)) = overflow {
+        large[index] = value;
+    }
+    let (scale, is_even) = (replica.loss_scale(), replica.steps().is_multiple_of(2));
+    let twice = is_even.then_some((1, &of.shared[1]));
+    let all =
+        [(5, &large), (3, &of.last), (1, &of.shared[0])].into_iter().chain(twice).chain([(0, &of.first)]);
+    let scaled = all.map(|(span, gradient)| (span, gradient.iter().map(|g| g * scale).collect()));
+    pass(replica, of.loss, samples.len() as f64, scaled.chain([(4, of.mean.clone())]))
 }
 
 pub fn run(script: &Script, transport: &'static TransportKind) -> Vec<(End, Known)> {

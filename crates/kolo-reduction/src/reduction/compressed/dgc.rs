@@ -11,11 +11,9 @@
 
 use kolo_comm::schedule::{Travel, WireCost};
 
-use super::Compressed;
 use super::configured::configured;
 use super::feedback::keep_more;
 use super::gathered::{Codec, Gathered, Kept, Place};
-use super::parts::Parts;
 use super::selection::{count, largest};
 use super::top_k::{decode_sparse, encode_sparse, sparse_bytes};
 use crate::error::Error;
@@ -77,14 +75,11 @@ impl Reducer for Dgc {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let parts = Parts::new(context.bucket, context.layout, 0, |_| false);
         let shards: usize = context.assignment.shares.iter().sum();
         let share = self.clip_norm / (shards as f64 * context.layout.len() as f64).sqrt();
         let clip = (self.clip_norm > 0.0).then_some(share);
         let codec = Accumulated { settings: *self, clip, density: 1.0, chosen: Vec::new() };
-        let own = context.assignment.shards.len();
-        let accumulated = Gathered::new(codec, &parts.compressed, context.bucket.len, own);
-        Compressed::build(context, parts, accumulated)
+        Gathered::build(codec, context, 0.0)
     }
 }
 

@@ -10,12 +10,11 @@
 
 use kolo_comm::schedule::{Travel, WireCost};
 
+use super::DENSE_BELOW;
 use super::bits::float;
 use super::configured::configured;
 use super::feedback::{keep, recall};
 use super::gathered::{Codec, Gathered, Kept, Place};
-use super::parts::Parts;
-use super::{Compressed, DENSE_BELOW};
 use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
@@ -45,11 +44,7 @@ impl Reducer for EfSign {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let EfSign { dense_below } = *self;
-        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
-        let shards = context.assignment.shards.len();
-        let signs = Gathered::new(Signs, &parts.compressed, context.bucket.len, shards);
-        Compressed::build(context, parts, signs)
+        Gathered::build(Signs, context, self.dense_below)
     }
 }
 

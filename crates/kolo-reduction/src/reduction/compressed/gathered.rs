@@ -1,21 +1,21 @@
 //! Compression whose messages from all shards are gathered by all ranks, which add them in tree order.
 //!
-//! On the wire: the [`Codec`]'s message for each block of [`BLOCK`] elements of a tensor, for each *shard*.
-//! That is less than the sum's 64 bits an element if a shard's message is shorter than that divided by the
-//! number of shards.
+//! On the wire: the [`Codec`]'s message for each block of [`BLOCK`](crate::BLOCK) elements of a tensor, for
+//! each *shard*. That is less than the sum's 64 bits an element if a shard's message is shorter than that
+//! divided by the number of shards.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
 use kolo_comm::{Buffer, Collective, Error as CommError};
 
 use super::feedback::keep_more;
-use super::parts::Part;
+use super::parts::Parts;
 use super::tree_sum::TreeSum;
-use super::{Compressor, Shard, Wire};
-use crate::buckets::BLOCK;
-use crate::reduction::interface::FinishedShard;
+use super::{Compressed, Compressor, Shard, Wire};
+use crate::buckets::Slice;
+use crate::error::Error;
+use crate::reduction::interface::{Context, FinishedShard, Reduction};
 use kolo_optim::SpanId;
 use kolo_sampler::Assignment;
 
@@ -63,10 +63,7 @@ pub(super) struct Place {
 
 /// Elements that are encoded together.
 struct Block {
-    /// Its elements of the bucket.
-    elements: Range<usize>,
-    span: SpanId,
-    first: usize,
+    slice: Slice,
     /// Its first byte in a shard's message.
     start: usize,
 }
@@ -93,18 +90,17 @@ pub(super) struct Gathered<C> {
 }
 
 impl<C: Codec> Gathered<C> {
-    /// Makes the compression of a bucket of `len` elements, for `shards` shards of this rank.
-    pub(super) fn new(codec: C, parts: &[Part], len: usize, shards: usize) -> Self {
-        let blocks = parts.iter().flat_map(|part| {
-            part.range.clone().step_by(BLOCK).map(|start| Block {
-                elements: start..part.range.end.min(start + BLOCK),
-                span: part.span,
-                first: part.first + start - part.range.start,
-                start: 0,
-            })
-        });
+    /// Makes the reduction of a bucket, whose tensors of fewer than `dense_below` elements are not
+    /// compressed.
+    pub(super) fn build(
+        codec: C,
+        context: &Context<'_>,
+        dense_below: f64,
+    ) -> Result<Box<dyn Reduction>, Error> {
+        let parts = Parts::new(context, dense_below, |_| false);
+        let (len, shards) = (context.bucket.len, context.assignment.shards.len());
         let mut gathered = Gathered {
-            blocks: blocks.collect(),
+            blocks: parts.blocks().map(|slice| Block { slice, start: 0 }).collect(),
             bytes: 0,
             own: vec![Vec::new(); shards],
             kept: vec![vec![vec![0.0; len]; shards]; C::KEEPS],
@@ -116,14 +112,14 @@ impl<C: Codec> Gathered<C> {
             codec,
         };
         gathered.place_blocks();
-        gathered
+        Compressed::build(context, parts, gathered)
     }
 
     fn place_blocks(&mut self) {
         self.bytes = 0;
         for block in &mut self.blocks {
             block.start = self.bytes;
-            self.bytes += self.codec.bytes(block.elements.len());
+            self.bytes += self.codec.bytes(block.slice.elements.len());
         }
     }
 
@@ -138,8 +134,8 @@ impl<C: Codec> Gathered<C> {
         let own = &mut own[shard.own];
         own.resize(*bytes, 0);
         for block in blocks {
-            let encoded = &mut own[block.start..][..codec.bytes(block.elements.len())];
-            let gradient = &mut gradient[block.elements.clone()];
+            let encoded = &mut own[block.start..][..codec.bytes(block.slice.elements.len())];
+            let gradient = &mut gradient[block.slice.range()];
             let place = block.place(shard.finished);
             if samples > 0.0 {
                 let mut kept = Kept { of_mean: block.of(kept, shard.own), samples };
@@ -157,12 +153,12 @@ impl<C: Codec> Gathered<C> {
 
 impl Block {
     fn place(&self, shard: FinishedShard) -> Place {
-        Place { shard, span: self.span, first: self.first }
+        Place { shard, span: self.slice.span, first: self.slice.elements.start }
     }
 
     /// The state of its elements of one shard.
     fn of<'a>(&self, kept: &'a mut [Vec<Vec<f32>>], own: usize) -> Vec<&'a mut [f32]> {
-        kept.iter_mut().map(|kind| &mut kind[own][self.elements.clone()]).collect()
+        kept.iter_mut().map(|kind| &mut kind[own][self.slice.range()]).collect()
     }
 }
 
@@ -215,12 +211,12 @@ impl<C: Codec> Compressor for Gathered<C> {
             None => &own[shard],
         };
         let mut sum = TreeSum::new(*senders);
-        for Block { elements, start, .. } in blocks {
-            let len = elements.len();
+        for Block { slice, start } in blocks {
+            let len = slice.elements.len();
             let read = |shard: usize, values: &mut [f32]| {
                 codec.decode(&encoded(shard)[*start..][..codec.bytes(len)], values);
             };
-            gradient[elements.clone()].copy_from_slice(sum.add(len, read));
+            gradient[slice.range()].copy_from_slice(sum.add(len, read));
         }
     }
 
@@ -232,8 +228,8 @@ impl<C: Codec> Compressor for Gathered<C> {
         let Gathered { codec, blocks, kept, finished, samples, .. } = self;
         let range = offset..offset + gradient.len();
         // Slices and blocks begin at the same multiples, so a block is either in the slice or not.
-        for block in blocks.iter().filter(|block| *samples > 0.0 && range.contains(&block.elements.start)) {
-            let mut late = gradient[block.elements.start - offset..][..block.elements.len()].to_vec();
+        for block in blocks.iter().filter(|block| *samples > 0.0 && range.contains(&block.slice.offset)) {
+            let mut late = gradient[block.slice.offset - offset..][..block.slice.elements.len()].to_vec();
             let mut kept = Kept { of_mean: block.of(kept, own), samples: *samples };
             codec.keep_late(block.place(finished[own]), &mut late, &mut kept);
         }

@@ -7,16 +7,17 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::Arc;
 
-use kolo_comm::schedule::{Chunks, Travel, WireCost};
+use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::tree::share;
-use kolo_comm::{Collective, DType, Element, Error as CommError, Rank, Stages, bf16, f16};
+use kolo_comm::{DType, Element, Error as CommError, Rank, Stages, bf16, f16};
 
 use super::configured::configured;
+use super::owned_parts::{from_owners, to_owners};
 use super::parts::Parts;
 use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
+use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::reduction::sum::Exact;
@@ -62,8 +63,8 @@ impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
-        let ranges: Vec<Range<usize>> = parts.compressed.iter().map(|part| part.range.clone()).collect();
+        let parts = Parts::new(context, self.dense_below, |_| false);
+        let ranges: Vec<Range<usize>> = parts.compressed.iter().map(Slice::range).collect();
         let len = ranges.iter().map(Range::len).sum();
         let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
         Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
@@ -97,27 +98,12 @@ impl<T: Element<Sum = f32>> Rounded<T> {
 
     /// Sends each rank's part to it, adds it there, and gathers the sums.
     fn exchange_with(&mut self, stages: &Stages, shares: &[usize]) -> Result<(), CommError> {
-        let (world, rank) = (stages.world_size(), stages.rank().0);
-        let parts: Vec<Range<usize>> = (0..world).map(|rank| share(self.len, world, Rank(rank))).collect();
-        let own = &parts[rank];
-        let send: Arc<[usize]> = parts.iter().map(|part| part.len() * self.own.len()).collect();
-        let receive: Arc<[usize]> = shares.iter().map(|share| share * own.len()).collect();
-        let received: usize = receive.iter().sum();
-        let mut buffer = stages.alloc::<T>(received + self.len * self.own.len())?;
-        let mut sent = received;
-        for part in &parts {
-            for own in &self.own {
-                buffer[sent..sent + part.len()].copy_from_slice(&own[part.clone()]);
-                sent += part.len();
-            }
-        }
-        let buffer = stages.run(&Collective::AllToAll { send, receive }, buffer)?;
-        let mut whole = stages.alloc::<T>(self.len)?;
-        Self::add_up(shares.iter().sum(), &buffer[..received], &mut whole[own.clone()]);
-        let chunks = Chunks::Varied(parts.iter().map(Range::len).collect());
-        let whole = stages.run(&Collective::AllGather(chunks), whole)?;
-        self.sum.copy_from_slice(&whole);
-        Ok(())
+        let (world, rank) = (stages.world_size(), stages.rank());
+        let parts: Vec<usize> = (0..world).map(|rank| share(self.len, world, Rank(rank)).len()).collect();
+        let received = to_owners(stages, shares, &parts, &self.own)?;
+        let own = &mut self.sum[share(self.len, world, rank)];
+        Self::add_up(shares.iter().sum(), &received, own);
+        from_owners(stages, &parts, &mut self.sum)
     }
 }
 

@@ -3,7 +3,21 @@
 //! A matrix is n rows of m elements. The few vectors are stored one after another: r of n elements on its
 //! left side, r of m elements on its right side.
 
-use kolo_optim::vectorized;
+use kolo_optim::{Span, vectorized};
+
+/// Views a tensor as a matrix: its outer axes in memory, and the others, divided so that the sum of rows and
+/// columns is smallest. A kernel that lies as 3×3×512×512 is 4608 rows of 512, one that lies as 512×512×3×3
+/// the reverse.
+pub(super) fn shape(span: &Span) -> (usize, usize) {
+    let shape = &span.spec.shape;
+    let axes = span.spec.order.axes(shape.len()).into_iter();
+    let rows = axes.scan(1, |rows, axis| {
+        *rows *= shape[axis];
+        Some(*rows)
+    });
+    let matrices = [1].into_iter().chain(rows).map(|rows| (rows, span.len / rows.max(1)));
+    matrices.min_by_key(|(rows, columns)| rows + columns).unwrap_or((1, span.len))
+}
 
 /// Elements that are summed side by side.
 const LANES: usize = 16;
@@ -102,6 +116,7 @@ fn norm(vector: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kolo_optim::{Kind, Layout, MemoryOrder, ParamSpec};
 
     fn values(len: usize, seed: usize) -> Vec<f32> {
         (0..len).map(|i| ((i * 7 + seed * 13) as f32 * 0.61).sin()).collect()
@@ -152,5 +167,19 @@ mod tests {
         let mut zeros = vec![0.0; 8];
         orthonormalize(&mut zeros, 4);
         assert_eq!(zeros, [0.0; 8]);
+    }
+
+    #[test]
+    fn a_tensor_is_the_matrix_with_the_fewest_rows_and_columns() {
+        let of = |dims: &[usize], strides: &[usize]| {
+            let order = MemoryOrder::of_strides(dims, strides);
+            let spec =
+                ParamSpec { order, ..ParamSpec::new("x", dims.to_vec(), Kind::Parameter { decay: true }) };
+            shape(&Layout::new(vec![spec]).spans()[0])
+        };
+        assert_eq!(of(&[64, 32, 3, 3], &[288, 9, 3, 1]), (64, 288));
+        assert_eq!(of(&[64, 32, 3, 3], &[1, 64, 6144, 2048]), (288, 64), "3×3×32×64 in memory");
+        assert_eq!(of(&[10, 512], &[512, 1]), (10, 512));
+        assert_eq!([of(&[300], &[1]), of(&[], &[]), of(&[0, 4], &[4, 1])], [(1, 300), (1, 1), (0, 0)]);
     }
 }

@@ -23,6 +23,7 @@ mod half_precision;
 mod key;
 mod matrix;
 mod onebit_adam;
+mod owned_parts;
 mod parts;
 mod power_sgd;
 mod qsgd;

@@ -12,18 +12,18 @@
 //! On the wire two bits an element if there are as many shards as ranks.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use kolo_comm::schedule::{Chunks, Travel, WireCost};
-use kolo_comm::{Collective, Error as CommError, Stages};
+use kolo_comm::Error as CommError;
+use kolo_comm::schedule::{Travel, WireCost};
 
 use super::configured::configured;
 use super::ef_sign::{decode_signs, encode_signs, sign_bytes};
 use super::feedback::keep_more;
-use super::parts::{Part, Parts};
+use super::owned_parts::{from_owners, to_owners};
+use super::parts::Parts;
 use super::tree_sum::TreeSum;
 use super::{Compressed, Compressor, DENSE_BELOW, Shard, Wire};
-use crate::buckets::BLOCK;
+use crate::buckets::{BLOCK, Slice};
 use crate::error::Error;
 use crate::reduction::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
@@ -82,8 +82,8 @@ impl Reducer for OnebitAdam {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
-        let momentum = Momentum::new(context, *self, &parts.compressed)?;
+        let parts = Parts::new(context, self.dense_below, |_| false);
+        let momentum = Momentum::new(context, *self, &parts)?;
         Compressed::build(context, parts, momentum)
     }
 }
@@ -92,21 +92,19 @@ impl Reducer for OnebitAdam {
 struct Block {
     /// Its elements of the bucket.
     elements: Range<usize>,
-    /// The shard to which the owner's error belongs, and the rank that has it.
+    /// The shard to which its owner's error belongs.
     shard: usize,
-    owner: usize,
-    /// Its first byte in the message for its owner's blocks.
-    start: usize,
+    /// Its bytes in a message.
+    bytes: Range<usize>,
 }
 
 struct Momentum {
     settings: OnebitAdam,
     blocks: Vec<Block>,
-    /// The bytes of each rank's blocks, and their beginnings in the message of all blocks.
+    /// The bytes of each rank's blocks, which lie in rank order in a message.
     bytes: Vec<usize>,
-    starts: Vec<usize>,
-    /// For each of this rank's shards: its message for each rank's blocks.
-    encoded: Vec<Vec<Vec<u8>>>,
+    /// Messages of this rank's shards.
+    encoded: Vec<Vec<u8>>,
     worker_errors: Vec<Vec<f32>>,
     server_errors: Vec<Vec<f32>>,
     /// m of the mean over the samples, one value for each element of the bucket.
@@ -120,33 +118,31 @@ struct Momentum {
     finished: Vec<FinishedShard>,
     samples: f32,
     values: Vec<f32>,
-    /// The encoded new momentum: bytes of all ranks' blocks, one rank after another.
+    /// The encoded new momentum.
     new_momentum: Vec<u8>,
     is_warm_up: bool,
 }
 
 impl Momentum {
-    fn new(context: &Context<'_>, settings: OnebitAdam, parts: &[Part]) -> Result<Self, Error> {
+    fn new(context: &Context<'_>, settings: OnebitAdam, parts: &Parts) -> Result<Self, Error> {
         let Context { group, bucket, assignment, .. } = *context;
         let shards: usize = assignment.shares.iter().sum();
-        let ranks: Vec<usize> = assignment.owners().map(|rank| rank.0).collect();
-        let (mut blocks, mut bytes) = (Vec::new(), vec![0; group.world_size()]);
-        for part in parts {
-            for start in part.range.clone().step_by(BLOCK) {
-                let elements = start..part.range.end.min(start + BLOCK);
-                let first = part.first + start - part.range.start;
-                let shard = (part.span.0 + first / BLOCK) % shards;
-                let (owner, start) = (ranks[shard], bytes[ranks[shard]]);
-                bytes[owner] += sign_bytes(elements.len());
-                blocks.push(Block { elements, shard, owner, start });
-            }
+        let owners: Vec<usize> = assignment.owners().map(|rank| rank.0).collect();
+        let shard_of = |slice: &Slice| (slice.span.0 + slice.elements.start / BLOCK) % shards;
+        let mut slices: Vec<Slice> = parts.blocks().collect();
+        slices.sort_by_key(|slice| owners[shard_of(slice)]);
+        let (mut blocks, mut bytes, mut end) = (Vec::new(), vec![0; group.world_size()], 0);
+        for slice in slices {
+            let (shard, len) = (shard_of(&slice), sign_bytes(slice.elements.len()));
+            bytes[owners[shard]] += len;
+            blocks.push(Block { elements: slice.range(), shard, bytes: end..end + len });
+            end += len;
         }
         let (own, len) = (assignment.shards.clone(), bucket.len);
         Ok(Momentum {
             settings,
-            encoded: vec![bytes.iter().map(|bytes| vec![0; *bytes]).collect(); own.len()],
-            starts: bytes.iter().scan(0, |end, len| Some(std::mem::replace(end, *end + len))).collect(),
-            new_momentum: vec![0; bytes.iter().sum()],
+            encoded: vec![vec![0; end]; own.len()],
+            new_momentum: vec![0; end],
             bytes,
             blocks,
             worker_errors: vec![vec![0.0; len]; own.len()],
@@ -165,41 +161,18 @@ impl Momentum {
         (step as f64) < self.settings.warmup_steps
     }
 
-    /// Gathers the messages of all shards for this rank's blocks, one shard after another.
-    fn gather(&self, stages: Option<&Stages>, shares: &[usize], rank: usize) -> Result<Vec<u8>, CommError> {
-        let Some(stages) = stages else {
-            return Ok(self.encoded.iter().map(|encoded| &encoded[rank][..]).collect::<Vec<_>>().concat());
-        };
-        let send: Arc<[usize]> = self.bytes.iter().map(|bytes| bytes * self.encoded.len()).collect();
-        let receive: Arc<[usize]> = shares.iter().map(|share| share * self.bytes[rank]).collect();
-        let received: usize = receive.iter().sum();
-        let mut buffer = stages.alloc::<u8>(received + send.iter().sum::<usize>())?;
-        let mut rest = &mut buffer[received..];
-        for encoded in
-            (0..self.bytes.len()).flat_map(|to| self.encoded.iter().map(move |encoded| &encoded[to]))
-        {
-            let (place, others) = rest.split_at_mut(encoded.len());
-            place.copy_from_slice(encoded);
-            rest = others;
-        }
-        let buffer = stages.run(&Collective::AllToAll { send, receive }, buffer)?;
-        Ok(buffer[..received].to_vec())
-    }
-
-    /// Adds the messages of the shards for a rank's blocks in tree order, with the errors of their owner,
-    /// and encodes the sum. Without other ranks a block may belong to a shard of another rank: then without
-    /// errors.
-    fn add_up(&mut self, own: &Range<usize>, rank: usize, messages: &[u8]) {
-        let (bytes, first) = (self.bytes[rank], self.starts[rank]);
-        let shards = messages.len().checked_div(bytes).unwrap_or(0);
+    /// Adds a part of the messages of the shards, one after another, in tree order, with the errors of the
+    /// blocks' owner, and encodes the sum. Without other ranks a block may belong to a shard of another
+    /// rank: then without errors.
+    fn add_up(&mut self, own: &Range<usize>, part: Range<usize>, messages: &[u8]) {
+        let shards = messages.len().checked_div(part.len()).unwrap_or(0);
         let mut tree = TreeSum::new(shards);
-        let blocks = self.blocks.iter().filter(|block| block.owner == rank);
-        for Block { elements, shard, start, .. } in blocks {
-            let len = elements.len();
-            let sum = tree.add(len, |shard, values| {
-                decode_signs(&messages[shard * bytes + start..][..sign_bytes(len)], values);
+        for Block { elements, shard, bytes } in self.blocks.iter().filter(|b| part.contains(&b.bytes.start)) {
+            let sum = tree.add(elements.len(), |shard, values| {
+                let first = shard * part.len() + bytes.start - part.start;
+                decode_signs(&messages[first..][..bytes.len()], values);
             });
-            let encoded = &mut self.new_momentum[first + start..][..sign_bytes(len)];
+            let encoded = &mut self.new_momentum[bytes.clone()];
             match shard.checked_sub(own.start).and_then(|n| self.server_errors.get_mut(n)) {
                 Some(error) => {
                     let error = &mut error[elements.clone()];
@@ -211,23 +184,14 @@ impl Momentum {
         }
     }
 
-    /// Sends the sums of all owners to all ranks.
-    fn broadcast(&mut self, stages: &Stages) -> Result<(), CommError> {
-        let mut buffer = stages.alloc::<u8>(self.new_momentum.len())?;
-        buffer.copy_from_slice(&self.new_momentum);
-        let chunks = Chunks::Varied(self.bytes.iter().copied().collect());
-        self.new_momentum.copy_from_slice(&stages.run(&Collective::AllGather(chunks), buffer)?);
-        Ok(())
-    }
-
     /// Encodes the momentum of this rank's shards, of a step of C samples. If there are none, it encodes
     /// zeros, and the state stays.
     fn encode(&mut self) {
         let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
         for (own, finished) in self.finished.iter().enumerate() {
             let part = finished.count as f32 / samples;
-            for Block { elements, owner, start, .. } in &self.blocks {
-                let encoded = &mut self.encoded[own][*owner][*start..][..sign_bytes(elements.len())];
+            for Block { elements, bytes, .. } in &self.blocks {
+                let encoded = &mut self.encoded[own][bytes.clone()];
                 let gradient = &mut self.gradients[own][elements.clone()];
                 if samples > 0.0 {
                     let error = &mut self.worker_errors[own][elements.clone()];
@@ -249,7 +213,7 @@ impl Compressor for Momentum {
     fn bytes(&self) -> usize {
         match self.is_warm_up {
             true => self.blocks.iter().map(|block| 4 * block.elements.len()).sum(),
-            false => self.bytes.iter().sum(),
+            false => self.new_momentum.len(),
         }
     }
 
@@ -276,16 +240,17 @@ impl Compressor for Momentum {
         }
         self.encode();
         let Assignment { shares, shards, .. } = wire.assignment;
-        // Without other ranks it adds up all blocks, independent of their owners.
-        let ranks = match wire.stages {
-            Some(stages) => stages.rank().0..stages.rank().0 + 1,
-            None => 0..self.bytes.len(),
+        let Some(stages) = wire.stages else {
+            // Without other ranks it adds up all blocks, independent of their owners.
+            self.add_up(shards, 0..self.new_momentum.len(), &self.encoded.concat());
+            return Ok(());
         };
-        for rank in ranks {
-            let messages = self.gather(wire.stages, shares, rank)?;
-            self.add_up(shards, rank, &messages);
-        }
-        wire.stages.map_or(Ok(()), |stages| self.broadcast(stages))
+        let rank = stages.rank().0;
+        let first = self.bytes[..rank].iter().sum();
+        let messages = to_owners(stages, shares, &self.bytes, &self.encoded)?;
+        let received = shares.iter().sum::<usize>() * self.bytes[rank];
+        self.add_up(shards, first..first + self.bytes[rank], &messages[..received]);
+        from_owners(stages, &self.bytes, &mut self.new_momentum)
     }
 
     fn decompress(&mut self, gradient: &mut [f32]) {
@@ -293,7 +258,7 @@ impl Compressor for Momentum {
             return;
         }
         let (samples, beta1) = (self.samples, self.settings.beta1 as f32);
-        for Block { elements, owner, start, .. } in &self.blocks {
+        for Block { elements, bytes, .. } in &self.blocks {
             let momentum = &mut self.momentum[elements.clone()];
             let gradient = &mut gradient[elements.clone()];
             if samples <= 0.0 {
@@ -309,10 +274,7 @@ impl Compressor for Momentum {
                 continue;
             }
             self.values.resize(elements.len(), 0.0);
-            decode_signs(
-                &self.new_momentum[self.starts[*owner] + start..][..sign_bytes(elements.len())],
-                &mut self.values,
-            );
+            decode_signs(&self.new_momentum[bytes.clone()], &mut self.values);
             for ((m, g), new) in momentum.iter_mut().zip(gradient).zip(&self.values) {
                 *g = samples * (new - beta1 * *m) / (1.0 - beta1);
                 *m = *new;
@@ -379,8 +341,8 @@ mod tests {
         let (group, layout) = (&Group::alone(), &layout);
         let context = Context { group, layout, bucket: &bucket, assignment: &assignment };
         let settings = OnebitAdam { warmup_steps: 2.0, beta1: 0.9, dense_below: 0.0 };
-        let parts = Parts::new(&bucket, layout, 0, |_| false);
-        let mut momentum = Momentum::new(&context, settings, &parts.compressed).unwrap();
+        let parts = Parts::new(&context, 0.0, |_| false);
+        let mut momentum = Momentum::new(&context, settings, &parts).unwrap();
         let count: f64 = COUNTS.iter().sum();
         let mut expected = vec![0.0f64; LEN];
         for step in 0..8 {

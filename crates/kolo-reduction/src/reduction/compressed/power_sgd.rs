@@ -16,14 +16,15 @@ use kolo_comm::{Error as CommError, Group};
 
 use super::configured::configured;
 use super::feedback::{keep, keep_more, recall};
-use super::matrix::{add_products, orthonormalize, times, transposed_times};
-use super::parts::{Part, Parts};
+use super::matrix::{add_products, orthonormalize, shape, times, transposed_times};
+use super::parts::Parts;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
+use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
-use kolo_optim::SpanId;
 use kolo_optim::table::{Entry, Setting};
+use kolo_optim::{Layout, Span};
 use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
@@ -65,12 +66,12 @@ impl Reducer for PowerSgd {
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let PowerSgd { rank, min_rate, dense_below, seed } = *self;
-        let gains_nothing = |part: &Part| {
-            let (n, m) = part.matrix;
+        let gains_nothing = |span: &Span| {
+            let (n, m) = shape(span);
             (n + m) as f64 * rank * min_rate >= (n * m) as f64
         };
-        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, gains_nothing);
-        let matrices = Matrices::new(&parts.compressed, rank as usize);
+        let parts = Parts::new(context, dense_below, gains_nothing);
+        let matrices = Matrices::new(&parts.compressed, context.layout, rank as usize);
         let shards = context.assignment.shards.clone();
         let low_rank = LowRank::new(context.group, matrices, seed as u64, context.bucket.len, shards)?;
         Compressed::build(context, parts, low_rank)
@@ -79,9 +80,7 @@ impl Reducer for PowerSgd {
 
 /// One tensor as a matrix.
 struct Matrix {
-    span: SpanId,
-    /// Its range in the bucket.
-    range: Range<usize>,
+    slice: Slice,
     /// Rows and columns.
     shape: (usize, usize),
     /// Ranges of its vectors among those on the left and on the right of all matrices.
@@ -97,15 +96,14 @@ struct Matrices {
 }
 
 impl Matrices {
-    fn new(parts: &[Part], rank: usize) -> Self {
+    fn new(tensors: &[Slice], layout: &Layout, rank: usize) -> Self {
         let mut matrices = Matrices { all: Vec::new(), left: 0, right: 0 };
-        for part in parts {
-            let (n, m) = part.matrix;
+        for slice in tensors {
+            let (n, m) = shape(layout.span(slice.span));
             let (left, right) = (matrices.left + rank * n, matrices.right + rank * m);
             matrices.all.push(Matrix {
-                span: part.span,
-                range: part.range.clone(),
-                shape: part.matrix,
+                slice: slice.clone(),
+                shape: (n, m),
                 left: matrices.left..left,
                 right: matrices.right..right,
             });
@@ -170,10 +168,10 @@ impl LowRank {
         if self.step.replace(step) == Some(step) {
             return;
         }
-        for Matrix { span, range, shape: (_, m), right, .. } in &self.matrices.all {
+        for Matrix { slice, shape: (_, m), right, .. } in &self.matrices.all {
             let factors = &mut self.factors[right.clone()];
-            factors.copy_from_slice(&self.warm[range.clone()][..right.len()]);
-            let key = key::of_block(self.seed, step, *span, 0);
+            factors.copy_from_slice(&self.warm[slice.range()][..right.len()]);
+            let key = key::of_block(self.seed, step, slice.span, 0);
             for (k, vector) in (0u64..).zip(factors.chunks_exact_mut(*m)) {
                 if vector.iter().all(|x| *x == 0.0) {
                     let key = key.with(k);
@@ -201,8 +199,8 @@ impl Compressor for LowRank {
         for ((shard, gradient), residual) in
             wire.assignment.shards.clone().zip(&mut *gradients).zip(&*residuals)
         {
-            for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
-                let (gradient, residual) = (&mut gradient[range.clone()], &residual[range.clone()]);
+            for Matrix { slice, shape, left: p, right: q, .. } in &matrices.all {
+                let (gradient, residual) = (&mut gradient[slice.range()], &residual[slice.range()]);
                 match *samples > 0.0 {
                     true => recall(gradient, residual, *samples),
                     // Nothing will be applied, so zeros are sent, and the state stays.
@@ -220,13 +218,13 @@ impl Compressor for LowRank {
         }
         vectors.resize(matrices.right, 0.0);
         for ((shard, gradient), residual) in wire.assignment.shards.clone().zip(gradients).zip(residuals) {
-            for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
+            for Matrix { slice, shape, left: p, right: q, .. } in &matrices.all {
                 let (gradient, p, q) =
-                    (&mut gradient[range.clone()], &left[p.clone()], &mut vectors[q.clone()]);
+                    (&mut gradient[slice.range()], &left[p.clone()], &mut vectors[q.clone()]);
                 transposed_times(gradient, *shape, p, q);
                 add_products(gradient, *shape, -1.0, p, q);
                 if *samples > 0.0 {
-                    keep(&mut residual[range.clone()], gradient, *samples);
+                    keep(&mut residual[slice.range()], gradient, *samples);
                 }
             }
             right.put(0, vectors, true);
@@ -238,13 +236,13 @@ impl Compressor for LowRank {
     fn decompress(&mut self, gradient: &mut [f32]) {
         let LowRank { matrices, left, right, warm, samples, .. } = self;
         let (left, right) = (left.result(), right.result());
-        for Matrix { range, shape, left: p, right: q, .. } in &matrices.all {
+        for Matrix { slice, shape, left: p, right: q, .. } in &matrices.all {
             let (p, q) = (&left[p.clone()], &right[q.clone()]);
-            let gradient = &mut gradient[range.clone()];
+            let gradient = &mut gradient[slice.range()];
             gradient.fill(0.0);
             add_products(gradient, *shape, 1.0, p, q);
             if *samples > 0.0 {
-                warm[range.clone()][..q.len()].copy_from_slice(q);
+                warm[slice.range()][..q.len()].copy_from_slice(q);
             }
         }
     }
@@ -279,6 +277,7 @@ impl Compressor for LowRank {
 mod tests {
     use kolo_comm::Rank;
     use kolo_optim::norm::sum_of_squares;
+    use kolo_optim::{Kind, ParamSpec, SpanId};
 
     use super::*;
     use crate::reduction::interface::FinishedShard;
@@ -288,8 +287,9 @@ mod tests {
     const LEN: usize = SHAPE.0 * SHAPE.1;
 
     fn low_rank(rank: usize, shards: usize) -> (LowRank, Assignment) {
-        let part = Part { span: SpanId(0), first: 0, range: 0..LEN, matrix: SHAPE };
-        let matrices = Matrices::new(&[part], rank);
+        let spec = ParamSpec::new("matrix", vec![SHAPE.0, SHAPE.1], Kind::Parameter { decay: true });
+        let tensor = Slice { span: SpanId(0), elements: 0..LEN, offset: 0 };
+        let matrices = Matrices::new(&[tensor], &Layout::new(vec![spec]), rank);
         let low_rank = LowRank::new(&Group::alone(), matrices, 3, LEN, 0..shards).unwrap();
         (low_rank, Assignment::new(&[shards], Rank(0)))
     }

@@ -12,8 +12,7 @@ use kolo_comm::schedule::{Travel, WireCost};
 use super::bits::{float, pack, packed_bytes, unpack};
 use super::configured::configured;
 use super::gathered::{Codec, Gathered, Kept, Place};
-use super::parts::Parts;
-use super::{Compressed, DENSE_BELOW, SEED, key};
+use super::{DENSE_BELOW, SEED, key};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::norm::sum_of_squares;
@@ -49,12 +48,9 @@ impl Reducer for Qsgd {
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let Qsgd { bits, block, dense_below, seed } = *self;
-        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
         let levels =
             Levels { bits: bits as u32, block: block as usize, seed: seed as u64, codes: Vec::new() };
-        let shards = context.assignment.shards.len();
-        let levels = Gathered::new(levels, &parts.compressed, context.bucket.len, shards);
-        Compressed::build(context, parts, levels)
+        Gathered::build(levels, context, dense_below)
     }
 }
 

@@ -12,15 +12,14 @@ use kolo_comm::{Error as CommError, Group};
 
 use super::configured::configured;
 use super::feedback::{keep, keep_more, recall};
-use super::parts::{Part, Parts};
+use super::parts::Parts;
 use super::selection::{count, random};
 use super::top_k::DENSITY;
 use super::{Compressed, Compressor, DENSE_BELOW, SEED, Shard, Wire, key};
-use crate::buckets::BLOCK;
+use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
-use kolo_optim::SpanId;
 use kolo_optim::table::{Entry, Setting};
 use serde::Deserialize;
 
@@ -57,19 +56,16 @@ impl Reducer for RandomK {
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let parts = Parts::new(context.bucket, context.layout, self.dense_below as usize, |_| false);
+        let parts = Parts::new(context, self.dense_below, |_| false);
         let shards = context.assignment.shards.clone();
-        let sampled = Sampled::new(context.group, self, &parts.compressed, context.bucket.len, shards)?;
+        let sampled = Sampled::new(context.group, self, &parts, context.bucket.len, shards)?;
         Compressed::build(context, parts, sampled)
     }
 }
 
 /// Elements of which some are sent.
 struct Block {
-    /// Its elements of the bucket.
-    elements: Range<usize>,
-    span: SpanId,
-    first: usize,
+    slice: Slice,
     /// Those of them that are sent in the current step.
     chosen: Vec<u16>,
 }
@@ -98,20 +94,13 @@ impl Sampled {
     fn new(
         group: &Group,
         settings: &RandomK,
-        parts: &[Part],
+        parts: &Parts,
         len: usize,
         shards: Range<usize>,
     ) -> Result<Self, Error> {
-        let blocks = parts.iter().flat_map(|part| {
-            part.range.clone().step_by(BLOCK).map(|start| Block {
-                elements: start..part.range.end.min(start + BLOCK),
-                span: part.span,
-                first: part.first + start - part.range.start,
-                chosen: Vec::new(),
-            })
-        });
+        let blocks = parts.blocks().map(|slice| Block { slice, chosen: Vec::new() });
         let (blocks, density): (Vec<Block>, f64) = (blocks.collect(), settings.density.min(1.0));
-        let sent: usize = blocks.iter().map(|block| count(block.elements.len(), density)).sum();
+        let sent: usize = blocks.iter().map(|block| count(block.slice.elements.len(), density)).sum();
         let residuals = (!settings.unbiased).then(|| vec![vec![0.0; len]; shards.len()]);
         let gradients = residuals.clone().unwrap_or_default();
         let sum = ShardSum::new(group, sent, shards)?;
@@ -134,14 +123,13 @@ impl Sampled {
         if self.step.replace(step) == Some(step) {
             return;
         }
-        for Block { elements, span, first, chosen } in &mut self.blocks {
-            let key = key::of_block(self.seed, step, *span, *first);
-            random(key, elements.len(), count(elements.len(), self.density), chosen);
+        for Block { slice, chosen } in &mut self.blocks {
+            let (key, len) =
+                (key::of_block(self.seed, step, slice.span, slice.elements.start), slice.elements.len());
+            random(key, len, count(len, self.density), chosen);
         }
     }
-}
 
-impl Sampled {
     /// Adds the messages of these shards of this rank, from their gradients and their kept state.
     fn add_messages(&mut self, shards: Range<usize>) {
         let Sampled { blocks, residuals: Some(residuals), gradients, sent, sum, samples, .. } = self else {
@@ -149,8 +137,8 @@ impl Sampled {
         };
         for ((number, residual), gradient) in shards.zip(residuals).zip(gradients) {
             sent.clear();
-            for Block { elements, chosen, .. } in &*blocks {
-                let (gradient, residual) = (&mut gradient[elements.clone()], &mut residual[elements.clone()]);
+            for Block { slice, chosen } in &*blocks {
+                let (gradient, residual) = (&mut gradient[slice.range()], &mut residual[slice.range()]);
                 if *samples > 0.0 {
                     recall(gradient, residual, *samples);
                 } else {
@@ -178,9 +166,9 @@ impl Compressor for Sampled {
         }
         self.choose(shard.finished.step);
         self.sent.clear();
-        for Block { elements, chosen, .. } in &self.blocks {
+        for Block { slice, chosen } in &self.blocks {
             let (gradient, scale) =
-                (&gradient[elements.clone()], elements.len() as f32 / chosen.len() as f32);
+                (&gradient[slice.range()], slice.elements.len() as f32 / chosen.len() as f32);
             self.sent.extend(chosen.iter().map(|i| gradient[usize::from(*i)] * scale));
         }
         self.sum.put(0, &self.sent, true);
@@ -199,8 +187,8 @@ impl Compressor for Sampled {
 
     fn decompress(&mut self, gradient: &mut [f32]) {
         let mut sent = self.sum.result().iter();
-        for Block { elements, chosen, .. } in &self.blocks {
-            let gradient = &mut gradient[elements.clone()];
+        for Block { slice, chosen } in &self.blocks {
+            let gradient = &mut gradient[slice.range()];
             gradient.fill(0.0);
             for (i, value) in chosen.iter().zip(&mut sent) {
                 gradient[usize::from(*i)] = *value;

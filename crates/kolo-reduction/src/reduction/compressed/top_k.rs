@@ -6,13 +6,12 @@
 
 use kolo_comm::schedule::{Travel, WireCost};
 
+use super::DENSE_BELOW;
 use super::bits::float;
 use super::configured::configured;
 use super::feedback::{keep, recall};
 use super::gathered::{Codec, Gathered, Kept, Place};
-use super::parts::Parts;
 use super::selection::{count, largest};
-use super::{Compressed, DENSE_BELOW};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::table::{Entry, Setting};
@@ -46,11 +45,8 @@ impl Reducer for TopK {
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let TopK { density, dense_below } = *self;
-        let parts = Parts::new(context.bucket, context.layout, dense_below as usize, |_| false);
-        let shards = context.assignment.shards.len();
         let codec = Largest { density: density.min(1.0), chosen: Vec::new() };
-        let largest = Gathered::new(codec, &parts.compressed, context.bucket.len, shards);
-        Compressed::build(context, parts, largest)
+        Gathered::build(codec, context, dense_below)
     }
 }
 

@@ -44,12 +44,7 @@ impl Islands {
         {
             return Err(error.into());
         }
-        outer.observers.verifier.begin(
-            &outer.ranks.group,
-            &outer.weights.layout,
-            &outer.weights.values,
-            self.shards,
-        )?;
+        outer.begin_trace(self.shards)?;
         let (mut report, mut agreed) = (StepReport::default(), Agreed::NoChange);
         let first_step = self.first_step_of_optimizers();
         for island in &mut self.own {
@@ -75,17 +70,17 @@ impl Islands {
             }
             let loss = step.loss * step.count;
             island.losses.push(IslandLoss { loss, count: step.count, skipped: step.skipped });
-            report.exposed += step.exposed;
-            report.backward += step.backward;
-            report.optimizer += step.optimizer;
-            report.started_early += step.started_early;
+            report.times.exposed += step.times.exposed;
+            report.times.backward += step.times.backward;
+            report.times.optimizer += step.times.optimizer;
+            report.traffic.started_early += step.traffic.started_early;
             report.gradient_norm = step.gradient_norm.filter(|_| self.together);
             report.loss_scale = step.loss_scale.filter(|_| self.together);
             if island.core.ranks.group.world_size() > 1 {
-                report.buckets.extend(step.buckets);
-                report.communicating += step.communicating;
+                report.traffic.buckets.extend(step.traffic.buckets);
+                report.times.communicating += step.times.communicating;
             }
-            report.summed_bytes += if self.together { step.summed_bytes } else { 0 };
+            report.traffic.summed_bytes += if self.together { step.traffic.summed_bytes } else { 0 };
             // Several islands may produce the same warnings, so only the first one's are reported.
             if island.number == 0 && island.speaks {
                 step.warnings.into_iter().for_each(|warning| outer.warn(warning));
@@ -167,7 +162,7 @@ impl Islands {
             outer.step.end_shard(pass)?;
         }
         outer.progress.round.clone_from(&known);
-        let (report, agreed) = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
+        let (mut report, agreed) = outer.step_of_all(self.rounds.outer_lr, Some((done, self.began)))?;
         self.begin_round(outer.progress.steps);
         let restarts = self.restarts();
         for island in &mut self.own {
@@ -178,10 +173,9 @@ impl Islands {
                 island.core.scaler.count_anew();
             }
         }
-        let exposed = report.exposed + islands.exposed;
-        let communicating = report.communicating + islands.communicating;
-        let (gradient_norm, skipped) = (None, done.skipped);
-        let report = StepReport { communicating, exposed, known, gradient_norm, skipped, ..report };
+        report.times.exposed += islands.times.exposed;
+        report.times.communicating += islands.times.communicating;
+        (report.known, report.gradient_norm, report.skipped) = (known, None, done.skipped);
         Ok((report, agreed))
     }
 

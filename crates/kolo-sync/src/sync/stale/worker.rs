@@ -77,7 +77,7 @@ impl Worker {
             let bytes = size_of_val(values);
             let seconds = began.elapsed().as_secs_f64();
             let exposed = (waited - before).as_secs_f64();
-            report.buckets.push(BucketTiming {
+            report.traffic.buckets.push(BucketTiming {
                 bytes,
                 wire_bytes: bytes,
                 seconds,
@@ -85,10 +85,10 @@ impl Worker {
                 needed: 0.0,
                 exposed,
             });
-            report.summed_bytes += bytes as u64;
+            report.traffic.summed_bytes += bytes as u64;
         }
-        report.communicating = began.elapsed();
-        report.exposed = waited + outer.step.take_exposed();
+        report.times.communicating = began.elapsed();
+        report.times.exposed = waited + outer.step.take_exposed();
         Ok(pulled)
     }
 
