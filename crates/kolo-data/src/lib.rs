@@ -42,6 +42,7 @@ mod loader;
 mod open;
 mod options;
 mod part;
+mod pnm;
 mod prefetch;
 mod preprocessing;
 mod resample;
