@@ -21,6 +21,7 @@ mod noise_scale;
 mod output;
 mod own_program;
 mod plan;
+mod predict;
 mod program;
 mod rare_sync;
 mod report;
