@@ -51,7 +51,10 @@ pub(crate) fn run<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
         // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
     {
-        folder.discard_unused();
+        match error.is_input() {
+            true => folder.discard_without_checkpoint(),
+            false => folder.discard_unused(),
+        }
     }
     ended
 }

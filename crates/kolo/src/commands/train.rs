@@ -16,7 +16,7 @@ use kolo_data::{self as data, ImageDataSet, Part};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::parse_number;
-use kolo_launch::Messages;
+use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
 use kolo_program::output::{say, warn};
 use kolo_recipe::{Recipe, RecipeOptions, RunFolder, shell_quoted};
@@ -184,8 +184,11 @@ impl Train {
         let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
         // The dashboard's screen ends before further messages.
         drop(screen);
-        if result.is_err() && self.resume.is_none() {
-            folder.discard_unused();
+        if let (Err(failure), None) = (&result, &self.resume) {
+            match failure.kind() {
+                Some(FailureKind::WrongInput) => folder.discard_without_checkpoint(),
+                _ => folder.discard_unused(),
+            }
         }
         if let Some(file) = &self.live.trace {
             show_timeline(file);
