@@ -79,6 +79,6 @@ pub use sinks::{
 };
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
-pub use summary::{Speed, Summary, peak_bytes};
+pub use summary::{SampleCounts, Speed, Summary, peak_bytes};
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -25,7 +25,7 @@ use crate::sampling::Sampling;
 use crate::signals::{self, StopRequested};
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
-use crate::summary::{Summary, parameters, peak_rss, skipped_warning};
+use crate::summary::{SampleCounts, Summary, parameters, peak_rss, skipped_warning};
 use crate::suspects::Suspects;
 use crate::task::Task;
 use crate::timeline::{self, Timeline};
@@ -328,6 +328,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let mut summary =
             Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
         summary.scores.0.append(&mut self.test_scores.0);
+        summary.samples = SampleCounts::of(&*self.task.data);
         if let Some(words) = skipped_warning(&summary) {
             self.warnings.tell(words);
         }
