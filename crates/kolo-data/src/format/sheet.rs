@@ -7,7 +7,7 @@ use crate::error::DataError;
 
 /// A table as text.
 pub(crate) struct Sheet {
-    path: PathBuf,
+    pub path: PathBuf,
     /// Names of the columns, of which no two are equal.
     pub header: Vec<String>,
     pub rows: Vec<Row>,

@@ -160,7 +160,7 @@ impl Text {
             None => format!("; name their column with --label: {}", has()),
         };
         let header = sheet.header.clone();
-        Text::read(path, &sheet, header, &numbers, at, &hint)
+        Text::read(&sheet, header, &numbers, at, &hint)
     }
 
     /// Reads the columns that a model was trained on, by their names.
@@ -170,12 +170,11 @@ impl Text {
         let numbers = names.clone().map(|name| sheet.column(name)).collect::<Result<Vec<_>, _>>()?;
         let label = sheet.column(&columns.label)?;
         let header = names.chain([&columns.label]).cloned().collect();
-        Text::read(path, &sheet, header, &numbers, label, "")
+        Text::read(&sheet, header, &numbers, label, "")
     }
 
     /// Reads columns of a sheet. `hint` follows the refusal of a number that is no class.
     fn read(
-        path: &Path,
         sheet: &Sheet,
         header: Vec<String>,
         columns: &[usize],
@@ -199,7 +198,7 @@ impl Text {
         if classes.is_empty() {
             return Err(sheet.wrong(1, "there are no lines after the header"));
         }
-        Ok(Text { path: path.into(), header, label, numbers, classes })
+        Ok(Text { path: sheet.path.clone(), header, label, numbers, classes })
     }
 }
 
