@@ -19,6 +19,7 @@ mod launchers;
 mod live;
 mod noise_scale;
 mod output;
+mod own_images;
 mod own_program;
 mod plan;
 mod predict;
