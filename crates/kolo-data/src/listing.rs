@@ -83,7 +83,7 @@ impl Listing {
         };
         let mut listing = Listing { classes: known.into(), ..Listing::default() };
         let is_part = |name: &&str| root.join(name).is_dir() && !known.iter().any(|class| class == name);
-        if !PARTS.iter().any(|name| is_part(&name)) {
+        if !PARTS.iter().any(is_part) {
             let part = if whole_is_test { Part::Test } else { Part::Train };
             *listing.part_mut(part) = labeled(root)?;
             return Ok(listing);
