@@ -112,7 +112,12 @@ fn rows_need_no_training_table() {
     let rows = |count: u64, key: u64| {
         let row = |i: u64| {
             let number = i.wrapping_mul(2_654_435_761) % 1000 + key;
-            format!("{},{},{}\n", 1_700_000_000 + number, if i % 3 == 0 { "off" } else { "on" }, number % 7)
+            format!(
+                "{},{},{}\n",
+                1_700_000_000 + number,
+                if i.is_multiple_of(3) { "off" } else { "on" },
+                number % 7
+            )
         };
         String::from("time,state,rest\n") + &(0..count).map(row).collect::<String>()
     };
