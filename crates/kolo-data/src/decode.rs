@@ -8,16 +8,15 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits};
+use image::{DynamicImage, ImageBuffer, ImageDecoder, ImageFormat, ImageReader, Limits};
 
+use crate::pnm::{self, check_size};
 use crate::resample::Picture;
 
 /// Endings of the files that are images, in small letters: torchvision's, and `gif`.
 pub(crate) const ENDINGS: [&str; 10] =
     ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp", "gif"];
 
-/// Most pixels of an image: those of Pillow, which takes larger ones for an attack.
-const MOST_PIXELS: u64 = 178_956_970;
 /// Most bytes that a decoder may allocate.
 const MOST_BYTES: u64 = 2 << 30;
 
@@ -37,17 +36,21 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
         // The decoder would fill up the rest with gray.
         return Err("is no whole image: it is cut off".into());
     }
-    let damaged = |error: image::ImageError| format!("is no whole image: {error}");
-    let mut decoder = reader.into_decoder().map_err(damaged)?;
-    let (width, height) = decoder.dimensions();
-    if u64::from(width) * u64::from(height) > MOST_PIXELS {
-        return Err(format!("has {width}x{height} pixels, more than {MOST_PIXELS}; make it smaller"));
-    }
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(MOST_BYTES);
-    decoder.set_limits(limits).map_err(damaged)?;
-    let image = DynamicImage::from_decoder(decoder).map_err(damaged)?;
-    let (width, height) = (width as usize, height as usize);
+    let image = match pnm::decode(bytes) {
+        Some(image) => image?,
+        None => of_reader(reader)?,
+    };
+    let image = match image {
+        // Transparency of a single value, which Pillow's gray images of 16 bits ignore.
+        DynamicImage::ImageLumaA16(image) if is_gray_16(bytes) => {
+            let (width, height) = image.dimensions();
+            let words = image.into_raw().into_iter().step_by(2).collect();
+            ImageBuffer::from_raw(width, height, words)
+                .map_or_else(Default::default, DynamicImage::ImageLuma16)
+        }
+        other => other,
+    };
+    let (width, height) = (image.width() as usize, image.height() as usize);
     let bytes = match channels {
         1 => gray(image)?,
         _ => color(image)?,
@@ -56,6 +59,22 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
         true => Err("has no pixels".into()),
         false => Ok(Picture { channels, width, height, bytes }),
     }
+}
+
+fn of_reader(reader: ImageReader<Cursor<&[u8]>>) -> Result<DynamicImage, String> {
+    let damaged = |error: image::ImageError| format!("is no whole image: {error}");
+    let mut decoder = reader.into_decoder().map_err(damaged)?;
+    let (width, height) = decoder.dimensions();
+    check_size(width, height)?;
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(MOST_BYTES);
+    decoder.set_limits(limits).map_err(damaged)?;
+    DynamicImage::from_decoder(decoder).map_err(damaged)
+}
+
+/// True for a PNG file of one channel of 16 bits, by its first chunk.
+fn is_gray_16(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x89PNG") && bytes.get(24..26) == Some(&[16, 0])
 }
 
 /// True if a JPEG file reaches its end marker (ITU-T T.81, annex B).
@@ -146,7 +165,12 @@ pub(crate) mod tests {
         let both = |file: Vec<u8>| [3, 1].map(|channels| decode(&file, channels).unwrap().bytes);
         assert_eq!(both(png(&[7, 200], 2, L8)), [vec![7, 7, 7, 200, 200, 200], vec![7, 200]]);
         let sixteen = png(&words(&[0, 127, 255, 256, 65_535]), 5, L16);
-        assert_eq!(both(sixteen)[1], [0, 127, 255, 255, 255]);
+        assert_eq!(both(sixteen.clone())[1], [0, 127, 255, 255, 255]);
+        // A chunk that makes the value 255 transparent follows the header, which has 33 bytes.
+        let chunk = [b"tRNS".as_slice(), &[0, 255]].concat();
+        let sum = crc(&chunk).to_be_bytes();
+        let keyed = [&sixteen[..33], &[0, 0, 0, 2], &chunk, &sum, &sixteen[33..]].concat();
+        assert_eq!(both(keyed)[1], [0, 127, 255, 255, 255]);
         let clear = png(&words(&[0x1234, 0xffff, 0x80ff, 0]), 2, La16);
         assert_eq!(both(clear)[0], [18, 18, 18, 128, 128, 128]);
         assert_eq!(both(png(&[10, 20, 30, 0], 1, Rgba8)), [vec![10, 20, 30], vec![18]]);

@@ -69,6 +69,14 @@ pub enum DataError {
         /// Error of the operating system or of the decompressor.
         source: io::Error,
     },
+    /// The operating system could not read a folder or a file of the user.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The folder or the file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
     /// The file does not begin like a file of its kind.
     #[error(
         "{}: begins with 0x{found:08x}, but {what} begin with 0x{expected:08x}; is it the right file?",
@@ -263,6 +271,22 @@ pub enum DataError {
         folder: PathBuf,
         /// The part that has it.
         other: PathBuf,
+    },
+    /// The class of a folder is none of the trained model.
+    #[error("{}: the model was trained for the classes {known}, and this is none of them", folder.display())]
+    UnknownClass {
+        /// The folder of the class.
+        folder: PathBuf,
+        /// Names of the known classes.
+        known: String,
+    },
+    /// A file is no image that can be decoded.
+    #[error("{} {problem}", path.display())]
+    NoImage {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        problem: String,
     },
     /// The name of a class is not UTF-8.
     #[error("{}: the name of this folder is not valid UTF-8; rename it", path.display())]

@@ -110,6 +110,25 @@ fn parts_have_folders_of_their_own() {
 }
 
 #[test]
+fn a_trained_model_brings_its_classes_along() {
+    let folder = with_three_classes(|_| ());
+    let trained = opened(folder.path(), &options()).unwrap().preprocessing();
+    let evaluated = OpenOptions { trained, whole_is_test: true, ..options() };
+    fs::remove_dir_all(folder.path().join("Bär")).unwrap();
+    let data = opened(folder.path(), &evaluated).unwrap();
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [0, 4, 0]);
+    assert_eq!(data.batch(Part::Test, &[0, 3], None).unwrap().labels, [1, 2]);
+    assert_eq!(data.preprocessing(), evaluated.trained);
+    three_classes(&folder.path().join("test"));
+    let data = opened(folder.path(), &evaluated).unwrap();
+    assert_eq!(Part::ALL.map(|part| data.samples(part)), [0, 5, 0], "the part for tests");
+    color(&folder.path().join("test/wolf/1.png"), 9, 9, [1, 2, 3]);
+    let told = opened(folder.path(), &evaluated).err().unwrap().to_string();
+    let end = "test/wolf: the model was trained for the classes Bär, a cat, dog, and this is none of them";
+    assert!(told.ends_with(end), "{told}");
+}
+
+#[test]
 fn a_validation_split_is_keyed_by_the_seed() {
     let folder = with_three_classes(|_| ());
     let split = |seed| {

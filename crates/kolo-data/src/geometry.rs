@@ -21,18 +21,18 @@ pub(crate) fn resized_side(size: usize) -> usize {
     size * 256 / 224
 }
 
-/// Returns the center of the resized picture.
-pub(crate) fn centered(picture: Picture, size: usize) -> Picture {
-    let side = resized_side(size);
+/// Returns the center of `size` (rows, columns) of the picture, which is resized to cover `covered` rows and
+/// columns, no fewer than `size`, before.
+pub(crate) fn centered(picture: Picture, covered: [usize; 2], size: [usize; 2]) -> Picture {
     let (width, height) = (picture.width, picture.height);
-    let longer = |long: usize, short: usize| side * long / short;
-    let picture = match width <= height {
-        true => picture.resized(side, longer(height, width)),
-        false => picture.resized(longer(width, height), side),
+    let [rows, columns] = covered;
+    let picture = match width * rows <= height * columns {
+        true => picture.resized(columns, columns * height / width),
+        false => picture.resized(rows * width / height, rows),
     };
-    let margin = |length: usize| halved_to_even(length - size);
-    let (top, left) = (margin(picture.height), margin(picture.width));
-    picture.crop(Area { top, left, height: size, width: size })
+    let margin = |length: usize, size: usize| halved_to_even(length - size);
+    let (top, left) = (margin(picture.height, size[0]), margin(picture.width, size[1]));
+    picture.crop(Area { top, left, height: size[0], width: size[1] })
 }
 
 /// Returns half of a number, rounded as Python does.
@@ -98,13 +98,15 @@ mod tests {
     fn the_center_is_cut_out_of_the_resized_picture() {
         assert_eq!([224, 32, 7, 1].map(resized_side), [256, 36, 8, 1]);
         // Nothing is resized where the shorter side has the right length already: 9 × 8 pixels.
-        let center = centered(coordinates(9, 8), 7);
+        let center = centered(coordinates(9, 8), [8; 2], [7; 2]);
         assert_eq!((center.width, center.height), (7, 7));
         assert_eq!(center.bytes[..3], [1, 0, 0], "a margin of 2 / 2 columns and 1 / 2 rows, to the even 0");
         assert_eq!((0..8).map(halved_to_even).collect::<Vec<_>>(), [0, 0, 1, 2, 2, 2, 3, 4]);
         for (width, height) in [(1, 1), (3, 200), (500, 4), (333, 100)] {
-            let center = centered(coordinates(width, height), 32);
+            let center = centered(coordinates(width, height), [36; 2], [32; 2]);
             assert_eq!((center.width, center.height, center.bytes.len()), (32, 32, 32 * 32 * 3));
+            let wide = centered(coordinates(width, height), [3, 9], [3, 9]);
+            assert_eq!((wide.width, wide.height), (9, 3));
         }
     }
 

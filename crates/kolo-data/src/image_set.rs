@@ -64,6 +64,7 @@ impl ImageSet {
             std,
             num_classes: classes,
             label_names: Vec::new(),
+            table: None,
         };
         let validation = Images { pixels: Vec::new(), labels: Vec::new(), ..train };
         Ok(ImageSet { train, test, validation, normalize, augment, preprocessing })

@@ -7,6 +7,9 @@ use crate::decode::ENDINGS;
 use crate::error::DataError;
 use crate::part::Part;
 
+/// Folders of the parts, by the number of the part.
+const PARTS: [&str; 3] = ["train", "test", "val"];
+
 /// A file and its class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
@@ -33,21 +36,19 @@ impl Listing {
 
     /// Lists a folder that has a folder for each class, or such folders below `train`, `val` and `test`.
     pub fn read(root: &Path) -> Result<Listing, DataError> {
-        let train = root.join("train");
+        let train = root.join(PARTS[0]);
         if !train.is_dir() {
             let (classes, samples) = classes(root)?;
             return Ok(Listing { classes, parts: [samples, Vec::new(), Vec::new()] });
         }
-        // By the number of the part.
-        let known = ["train", "test", "val"];
         let other =
-            folders(root)?.into_iter().find(|name| !known.contains(&&**name) && !name.starts_with('.'));
+            folders(root)?.into_iter().find(|name| !PARTS.contains(&&**name) && !name.starts_with('.'));
         if let Some(name) = other {
             return Err(DataError::UnknownPart { path: root.join(name) });
         }
         let (names, samples) = classes(&train)?;
         let mut parts = [samples, Vec::new(), Vec::new()];
-        for (part, folder) in parts.iter_mut().zip(known).skip(1) {
+        for (part, folder) in parts.iter_mut().zip(PARTS).skip(1) {
             let folder = root.join(folder);
             if !folder.is_dir() {
                 continue;
@@ -65,6 +66,53 @@ impl Listing {
         }
         Ok(Listing { classes: names, parts })
     }
+
+    /// Lists a folder as [`read`](Listing::read) does, with the labels of `known` classes. It may lack some of
+    /// them, and `train`. Without parts, its files are for tests if `whole_is_test`.
+    pub fn of_classes(root: &Path, known: &[String], whole_is_test: bool) -> Result<Listing, DataError> {
+        let labeled = |folder: &Path| -> Result<Vec<Sample>, DataError> {
+            let (names, mut samples) = classes(folder)?;
+            for sample in &mut samples {
+                let name = &names[sample.label as usize];
+                let label = known.iter().position(|class| class == name);
+                let unknown =
+                    || DataError::UnknownClass { folder: folder.join(name), known: known.join(", ") };
+                sample.label = label.ok_or_else(unknown)? as u32;
+            }
+            Ok(samples)
+        };
+        let mut listing = Listing { classes: known.into(), ..Listing::default() };
+        let is_part = |name: &&str| root.join(name).is_dir() && !known.iter().any(|class| class == name);
+        if !PARTS.iter().any(is_part) {
+            let part = if whole_is_test { Part::Test } else { Part::Train };
+            *listing.part_mut(part) = labeled(root)?;
+            return Ok(listing);
+        }
+        for (samples, name) in listing.parts.iter_mut().zip(PARTS) {
+            if is_part(&name) {
+                *samples = labeled(&root.join(name))?;
+            }
+        }
+        Ok(listing)
+    }
+}
+
+/// Returns the images at a path, sorted: the file itself, or those in a folder and in the folders below it.
+///
+/// # Errors
+///
+/// A folder cannot be read or holds no image.
+pub fn image_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
+    if !path.is_dir() {
+        return Ok(vec![path.into()]);
+    }
+    let mut files = Vec::new();
+    collect(path, &mut Vec::new(), &mut files)?;
+    if files.is_empty() {
+        return Err(DataError::EmptyClass { folder: path.into() });
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// Returns the classes of a folder, sorted by name, and their files.
@@ -104,12 +152,13 @@ fn folders(folder: &Path) -> Result<Vec<String>, DataError> {
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let read = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>());
-    read.map_err(|source| DataError::Read { path: folder.into(), source })
+    read.map_err(|source| DataError::Unreadable { path: folder.into(), source })
 }
 
 /// Adds the images in a folder and in the folders below it. `above` are the folders on the way to it.
 fn collect(folder: &Path, above: &mut Vec<PathBuf>, into: &mut Vec<PathBuf>) -> Result<(), DataError> {
-    let place = fs::canonicalize(folder).map_err(|source| DataError::Read { path: folder.into(), source })?;
+    let place =
+        fs::canonicalize(folder).map_err(|source| DataError::Unreadable { path: folder.into(), source })?;
     if above.contains(&place) {
         return Err(DataError::LinkLoop { path: folder.into() });
     }

@@ -1,5 +1,7 @@
 //! Options of data sets, beside their text on the command line.
 
+use crate::preprocessing::Preprocessing;
+
 /// Options with which a data set is opened. `OpenOptions::default()` opens it as [`open`](crate::open) does.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpenOptions {
@@ -19,6 +21,11 @@ pub struct OpenOptions {
     pub skip_unreadable: bool,
     /// Threads that decode files at the start.
     pub threads: usize,
+    /// Preprocessing of a trained model, for its evaluation. A folder or a table takes the classes from it,
+    /// and a table the means, so that neither needs training samples.
+    pub trained: Option<Preprocessing>,
+    /// True if, with `trained`, the samples of a folder or a table without parts are for tests.
+    pub whole_is_test: bool,
 }
 
 impl OpenOptions {

@@ -30,28 +30,33 @@ impl<D: DataSet + ?Sized> Split<D> {
     ///
     /// The share is not between 0 and 1 or leaves a part empty, or `data` has validation samples.
     pub fn new(data: Arc<D>, share: f64, seed: u64) -> Result<Self, DataError> {
-        if !(share > 0.0 && share < 1.0) {
-            let problem = "it must be greater than 0 and less than 1".into();
-            return Err(DataError::Option { option: "--val-split", value: share.to_string(), problem });
-        }
         if data.samples(Part::Validation) > 0 {
             return Err(DataError::SplitTwice);
         }
-        let samples = data.samples(Part::Train);
-        let count = (samples as f64 * share).round() as usize;
-        for (part, left) in [(Part::Validation, count), (Part::Train, samples - count)] {
-            if left == 0 {
-                return Err(DataError::SplitEmpty { share, samples, part });
-            }
-        }
-        let key = Key::new(seed).with_str("validation");
-        let mut drawn: Vec<usize> = (0..samples).collect();
-        drawn.sort_unstable_by_key(|index| (key.with(*index as u64).bits(), *index));
-        let mut train = drawn.split_off(count);
-        train.sort_unstable();
-        drawn.sort_unstable();
-        Ok(Split { train, validation: drawn, data })
+        let [train, validation] = split(data.samples(Part::Train), share, seed)?;
+        Ok(Split { train, validation, data })
     }
+}
+
+/// Draws the validation samples among so many; returns the indices of the training samples and theirs.
+pub(crate) fn split(samples: usize, share: f64, seed: u64) -> Result<[Vec<usize>; 2], DataError> {
+    if !(share > 0.0 && share < 1.0) {
+        let problem = "it must be greater than 0 and less than 1".into();
+        return Err(DataError::Option { option: "--val-split", value: share.to_string(), problem });
+    }
+    let count = (samples as f64 * share).round() as usize;
+    for (part, left) in [(Part::Validation, count), (Part::Train, samples - count)] {
+        if left == 0 {
+            return Err(DataError::SplitEmpty { share, samples, part });
+        }
+    }
+    let key = Key::new(seed).with_str("validation");
+    let mut drawn: Vec<usize> = (0..samples).collect();
+    drawn.sort_unstable_by_key(|index| (key.with(*index as u64).bits(), *index));
+    let mut train = drawn.split_off(count);
+    train.sort_unstable();
+    drawn.sort_unstable();
+    Ok([train, drawn])
 }
 
 impl<D: DataSet + ?Sized> DataSet for Split<D> {

@@ -46,6 +46,22 @@ pub enum Error {
         /// Names of the data's classes, by label.
         given: String,
     },
+    /// Nothing says how samples come to a model.
+    #[error(
+        "{path}: nothing says how files become the samples of this model; give a run folder with          preprocessing.json, or a file of `kolo export` with its .json"
+    )]
+    NoPreprocessing {
+        /// Path of the weights or of the run.
+        path: PathBuf,
+    },
+    /// The preprocessing of a model contradicts itself.
+    #[error("{path}: the preprocessing of its samples is damaged: {problem}")]
+    Preprocessing {
+        /// Path of the weights or of the run.
+        path: PathBuf,
+        /// The contradiction.
+        problem: String,
+    },
     /// The recipe is invalid, or the run folder cannot be used.
     #[error(transparent)]
     Recipe(#[from] kolo_recipe::Error),

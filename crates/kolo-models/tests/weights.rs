@@ -236,12 +236,37 @@ fn checkpoints_and_wrapped_names_are_weights_and_other_files_are_named() {
         assert_eq!(scores(&load(&path).unwrap()), expected, "{}", path.display());
     }
 
+    // Values with which no network computes, in tensors that a run may freeze.
+    for (tensor, value, shown) in [
+        ("conv1.weight", f32::NAN, "the value NaN in `conv1.weight`; give weights"),
+        ("bn1.running_mean", f32::NEG_INFINITY, "the value -inf in `bn1.running_mean`; give weights"),
+        ("bn1.running_var", -0.5, "the value -0.5 in `bn1.running_var`, a variance; give weights"),
+    ] {
+        let path = folder.path().join("value.safetensors");
+        let changed = tensors.iter().map(|(name, view)| {
+            let mut data = view.data().to_vec();
+            if name == tensor {
+                data[4..8].copy_from_slice(&value.to_le_bytes());
+            }
+            (name.to_owned(), view.shape().to_vec(), data)
+        });
+        let changed: Vec<_> = changed.collect();
+        let views = changed.iter().map(|(name, shape, data)| {
+            (name, safetensors::tensor::TensorView::new(Dtype::F32, shape.clone(), data).unwrap())
+        });
+        std::fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        let error = load(&path).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains(shown), "{error}");
+        assert!(error.to_string().starts_with(&path.display().to_string()), "{error}");
+    }
+
     let pointer = folder.path().join("pointer.safetensors");
     std::fs::write(&pointer, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
         .unwrap();
     for (path, words) in [
         (pointer, "git lfs pull"),
         (checkpoint.join("optimizer.safetensors"), "its weights are in weights.safetensors beside it"),
+        (folder.path().join("nowhere"), "nowhere: No such file"),
         (run.path().to_owned(), "is a folder; give the file that `kolo export` has written"),
     ] {
         let error = load(&path).unwrap_err();

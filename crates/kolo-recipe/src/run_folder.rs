@@ -25,8 +25,8 @@ const CONFIG: &str = "config.toml";
 /// File with the id of the job that made the folder, whose workers may each be the first to come.
 const JOB: &str = ".job";
 const CLAIMS: &str = ".claims";
-/// Entries that a run folder may have before the first step is recorded.
-const BEFORE_A_STEP: [&str; 13] = [
+/// Entries that a run folder may have before the first checkpoint.
+const BEFORE_A_CHECKPOINT: [&str; 13] = [
     CONFIG,
     JOB,
     CLAIMS,
@@ -231,7 +231,16 @@ impl RunFolder {
     /// Removes the folder of a run that failed before its first step was recorded, because it would be in the
     /// way of the corrected run. A folder with any other contents stays.
     pub fn discard_unused(&self) {
-        if !self.is_unused() {
+        let steps = fs::metadata(self.path.join(kolo_run_folder::STEPS));
+        if steps.map_or(true, |file| file.len() == 0) {
+            self.discard_without_checkpoint();
+        }
+    }
+
+    /// Removes the folder of a run that failed by wrong input before its first checkpoint. A folder with any
+    /// other contents stays.
+    pub fn discard_without_checkpoint(&self) {
+        if !self.has_no_checkpoint() {
             return;
         }
         let entries: Vec<PathBuf> =
@@ -247,19 +256,16 @@ impl RunFolder {
         }
     }
 
-    /// True if the folder holds a run without a recorded step, and no foreign files.
-    fn is_unused(&self) -> bool {
-        let is_empty_file =
-            |name: &str| fs::metadata(self.path.join(name)).map_or(true, |file| file.len() == 0);
+    /// True if the folder holds a run without a checkpoint, and no foreign files.
+    fn has_no_checkpoint(&self) -> bool {
         let is_empty_folder =
             |path: &Path| fs::read_dir(path).map_or(true, |mut inside| inside.next().is_none());
         let mut entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let is_known = |name: &str| {
             let draft = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
-            BEFORE_A_STEP.contains(&draft.unwrap_or(name))
+            BEFORE_A_CHECKPOINT.contains(&draft.unwrap_or(name))
         };
         self.is_run()
-            && is_empty_file(kolo_run_folder::STEPS)
             && is_empty_folder(&self.checkpoints())
             && is_empty_folder(&self.best())
             && entries.all(|entry| entry.file_name().to_str().is_some_and(is_known))
@@ -562,6 +568,9 @@ mod tests {
             fs::write(folder.path().join(name), "{}\n").unwrap();
             folder.discard_unused();
             assert!(folder.is_run() && folder.path().join(name).exists(), "{name}");
+            // After wrong input a step alone is of no use.
+            folder.discard_without_checkpoint();
+            assert_eq!(folder.is_run(), name != "steps.jsonl", "{name}");
         }
     }
 }

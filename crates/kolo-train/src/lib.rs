@@ -86,7 +86,7 @@ pub use sinks::{
 };
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
-pub use summary::{Speed, Summary, peak_bytes};
+pub use summary::{SampleCounts, Speed, Summary, peak_bytes};
 pub use tally::{Confusion, Perplexity, Tally, top_k};
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -1,6 +1,9 @@
 //! A few figures about the whole run.
 
+use std::fmt;
+
 use kolo_comm::{Group, Op};
+use kolo_data::{DataSet, Part};
 use kolo_ddp::Ddp;
 use kolo_ddp::binding::Binding;
 use kolo_ddp::sync::SyncMode;
@@ -30,6 +33,8 @@ pub struct Summary {
     pub model: String,
     /// Name of the data set.
     pub data: String,
+    /// Number of samples of each part, and of classes.
+    pub samples: SampleCounts,
     /// Trained parameters of the model.
     pub parameters: usize,
     /// Epochs begun.
@@ -83,6 +88,45 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
+/// Size of a data set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SampleCounts {
+    /// Samples to train on.
+    pub train: usize,
+    /// Samples by which decisions were made.
+    pub validation: usize,
+    /// Samples to test on.
+    pub test: usize,
+    /// Classes, if the data set describes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<usize>,
+}
+
+impl SampleCounts {
+    /// Counts the samples of a data set.
+    pub fn of<D: DataSet + ?Sized>(data: &D) -> Self {
+        let [train, test, validation] = Part::ALL.map(|part| data.samples(part));
+        let classes = data.preprocessing().map(|how| how.num_classes);
+        SampleCounts { train, validation, test, classes }
+    }
+}
+
+impl fmt::Display for SampleCounts {
+    /// Formats the counts as `24 training, 6 validation and 9 test samples of 3 classes`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [(self.train, "training"), (self.validation, "validation"), (self.test, "test")];
+        let mut parts: Vec<String> = parts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        let last = parts.pop().unwrap_or_else(|| "no".into());
+        let first = if parts.is_empty() { String::new() } else { parts.join(", ") + " and " };
+        write!(f, "{first}{last} samples")?;
+        self.classes.map_or(Ok(()), |classes| write!(f, " of {classes} classes"))
+    }
+}
+
 /// Throughput in the loss's unit, serialized as a field such as `images_per_second`.
 #[derive(Clone, Debug)]
 pub struct Speed {
@@ -124,6 +168,7 @@ impl Summary {
             transport: ddp.group().transport(),
             model: config.model.clone(),
             data: config.data.clone(),
+            samples: SampleCounts::default(),
             parameters: parameters(ddp),
             epochs: progress.epochs_begun(),
             steps: progress.step(),
@@ -191,6 +236,15 @@ pub(crate) fn parameters<B: Binding>(ddp: &Ddp<B>) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_counted_in_words() {
+        let counts =
+            |train, validation, test, classes| SampleCounts { train, validation, test, classes }.to_string();
+        assert_eq!(counts(24, 6, 9, Some(3)), "24 training, 6 validation and 9 test samples of 3 classes");
+        assert_eq!(counts(24, 0, 9, Some(3)), "24 training and 9 test samples of 3 classes");
+        assert_eq!(counts(24, 0, 0, None), "24 training samples");
+    }
 
     #[test]
     fn a_run_of_mostly_skipped_steps_warns() {

@@ -27,7 +27,7 @@ use crate::sampling::Sampling;
 use crate::signals::{self, StopRequested};
 use crate::sinks::Record;
 use crate::slowdown::SlowData;
-use crate::summary::{Summary, parameters, peak_rss, skipped_warning};
+use crate::summary::{SampleCounts, Summary, parameters, peak_rss, skipped_warning};
 use crate::suspects::Suspects;
 use crate::task::Task;
 use crate::timeline::{self, Timeline};
@@ -53,7 +53,10 @@ pub(crate) fn run<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
         // Other workers of an elastic job may continue, unless the input prevents all of them from starting.
         && (is_first || is_elastic && error.is_input() && !folder.is_claimed())
     {
-        folder.discard_unused();
+        match error.is_input() {
+            true => folder.discard_without_checkpoint(),
+            false => folder.discard_unused(),
+        }
     }
     ended
 }
@@ -336,6 +339,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let mut summary =
             Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
         summary.scores.0.append(&mut self.test_scores.0);
+        summary.samples = SampleCounts::of(&*self.task.data);
         if let Some(words) = skipped_warning(&summary) {
             self.warnings.tell(words);
         }

@@ -6,6 +6,14 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WeightsError {
+    /// The file of weights cannot be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: std::io::Error,
+    },
     /// The run folder cannot be used, or a file cannot be written or read.
     #[error(transparent)]
     Recipe(#[from] kolo_recipe::Error),
@@ -173,6 +181,18 @@ pub enum WeightsError {
         found: &'static str,
         /// The model's type.
         needed: &'static str,
+    },
+    /// A tensor has a value that no network can compute with.
+    #[error(
+        "{} holds the value {value} in `{tensor}`{}; give weights of a training that did not diverge, or leave the          tensor out with --init-skip", path.display(), if value.is_finite() { ", a variance" } else { "" }
+    )]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name in the file.
+        tensor: String,
+        /// The value.
+        value: f32,
     },
     /// The file has two different tensors where the model has one parameter at two places.
     #[error(

@@ -72,7 +72,8 @@ impl WeightsFile {
         if path.is_dir() {
             return Err(WeightsError::Folder { path: path.into() });
         }
-        let data = kolo_durable::read(path).map_err(|e| kolo_recipe::Error::file(path, e))?;
+        let data =
+            kolo_durable::read(path).map_err(|source| WeightsError::Read { path: path.into(), source })?;
         if data.starts_with(LFS_POINTER) {
             return Err(WeightsError::LfsPointer { path: path.into() });
         }
@@ -196,6 +197,12 @@ impl WeightsFile {
                 found,
                 needed,
             });
+        }
+        // A trained tensor would stop the first step; a frozen one is only read.
+        let least = if path.ends_with("running_var") { 0.0 } else { f32::MIN };
+        if let Some(value) = tensor.values.iter().find(|value| !(least..=f32::MAX).contains(*value)) {
+            let (path, tensor, value) = (self.path.clone(), stored.name, *value);
+            return Err(WeightsError::Value { path, tensor, value });
         }
         Ok(if stored.transposed { tensor.transposed().values } else { tensor.values })
     }

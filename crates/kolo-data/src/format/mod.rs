@@ -3,4 +3,5 @@
 pub(crate) mod cifar;
 pub(crate) mod csv;
 pub(crate) mod idx;
+pub(crate) mod sheet;
 pub(crate) mod source;

@@ -9,9 +9,11 @@ use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::entry::{DatasetEntry, Location};
 use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
-use crate::format::csv::rows;
+use crate::format::sheet::Sheet;
 use crate::options::OpenOptions;
 use crate::part::Part;
+use crate::preprocessing::{NumberColumn, Preprocessing, TableColumns};
+use crate::split::split;
 
 /// Column of the classes, if the table has it and the user names none.
 const LABEL: &str = "label";
@@ -30,7 +32,7 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
 struct Table {
     /// Names of the columns, that of the classes included.
     header: Vec<String>,
-    columns: usize,
+    columns: TableColumns,
     classes: Vec<String>,
     parts: [Rows; 3],
 }
@@ -41,11 +43,13 @@ struct Rows {
     labels: Vec<u32>,
 }
 
-/// A table as it stands in its file.
+/// The numbers and classes of a file.
 struct Text {
     path: PathBuf,
-    /// Names of the columns.
+    /// Names of the columns, that of the classes included.
     header: Vec<String>,
+    /// Place of the classes among them.
+    label: usize,
     /// In double precision until they are normalized: dates and identifiers differ in their last digits.
     numbers: Vec<f64>,
     /// Line and class of each row.
@@ -54,40 +58,48 @@ struct Text {
 
 impl Table {
     fn open(path: &Path, options: &OpenOptions) -> Result<Self, DataError> {
-        let label = options.label.as_deref();
-        if !path.is_dir() {
-            return Table::of([Some(Text::read(path, label)?), None, None]);
-        }
+        let trained = options.trained.as_ref().and_then(|how| Some((how.table.as_ref()?, &how.label_names)));
+        let read = |path: &Path| match trained {
+            Some((columns, _)) => Text::of_columns(path, columns),
+            None => Text::of_all_columns(path, options.label.as_deref()),
+        };
         // By the number of the part.
-        let [train, test, val] = ["train", "test", "val"].map(|part| path.join(format!("{part}.csv")));
-        let other = |path: PathBuf| path.exists().then(|| Text::read(&path, label)).transpose();
-        Table::of([Some(Text::read(&train, label)?), other(test)?, other(val)?])
+        let mut texts = [None, None, None];
+        if path.is_dir() {
+            let is_needed = |part: &str| part == "train" && trained.is_none();
+            for (text, part) in texts.iter_mut().zip(["train", "test", "val"]) {
+                let path = path.join(format!("{part}.csv"));
+                *text = (is_needed(part) || path.exists()).then(|| read(&path)).transpose()?;
+            }
+        } else {
+            let part = if trained.is_some() && options.whole_is_test { Part::Test } else { Part::Train };
+            texts[part as usize] = Some(read(path)?);
+        }
+        match trained {
+            Some((columns, classes)) => Table::of(texts, columns.clone(), classes.clone()),
+            None => {
+                let (columns, classes) = fitted(&texts, options)?;
+                Table::of(texts, columns, classes)
+            }
+        }
     }
 
-    fn of(texts: [Option<Text>; 3]) -> Result<Self, DataError> {
-        let mut table =
-            Table { header: Vec::new(), columns: 0, classes: Vec::new(), parts: Default::default() };
+    fn of(texts: [Option<Text>; 3], columns: TableColumns, classes: Vec<String>) -> Result<Self, DataError> {
+        let mut table = Table { header: Vec::new(), columns, classes, parts: Default::default() };
         let mut first: Option<PathBuf> = None;
-        let mut statistics = Vec::new();
         for (text, part) in texts.into_iter().zip(&mut table.parts) {
             let Some(text) = text else { continue };
-            let columns = text.header.len() - 1;
             match &first {
-                None => {
-                    table.columns = columns;
-                    table.classes = classes(&text);
-                    statistics =
-                        (0..columns).map(|column| mean_and_std(&text.numbers, column, columns)).collect();
-                    (first, table.header) = (Some(text.path.clone()), text.header.clone());
-                }
+                None => (first, table.header) = (Some(text.path.clone()), text.header.clone()),
                 Some(path) if table.header != text.header => {
                     let problem = format!("the header is not that of {}", path.display());
                     return Err(DataError::Table { path: text.path, line: 1, problem });
                 }
                 Some(_) => {}
             }
-            let normalized = |(number, (mean, std)): (&f64, &(f64, f64))| ((number - mean) / std) as f32;
-            part.numbers = text.numbers.iter().zip(statistics.iter().cycle()).map(normalized).collect();
+            let columns = table.columns.numbers.iter().cycle();
+            part.numbers =
+                text.numbers.iter().zip(columns).map(|(number, column)| column.normalized(*number)).collect();
             for (line, class) in &text.classes {
                 let label = table.classes.iter().position(|known| known == class);
                 let label = label.ok_or_else(|| DataError::Table {
@@ -102,68 +114,91 @@ impl Table {
     }
 }
 
+/// Returns the columns of the training table, and its classes. Rows that become validation samples take no
+/// part in means and deviations.
+fn fitted(
+    texts: &[Option<Text>; 3],
+    options: &OpenOptions,
+) -> Result<(TableColumns, Vec<String>), DataError> {
+    let [Some(text), _, validation] = texts else {
+        return Ok((TableColumns { numbers: Vec::new(), label: String::new() }, Vec::new()));
+    };
+    let rows = match options.val_split.filter(|_| validation.is_none()) {
+        Some(share) => split(text.classes.len(), share, options.seed)?[0].clone(),
+        None => (0..text.classes.len()).collect(),
+    };
+    let count = text.header.len() - 1;
+    let names = text.header.iter().enumerate().filter(|(at, _)| *at != text.label);
+    let numbers = names.enumerate().map(|(column, (_, name))| {
+        let (mean, std) = mean_and_std(|| rows.iter().map(|row| text.numbers[row * count + column]));
+        NumberColumn { name: name.clone(), mean, std }
+    });
+    let columns = TableColumns { numbers: numbers.collect(), label: text.header[text.label].clone() };
+    Ok((columns, classes(text)))
+}
+
 impl Text {
-    fn read(path: &Path, label: Option<&str>) -> Result<Text, DataError> {
-        let wrong = |line, problem: String| DataError::Table { path: path.into(), line, problem };
-        let text = kolo_durable::read_to_string(path)
-            .map_err(|source| DataError::Read { path: path.into(), source })?;
-        let rows = rows(&text).map_err(|line| wrong(line, "a quote does not end".into()))?;
-        let mut rows = rows.into_iter();
-        let Some((_, header)) = rows.next() else {
-            return Err(wrong(1, "there is no header; the first line names the columns".into()));
-        };
-        let at = |name: &str| header.iter().position(|column| column == name);
-        if let Some((_, twice)) = header.iter().enumerate().find(|(column, name)| at(name) != Some(*column)) {
-            return Err(wrong(1, format!("two columns have the name `{twice}`; rename one")));
-        }
-        let label = match label {
-            Some(name) => at(name).ok_or_else(|| DataError::Option {
+    /// Reads the classes from the column `label`, and numbers from all others.
+    fn of_all_columns(path: &Path, label: Option<&str>) -> Result<Text, DataError> {
+        let sheet = Sheet::read(path)?;
+        let has = || sheet.header.join(", ");
+        let at = match label {
+            Some(name) => sheet.position(name).ok_or_else(|| DataError::Option {
                 option: "--label",
                 value: name.into(),
-                problem: format!("{} has no such column; it has {}", path.display(), header.join(", ")),
+                problem: format!("{} has no such column; it has {}", path.display(), has()),
             })?,
-            None => at(LABEL).unwrap_or(header.len() - 1),
+            None => sheet.position(LABEL).unwrap_or(sheet.header.len() - 1),
         };
-        if header.len() < 2 {
-            return Err(wrong(1, "there is one column; a table has numbers and a column of classes".into()));
+        if sheet.header.len() < 2 {
+            let problem = "there is one column; a table has numbers and a column of classes";
+            return Err(sheet.wrong(1, problem));
         }
+        let numbers: Vec<usize> = (0..sheet.header.len()).filter(|column| *column != at).collect();
+        let hint = match label {
+            Some(_) => String::new(),
+            None => format!("; name their column with --label: {}", has()),
+        };
+        let header = sheet.header.clone();
+        Text::read(&sheet, header, &numbers, at, &hint)
+    }
+
+    /// Reads the columns that a model was trained on, by their names.
+    fn of_columns(path: &Path, columns: &TableColumns) -> Result<Text, DataError> {
+        let sheet = Sheet::read(path)?;
+        let names = columns.numbers.iter().map(|column| &column.name);
+        let numbers = names.clone().map(|name| sheet.column(name)).collect::<Result<Vec<_>, _>>()?;
+        let label = sheet.column(&columns.label)?;
+        let header = names.chain([&columns.label]).cloned().collect();
+        Text::read(&sheet, header, &numbers, label, "")
+    }
+
+    /// Reads columns of a sheet. `hint` follows the refusal of a number that is no class.
+    fn read(
+        sheet: &Sheet,
+        header: Vec<String>,
+        columns: &[usize],
+        label: usize,
+        hint: &str,
+    ) -> Result<Text, DataError> {
         let (mut numbers, mut classes) = (Vec::new(), Vec::new());
-        for (line, cells) in rows {
-            if cells.len() != header.len() {
-                let problem = format!("{} cells, but the header has {}", cells.len(), header.len());
-                return Err(wrong(line, problem));
+        for row in &sheet.rows {
+            for column in columns {
+                numbers.push(sheet.number(row, *column)?);
             }
-            for (column, cell) in cells.iter().enumerate() {
-                let (cell, name) = (cell.trim(), &header[column]);
-                if cell.is_empty() {
-                    return Err(wrong(
-                        line,
-                        format!("column `{name}` is empty; fill it, or remove the line"),
-                    ));
-                }
-                if column == label {
-                    if cell.parse::<f64>().is_ok() && cell.parse::<i64>().is_err() {
-                        let problem = format!(
-                            "`{cell}` in column `{name}` is no class: classes are whole numbers or names"
-                        );
-                        return Err(wrong(line, problem));
-                    }
-                    classes.push((line, cell.to_owned()));
-                    continue;
-                }
-                match cell.parse::<f64>() {
-                    Ok(number) if number.is_finite() => numbers.push(number),
-                    Ok(_) => {
-                        return Err(wrong(line, format!("`{cell}` in column `{name}` is not finite")));
-                    }
-                    Err(_) => return Err(wrong(line, format!("`{cell}` in column `{name}` is no number"))),
-                }
+            let (cell, name) = (sheet.cell(row, label)?, &sheet.header[label]);
+            if cell.parse::<f64>().is_ok() && cell.parse::<i64>().is_err() {
+                let problem = format!(
+                    "`{cell}` in column `{name}` is no class: classes are whole numbers or names{hint}"
+                );
+                return Err(sheet.wrong(row.0, problem));
             }
+            classes.push((row.0, cell.to_owned()));
         }
         if classes.is_empty() {
-            return Err(wrong(1, "there are no lines after the header".into()));
+            return Err(sheet.wrong(1, "there are no lines after the header"));
         }
-        Ok(Text { path: path.into(), header, numbers, classes })
+        Ok(Text { path: sheet.path.clone(), header, label, numbers, classes })
     }
 }
 
@@ -179,8 +214,7 @@ fn classes(text: &Text) -> Vec<String> {
 }
 
 /// Returns mean and standard deviation of a column; a column of one value has the deviation 1.
-fn mean_and_std(numbers: &[f64], column: usize, columns: usize) -> (f64, f64) {
-    let values = || numbers.iter().skip(column).step_by(columns);
+fn mean_and_std<I: Iterator<Item = f64>>(values: impl Fn() -> I) -> (f64, f64) {
     let count = values().count() as f64;
     let mean = values().sum::<f64>() / count;
     let variance = values().map(|value| (value - mean) * (value - mean)).sum::<f64>() / count;
@@ -196,11 +230,12 @@ impl DataSet for Table {
 
     fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<Batch, DataError> {
         let Rows { numbers, labels } = &self.parts[part as usize];
-        let row = |index: &usize| &numbers[index * self.columns..][..self.columns];
+        let columns = self.columns.numbers.len();
+        let row = |index: &usize| &numbers[index * columns..][..columns];
         Ok(Batch {
             images: indices.iter().flat_map(row).copied().collect(),
             labels: indices.iter().map(|&index| labels[index]).collect(),
-            shape: [indices.len(), 1, 1, self.columns],
+            shape: [indices.len(), 1, 1, columns],
         })
     }
 
@@ -212,11 +247,26 @@ impl DataSet for Table {
         hash.numbers(labels);
         Fingerprint::of_all(labels.len(), hash)
     }
+
+    fn preprocessing(&self) -> Option<Preprocessing> {
+        let size = [1, 1, self.columns.numbers.len()];
+        Some(Preprocessing {
+            resize: None,
+            image_size: size,
+            input_size: size,
+            padding: [0; 4],
+            mean: Vec::new(),
+            std: Vec::new(),
+            num_classes: self.classes.len(),
+            label_names: self.classes.clone(),
+            table: Some(self.columns.clone()),
+        })
+    }
 }
 
 impl ImageDataSet for Table {
     fn shape(&self) -> SampleShape {
-        SampleShape { channels: 1, height: 1, width: self.columns, classes: self.classes.len() }
+        SampleShape { channels: 1, height: 1, width: self.columns.numbers.len(), classes: self.classes.len() }
     }
 }
 
@@ -277,11 +327,55 @@ mod tests {
             ("a,b\n1,x\ntwo,y\n", "line 3: `two` in column `a` is no number"),
             ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is not finite"),
             ("a,a,b\n1,2,x\n", "line 1: two columns have the name `a`; rename one"),
-            ("a,b\n1,0.5\n", "line 2: `0.5` in column `b` is no class: classes are whole numbers or names"),
+            (
+                "a,b\n1,0.5\n",
+                "line 2: `0.5` in column `b` is no class: classes are whole numbers or names; name their column with --label: a, b",
+            ),
             ("a,b\n1,\"x\n", "line 2: a quote does not end"),
         ] {
             assert_eq!(refused(text, None), format!("own.csv, {told}"));
         }
+    }
+
+    #[test]
+    fn rows_for_validation_take_no_part_in_the_means() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("own.csv");
+        let rows: String = (0..10).map(|row| format!("{},{}\n", row * row, row % 2)).collect();
+        fs::write(&path, format!("x,y\n{rows}")).unwrap();
+        let options = OpenOptions { val_split: Some(0.3), seed: 5, ..OpenOptions::default() };
+        let data = open_with(&format!("csv:{}", path.display()), &options).unwrap();
+        assert_eq!(Part::ALL.map(|part| data.samples(part)), [7, 0, 3]);
+        let trained = data.batch(Part::Train, &(0..7).collect::<Vec<_>>(), None).unwrap().images;
+        let [sum, squares] =
+            [1, 2].map(|power| trained.iter().map(|x| f64::from(*x).powi(power)).sum::<f64>());
+        assert!(sum.abs() < 1e-5 && (squares - 7.0).abs() < 1e-5, "{sum} {squares}");
+        let columns = data.preprocessing().unwrap().table.unwrap();
+        assert_eq!((columns.numbers[0].name.as_str(), columns.label.as_str()), ("x", "y"));
+    }
+
+    /// Tables of a trained model need no training rows; their columns are found by name.
+    #[test]
+    fn a_trained_model_brings_its_columns_along() {
+        let folder = TempDir::new().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("train.csv", "x,y\n1,a\n3,b\n");
+        let open = |name: &str, options: &OpenOptions| {
+            open_with(&format!("csv:{}", folder.path().join(name).display()), options)
+        };
+        let trained = open("", &OpenOptions::default()).unwrap().preprocessing();
+        fs::remove_file(folder.path().join("train.csv")).unwrap();
+        let options = OpenOptions { trained, whole_is_test: true, ..OpenOptions::default() };
+        write("test.csv", "y,id,x\nb,7,5\n");
+        for name in ["", "test.csv"] {
+            let data = open(name, &options).unwrap();
+            assert_eq!(Part::ALL.map(|part| data.samples(part)), [0, 1, 0], "{name}");
+            let batch = data.batch(Part::Test, &[0], None).unwrap();
+            assert_eq!((batch.images, batch.labels), (vec![3.0], vec![1]));
+        }
+        write("test.csv", "x\n5\n");
+        let told = open("test.csv", &options).err().unwrap().to_string();
+        assert!(told.ends_with("test.csv, line 1: there is no column `y`; the table has x"), "{told}");
     }
 
     #[test]

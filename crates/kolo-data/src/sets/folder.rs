@@ -62,7 +62,11 @@ impl FolderSet {
             let problem = "it must be 1 (gray) or 3 (color)".into();
             return Err(DataError::Option { option: "--channels", value: channels.to_string(), problem });
         }
-        let mut listing = Listing::read(root)?;
+        let trained = options.trained.as_ref().filter(|how| how.resize.is_some());
+        let mut listing = match trained {
+            Some(how) => Listing::of_classes(root, &how.label_names, options.whole_is_test)?,
+            None => Listing::read(root)?,
+        };
         let mut skipped = Vec::new();
         if options.skip_unreadable {
             for part in Part::ALL {
@@ -137,7 +141,7 @@ impl DataSet for FolderSet {
             })?;
             let picture = match augment {
                 Some(key) => altered(&picture, self.size, key, index),
-                None => centered(picture, self.size),
+                None => centered(picture, [resized_side(self.size); 2], [self.size; 2]),
             };
             self.normalize.write_interleaved(&picture.bytes, out);
         }
@@ -183,6 +187,7 @@ impl DataSet for FolderSet {
             std,
             num_classes: self.listing.classes.len(),
             label_names: self.listing.classes.clone(),
+            table: None,
         })
     }
 

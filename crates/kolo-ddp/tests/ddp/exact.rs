@@ -8,6 +8,7 @@ use kolo_ddp::optimizer::Settings;
 use kolo_ddp::table::Choice;
 use kolo_ddp::transform::TRANSFORMS;
 use kolo_ddp::{BucketCaps, Config, Kind, ParamSpec, Replica, Sampler};
+use kolo_testing::is_thorough;
 
 const SAMPLES: usize = 50;
 
@@ -35,39 +36,33 @@ fn train(group: Group, shards: usize, config: &Config, combination: &Combination
 fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let large = BucketCaps::of_mib(25.0);
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    for shards in [1, 4, 6, 7] {
-        // Without transforms, and with each of the table.
-        let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
-        for transforms in [Vec::new()].into_iter().chain(transforms) {
-            for combination in combinations() {
-                let mut expected: Option<Vec<Vec<u32>>> = None;
-                for (world, caps, forward_overlap) in [
-                    (1, large, false),
-                    (1, small, true),
-                    (2, small, true),
-                    (3, large, true),
-                    (4, small, false),
-                    (5, small, true),
-                    (9, large, true),
-                ] {
-                    let caps = Some(caps);
-                    let config = Config {
-                        caps,
-                        transforms: transforms.clone(),
-                        forward_overlap,
-                        verify_every: 3,
-                        ..Config::default()
-                    };
-                    for states in
-                        threads::spawn(world, |group| train(group, shards, &config, &combination)).unwrap()
-                    {
-                        let expected = expected.get_or_insert_with(|| states.clone());
-                        assert!(
-                            *expected == states,
-                            "{shards} shards on {world} ranks, {combination:?}, {transforms:?}"
-                        );
-                    }
-                }
+    // Without transforms, and with each of the table.
+    let transforms = TRANSFORMS.iter().map(|entry| vec![Choice::new(entry.name)]);
+    let transforms: Vec<_> = [Vec::new()].into_iter().chain(transforms).collect();
+    let combinations = combinations();
+    let with_transforms = |shards| transforms.iter().map(move |transforms| (shards, transforms));
+    let kinds = [1, 4, 6, 7].into_iter().flat_map(with_transforms);
+    let cases: Vec<_> = kinds.flat_map(|kind| combinations.iter().map(move |c| (kind, c))).collect();
+    // The number of combinations is no multiple of the step, so that each is there with some shards.
+    let step = if is_thorough() { 1 } else { 7 };
+    assert!(step == 1 || combinations.len() % step != 0);
+    for ((shards, transforms), combination) in cases.into_iter().step_by(step) {
+        let mut expected: Option<Vec<Vec<u32>>> = None;
+        for (world, caps, forward_overlap) in [
+            (1, large, false),
+            (1, small, true),
+            (2, small, true),
+            (3, large, true),
+            (4, small, false),
+            (5, small, true),
+            (9, large, true),
+        ] {
+            let caps = Some(caps);
+            let transforms = transforms.clone();
+            let config = Config { caps, transforms, forward_overlap, verify_every: 3, ..Config::default() };
+            for states in threads::spawn(world, |group| train(group, shards, &config, combination)).unwrap() {
+                let expected = expected.get_or_insert_with(|| states.clone());
+                assert!(*expected == states, "{shards} shards on {world} ranks, {combination:?}, {config:?}");
             }
         }
     }
@@ -77,9 +72,8 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
 #[test]
 fn unequal_shares_end_in_the_same_bits() {
     let small = BucketCaps { first: 4 * WIDTH, other: 8 * WIDTH };
-    for (shards, combination) in
-        [1, 6, 7].into_iter().flat_map(|n| combinations().into_iter().map(move |c| (n, c)))
-    {
+    let cases = [1, 6, 7].into_iter().flat_map(|n| combinations().into_iter().map(move |c| (n, c)));
+    for (shards, combination) in cases.step_by(if is_thorough() { 1 } else { 4 }) {
         let config = |shares: Option<&[f64]>| Config {
             caps: Some(small),
             transforms: clip(1.5),

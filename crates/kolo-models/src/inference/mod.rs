@@ -1,10 +1,12 @@
 //! Inference with a trained model: its accuracy on the test samples, and its latency.
 //!
 //! [`Subject::find`] finds the weights, the model and the data that belong to a path; [`Subject::load`] makes
-//! a [`Classifier`] of them, which [`accuracy`] evaluates and [`latency`] times.
+//! a [`Classifier`] of them, which [`accuracy`] evaluates and [`latency`] times. A [`Predictor`] classifies
+//! files instead.
 
 mod classifier;
 mod latency;
+mod predictor;
 mod subject;
 
 use kolo_data::{DataError, ImageDataSet, Part};
@@ -12,6 +14,7 @@ use kolo_data::{DataError, ImageDataSet, Part};
 pub use classifier::Classifier;
 pub(crate) use classifier::ModelClassifier;
 pub use latency::{Latency, latency};
+pub use predictor::{Prediction, Predictor};
 pub use subject::{Given, Subject};
 
 /// Returns the share of correctly classified test images, in batches of `batch_size`; `None` without test

@@ -1,10 +1,11 @@
 //! The subject of an evaluation: the weights that belong to a path, and their model and data.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn_train::precision;
-use kolo_data::{ImageDataSet, Preprocessing};
+use kolo_data::{DataError, ImageDataSet, OpenOptions, Preprocessing, SampleShape};
 use kolo_ddp::checkpoint::{Reader, WEIGHTS};
 use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
@@ -35,8 +36,10 @@ pub struct Subject {
     pub step: Option<u64>,
     /// The model, the data and the precision, with the other settings of the run if they are known.
     pub config: Recipe,
-    /// Names of the classes in training, by label; empty if they are not known.
-    classes: Vec<String>,
+    /// Preprocessing in training, if it is known.
+    pub preprocessing: Option<Preprocessing>,
+    /// True if the user gave the data.
+    has_own_data: bool,
     weights: WeightsFile,
 }
 
@@ -74,30 +77,46 @@ impl Subject {
         let above = || path.parent()?.parent().map(|above| RunFolder::at(above.into()));
         let run = run.or_else(above).filter(RunFolder::is_run);
         let step = reader.position().map_err(WeightsError::from)?.step;
-        let (config, classes) = match run {
-            Some(run) => (given.over(run.config()?), classes(Description::of(&run, step)?.preprocessing)),
-            None => (given.alone(&path)?, Vec::new()),
+        let (config, preprocessing) = match run {
+            Some(run) => (given.over(run.config()?), Description::of(&run, step)?.preprocessing),
+            None => (given.alone(&path)?, None),
         };
         let weights = WeightsFile::of_checkpoint(&path, &reader)?;
-        Ok(Subject { path, step: Some(step), config, classes, weights })
+        let has_own_data = given.data.is_some();
+        Ok(Subject { path, step: Some(step), config, preprocessing, has_own_data, weights })
     }
 
     fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
         let weights = WeightsFile::read(path)?;
-        let (config, step, classes) = match Description::beside(path)? {
+        let (config, step, preprocessing) = match Description::beside(path)? {
             Some(Description { model, data, stem, step, preprocessing, .. }) => {
                 let mut config = Recipe { model, data, stem, ..Recipe::default() };
-                let classes = classes(preprocessing.clone());
                 // Images of any size come to the model as in training.
-                if let Some(how) = preprocessing.filter(|how| how.resize.is_some()) {
+                if let Some(how) = preprocessing.as_ref().filter(|how| how.resize.is_some()) {
                     let [channels, side, _] = how.input_size;
                     (config.input.size, config.input.channels) = (Some(side), Some(channels));
                 }
-                (given.over(config), Some(step), classes)
+                (given.over(config), Some(step), preprocessing)
             }
-            None => (given.alone(path)?, None, Vec::new()),
+            None => (given.alone(path)?, None, None),
         };
-        Ok(Subject { path: path.into(), step, config, classes, weights })
+        let has_own_data = given.data.is_some();
+        Ok(Subject { path: path.into(), step, config, preprocessing, has_own_data, weights })
+    }
+
+    /// Opens the data. Classes, and means of tables, are those of the training, which needs no training samples.
+    /// A folder or a table without parts that the user gave is all for tests.
+    ///
+    /// # Errors
+    ///
+    /// As [`Recipe::open_data`].
+    pub fn open_data(&self) -> Result<Arc<dyn ImageDataSet>, DataError> {
+        let trained = self.preprocessing.clone();
+        let options = self.config.open_options();
+        // The part for tests is the same with a split.
+        let val_split = options.val_split.filter(|_| trained.is_none());
+        let options = OpenOptions { trained, whole_is_test: self.has_own_data, val_split, ..options };
+        kolo_data::open_with(&self.config.data, &options)
     }
 
     /// Makes the model with its weights, on the CPU.
@@ -106,16 +125,21 @@ impl Subject {
     ///
     /// The weights are of another model, or of one for other images or classes than the data's.
     pub fn load(self, data: &dyn ImageDataSet) -> Result<Box<dyn Classifier>, Error> {
-        let (trained, given) = (self.classes, classes(data.preprocessing()));
+        let [trained, given] = [self.preprocessing.clone(), data.preprocessing()].map(classes);
         if !trained.is_empty() && !given.is_empty() && trained != given {
             let [trained, given] = [trained, given].map(|names| names.join(", "));
             return Err(Error::OtherClasses { path: self.path, trained, given });
         }
+        self.classifier(data.shape())
+    }
+
+    /// Makes the model with its weights for such samples.
+    pub(crate) fn classifier(self, samples: SampleShape) -> Result<Box<dyn Classifier>, Error> {
         let model = table::find(&self.config.model)?;
-        model.check(&self.config, data.shape())?;
+        model.check(&self.config, samples)?;
         let blueprint = Blueprint {
             seed: self.config.seed,
-            samples: data.shape(),
+            samples,
             dropout: self.config.dropout,
             stem: self.config.stem,
             zero_gamma: self.config.large_batch.zero_gamma,

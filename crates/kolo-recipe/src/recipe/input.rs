@@ -68,10 +68,15 @@ impl Recipe {
     ///
     /// There is no such data set, its files are missing or damaged, or an option does not fit it.
     pub fn open_data(&self) -> Result<Arc<dyn ImageDataSet>, DataError> {
+        kolo_data::open_with(&self.data, &self.open_options())
+    }
+
+    /// Returns the options with which the data set is opened.
+    pub fn open_options(&self) -> OpenOptions {
         let InputConfig { size, channels, label, val_split, skip_unreadable, data_threads } =
             self.input.clone();
         let (seed, threads) = (self.seed, data_threads);
-        let options = OpenOptions { size, channels, label, val_split, seed, skip_unreadable, threads };
-        kolo_data::open_with(&self.data, &options)
+        let defaults = OpenOptions::default();
+        OpenOptions { size, channels, label, val_split, seed, skip_unreadable, threads, ..defaults }
     }
 }

@@ -6,11 +6,12 @@ use clap::Args;
 use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
 use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
-use kolo_weights::Which;
 use serde::Serialize;
 
 use kolo::Failure;
 use kolo_program::output::{print, print_json};
+
+use super::of_run::OfRun;
 
 /// The largest of the default batch sizes, which are permitted with fewer test images, too.
 const LARGEST_DEFAULT: usize = 32;
@@ -23,12 +24,8 @@ const LARGEST_DEFAULT: usize = 32;
 pub(crate) struct Evaluate {
     /// A run folder, a checkpoint, or a file that `kolo export` has written
     path: PathBuf,
-    /// Of a run folder, the checkpoint after that many steps [default: the newest good one]
-    #[arg(long)]
-    step: Option<u64>,
-    /// Of a run folder, the checkpoint that was best by `kolo train --best-metric`
-    #[arg(long, conflicts_with = "step")]
-    best: bool,
+    #[command(flatten)]
+    checkpoint: OfRun,
     /// Data set, as `kolo train --data` takes it [default: that of the run]
     #[arg(long)]
     data: Option<String>,
@@ -71,14 +68,10 @@ struct Evaluation {
 
 impl Evaluate {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let which = match self.step {
-            Some(step) => Some(Which::Step(step)),
-            None => self.best.then_some(Which::Best),
-        };
         let (model, data, precision) = (self.model.clone(), self.data.clone(), self.precision.clone());
         let given = Given { model, data, stem: self.stem, precision };
-        let subject = Subject::find(&self.path, which, &given)?;
-        let images = subject.config.open_data().map_err(Failure::input)?;
+        let subject = Subject::find(&self.path, self.checkpoint.which(), &given)?;
+        let images = subject.open_data().map_err(Failure::input)?;
         let evaluation = self.evaluate(subject, &*images)?;
         if self.json { print_json(&evaluation) } else { print(&evaluation.text()) }
     }
@@ -96,7 +89,10 @@ impl Evaluate {
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
         let classifier = subject.load(images)?;
         let test_accuracy = accuracy(&*classifier, images, config.test_batch_size)?.ok_or_else(|| {
-            Failure::input(format!("--data {}: it has no test images; give another data set", config.data))
+            Failure::input(format!(
+                "{} has no test samples; name samples to evaluate on with --data, as folder:DIR with a folder for each class",
+                config.data
+            ))
         })?;
         let timed = self.batch_sizes.iter().filter(|_| self.repeats > 0);
         let latency =

@@ -9,6 +9,8 @@ use kolo_weights::{self as weights, FORMATS, Which};
 
 use kolo::Failure;
 
+use super::of_run::OfRun;
+
 /// Write the weights of a run to a file that other programs load.
 ///
 /// What else has to be known to use them, the model's name and how images come to it (padding, mean and
@@ -25,22 +27,14 @@ pub(crate) struct Export {
     /// The file to write; must not exist, nor FILE.json
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The checkpoint after that many steps [default: the newest good one]
-    #[arg(long)]
-    step: Option<u64>,
-    /// The checkpoint that was best by `kolo train --best-metric`
-    #[arg(long, conflicts_with = "step")]
-    best: bool,
+    #[command(flatten)]
+    checkpoint: OfRun,
 }
 
 impl Export {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let format = weights::find(&self.format)?;
-        let which = match self.step {
-            Some(step) => Which::Step(step),
-            None if self.best => Which::Best,
-            None => Which::Newest,
-        };
+        let which = self.checkpoint.which().unwrap_or(Which::Newest);
         let exported = weights::export(&RunFolder::at(self.run.clone()), which, format, &self.out)?;
         let description = &exported.description;
         if description.preprocessing.is_none() {

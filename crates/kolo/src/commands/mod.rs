@@ -8,7 +8,9 @@ mod command_line;
 mod evaluate;
 mod export;
 mod launch;
+mod of_run;
 mod plan;
+mod predict;
 mod report;
 mod train;
 mod train_tables;
@@ -39,6 +41,7 @@ enum Command {
     Report(report::Report),
     Checkpoint(checkpoint::Checkpoint),
     Evaluate(evaluate::Evaluate),
+    Predict(predict::Predict),
     Export(export::Export),
 }
 
@@ -58,6 +61,7 @@ impl Cli {
             Command::Report(report) => report.run(),
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Evaluate(evaluate) => evaluate.run(),
+            Command::Predict(predict) => predict.run(),
             Command::Export(export) => export.run(),
         }?;
         if is_job { Ok(()) } else { output::check() }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, Id};
 use kolo::Failure;
 use kolo_burn_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, Slowdown, check_resume, replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SampleCounts, Slowdown, check_resume,
+    replaces_another,
 };
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
@@ -16,10 +17,10 @@ use kolo_data::{self as data, ImageDataSet, Part};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::parse_number;
-use kolo_launch::Messages;
+use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
-use kolo_program::output::{say, warn};
-use kolo_recipe::{Recipe, RecipeOptions, RunFolder, shell_quoted};
+use kolo_program::output::{note, say, warn};
+use kolo_recipe::{Plan, Recipe, RecipeOptions, RunFolder, shell_quoted};
 use kolo_weights::WeightsFile;
 
 use super::train_tables::tables;
@@ -179,13 +180,19 @@ impl Train {
                 Messages::Json
             }
         };
+        if !self.live.dashboard && self.live.log_format == LogFormat::Text {
+            note(&format!("{}: {}", config.data, SampleCounts::of(&*images)));
+        }
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
         let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
         // The dashboard's screen ends before further messages.
         drop(screen);
-        if result.is_err() && self.resume.is_none() {
-            folder.discard_unused();
+        if let (Err(failure), None) = (&result, &self.resume) {
+            match failure.kind() {
+                Some(FailureKind::WrongInput) => folder.discard_without_checkpoint(),
+                _ => folder.discard_unused(),
+            }
         }
         if let Some(file) = &self.live.trace {
             show_timeline(file);
@@ -539,6 +546,14 @@ fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
             config.batch_size
         ));
     }
+    let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.planned_steps);
+    if let Some(Plan { planned_steps, warmup_steps, top_rate, .. }) = plan {
+        found.push(format!(
+            "--warmup-steps {warmup_steps}: the learning rate rises in all {planned_steps} steps of the run and does not reach \
+             {top_rate}; give --warmup-steps {}",
+            planned_steps / 10
+        ));
+    }
     found
 }
 
@@ -582,6 +597,7 @@ fn started() -> Result<usize, Failure> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use kolo_recipe::RateConfig;
 
     use super::*;
 
@@ -593,11 +609,15 @@ mod tests {
 
     #[test]
     fn settings_that_do_less_than_they_seem_to_are_reported() {
-        let config = |shards, batch_size, nproc| Recipe { shards, batch_size, nproc, ..Recipe::default() };
+        let rate = RateConfig { warmup_steps: 8, ..RateConfig::default() };
+        let usual = Recipe { rate, ..Recipe::default() };
+        let config = |shards, batch_size, nproc| Recipe { shards, batch_size, nproc, ..usual.clone() };
         assert_eq!(surprises(&config(2, 50, 2), 100), Vec::<String>::new());
         let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
         assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
+        let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";
+        assert_eq!(surprises(&Recipe { epochs: 7, ..config(2, 50, 2) }, 100), [rises]);
         let mut scaled = config(2, 50, 2);
         scaled.precision.scale = 3.0;
         assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));

@@ -191,6 +191,22 @@ fn broken_data_files_are_named() {
     }
     let (_, error) = fail(folder.path(), &["train", "--data", &spec]);
     assert!(error.contains("train-images-idx3-ubyte") && error.contains("0x00000803"), "{error}");
+
+    // One file of a folder, which a later step needs: the corrected run finds no folder in its way.
+    for class in ["a", "b"] {
+        fs::create_dir_all(folder.path().join("images").join(class)).unwrap();
+        for number in 0..12 {
+            let path = folder.path().join(format!("images/{class}/{number}.png"));
+            image::GrayImage::new(9, 8).save(path).unwrap();
+        }
+    }
+    fs::write(folder.path().join("images/b/7.png"), "no image").unwrap();
+    let train = ["train", "--data", "folder:images", "--size", "8", "--model", "mlp", "--nproc", "1"];
+    let (code, error) =
+        fail(folder.path(), &[&train[..], &["--batch-size", "2", "--seed", "1", "--out", "run"]].concat());
+    assert!(code == 2 && error.contains("images/b/7.png is no image of a known format"), "{error}");
+    assert!(error.contains("--warmup-steps 100: the learning rate rises in all 96 steps"), "{error}");
+    assert!(!folder.path().join("run").exists());
 }
 
 #[test]

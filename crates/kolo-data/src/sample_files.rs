@@ -1,0 +1,220 @@
+//! Files of a user as samples of a trained model, preprocessed as in its evaluation.
+
+use std::path::Path;
+
+use crate::batch::{Batch, Normalize};
+use crate::dataset::SampleShape;
+use crate::decode;
+use crate::error::DataError;
+use crate::format::sheet::Sheet;
+use crate::geometry::centered;
+use crate::images::Images;
+use crate::preprocessing::{Preprocessing, TableColumns};
+
+/// Most pixels of a model's input.
+const MOST_PIXELS: usize = 1 << 26;
+
+/// Line of a table's row, and the row as a sample.
+pub type TableRow = (usize, Result<Batch, DataError>);
+
+/// Reads files as samples of a trained model: an image, or the rows of a table. Labels are 0.
+///
+/// Images of a data set of one size are made as large, from their center, and of as many channels.
+pub struct SampleFiles {
+    how: Preprocessing,
+    normalize: Normalize,
+}
+
+impl SampleFiles {
+    /// Creates the reader for a model's preprocessing.
+    ///
+    /// # Errors
+    ///
+    /// The preprocessing contradicts itself; the error says how.
+    pub fn new(how: Preprocessing) -> Result<Self, String> {
+        let [channels, height, width] = how.image_size;
+        let sizes = [how.image_size, how.input_size];
+        let is_size = |size: [usize; 3]| {
+            let pixels = size.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
+            pixels.is_some_and(|pixels| (1..=MOST_PIXELS).contains(&pixels))
+        };
+        if !sizes.into_iter().all(is_size) || how.resize.is_some_and(|side| !is_size([1, side, side])) {
+            return Err(format!("image_size {:?} or input_size {:?} is no size", sizes[0], sizes[1]));
+        }
+        let names = how.label_names.len();
+        if how.num_classes == 0 || names > 0 && names != how.num_classes {
+            return Err(format!("num_classes is {}, and label_names has {names}", how.num_classes));
+        }
+        if let Some(table) = &how.table {
+            return match how.input_size == [1, 1, table.numbers.len()] {
+                true => Ok(SampleFiles { how, normalize: Normalize::new(&[], &[]) }),
+                false => Err("input_size is not the number of columns".into()),
+            };
+        }
+        if how.mean.len() != how.input_size[0] || how.std.len() != how.input_size[0] {
+            return Err("mean and std are not those of each channel".into());
+        }
+        if ![1, 3].contains(&channels) || how.resize.is_some_and(|side| side < height.max(width)) {
+            return Err(format!("image_size {:?} cannot be made of an image file", how.image_size));
+        }
+        let normalize = Normalize::new(&how.mean, &how.std);
+        Ok(SampleFiles { how, normalize })
+    }
+
+    /// Returns the shape of a sample and the number of classes.
+    pub fn shape(&self) -> SampleShape {
+        let [channels, height, width] = self.how.input_size;
+        SampleShape { channels, height, width, classes: self.how.num_classes }
+    }
+
+    /// Returns the names of the classes by label; their numbers if they have no names.
+    pub fn classes(&self) -> Vec<String> {
+        match self.how.label_names.is_empty() {
+            true => (0..self.how.num_classes).map(|label| label.to_string()).collect(),
+            false => self.how.label_names.clone(),
+        }
+    }
+
+    /// Returns the columns of the table whose rows are samples; `None` if images are.
+    pub fn table(&self) -> Option<&TableColumns> {
+        self.how.table.as_ref()
+    }
+
+    /// Reads an image.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read or decoded.
+    pub fn image(&self, path: &Path) -> Result<Batch, DataError> {
+        let [channels, height, width] = self.how.image_size;
+        let picture = decode::read(path, channels)
+            .map_err(|problem| DataError::NoImage { path: path.into(), problem })?;
+        let covered = self.how.resize.map_or([height, width], |side| [side, side]);
+        let picture = centered(picture, covered, [height, width]);
+        let plane = |channel: usize| picture.bytes[channel..].iter().step_by(channels);
+        let pixels = (0..channels).flat_map(plane).copied().collect();
+        let image = Images { channels, height, width, pixels, labels: vec![0] };
+        let [channels, height, width] = self.how.input_size;
+        Ok(image.spread(channels, height.min(width)).batch(&[0], &self.normalize, None))
+    }
+
+    /// Reads the rows of a table, each with its line. The columns may be in any order, and others beside them.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or a column is missing. A row has an error of its own.
+    pub fn rows(&self, path: &Path) -> Result<Vec<TableRow>, DataError> {
+        let sheet = Sheet::read(path)?;
+        let columns = self.how.table.iter().flat_map(|table| &table.numbers);
+        let columns = columns.map(|column| Ok((sheet.column(&column.name)?, column)));
+        let columns = columns.collect::<Result<Vec<_>, DataError>>()?;
+        let shape = [1, 1, 1, columns.len()];
+        let rows = sheet.rows.iter().map(|row| {
+            let numbers = columns.iter().map(|(at, column)| Ok(column.normalized(sheet.number(row, *at)?)));
+            let numbers = numbers.collect::<Result<Vec<f32>, DataError>>();
+            (row.0, numbers.map(|images| Batch { images, labels: vec![0], shape }))
+        });
+        Ok(rows.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use image::{GrayImage, RgbImage};
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Augment, DataSet, ImageSet, OpenOptions, Part, open_with};
+
+    fn row(path: &Path, how: &Preprocessing) -> Vec<(usize, Result<Vec<f32>, String>)> {
+        let rows = SampleFiles::new(how.clone()).unwrap().rows(path).unwrap();
+        rows.into_iter().map(|(line, row)| (line, row.map(|b| b.images).map_err(|e| e.to_string()))).collect()
+    }
+
+    #[test]
+    fn an_image_is_preprocessed_as_in_evaluation() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a class/1.png");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        RgbImage::from_fn(37, 23, |x, y| image::Rgb([(x * 7) as u8, (y * 11) as u8, (x * y) as u8]))
+            .save(&path)
+            .unwrap();
+        for channels in [1, 3] {
+            let options = OpenOptions { size: Some(9), channels: Some(channels), ..OpenOptions::default() };
+            let data = open_with(&format!("folder:{}", folder.path().display()), &options).unwrap();
+            let files = SampleFiles::new(data.preprocessing().unwrap()).unwrap();
+            assert_eq!(files.image(&path).unwrap(), data.batch(Part::Train, &[0], None).unwrap());
+            assert_eq!((files.shape(), files.classes()), (data.shape(), vec!["a class".to_string()]));
+        }
+        let told = SampleFiles::new(
+            open_with("fashion-mnist-small", &OpenOptions::default()).unwrap().preprocessing().unwrap(),
+        )
+        .unwrap()
+        .image(&folder.path().join("none.png"))
+        .unwrap_err();
+        assert!(told.to_string().contains("none.png cannot be read: No such file"), "{told}");
+    }
+
+    #[test]
+    fn an_image_of_a_set_of_one_size_keeps_its_pixels_and_others_are_resized() {
+        let pixels: Vec<u8> = (0..48).map(|i| (i * 5) as u8).collect();
+        let images = |pixels: &[u8]| Images {
+            channels: 1,
+            height: 6,
+            width: 8,
+            pixels: pixels.into(),
+            labels: vec![0],
+        };
+        let set =
+            ImageSet::spread([images(&pixels), images(&pixels)], [3, 9], 2, Augment::default()).unwrap();
+        let files = SampleFiles::new(set.preprocessing().unwrap()).unwrap();
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("1.png");
+        GrayImage::from_raw(8, 6, pixels).unwrap().save(&path).unwrap();
+        assert_eq!(files.image(&path).unwrap(), set.batch(Part::Test, &[0], None).unwrap());
+        assert_eq!(files.classes(), ["0", "1"]);
+        RgbImage::new(100, 7).save(&path).unwrap();
+        assert_eq!(files.image(&path).unwrap().shape, [1, 3, 9, 9]);
+    }
+
+    #[test]
+    fn rows_are_read_by_the_names_of_their_columns() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("own.csv");
+        fs::write(&path, "a,b,kind\n1,1700000000,red\n3,1700000002.5,blue\n").unwrap();
+        let data = open_with(&format!("csv:{}", path.display()), &OpenOptions::default()).unwrap();
+        let how = data.preprocessing().unwrap();
+        let trained = [0, 1].map(|index| data.batch(Part::Train, &[index], None).unwrap().images);
+        fs::write(&path, "b,more,a\n1700000000,x,1\n,x,2\n1700000002.5,x,3\n").unwrap();
+        let rows = row(&path, &how);
+        assert_eq!([&rows[0], &rows[2]], [&(2, Ok(trained[0].clone())), &(4, Ok(trained[1].clone()))]);
+        assert!(
+            rows[1]
+                .1
+                .as_ref()
+                .unwrap_err()
+                .ends_with("line 3: column `b` is empty; fill it, or remove the line")
+        );
+        fs::write(&path, "b,c\n1,2\n").unwrap();
+        let told = SampleFiles::new(how).unwrap().rows(&path).err().unwrap().to_string();
+        assert!(told.ends_with("line 1: there is no column `a`; the table has b, c"), "{told}");
+    }
+
+    #[test]
+    fn a_preprocessing_that_contradicts_itself_is_refused() {
+        let usual =
+            open_with("fashion-mnist-small", &OpenOptions::default()).unwrap().preprocessing().unwrap();
+        let refused = |change: fn(&mut Preprocessing)| {
+            let mut how = usual.clone();
+            change(&mut how);
+            SampleFiles::new(how).err().unwrap()
+        };
+        assert_eq!(refused(|how| how.num_classes = 9), "num_classes is 9, and label_names has 10");
+        assert_eq!(refused(|how| how.mean.clear()), "mean and std are not those of each channel");
+        assert!(refused(|how| how.image_size[1] = 0).ends_with("is no size"));
+        assert!(refused(|how| how.image_size[0] = 2).ends_with("cannot be made of an image file"));
+        assert!(refused(|how| how.resize = Some(8)).ends_with("cannot be made of an image file"));
+    }
+}

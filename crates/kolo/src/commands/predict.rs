@@ -1,0 +1,155 @@
+//! `kolo predict`: the classes of files.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use kolo_data::{Batch, image_files};
+use kolo_models::inference::{Prediction, Predictor};
+use serde::Serialize;
+
+use kolo::Failure;
+use kolo_program::output::{note, print};
+
+use super::of_run::OfRun;
+
+/// Most samples of a batch.
+const BATCH: usize = 32;
+
+/// Name the classes of images, or of the rows of tables, with their probabilities.
+///
+/// Files are preprocessed as in the evaluation of the run. A file that cannot be read is named, the others
+/// follow, and the exit code is 2.
+#[derive(Args)]
+pub(crate) struct Predict {
+    /// A run folder, a checkpoint, or a file that `kolo export` has written
+    run: PathBuf,
+    /// Images, and folders of images; of a run with --data csv: tables with the columns of the run
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    checkpoint: OfRun,
+    /// Classes of each sample that are named, the most probable ones
+    #[arg(long, value_name = "CLASSES", default_value_t = 5)]
+    top_k: usize,
+    /// Print an object a line: file, line (of tables), predictions
+    #[arg(long)]
+    json: bool,
+}
+
+/// A file, or a row of it.
+struct Sample {
+    file: PathBuf,
+    line: Option<usize>,
+}
+
+/// An object of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    file: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    predictions: &'a [Prediction],
+}
+
+impl Predict {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.top_k == 0 {
+            return Err(Failure::input("--top-k 0: it must be at least 1"));
+        }
+        let predictor = Predictor::find(&self.run, self.checkpoint.which())?;
+        let mut printer = Printer { predict: &self, predictor: &predictor, waiting: Vec::new(), failed: 0 };
+        for path in &self.files {
+            match predictor.files.table() {
+                Some(_) => printer.rows(path)?,
+                None => printer.images(path)?,
+            }
+        }
+        printer.print()?;
+        match printer.failed {
+            0 => Ok(()),
+            1 => Err(Failure::input("one file or row has no prediction; it is named above")),
+            failed => Err(Failure::input(format!(
+                "{failed} files or rows have no prediction; they are named above"
+            ))),
+        }
+    }
+}
+
+/// Prints predictions in the order of the files.
+struct Printer<'a> {
+    predict: &'a Predict,
+    predictor: &'a Predictor,
+    /// Samples of the next batch.
+    waiting: Vec<(Sample, Batch)>,
+    failed: usize,
+}
+
+impl Printer<'_> {
+    fn images(&mut self, path: &Path) -> Result<(), Failure> {
+        let files = image_files(path).unwrap_or_else(|error| {
+            self.fail(&error);
+            Vec::new()
+        });
+        for file in files {
+            match self.predictor.files.image(&file) {
+                Ok(image) => self.add(Sample { file, line: None }, image)?,
+                Err(error) => self.fail(&error),
+            }
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, path: &Path) -> Result<(), Failure> {
+        let rows = self.predictor.files.rows(path).unwrap_or_else(|error| {
+            self.fail(&error);
+            Vec::new()
+        });
+        for (line, row) in rows {
+            match row {
+                Ok(row) => self.add(Sample { file: path.into(), line: Some(line) }, row)?,
+                Err(error) => self.fail(&error),
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, error: &kolo_data::DataError) {
+        note(&format!("error: {error}"));
+        self.failed += 1;
+    }
+
+    fn add(&mut self, sample: Sample, batch: Batch) -> Result<(), Failure> {
+        self.waiting.push((sample, batch));
+        if self.waiting.len() < BATCH { Ok(()) } else { self.print() }
+    }
+
+    /// Predicts and prints the waiting samples.
+    fn print(&mut self) -> Result<(), Failure> {
+        let (samples, batches): (Vec<Sample>, Vec<Batch>) = self.waiting.drain(..).unzip();
+        let Some([_, channels, height, width]) = batches.first().map(|batch| batch.shape) else {
+            return Ok(());
+        };
+        let shape = [batches.len(), channels, height, width];
+        let images = batches.into_iter().flat_map(|batch| batch.images).collect();
+        let batch = Batch { images, labels: vec![0; samples.len()], shape };
+        let predictions = self.predictor.predict(batch, self.predict.top_k);
+        let lines = samples.iter().zip(&predictions).map(|(sample, found)| match self.predict.json {
+            true => json(sample, found),
+            false => Ok(text(sample, found)),
+        });
+        print(&lines.collect::<Result<String, _>>()?)
+    }
+}
+
+fn json(Sample { file, line }: &Sample, predictions: &[Prediction]) -> Result<String, Failure> {
+    let line = Line { file: &file.to_string_lossy(), line: *line, predictions };
+    Ok(serde_json::to_string(&line).map_err(Failure::work)? + "\n")
+}
+
+/// Formats a sample and its classes: `flowers/1.jpg: rose 97.3 %, tulip 2.1 %`.
+fn text(Sample { file, line }: &Sample, predictions: &[Prediction]) -> String {
+    let of_class = |found: &Prediction| format!("{} {:.1} %", found.class, 100.0 * found.probability);
+    let classes: Vec<String> = predictions.iter().map(of_class).collect();
+    let line = line.map_or(String::new(), |line| format!(", line {line}"));
+    format!("{}{line}: {}\n", file.display(), classes.join(", "))
+}
