@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
+use kolo_launch::UnblockedStderr;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -45,9 +46,10 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// Prints a message on standard error. A failure is ignored: there is nowhere to report it.
+/// Prints a message on standard error, without waiting for its reader. A failure is ignored: there is nowhere
+/// to report it.
 pub fn note(words: &str) {
-    let _ = std::io::stderr().write_all(format!("{words}\n").as_bytes());
+    let _ = UnblockedStderr.write_all(format!("{words}\n").as_bytes());
 }
 
 /// Prints a warning on standard error.

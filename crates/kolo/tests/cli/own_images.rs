@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use image::{DynamicImage, GrayImage, Luma, Rgb, RgbImage};
-use kolo_testing::{send, wait_until};
+use kolo_testing::{alive, send, wait_until};
 
 use super::program::{kolo, stderr, succeed, summary, workers};
 
@@ -84,6 +84,7 @@ fn the_guide_is_true() {
             let pids = [workers(&job), vec![job.id()]].concat();
             send("KILL", &pids);
             job.wait().unwrap();
+            wait_until("a worker lives", || !pids.iter().any(|pid| alive(*pid)));
             assert!(!run.join("summary.json").exists(), "the run was over already");
             continue;
         }
