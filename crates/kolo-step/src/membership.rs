@@ -79,6 +79,13 @@ impl MembershipObserver {
         }
     }
 
+    /// Tells the membership that this rank has all of the job's state.
+    pub fn step_begins(&mut self) {
+        if let Some(membership) = &mut self.membership {
+            membership.set_has_state();
+        }
+    }
+
     /// Reports a completed step to the membership.
     pub fn step_done(&self) {
         if let Some(membership) = &self.membership {

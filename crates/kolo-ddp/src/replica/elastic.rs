@@ -36,7 +36,10 @@ impl Replica {
             let mut replica = Replica::apart(&group, specs.to_vec(), values.to_vec(), &config, optimizer)?;
             match replica.join(group.clone()) {
                 Ok(()) => {
-                    if !replica.core.ranks.server {
+                    // A newcomer has the job's state when its first step begins. Until then its program may
+                    // lack what other ranks' programs send it, for example the progress of the epoch.
+                    let begins = membership.generation().is_some_and(|generation| generation.number == 1);
+                    if begins && !replica.core.ranks.server {
                         membership.set_has_state();
                     }
                     replica.core.observers.members.membership = Some(membership);

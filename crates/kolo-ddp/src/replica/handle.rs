@@ -268,6 +268,9 @@ impl Replica {
     /// these cases no parameter has changed. Also if the updates of the step before overflowed
     /// ([`Error::ValuesNotFinite`]).
     pub fn step(&mut self, learning_rate: f64) -> Result<StepReport, Error> {
+        if !self.core.ranks.server {
+            self.core.observers.members.step_begins();
+        }
         let (mut report, agreed) = self.mode.step(&mut self.core, learning_rate)?;
         if self.is_backup_due() {
             self.back_up()?;

@@ -12,6 +12,7 @@ pub mod stale;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::SystemTime;
 
 use kolo_comm::{Generation, Group, JobMembership};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
@@ -90,15 +91,29 @@ pub fn clip(norm: f64) -> Vec<Choice> {
 pub struct Scripted {
     pub groups: Receiver<Group>,
     pub wanted: Arc<AtomicBool>,
+    /// Set when the worker says that it has the job's state.
+    pub has_state: Arc<AtomicBool>,
+    /// Number of the current generation; before the first group that of the generation before.
+    pub generation: u64,
+}
+
+impl Scripted {
+    /// A membership that begins with the job.
+    pub fn new(groups: Receiver<Group>, wanted: Arc<AtomicBool>) -> Self {
+        Scripted { groups, wanted, has_state: Arc::default(), generation: 0 }
+    }
 }
 
 impl JobMembership for Scripted {
     fn next_group(&mut self, _: Option<&str>) -> Result<Group, kolo_comm::Error> {
         self.wanted.store(false, Ordering::SeqCst);
+        self.generation += 1;
         self.groups.recv().map_err(|_| kolo_comm::Error::Orphaned)
     }
 
-    fn set_has_state(&mut self) {}
+    fn set_has_state(&mut self) {
+        self.has_state.store(true, Ordering::SeqCst);
+    }
 
     fn step_done(&self) {}
 
@@ -107,7 +122,8 @@ impl JobMembership for Scripted {
     }
 
     fn generation(&self) -> Option<Generation> {
-        None
+        let (reason, formed) = ("the script says so".into(), SystemTime::now());
+        Some(Generation { number: self.generation, reason, formed })
     }
 }
 

@@ -1,11 +1,18 @@
 //! Workers that die at any moment, and others that join: the weights end in the same bits.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
 use crate::common::elastic::{End, Known, STEPS, Script, run};
-use crate::common::{Combination, combinations, lively, lively_reduction};
-use kolo_comm::{SHM, TCP, TransportKind};
+use crate::common::{
+    Combination, NAMES, Scripted, WIDTH, combinations, lively, lively_reduction, noise, run_shard, sgd, specs,
+};
+use kolo_comm::{Group, SHM, TCP, TransportKind};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::SYNCS;
+use kolo_ddp::{Config, Replica};
 use kolo_testing::is_thorough;
 
 #[test]
@@ -156,5 +163,24 @@ fn islands_survive_deaths_and_joins_in_the_same_bits() {
                 check(&script(7).then_alone(), &TCP, 7, &expected, &losses);
             }
         }
+    }
+}
+
+/// A newcomer that outlives the others before its first step must not count as one that can go on: its
+/// program may lack what theirs would have sent it.
+#[test]
+fn a_newcomer_has_the_state_of_the_job_when_its_first_step_begins() {
+    for (generation, begins) in [(0, true), (2, false)] {
+        let (script, groups) = channel();
+        script.send(Group::alone()).unwrap();
+        let has_state: Arc<AtomicBool> = Arc::default();
+        let membership =
+            Scripted { groups, wanted: Arc::default(), has_state: has_state.clone(), generation };
+        let values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i)).collect();
+        let mut replica = Replica::elastic(membership, &specs(), &values, &Config::default(), sgd()).unwrap();
+        assert_eq!(has_state.load(Ordering::SeqCst), begins, "before the first step");
+        run_shard(&mut replica, &[1]);
+        replica.step(0.1).unwrap();
+        assert!(has_state.load(Ordering::SeqCst), "after the first step");
     }
 }

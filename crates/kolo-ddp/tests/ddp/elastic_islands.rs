@@ -45,7 +45,7 @@ fn alone(config: &Config) -> Vec<u32> {
 fn member(groups: Receiver<Group>, wanted: Arc<AtomicBool>, config: &Config) -> Replica {
     let values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
     let optimizer = optimizer::named(OPTIMIZER, &Settings::default()).unwrap();
-    Replica::elastic(Scripted { groups, wanted }, &specs(), &values, config, optimizer).unwrap()
+    Replica::elastic(Scripted::new(groups, wanted), &specs(), &values, config, optimizer).unwrap()
 }
 
 /// Two workers train. In step `comes` a third one requests to join, and in step `leaves` the first one to

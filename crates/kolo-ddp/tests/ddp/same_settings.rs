@@ -244,7 +244,7 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
             let values = vec![1.0; width];
             let config = Config { stated: vec![("the data".into(), data.into())], ..config.clone() };
             Replica::elastic(
-                Scripted { groups, wanted: Arc::default() },
+                Scripted::new(groups, Arc::default()),
                 &specs(width),
                 &values,
                 &config,

@@ -58,6 +58,14 @@ pub fn disturbed(
             break;
         }
         std::thread::sleep(Duration::from_millis(150));
+        // Two generations ago someone died, so a newcomer may be there, which must have the state by now.
+        if number >= 2 {
+            let path = folder.path().join("run/generations.jsonl");
+            let sign = format!("\"generation\":{}", number + 1);
+            wait_until("its first step", || {
+                std::fs::read_to_string(&path).is_ok_and(|lines| lines.contains(&sign))
+            });
+        }
         let living: Vec<u32> = workers(&job.process).into_iter().filter(|pid| alive(*pid)).collect();
         let Some(pid) = living.get(victim % living.len().max(1)) else { break };
         for (number, signal) in signal.split(' ').enumerate() {

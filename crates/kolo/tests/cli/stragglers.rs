@@ -55,16 +55,16 @@ fn a_slow_worker_is_named_and_relieved_of_shards() {
     let (expected, words) = run("alone", "1", &[]);
     assert!(!words.contains("as the others"), "{words}");
 
-    let (weights, words) = run("compute", "2", &["--slow", "1:compute:40"]);
+    let (weights, words) = run("compute", "2", &["--slow", "1:compute:80"]);
     assert_eq!(weights, expected);
     assert_eq!(words.matches("rank 1 takes").count(), 1, "told once: {words}");
     assert!(words.contains("it computes for") && !words.contains("shards go"), "{words}");
 
-    let (weights, words) = run("data", "2", &["--slow", "0:data:40"]);
+    let (weights, words) = run("data", "2", &["--slow", "0:data:80"]);
     assert_eq!(weights, expected);
     assert!(words.contains("rank 0 takes") && words.contains("it waits for data for"), "{words}");
 
-    let (weights, words) = run("rebalance", "2", &["--slow", "1:compute:40", "--straggler", "rebalance"]);
+    let (weights, words) = run("rebalance", "2", &["--slow", "1:compute:80", "--straggler", "rebalance"]);
     assert_eq!(weights, expected);
     assert!(words.contains("shards go from [2, 2] to [3, 1]"), "{words}");
 }
@@ -109,7 +109,7 @@ fn shards_stay_where_the_algorithm_cannot_add_them() {
         ["train", "--data", &data, "--shards", "4", "--steps", STEPS, "--batch-size", "2", "--nproc", "2"];
     let more = [
         "--slow",
-        "1:compute:40",
+        "1:compute:80",
         "--straggler",
         "rebalance",
         "--algorithm",
