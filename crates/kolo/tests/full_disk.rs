@@ -97,7 +97,7 @@ fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     job.wait_until("a warning", |said| said.contains("No space left"));
     // Rank 0 was started first.
     send("KILL", &children_that_run(env!("CARGO_BIN_EXE_kolo"), job.launcher.process.id())[..1]);
-    job.wait_until("another rank 0", |said| said.contains("generation 2 of 2 workers"));
+    job.wait_until("another rank 0", |said| said.contains("generation 2 of "));
     std::thread::sleep(Duration::from_secs(1));
     job.disk.free();
     let (status, said) = job.launcher.end();
