@@ -48,7 +48,8 @@ pub enum Error {
     },
     /// Nothing says how samples come to a model.
     #[error(
-        "{path}: nothing says how files become the samples of this model; give a run folder with          preprocessing.json, or a file of `kolo export` with its .json"
+        "{path}: nothing says how files become the samples of this model; give a run folder with \
+         preprocessing.json, or a file of `kolo export` with its .json"
     )]
     NoPreprocessing {
         /// Path of the weights or of the run.

@@ -184,7 +184,10 @@ pub enum WeightsError {
     },
     /// A tensor has a value that no network can compute with.
     #[error(
-        "{} holds the value {value} in `{tensor}`{}; give weights of a training that did not diverge, or leave the          tensor out with --init-skip", path.display(), if value.is_finite() { ", a variance" } else { "" }
+        "{} holds the value {value} in `{tensor}`{}; give weights of a training that did not diverge, or leave \
+         the tensor out with --init-skip",
+        path.display(),
+        if value.is_finite() { ", a variance" } else { "" }
     )]
     Value {
         /// The file.

@@ -99,6 +99,6 @@ fn weights_to_begin_with_that_are_no_numbers_are_refused_with_their_file() {
     let mut job = model::job(place.path(), None, false);
     job.config.init = Some(file.clone());
     let error = model::run(Group::alone(), job).unwrap_err();
-    let words = format!("{}: `layer.weight` is not finite", file.display());
+    let words = format!("{} holds the value NaN in `layer.weight`; give weights", file.display());
     assert!(error.is_input() && error.to_string().starts_with(&words), "{error}");
 }
