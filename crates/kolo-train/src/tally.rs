@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::classification::{Classification, Confusion};
-use crate::metric::{Mean, Metric};
+use crate::metric::Mean;
 
 /// What some samples say of one or several metrics. All workers add the tallies of all batches, in the order
 /// of the batches, so that the values are the same for any number of workers.
@@ -61,7 +61,7 @@ impl<A: Tally, B: Tally> Tally for (A, B) {
     }
 }
 
-/// The exponential of a mean loss over tokens, for [`Metric::PERPLEXITY`].
+/// The exponential of a mean loss over tokens, for [`Metric::PERPLEXITY`](crate::Metric::PERPLEXITY).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Perplexity(pub Mean);
 

@@ -72,7 +72,9 @@ fn classes_are_in_the_summary_on_any_workers_and_after_the_end() {
         let mut job = job(recipe(), folder, resume);
         job.config.test_batch_size = 3;
         let trainer =
-            Trainer::of(job, Arc::new(Plane), |model: &Perceptron, rows: Rows, _| model.forward(&rows));
+            Trainer::<FlatArrays, _, _>::of(job, Arc::new(Plane), |model: &Perceptron, rows: Rows, _| {
+                model.forward(&rows)
+            });
         let trainer = trainer.tally(Classification::METRICS, |model, rows, _| {
             let scores: Vec<f32> = losses(model, &rows).iter().flat_map(|loss| [0.1, *loss as f32]).collect();
             let labels: Vec<u32> = rows.1.iter().map(|target| u32::from(*target > 0.0)).collect();
@@ -113,7 +115,9 @@ fn any_text_is_a_name_in_every_file() {
     let train = |steps: Option<u64>, resume: bool| {
         let job = job(Recipe { steps, ..recipe() }, folder.path(), resume);
         let trainer =
-            Trainer::of(job, Arc::new(Plane), |model: &Perceptron, rows: Rows, _| model.forward(&rows));
+            Trainer::<FlatArrays, _, _>::of(job, Arc::new(Plane), |model: &Perceptron, rows: Rows, _| {
+                model.forward(&rows)
+            });
         let metrics = [Metric::lower_is_better(name)];
         let trainer = trainer.tally(metrics, |model, rows, _| of(model, &rows).0).counting("rows,\n\"x\"");
         trainer.train_as(Membership::Fixed(Group::alone()), Perceptron::new()).unwrap().summary.unwrap()
