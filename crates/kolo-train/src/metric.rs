@@ -58,12 +58,13 @@ impl Metric {
         format!("{}_{}", self.part_name(), self.name)
     }
 
+    /// Returns its name in a line of text: `test accuracy`.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.part_name(), in_line(self.name))
+    }
+
     pub(crate) fn part_name(&self) -> &'static str {
-        match self.part {
-            Part::Train => "train",
-            Part::Test => "test",
-            Part::Validation => "val",
-        }
+        part_name(self.part)
     }
 
     /// True if `value` is better than `other`. NaN never is.
@@ -72,6 +73,20 @@ impl Metric {
             Better::Higher => value > other || other.is_nan() && !value.is_nan(),
             Better::Lower => value < other || other.is_nan() && !value.is_nan(),
         }
+    }
+}
+
+/// Replaces control characters, such as line breaks, by spaces: for a line of text.
+pub(crate) fn in_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
+}
+
+/// Returns the part's name in columns.
+pub(crate) fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Train => "train",
+        Part::Test => "test",
+        Part::Validation => "val",
     }
 }
 
