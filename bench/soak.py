@@ -5,7 +5,7 @@ the memory, descriptors and threads of the launcher and of rank 0, which is neve
     cargo build --release && python3 bench/soak.py [--write]
 
 Workers sleep for each of their shards, so that a step takes no processor and the job lasts. With --write the
-measurements and their picture take their place in docs/, and the sentence in docs/elastic.md.
+measurements and their picture take their place in docs/, and the sentence in docs/notes/elastic.md.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainings import ROOT, write_between
 
-DOC = ROOT / "docs" / "elastic.md"
+DOC = ROOT / "docs" / "notes" / "elastic.md"
 ROWS = ROOT / "docs" / "soak.jsonl"
 SVG = ROOT / "docs" / "soak.svg"
 BEGIN, END = "<!-- bench/soak.py: begin -->", "<!-- bench/soak.py: end -->"
