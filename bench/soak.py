@@ -177,7 +177,7 @@ def sentence(options: argparse.Namespace, rows: list[dict]) -> str:
         f"{deaths} (`{command}`; all four were at work again after {p50:.1f} s (p50), {p95:.1f} s (p95), "
         f"most of it the start of a program). From the {SETTLED}th to the last one, "
         f"{ended['steps'] - began['steps']:,} steps later, {'; '.join(shown)}.\n\n"
-        f"![Memory, descriptors and threads over the deaths of a job]({SVG.name})"
+        f"![Memory, descriptors and threads over the deaths of a job](../{SVG.name})"
     )
 
 
