@@ -41,6 +41,9 @@ READERS_WORDS = {
 }
 """Words that stop readers, and what to write instead."""
 
+HIDDEN_OPTIONS = {"--slow"}
+"""Options that the help does not show, and a page explains."""
+
 FENCE = re.compile(r"^(```+|~~~+)(\S*)[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 MARKED = re.compile(r"<!-- (?:\S+?:? ?begin|[\w/]+\.py(?:: \w+)?) -->.*?<!-- (?:\S*? ?end|/[^>]+) -->", re.DOTALL)
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^()\s]+)\)")
@@ -159,29 +162,28 @@ class Commands:
 
     def wrong(self, line: str) -> list[str]:
         """What the program does not know of a shell command that begins with `kolo`."""
-        problems, command, is_options = [], (), True
-        after = ["train"]
-        for word in line.split()[1:]:
+        problems: list[str] = []
+        command: tuple[str, ...] = ()
+        words = line.split()[1:]
+        for at, word in enumerate(words):
             subcommands, options = self.of(command)
-            if word == "kolo":
-                command, is_options = (), True
-            elif word == "--":
-                # `kolo chaos -- --steps 9` has options of `kolo train`; any other program has its own.
-                is_options = command in (("chaos",), ("verify",), ("check",))
-                command = tuple(after) if is_options else ("launch",)
-            elif not is_options:
-                continue
+            if word == "--":
+                program = words[at + 1] if at + 1 < len(words) else "-"
+                if program == "kolo":
+                    return problems + self.wrong(" ".join(words[at + 1 :]))
+                if not program.startswith("-"):
+                    break
+                # `kolo chaos -- --steps 9` has options of `kolo train`.
+                command = ("train",)
             elif word in subcommands:
                 command = (*command, word)
             elif subcommands and not word.startswith("-"):
                 problems.append(f"there is no command `{' '.join(('kolo', *command, word))}`")
                 break
-            elif word.startswith("-") and not re.match(r"-\d", word):
+            elif re.match(r"--?[a-zA-Z]", word):
                 option = word.split("=")[0]
-                if option not in options:
+                if option not in options | HIDDEN_OPTIONS:
                     problems.append(f"`{' '.join(('kolo', *command))}` has no option `{option}`")
-            elif command == ("train",) and line.split()[1] in ("chaos", "verify", "check"):
-                pass
         return problems
 
 
@@ -189,9 +191,11 @@ def shell_commands(text: str) -> list[str]:
     """The commands of a page's `sh` blocks that begin with `kolo`, without comments, one a line."""
     found = []
     for _, language, code in FENCE.findall(text):
-        if language not in ("sh", "bash", "console", ""):
+        if language not in ("sh", "console"):
             continue
         for line in code.replace("\\\n", " ").splitlines():
+            if language == "console" and not line.startswith("$ "):
+                continue
             line = re.sub(r"\s#.*", "", line.removeprefix("$ "))
             line = re.sub(r"'[^']*'|\"[^\"]*\"", "quoted", line)
             found += [part.strip() for part in re.split(r"[;|&]+|\bthen\b", line)]
