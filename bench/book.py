@@ -216,7 +216,9 @@ def environment_names(sources: Iterator[Path]) -> set[str]:
     for path in sources:
         for line in path.read_text().splitlines():
             if "const " in line and ": &str" in line:
-                names |= set(re.findall(r'"(KOLO_[A-Z_]+)"', line))
+                # The rendezvous' names are variables, whatever they begin with.
+                prefix = "" if path.name == "names.rs" else "KOLO_"
+                names |= set(re.findall(rf'"({prefix}[A-Z_]+)"', line))
     return {name for name in names if "_TEST_" not in name}
 
 
