@@ -233,6 +233,27 @@ def launcher_names(sources: Iterator[Path]) -> set[str]:
     return names
 
 
+class RustNames:
+    """Which words stand in the files that define a type or implement something for it."""
+
+    TYPE = re.compile(r"\b(?:struct|enum|trait|type)\s+(\w+)|\bimpl\b[^{;]*?\b(\w+)(?:<[^{;]*?>)?\s*(?:where[^{]*)?\{")
+
+    def __init__(self, sources: Iterator[str]):
+        self.words: dict[str, set[str]] = {}
+        for code in sources:
+            found = set(re.findall(r"\w+", code))
+            for names in self.TYPE.findall(code):
+                for name in filter(None, names):
+                    self.words.setdefault(name, set()).update(found)
+
+    def absent(self, text: str) -> list[str]:
+        """The members that a page names and that their type lacks, such as `Config::nothing`."""
+        cited = re.findall(r"`(?:\w+::)*([A-Z]\w+)::(\w+)", FENCE.sub("\n", text))
+        return [
+            f"`{name}::{member}`" for name, member in cited if name in self.words and member not in self.words[name]
+        ]
+
+
 def checked_files() -> list[Path]:
     """The files whose links are checked."""
     return sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("crates/*/*.md"), *ROOT.glob("bench/**/*.md")])
@@ -292,6 +313,10 @@ def problems(commands: Commands | None) -> Iterator[tuple[Path, str]]:
         yield DOCS / "environment.md", f"does not list {name}, which the sources read"
     for name in sorted(found for found in listed - names if found.startswith("KOLO_")):
         yield DOCS / "environment.md", f"lists {name}, which no source reads"
+    rust = RustNames(path.read_text() for path in ROOT.glob("crates/*/src/**/*.rs"))
+    for name in sorted(pages):
+        for absent in rust.absent((DOCS / name).read_text()):
+            yield DOCS / name, f"no source has {absent}"
     if commands:
         for path in [ROOT / "README.md", *(DOCS / name for name in sorted(pages - GENERATED_PAGES))]:
             text = path.read_text()

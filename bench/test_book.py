@@ -109,6 +109,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(book.inline_commands("`kolo train\n--lr 1` and `kolo`"), ["kolo train --lr 1"])
 
 
+class Rust(unittest.TestCase):
+    def test_members_are_those_of_their_type(self):
+        code = "pub struct Config { pub caps: u8 }", "impl<T: Copy> Ddp<T> where T: Send { pub fn step(&self) {} }"
+        names = book.RustNames(iter(code))
+        text = "`Config::caps`, `kolo::Config::cap`, `Ddp::step(0.1)`, `Ddp::stop`, `Unknown::x`, `module::name`"
+        self.assertEqual(names.absent(text), ["`Config::cap`", "`Ddp::stop`"])
+
+
 class Reference(unittest.TestCase):
     def test_a_help_has_options_defaults_and_tables(self):
         found = command_line.parsed(HELP[("train",)])
