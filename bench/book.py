@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the book in docs/: its table of contents, links, lengths, sentences and words, and that the program
-knows the commands that the pages show.
+knows the commands that the pages show. Each `kolo train` is tried with `--print-config`.
 
     python3 bench/book.py                           # what is wrong, and how long each part is
     python3 bench/book.py --check --kolo PROGRAM    # only what is wrong; commands as well; exit code 1 if anything is
@@ -11,6 +11,7 @@ blocks, and what scripts write between markers, count neither as words nor as se
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -145,8 +146,8 @@ def contents(summary: str) -> dict[str, str]:
 class Commands:
     """The subcommands and options that a program's help names."""
 
-    def __init__(self, help_of: Callable[[list[str]], str]):
-        self.help_of = help_of
+    def __init__(self, help_of: Callable[[list[str]], str], refusal: Callable[[list[str]], str] = lambda _: ""):
+        self.help_of, self.refusal = help_of, refusal
         self.known: dict[tuple[str, ...], tuple[set[str], set[str]]] = {}
 
     def of(self, command: tuple[str, ...]) -> tuple[set[str], set[str]]:
@@ -202,6 +203,19 @@ def shell_commands(text: str) -> list[str]:
     # Variables before a command.
     found = [re.sub(r"^(?:[A-Z_]+=\S* )+", "", command) for command in found]
     return [command for command in found if command.startswith("kolo ")]
+
+
+def trainings(text: str) -> list[list[str]]:
+    """The arguments of each `kolo train` in a page's `sh` blocks that needs neither an earlier run nor a variable."""
+    found = []
+    for _, language, code in FENCE.findall(text):
+        lines = code.replace("\\\n", " ").splitlines() if language == "sh" else []
+        for line in lines:
+            line = re.sub(r"\s#.*", "", line)
+            command = re.search(r"\bkolo (train\b[^;&|]*)", line)
+            if command and not re.search(r"[…$]|--resume\b|--config\b|\bFILE\b|\bPATH\b", command[1]):
+                found.append(shlex.split(command[1]))
+    return found
 
 
 def inline_commands(text: str) -> list[str]:
@@ -323,6 +337,9 @@ def problems(commands: Commands | None) -> Iterator[tuple[Path, str]]:
             for command in [*shell_commands(text), *inline_commands(text)]:
                 for problem in commands.wrong(command):
                     yield path, f"{problem}: {command}"
+            for training in trainings(text):
+                if refusal := commands.refusal(training):
+                    yield path, f"`kolo {shlex.join(training)}` is refused: {refusal}"
 
 
 def lengths() -> None:
@@ -352,7 +369,13 @@ def main() -> int:
             run = subprocess.run([arguments.kolo, *command], capture_output=True, text=True, timeout=60, check=True)
             return run.stdout
 
-        commands = Commands(help_of)
+        def refusal(training: list[str]) -> str:
+            # Checks the values of all options, and trains nothing.
+            words = [arguments.kolo.resolve(), *training, "--print-config"]
+            run = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=DOCS)
+            return run.stderr.strip().partition("\n")[0] if run.returncode else ""
+
+        commands = Commands(help_of, refusal)
     if not arguments.check:
         lengths()
     count = 0

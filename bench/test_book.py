@@ -109,6 +109,14 @@ class Commands(unittest.TestCase):
         self.assertEqual(book.inline_commands("`kolo train\n--lr 1` and `kolo`"), ["kolo train --lr 1"])
 
 
+    def test_trainings_that_need_nothing_are_tried(self):
+        text = (
+            "```sh\nkolo launch -- kolo train --group 'a b' \\\n    --lr 1 &   # why\nkolo train --resume x\n"
+            "kolo train --init FILE\nkolo train --seed $seed\nkolo evaluate x\n```\n`kolo train --lr 2`\n"
+        )
+        self.assertEqual(book.trainings(text), [["train", "--group", "a b", "--lr", "1"]])
+
+
 class Rust(unittest.TestCase):
     def test_members_are_those_of_their_type(self):
         code = "pub struct Config { pub caps: u8 }", "impl<T: Copy> Ddp<T> where T: Send { pub fn step(&self) {} }"
