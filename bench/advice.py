@@ -3,7 +3,7 @@
 synchronization of two workers over links of 100 Mbit/s, 1 and 10 Gbit/s.
 
     python3 bench/advice.py [--mbit 100,1000,10000] [--model resnet18] [--batch-size 32]
-    python3 bench/advice.py --write     # the tables of docs/foresight.md, of all that was measured so far
+    python3 bench/advice.py --write     # the tables of docs/notes/foresight.md, of all that was measured so far
 
 One worker is profiled with each reduction (`kolo bench profile`), and the plan is made from these profiles.
 Then steps are measured (`kolo bench step`): with each cap, reduction and synchronization of the plan alone,

@@ -4,7 +4,7 @@ predicted from the profile of one worker just before it was run.
 
     python3 bench/foresight.py --measure [--models resnet18,small,mlp] [--places loopback,1000] [--workers 2,4]
     python3 bench/foresight.py --predict        # anew, from the profiles of then
-    python3 bench/foresight.py --write          # the tables of docs/foresight.md, from what was measured so far
+    python3 bench/foresight.py --write          # the tables of docs/notes/foresight.md, from what was measured so far
 
 `--measure` adds a line for each link to bench/foresight.jsonl, with what its bytes cost the cores, and two for
 each cell, the profile and then the step; it ends after `--budget` seconds. What is there already is not measured
@@ -31,7 +31,7 @@ from servers import ROOT, built, network
 from processes import end_on_sigterm
 
 LINES = ROOT / "bench" / "foresight.jsonl"
-DOC = ROOT / "docs" / "foresight.md"
+DOC = ROOT / "docs" / "notes" / "foresight.md"
 HERE = ("<!-- foresight.py: here -->", "<!-- /foresight.py: here -->")
 PUBLISHED = ("<!-- foresight.py: published -->", "<!-- /foresight.py: published -->")
 MODELS = "resnet18,small,mlp"

@@ -29,7 +29,7 @@ def missing(text: str) -> list[str]:
 
 
 def main() -> int:
-    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("crates/*/*.md"), *ROOT.glob("crates/**/*.rs")]
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("crates/*/*.md"), *ROOT.glob("crates/**/*.rs")]
     count = 0
     for path in sorted(texts):
         for cited in missing(path.read_text()):

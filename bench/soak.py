@@ -5,7 +5,7 @@ the memory, descriptors and threads of the launcher and of rank 0, which is neve
     cargo build --release && python3 bench/soak.py [--write]
 
 Workers sleep for each of their shards, so that a step takes no processor and the job lasts. With --write the
-measurements and their picture take their place in docs/, and the sentence in docs/elastic.md.
+measurements and their picture take their place in docs/, and the sentence in docs/notes/elastic.md.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainings import ROOT, write_between
 
-DOC = ROOT / "docs" / "elastic.md"
+DOC = ROOT / "docs" / "notes" / "elastic.md"
 ROWS = ROOT / "docs" / "soak.jsonl"
 SVG = ROOT / "docs" / "soak.svg"
 BEGIN, END = "<!-- bench/soak.py: begin -->", "<!-- bench/soak.py: end -->"
@@ -177,7 +177,7 @@ def sentence(options: argparse.Namespace, rows: list[dict]) -> str:
         f"{deaths} (`{command}`; all four were at work again after {p50:.1f} s (p50), {p95:.1f} s (p95), "
         f"most of it the start of a program). From the {SETTLED}th to the last one, "
         f"{ended['steps'] - began['steps']:,} steps later, {'; '.join(shown)}.\n\n"
-        f"![Memory, descriptors and threads over the deaths of a job]({SVG.name})"
+        f"![Memory, descriptors and threads over the deaths of a job](../{SVG.name})"
     )
 
 

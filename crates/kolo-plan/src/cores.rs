@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Seconds per step that each further worker on the fullest core costs: four of Linux's time slices, which
-/// last 1.4 ms on two cores. Fitted to 3 to 8 workers therewith steps of 5 to 6 ms (docs/foresight.md).
+/// last 1.4 ms on two cores. Fitted to 3 to 8 workers therewith steps of 5 to 6 ms (docs/notes/foresight.md).
 const TURN_SECONDS: f64 = 5.6e-3;
 
 /// Cores of a host, and the workers on it.

@@ -12,7 +12,7 @@ use kolo_step::Step;
 
 /// Elements per optimizer call. A sum that is added when it is read is added one such piece at a time, just
 /// before the call: pieces are so short that adding one overlaps with stepping another. With 16,384 (64 KiB)
-/// a step of ResNet-18 takes an eighth longer (docs/benchmarks.md).
+/// a step of ResNet-18 takes an eighth longer (docs/notes/benchmarks.md).
 const PIECE: usize = 128;
 
 /// Elements that are checked together after they have been stepped piece by piece: 8 KiB of values, which

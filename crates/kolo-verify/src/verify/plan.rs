@@ -263,7 +263,7 @@ mod tests {
             let made = plan(&axes).unwrap().iter().filter(|run| obstacle(run, &start).is_none()).count();
             assert_eq!(made, count, "{shards} shards");
         }
-        // The number of runs of the example in docs/exact.md.
+        // The number of runs of the example in docs/verify.md.
         let documented =
             Axes { extent: Extent::Full, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
         let documented = plan(&documented).unwrap();

@@ -54,7 +54,7 @@ fn any_number_of_workers_ends_in_the_same_weights() {
 
 /// All that could depend on the division of work, at once: dropout, augmentation, batch normalization, a last
 /// batch in which half of the shards are empty, worker counts that divide 8 shards and that do not, and more
-/// workers than shards. A selection of the product of these; docs/exact.md has the command for all of it.
+/// workers than shards. A selection of the product of these; docs/verify.md has the command for all of it.
 #[test]
 fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights() {
     let folder = tempfile::tempdir().unwrap();

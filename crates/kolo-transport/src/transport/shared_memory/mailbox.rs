@@ -55,7 +55,7 @@ const SPIN: (u32, u32) = (16, 4096);
 /// Minimum and maximum number of yields before sleeping, if there are more ranks than cores.
 const YIELDS: (u32, u32) = (4, 256);
 /// Number of looks at a peer on another core before a yield: less than half a microsecond. With none, and
-/// with twice as many, 4 bytes between 4 ranks on 2 cores take longer (docs/benchmarks.md).
+/// with twice as many, 4 bytes between 4 ranks on 2 cores take longer (docs/notes/benchmarks.md).
 const LOOKS: u32 = 24;
 
 /// This rank's own counts of the messages in a peer's two lanes.
