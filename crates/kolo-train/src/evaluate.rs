@@ -3,11 +3,10 @@
 
 use kolo_data::{DataSet, Part, Prefetch};
 use kolo_ddp::Ddp;
+use kolo_metrics::{Classification, Metric, Score, Scores};
 
-use crate::classification::Classification;
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::metric::{Metric, Score, Scores};
 use crate::task::Task;
 
 /// Signals that end an evaluation early.

@@ -1,9 +1,9 @@
 //! Answers of callbacks.
 
+use kolo_metrics::Record;
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
-use crate::sinks::Record;
 
 /// Answer of a callback: what the run does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +81,5 @@ pub(crate) fn check(decides_after_steps: bool, recipe: &Recipe) -> Result<(), Er
 
 /// True if all workers have the same model and losses after each step.
 pub(crate) fn has_one_model(recipe: &Recipe) -> bool {
-    let mode = &recipe.sync.mode;
-    !mode.is_rare() && !mode.is_delayed() && mode.staleness_bound().is_none()
+    recipe.sync.mode.traits().is_every_step()
 }

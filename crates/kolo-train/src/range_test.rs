@@ -4,11 +4,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kolo_ddp::Sampler;
+use kolo_metrics::StepRow;
 use kolo_recipe::{RateConfig, Recipe};
 
 use crate::error::Error;
 use crate::flow;
-use crate::meter::StepRow;
 
 /// Rate of the first step, and of the last.
 const RATES: [f64; 2] = [1e-7, 10.0];

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use kolo_data::{DataSet, Part};
+use kolo_metrics::{Classification, Metric, Record, Tally};
 use kolo_recipe::Recipe;
 
-use crate::classification::Classification;
 use crate::error::Error;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::metric::Metric;
 use crate::own_parts::Own;
-use crate::sinks::Record;
-use crate::tally::Tally;
 
 /// Loss of one shard's samples in training.
 pub(crate) type LossOf<F, M, B> =

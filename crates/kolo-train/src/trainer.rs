@@ -9,6 +9,7 @@ use kolo_ddp::Replica;
 use kolo_ddp::optimizer::Optimizer;
 use kolo_ddp::reduction::Reducer;
 use kolo_ddp::transform::GradientTransform;
+use kolo_metrics::{EpochRow, LiveMetrics, Mean, Metric, Record, SinkEntry, StepRow, Tally, check_names};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
@@ -16,18 +17,13 @@ use crate::error::Error;
 use crate::flow::{self, Answer, Flow, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
-use crate::meter::{EpochRow, StepRow};
-use crate::metric::{Mean, Metric};
 use crate::mixing;
-use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::range_test::RangeTest;
 use crate::signals;
-use crate::sinks::{LiveMetrics, Record, SinkEntry};
-use crate::tally::Tally;
+use crate::start::run;
 use crate::task::{Evaluate, Listener, Task};
 use crate::trained::Trained;
-use crate::worker::run;
 
 /// Environment variable that overrides the program's run folder, for repeated runs of a program, as
 /// `kolo verify` makes them.
@@ -240,7 +236,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         mixing::check::<D::Batch>(&self.job.config)?;
         flow::check(self.task.decides(Moment::Step), &self.job.config)?;
         // Before the run folder exists.
-        names::check(&self.task.unit, &self.task.metrics)?;
+        check_names(&self.task.unit, &self.task.metrics)?;
         let part = self.task.judging_part();
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;

@@ -170,7 +170,7 @@ fn check_job(options: &[OsString]) -> Result<Recipe, Failure> {
     })?;
     let config = job.train.configuration()?;
     let sync = &config.sync.mode;
-    match sync.staleness_bound() {
+    match sync.traits().staleness_bound {
         Some(_) => Err(Failure::input(format!(
             "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
         ))),
