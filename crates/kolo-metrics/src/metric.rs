@@ -77,7 +77,7 @@ impl Metric {
 }
 
 /// Replaces control characters, such as line breaks, by spaces: for a line of text.
-pub(crate) fn in_line(name: &str) -> String {
+pub fn in_line(name: &str) -> String {
     name.replace(char::is_control, " ")
 }
 

@@ -215,7 +215,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
 fn keep_preprocessing(folder: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), Error> {
     let Some(preprocessing) = preprocessing else { return Ok(()) };
     let text = serde_json::to_string_pretty(&preprocessing);
-    let text = text.map_err(|e| Error::Encode { what: "preprocessing.json", problem: e.to_string() })?;
+    let text = text.map_err(|e| kolo_recipe::Error::encode("preprocessing.json", e))?;
     Ok(folder.write(&folder.preprocessing(), (text + "\n").as_bytes())?)
 }
 

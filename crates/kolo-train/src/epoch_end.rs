@@ -2,7 +2,7 @@
 
 use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
-use kolo_metrics::{Best, EpochRow, Progress, Record, Scores};
+use kolo_metrics::{Best, EpochRow, Progress, Record, Scores, in_line};
 use kolo_trace::What;
 
 use crate::error::Error;

@@ -50,7 +50,7 @@ fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Finished, Error> {
 }
 
 fn not_encoded(error: postcard::Error) -> Error {
-    Error::Encode { what: "the tally of a batch", problem: error.to_string() }
+    kolo_recipe::Error::encode("the tally of a batch", error).into()
 }
 
 /// The user's input besides the model and the recipe.

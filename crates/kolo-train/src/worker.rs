@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use kolo_data::{DataSet, Loader};
 use kolo_ddp::{Ddp, Sampler};
-use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Scores, Summary};
+use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Summary};
 
 use crate::error::Error;
 use crate::evaluate::Evaluated;

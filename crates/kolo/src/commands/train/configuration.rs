@@ -37,7 +37,7 @@ impl Train {
     }
 
     /// Applies the options that set the shards of a step and the rule that scales the learning rate to them.
-    pub(in crate::commands) fn divide(&self, config: &mut Recipe) -> Result<(), Failure> {
+    fn divide(&self, config: &mut Recipe) -> Result<(), Failure> {
         if self.accumulate.is_some() {
             config.shards = self.shards_of(self.nproc.unwrap_or(config.nproc))?;
         }
@@ -54,7 +54,7 @@ impl Train {
     }
 
     /// Returns the configuration of the run to continue, with the number of epochs that the user gave.
-    pub(in crate::commands) fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+    fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         let epochs = self.config.recipe.epochs;
         if !self.config.has("epochs") {
             return Ok(config);
@@ -75,14 +75,14 @@ impl Train {
     }
 
     /// True if `--set` decides the number of shards.
-    pub(in crate::commands) fn sets_shards(&self) -> bool {
+    fn sets_shards(&self) -> bool {
         self.set
             .iter()
             .any(|set| ["shards", "nproc"].contains(&set.split('=').next().unwrap_or_default().trim()))
     }
 
     /// Returns the default number of shards for so many workers.
-    pub(in crate::commands) fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
+    fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
         let accumulate = self.accumulate.unwrap_or(1);
         if accumulate == 0 {
             return Err(Failure::input("--accumulate 0: it must be at least 1"));
@@ -100,12 +100,12 @@ impl Train {
     }
 
     /// Returns the configuration with the values of `--set`.
-    pub(in crate::commands) fn with_fields(&self, config: Recipe) -> Result<Recipe, Failure> {
+    fn with_fields(&self, config: Recipe) -> Result<Recipe, Failure> {
         Ok(self.set.iter().try_fold(config, |config, assignment| config.with_field(assignment))?)
     }
 
     /// Applies the options that do not change the result; each part of a run may set them anew.
-    pub(in crate::commands) fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
+    fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
         let mut config = self.with_fields(config)?;
         if config.data.is_empty() {
             config.data = USUAL_DATA.into();
@@ -134,12 +134,7 @@ impl Train {
 
     /// Like [`Train::fit`], for at most `most` workers. The number of shards follows `most`: it decides the
     /// bits, is recorded with the run, and so cannot follow the present workers.
-    pub(in crate::commands) fn fit_to(
-        &self,
-        config: &mut Recipe,
-        workers: usize,
-        most: usize,
-    ) -> Result<(), Failure> {
+    fn fit_to(&self, config: &mut Recipe, workers: usize, most: usize) -> Result<(), Failure> {
         if self.nproc.is_none()
             && self.shards.is_none()
             && self.resume.is_none()

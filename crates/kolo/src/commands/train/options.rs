@@ -19,26 +19,26 @@ pub(crate) struct Train {
     pub(in crate::commands) config: RecipeOptions,
     /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate [default: 1]
     #[arg(long)]
-    pub(in crate::commands) accumulate: Option<usize>,
+    pub(super) accumulate: Option<usize>,
     /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default:
     /// workers × accumulate, where nodes may come later the most workers that there may be]
     #[arg(long, conflicts_with = "accumulate")]
-    pub(in crate::commands) shards: Option<usize>,
+    pub(super) shards: Option<usize>,
     /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same
     /// bits [default: equally]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = parse_number)]
-    pub(in crate::commands) shares: Vec<f64>,
+    pub(super) shares: Vec<f64>,
     /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop
     /// (it leaves) [default: warn]
     #[arg(long)]
-    pub(in crate::commands) straggler: Option<String>,
+    pub(super) straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     pub(in crate::commands) slow: Vec<Slowdown>,
     /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
     /// (linear) or by the root of that (sqrt) [default without a value: linear]
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "linear")]
-    pub(in crate::commands) scale_lr: Option<ScalingRule>,
+    pub(super) scale_lr: Option<ScalingRule>,
     /// Run folder; must not exist, unless --resume-or-start is given [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
@@ -62,10 +62,10 @@ pub(crate) struct Train {
     /// Take the settings from this file, as the config.toml of a run, which repeats that run; options beside
     /// it win
     #[arg(long = "config", id = "config_file", value_name = "FILE")]
-    pub(in crate::commands) config_file: Option<PathBuf>,
+    pub(super) config_file: Option<PathBuf>,
     /// Set one key of config.toml, as rate.lr=0.2; may be repeated, and wins over options and --config
     #[arg(long, value_name = "KEY=VALUE")]
-    pub(in crate::commands) set: Vec<String>,
+    pub(super) set: Vec<String>,
     /// Do not train, but find a learning rate: it grows from 1e-7 to 10 over so many steps, in place of the
     /// recipe's, until the loss diverges. The losses go to the run folder, with a picture [default without a
     /// value: 100]
@@ -74,12 +74,12 @@ pub(crate) struct Train {
     pub(in crate::commands) find_lr: Option<u64>,
     /// Print the whole configuration as --config takes it, and train nothing
     #[arg(long)]
-    pub(in crate::commands) print_config: bool,
+    pub(super) print_config: bool,
     /// Algorithm of the collectives [default: the quickest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     pub(in crate::commands) algorithm: Option<String>,
     #[command(flatten)]
-    pub(in crate::commands) live: LiveMetrics,
+    pub(super) live: LiveMetrics,
     #[command(flatten)]
     pub(in crate::commands) elastic: Elastic,
     #[command(flatten)]
