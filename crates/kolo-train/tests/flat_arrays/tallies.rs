@@ -112,6 +112,7 @@ fn classes_are_in_the_summary_on_any_workers_and_after_the_end() {
 #[test]
 fn any_text_is_a_name_in_every_file() {
     let (folder, name) = (tempfile::tempdir().unwrap(), "5,\"worst\"\n9,loss");
+    std::fs::write(folder.path().join("config.toml"), "").unwrap();
     let train = |steps: Option<u64>, resume: bool| {
         let job = job(Recipe { steps, ..recipe() }, folder.path(), resume);
         let trainer =
