@@ -11,6 +11,7 @@ use kolo_straggler::Policy;
 
 /// Returns an error for settings that are invalid whatever the group is.
 pub fn check(config: &Config) -> Result<(), Error> {
+    kolo_reduction::reduction::check(&*config.reduction)?;
     if config.straggler == Policy::Drop && !config.elastic {
         let problem =
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
