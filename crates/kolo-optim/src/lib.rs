@@ -48,7 +48,7 @@ pub use adam::Adam;
 pub use adamw::AdamW;
 pub use average::{AVERAGE_OFFSET, Averaged, averages};
 pub use element::Element;
-pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
+pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass, Turns};
 pub use lamb::Lamb;
 pub use lars::Lars;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};

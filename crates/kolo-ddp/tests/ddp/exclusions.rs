@@ -47,6 +47,7 @@ fn configurations(sync: &SyncMode) -> Vec<(JobSetting, Config)> {
         (JobSetting::Straggler, Config { straggler: Policy::Drop, elastic: true, ..base.clone() }),
         (JobSetting::Rebalance, Config { straggler: Policy::Rebalance, ..base.clone() }),
         (JobSetting::NoBackups, Config { elastic: true, backup_every: 0, ..base.clone() }),
+        (JobSetting::Turns, Config { turns: vec![vec!["*".into()]], ..base.clone() }),
         (JobSetting::Tune, Config { tune: true, ..base.clone() }),
         (JobSetting::Elastic, Config { elastic: true, ..base }),
     ]

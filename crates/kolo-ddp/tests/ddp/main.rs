@@ -38,3 +38,4 @@ mod step;
 mod sync_values;
 mod tied;
 mod transforms;
+mod turns;

@@ -13,6 +13,7 @@ mod ending;
 mod evaluate;
 mod export;
 mod fencing;
+mod gan;
 mod groups;
 mod killed;
 mod launchers;
