@@ -3,8 +3,6 @@
 //! The two differ in the place of weight decay ([`WeightDecay`]). Muon uses this pass for tensors that are
 //! not matrices.
 
-use serde::Deserialize;
-
 use crate::optimizer::{Update, UsualRates};
 use crate::rule::Rule;
 use crate::table::Setting;
@@ -24,8 +22,7 @@ pub(crate) const FREEZE_AFTER: Setting = Setting::whole(
 pub(crate) const EPSILON: Setting =
     Setting::positive("epsilon", 1e-8, "Added to the root of the second moment");
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy)]
 pub(crate) struct AdamSettings {
     /// λ
     pub(crate) weight_decay: f32,
@@ -36,7 +33,7 @@ pub(crate) struct AdamSettings {
     /// ε
     pub(crate) epsilon: f32,
     /// Steps after which v stays constant (Tang et al. 2021, "1-bit Adam", algorithm 1); 0 means never.
-    pub(crate) freeze_after: f64,
+    pub(crate) freeze_after: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -107,7 +104,6 @@ impl AdamRule {
 }
 
 impl Rule<2> for AdamRule {
-    type Settings = AdamSettings;
     type Scratch = ();
 
     const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
@@ -120,8 +116,8 @@ impl Rule<2> for AdamRule {
 
     fn begin(&mut self, step: u64, learning_rate: f64) {
         let AdamSettings { beta1, beta2, weight_decay, freeze_after, .. } = self.settings;
-        self.is_frozen = freeze_after > 0.0 && step as f64 > freeze_after;
-        let seen = if self.is_frozen { freeze_after as u64 } else { step };
+        self.is_frozen = freeze_after > 0 && step > freeze_after;
+        let seen = if self.is_frozen { freeze_after } else { step };
         let rate = learning_rate * self.lr_scale;
         let correct = |beta: f32, step: u64| 1.0 - libm::pow(f64::from(beta), step as f64);
         self.decay = (1.0 - rate * f64::from(weight_decay)) as f32;
@@ -151,7 +147,7 @@ mod tests {
     #[test]
     fn vectors_of_any_width_give_the_bits_of_one_element_at_a_time() {
         let settings =
-            AdamSettings { weight_decay: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, freeze_after: 0.0 };
+            AdamSettings { weight_decay: 0.1, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, freeze_after: 0 };
         let value = |n: usize, by: f32| (n as f32 * 0.37).sin() * by;
         for weight_decay in [WeightDecay::Coupled, WeightDecay::Decoupled] {
             let mut rule = AdamRule::new(weight_decay, 1.0, settings);

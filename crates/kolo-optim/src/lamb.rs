@@ -1,13 +1,12 @@
 //! LAMB: Adam's direction, with a step length for each tensor of the learning rate times the tensor's norm.
 
-use serde::Deserialize;
-
 use crate::layout::Layout;
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
+use crate::typed_settings;
 use crate::vectorized::vectorized;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
@@ -20,21 +19,25 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::positive("epsilon", 1e-6, "Added to the root of the second moment"),
         TRUST_RATIO,
     ],
-    make: |settings| optimizer(&ENTRY, settings, Lamb::new),
+    make: |settings| {
+        optimizer(&ENTRY, settings, |scale, settings| LambRule::new(scale, Lamb::read(settings)))
+    },
 };
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LambSettings {
-    /// λ
-    weight_decay: f32,
-    /// β₁
-    beta1: f32,
-    /// β₂
-    beta2: f32,
-    /// ε
-    epsilon: f32,
-    trust_ratio: bool,
+typed_settings! {
+    /// Settings of LAMB (`lamb`).
+    pub struct Lamb of ENTRY: dyn Optimizer {
+        /// Weight decay λ.
+        weight_decay: f32,
+        /// Decay β₁ of the first moment.
+        beta1: f32,
+        /// Decay β₂ of the second moment.
+        beta2: f32,
+        /// Number ε, added to the root of the second moment.
+        epsilon: f32,
+        /// Steps as long as each tensor's own norm.
+        trust_ratio: bool,
+    }
 }
 
 /// m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; u = m̂ / (√v̂ + ε) + λ·θ; θ −= η · ‖θ‖/‖u‖ · u, with m̂ = m/(1−β₁ᵗ)
@@ -45,8 +48,8 @@ struct LambSettings {
 /// trust ratio.
 ///
 /// Memory: m, v, and a buffer as long as the longest trained tensor.
-struct Lamb {
-    settings: LambSettings,
+struct LambRule {
+    settings: Lamb,
     lr_scale: f64,
     /// η of the step
     rate: f64,
@@ -56,14 +59,13 @@ struct Lamb {
     second_correction: f32,
 }
 
-impl Lamb {
-    fn new(lr_scale: f64, settings: LambSettings) -> Self {
-        Lamb { settings, lr_scale, rate: 0.0, first_correction: 1.0, second_correction: 1.0 }
+impl LambRule {
+    fn new(lr_scale: f64, settings: Lamb) -> Self {
+        LambRule { settings, lr_scale, rate: 0.0, first_correction: 1.0, second_correction: 1.0 }
     }
 }
 
-impl Rule<2> for Lamb {
-    type Settings = LambSettings;
+impl Rule<2> for LambRule {
     /// u of the current tensor.
     type Scratch = Vec<f32>;
 
@@ -90,7 +92,7 @@ impl Rule<2> for Lamb {
 
     fn update(&self, update: Update<'_>, [first, second]: [&mut [f32]; 2], direction: &mut Vec<f32>) {
         let Update { parameters, gradient, scale, decay, .. } = update;
-        let LambSettings { beta1, beta2, epsilon, weight_decay, trust_ratio } = self.settings;
+        let Lamb { beta1, beta2, epsilon, weight_decay, trust_ratio } = self.settings;
         let (correct_m, correct_v) = (self.first_correction, self.second_correction);
         let decay = if decay { weight_decay } else { 0.0 };
         let direction = &mut direction[..parameters.len()];

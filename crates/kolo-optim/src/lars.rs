@@ -1,13 +1,12 @@
 //! LARS: SGD with momentum and, for each tensor, a rate in proportion to the ratio of its norm to its
 //! gradient's norm.
 
-use serde::Deserialize;
-
 use crate::norm::sum_of_squares;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
+use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lars",
@@ -22,19 +21,23 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         ),
         TRUST_RATIO,
     ],
-    make: |settings| optimizer(&ENTRY, settings, Lars::new),
+    make: |settings| {
+        optimizer(&ENTRY, settings, |scale, settings| LarsRule::new(scale, Lars::read(settings)))
+    },
 };
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LarsSettings {
-    /// β of the paper
-    weight_decay: f32,
-    /// m of the paper
-    momentum: f32,
-    /// η of the paper
-    trust_coefficient: f64,
-    trust_ratio: bool,
+typed_settings! {
+    /// Settings of LARS (`lars`).
+    pub struct Lars of ENTRY: dyn Optimizer {
+        /// Weight decay, β of the paper.
+        weight_decay: f32,
+        /// Momentum, m of the paper; 0 is none.
+        momentum: f32,
+        /// Share of a tensor's norm that a step of rate 1 may change, η of the paper.
+        trust_coefficient: f64,
+        /// Steps as long as each tensor's own norm.
+        trust_ratio: bool,
+    }
 }
 
 /// λ = η·‖w‖ / (‖g‖ + β·‖w‖); v = m·v + γ·λ·(g + β·w); w −= v, for each tensor w with the rate γ of the step.
@@ -42,21 +45,20 @@ struct LarsSettings {
 ///
 /// λ is 1 if w or g has norm 0, so that a tensor of zeros can move. It is also 1 in groups with `trust_ratio`
 /// false.
-struct Lars {
-    settings: LarsSettings,
+struct LarsRule {
+    settings: Lars,
     lr_scale: f64,
     /// γ of the step
     rate: f64,
 }
 
-impl Lars {
-    fn new(lr_scale: f64, settings: LarsSettings) -> Self {
-        Lars { settings, lr_scale, rate: 0.0 }
+impl LarsRule {
+    fn new(lr_scale: f64, settings: Lars) -> Self {
+        LarsRule { settings, lr_scale, rate: 0.0 }
     }
 }
 
-impl Rule<1> for Lars {
-    type Settings = LarsSettings;
+impl Rule<1> for LarsRule {
     type Scratch = ();
 
     const SCOPE: Scope = Scope::Tensor;
@@ -74,7 +76,7 @@ impl Rule<1> for Lars {
 
     fn update(&self, update: Update<'_>, [velocity]: [&mut [f32]; 1], (): &mut ()) {
         let Update { parameters, gradient, scale, decay, .. } = update;
-        let LarsSettings { weight_decay, momentum, trust_coefficient, trust_ratio } = self.settings;
+        let Lars { weight_decay, momentum, trust_coefficient, trust_ratio } = self.settings;
         let decay = if decay { weight_decay } else { 0.0 };
         let ratio = match trust_ratio {
             true => {

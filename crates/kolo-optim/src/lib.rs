@@ -5,6 +5,17 @@
 //! slices. It uses no other crate of Kolo. Above it, checkpoints (`kolo_checkpoint`) save an optimizer's
 //! state by name, and the training step (`kolo_ddp`) decides which elements to step when.
 //!
+//! An optimizer of the table has its settings as a type, too. Both have the same defaults:
+//!
+//! ```
+//! use kolo_optim::{AdamW, Settings, named};
+//!
+//! let typed = AdamW { weight_decay: 0.1, ..AdamW::default() }.build()?;
+//! let by_name = named("adamw", &Settings::default().with("weight_decay", 0.1))?;
+//! assert_eq!(typed.settings(), by_name.settings());
+//! # Ok::<(), kolo_optim::ChoiceError>(())
+//! ```
+//!
 //! A new optimizer is one file here and one line in [`OPTIMIZERS`]. Your own optimizer implements
 //! [`Optimizer`]; everything that takes a [`named`] optimizer takes yours as well.
 
@@ -29,14 +40,23 @@ mod settings;
 mod sgd;
 pub mod table;
 mod trust_ratio;
+#[doc(hidden)]
+pub mod typed;
 mod vectorized;
 
+pub use adam::Adam;
+pub use adamw::AdamW;
 pub use average::{AVERAGE_OFFSET, Averaged, averages};
 pub use element::Element;
-pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass};
+pub use groups::{CLASSES, GroupError, GroupSettings, ParamGroup, Selector, SpanGroups, TensorClass, Turns};
+pub use lamb::Lamb;
+pub use lars::Lars;
 pub use layout::{Kind, Layout, ParamSpec, Span, SpanId};
+pub use lion::Lion;
 pub use memory_order::MemoryOrder;
+pub use muon::Muon;
 pub use optimizer::{Optimizer, Scope, Update, UsualRates};
+pub use sgd::Sgd;
 pub use table::{ChoiceError, Settings};
 pub use vectorized::vectorized;
 

@@ -1,10 +1,9 @@
 //! Lion: steps along the sign of a momentum.
 
-use serde::Deserialize;
-
 use crate::optimizer::{Optimizer, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
+use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lion",
@@ -14,26 +13,29 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("beta1", 0.9, 0.0..1.0, "Share of the momentum in a step"),
         Setting::number("beta2", 0.99, 0.0..1.0, "Decay of the momentum"),
     ],
-    make: |settings| optimizer(&ENTRY, settings, Lion::new),
+    make: |settings| {
+        optimizer(&ENTRY, settings, |scale, settings| LionRule::new(scale, Lion::read(settings)))
+    },
 };
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LionSettings {
-    /// λ
-    weight_decay: f32,
-    /// β₁
-    beta1: f32,
-    /// β₂
-    beta2: f32,
+typed_settings! {
+    /// Settings of Lion (`lion`).
+    pub struct Lion of ENTRY: dyn Optimizer {
+        /// Weight decay λ.
+        weight_decay: f32,
+        /// Share β₁ of the momentum in a step.
+        beta1: f32,
+        /// Decay β₂ of the momentum.
+        beta2: f32,
+    }
 }
 
 /// c = β₁m + (1−β₁)g; θ −= η·(sign(c) + λ·θ); m = β₂m + (1−β₂)g, where sign(0) is 0.
 ///
 /// All elements move by η. The paper's learning rates are therefore 3 to 10 times smaller than AdamW's, and
 /// its weight decay is larger by the same factor.
-struct Lion {
-    settings: LionSettings,
+struct LionRule {
+    settings: Lion,
     lr_scale: f64,
     /// η of the step
     rate: f32,
@@ -41,14 +43,13 @@ struct Lion {
     decay: f32,
 }
 
-impl Lion {
-    fn new(lr_scale: f64, settings: LionSettings) -> Self {
-        Lion { settings, lr_scale, rate: 0.0, decay: 1.0 }
+impl LionRule {
+    fn new(lr_scale: f64, settings: Lion) -> Self {
+        LionRule { settings, lr_scale, rate: 0.0, decay: 1.0 }
     }
 }
 
-impl Rule<1> for Lion {
-    type Settings = LionSettings;
+impl Rule<1> for LionRule {
     type Scratch = ();
 
     const STATE: [&'static str; 1] = ["momentum"];
@@ -67,7 +68,7 @@ impl Rule<1> for Lion {
 
     fn update(&self, update: Update<'_>, [momentum]: [&mut [f32]; 1], (): &mut ()) {
         let Update { parameters, gradient, scale, decay, .. } = update;
-        let LionSettings { beta1, beta2, .. } = self.settings;
+        let Lion { beta1, beta2, .. } = self.settings;
         let (rate, decay) = (self.rate, if decay { self.decay } else { 1.0 });
         for ((p, g), m) in parameters.iter_mut().zip(gradient).zip(momentum) {
             let g = g * scale;

@@ -1,7 +1,5 @@
 //! The frame of the table's optimizers: settings, a [`Rule`] for each group of tensors, and the state.
 
-use serde::de::DeserializeOwned;
-
 use crate::groups::{GroupError, GroupSettings, by_group};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
@@ -9,7 +7,6 @@ use crate::table::{Entry, Settings};
 
 /// A rule for the tensors of one group, with `N` numbers of state for each element.
 pub(crate) trait Rule<const N: usize>: Send + 'static {
-    type Settings: DeserializeOwned;
     /// Data that the rules of all groups share besides the state.
     type Scratch: Default + Send;
 
@@ -38,9 +35,9 @@ pub(crate) trait Rule<const N: usize>: Send + 'static {
 pub(crate) fn optimizer<R: Rule<N>, const N: usize>(
     entry: &'static Entry<dyn Optimizer>,
     settings: &Settings,
-    new: fn(f64, R::Settings) -> R,
+    new: fn(f64, &Settings) -> R,
 ) -> Box<dyn Optimizer> {
-    let (groups, state) = (vec![new(1.0, settings.read())], [const { Vec::new() }; N]);
+    let (groups, state) = (vec![new(1.0, settings)], [const { Vec::new() }; N]);
     Box::new(Grouped {
         entry,
         settings: settings.clone(),
@@ -55,7 +52,7 @@ pub(crate) fn optimizer<R: Rule<N>, const N: usize>(
 struct Grouped<R: Rule<N>, const N: usize> {
     entry: &'static Entry<dyn Optimizer>,
     settings: Settings,
-    new: fn(f64, R::Settings) -> R,
+    new: fn(f64, &Settings) -> R,
     groups: Vec<R>,
     /// Number of elements of flat memory.
     len: usize,
@@ -83,7 +80,7 @@ impl<R: Rule<N>, const N: usize> Optimizer for Grouped<R, N> {
 
     fn set_groups(&mut self, groups: &[GroupSettings]) -> Result<(), GroupError> {
         let groups = by_group(self.entry, &self.settings, groups)?.into_iter();
-        self.groups = groups.map(|(lr_scale, settings)| (self.new)(lr_scale, settings)).collect();
+        self.groups = groups.map(|(lr_scale, settings)| (self.new)(lr_scale, &settings)).collect();
         let len = if self.groups.iter().any(R::has_state) { self.len } else { 0 };
         self.state.iter_mut().for_each(|state| state.resize(len, 0.0));
         Ok(())

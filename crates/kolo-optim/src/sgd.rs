@@ -1,10 +1,9 @@
 //! Stochastic gradient descent with momentum, same as PyTorch's `torch.optim.SGD` without dampening.
 
-use serde::Deserialize;
-
 use crate::optimizer::{Optimizer, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
+use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "sgd",
@@ -14,37 +13,38 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         Setting::number("momentum", 0.0, 0.0..1.0, "Momentum; 0 is none"),
         Setting::flag("nesterov", "Nesterov's form of momentum"),
     ],
-    make: |settings| optimizer(&ENTRY, settings, Sgd::new),
+    make: |settings| optimizer(&ENTRY, settings, |scale, settings| SgdRule::new(scale, Sgd::read(settings))),
 };
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SgdSettings {
-    /// λ
-    weight_decay: f32,
-    /// μ
-    momentum: f32,
-    nesterov: bool,
+typed_settings! {
+    /// Settings of SGD with momentum (`sgd`).
+    pub struct Sgd of ENTRY: dyn Optimizer {
+        /// L2 weight decay λ.
+        weight_decay: f32,
+        /// Momentum μ; 0 is none.
+        momentum: f32,
+        /// Nesterov's form of momentum.
+        nesterov: bool,
+    }
 }
 
 /// g = scale·gradient + λ·θ; v = μ·v + g; θ −= η·v, or with Nesterov θ −= η·(g + μ·v).
 ///
 /// The first step has v = g, as in PyTorch, because v starts at 0.
-struct Sgd {
-    settings: SgdSettings,
+struct SgdRule {
+    settings: Sgd,
     lr_scale: f64,
     /// η of the step
     rate: f32,
 }
 
-impl Sgd {
-    fn new(lr_scale: f64, settings: SgdSettings) -> Self {
-        Sgd { settings, lr_scale, rate: 0.0 }
+impl SgdRule {
+    fn new(lr_scale: f64, settings: Sgd) -> Self {
+        SgdRule { settings, lr_scale, rate: 0.0 }
     }
 }
 
-impl Rule<1> for Sgd {
-    type Settings = SgdSettings;
+impl Rule<1> for SgdRule {
     type Scratch = ();
 
     const STATE: [&'static str; 1] = ["velocity"];
@@ -64,7 +64,7 @@ impl Rule<1> for Sgd {
 
     fn update(&self, update: Update<'_>, [velocity]: [&mut [f32]; 1], (): &mut ()) {
         let Update { parameters, gradient, scale, decay, .. } = update;
-        let (SgdSettings { momentum, nesterov, weight_decay }, rate) = (self.settings, self.rate);
+        let (Sgd { momentum, nesterov, weight_decay }, rate) = (self.settings, self.rate);
         let decay = if decay { weight_decay } else { 0.0 };
         let pairs = parameters.iter_mut().zip(gradient);
         if momentum == 0.0 {

@@ -55,6 +55,7 @@ impl FromStr for Choice {
 
 /// Error in a name or in settings.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChoiceError {
     /// The text is not a name with settings.
     #[error("`{text}` is not NAME:setting=value,…: {problem}")]
@@ -138,6 +139,11 @@ impl<T: ?Sized> Entry<T> {
     /// Returns the setting with this name, if the entry has it.
     pub fn setting(&self, name: &str) -> Option<&'static Setting> {
         self.settings.iter().find(|setting| setting.name == name)
+    }
+
+    /// Returns the default of each setting.
+    pub fn defaults(&self) -> Settings {
+        self.settings.iter().map(|setting| (setting.name.into(), setting.default)).collect()
     }
 
     /// Returns a value for each setting: the given one, or else the default.

@@ -258,6 +258,6 @@ fn in_reduction(given: &str, error: &ChoiceError) -> String {
             setting.allowed
         ),
         ChoiceError::NoSetting { .. } => format!("--reduction {given}: {error}"),
-        ChoiceError::Syntax { .. } | ChoiceError::Unknown { .. } => error.to_string(),
+        _ => error.to_string(),
     }
 }

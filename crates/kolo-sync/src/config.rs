@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::statistics::Statistics;
 use crate::sync::SyncMode;
-use kolo_optim::ParamGroup;
 use kolo_optim::table::Choice;
+use kolo_optim::{ParamGroup, Selector};
 use kolo_reduction::BucketCaps;
 use kolo_reduction::reduction::{self, Reducer};
 use kolo_step::LossScaling;
@@ -53,6 +53,12 @@ pub struct Config {
     /// purpose, such as `ParamGroup::without_decay(["norm", "bias"])`. They apply in order. The same on all
     /// ranks, and after a checkpoint the same as before: they decide the bits.
     pub groups: Vec<ParamGroup>,
+    /// Networks that take turns, as those of a GAN. Step n, from 0, trains the tensors of entry n modulo the
+    /// number of entries. All others, and their part of the optimizer's state, stay as they are, and the
+    /// optimizer counts the updates of each network by itself: the values are those of one optimizer for each
+    /// network. Two entries have the same tensors or none in common, and each trained tensor is in one. Empty:
+    /// each step trains all. The same on all ranks, and after a checkpoint.
+    pub turns: Vec<Vec<Selector>>,
     /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that
     /// are computed in `f16`. A step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)).
     /// A step then waits for all of its gradient, and copies the state that the reduction keeps from step to
@@ -110,6 +116,7 @@ impl Default for Config {
             backup_every: 100,
             transforms: Vec::new(),
             groups: Vec::new(),
+            turns: Vec::new(),
             loss_scaling: None,
             forward_overlap: true,
             elastic: false,

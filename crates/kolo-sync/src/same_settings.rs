@@ -6,7 +6,7 @@
 
 use kolo_comm::Group;
 use kolo_comm::hash::fnv1a;
-use kolo_optim::{Optimizer, ParamGroup};
+use kolo_optim::{Optimizer, ParamGroup, Selector};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -63,6 +63,9 @@ impl Stated {
         }
         let groups: Vec<String> = config.groups.iter().map(ParamGroup::to_string).collect();
         stated.add("groups of parameters", if groups.is_empty() { "none".into() } else { groups.join("; ") });
+        let turn = |turn: &Vec<Selector>| turn.iter().map(Selector::to_string).collect::<Vec<_>>().join(",");
+        let turns: Vec<String> = config.turns.iter().map(turn).collect();
+        stated.add("turns", if turns.is_empty() { "none".into() } else { turns.join("; ") });
         let names: Vec<&str> = config.transforms.iter().map(|choice| choice.name.as_str()).collect();
         stated.add("transforms", if names.is_empty() { "none".into() } else { names.join(", ") });
         for choice in &config.transforms {

@@ -7,7 +7,7 @@ use kolo_ddp::reduction;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::JobSetting::{
     self, Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling as Scaling,
-    NoBackups, NoiseScale, Rebalance, Reduction, Servers, Straggler, Transforms, Tune,
+    NoBackups, NoiseScale, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 use kolo_ddp::sync::{SYNCS, SyncMode};
 use kolo_ddp::{Config, LossScaling, Statistics};
@@ -74,6 +74,7 @@ fn configurations(sync: &SyncMode) -> Vec<(JobSetting, Config, &'static str)> {
             set(|config| (config.elastic, config.backup_every) = (true, 0)),
             "make copies (`Config::backup_every`)",
         ),
+        (Turns, set(|config| config.turns = vec![vec!["*".into()]]), "leave `Config::turns` empty"),
         (Tune, set(|config| config.tune = true), "leave `Config::tune` out"),
         (Elastic, set(|config| config.elastic = true), ""),
     ]
@@ -84,9 +85,9 @@ fn excluded(mode: &str) -> Vec<JobSetting> {
     match mode {
         "every-step" => vec![Islands],
         "local" | "post-local" | "diloco" => {
-            vec![NoiseScale, LocalStatistics, Straggler, Tune, GlobalBatch, Servers]
+            vec![NoiseScale, LocalStatistics, Straggler, Turns, Tune, GlobalBatch, Servers]
         }
-        "delayed" => vec![Islands, KeepingReduction, Scaling, Rebalance, NoBackups, Tune],
+        "delayed" => vec![Islands, KeepingReduction, Scaling, Rebalance, NoBackups, Turns, Tune],
         "stale" => vec![
             Islands,
             Reduction,
@@ -95,6 +96,7 @@ fn excluded(mode: &str) -> Vec<JobSetting> {
             NoiseScale,
             LocalStatistics,
             Straggler,
+            Turns,
             Tune,
             Elastic,
             GlobalBatch,

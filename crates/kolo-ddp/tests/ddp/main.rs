@@ -37,3 +37,4 @@ mod step;
 mod sync_values;
 mod tied;
 mod transforms;
+mod turns;

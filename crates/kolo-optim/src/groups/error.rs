@@ -4,6 +4,7 @@ use crate::table::{ChoiceError, Setting, Value};
 
 /// Error in the groups of parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GroupError {
     /// A group cannot be parsed.
     #[error("`{text}`: {problem}; write TENSORS:SETTING=VALUE,… as `head.*,bias:lr_scale=10,weight_decay=0`")]
@@ -34,6 +35,23 @@ pub enum GroupError {
         tensors: String,
         /// Error of the setting.
         cause: ChoiceError,
+    },
+    /// A trained tensor is in no turn, though there are turns.
+    #[error("`{tensor}` is in no turn, so no step would train it; add it to one, or freeze it (`no_grad`)")]
+    NoTurn {
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// A tensor is in two turns that differ in other tensors.
+    #[error(
+        "`{tensor}` is in the turns {} and {}, which differ otherwise; two turns must have the same tensors, or none in common",
+        turns[0], turns[1]
+    )]
+    TwoTurns {
+        /// Name of the tensor.
+        tensor: String,
+        /// Numbers of the turns, from 0.
+        turns: [usize; 2],
     },
     /// The factor of the learning rate is negative or not finite.
     #[error("{tensors}: lr_scale is {}; it must be a finite number from 0 (frozen)", Value::Number(*value))]

@@ -1,7 +1,5 @@
 //! Settings of a group of tensors, as the optimizer receives them.
 
-use serde::de::DeserializeOwned;
-
 use super::error::GroupError;
 use crate::table::{Entry, Settings};
 
@@ -34,25 +32,20 @@ impl GroupSettings {
         self.lr_scale == 1.0 && self.settings.is_empty()
     }
 
-    /// Reads an optimizer's own settings, overridden by those of the group.
-    fn read<T: ?Sized, S: DeserializeOwned>(
-        &self,
-        entry: &Entry<T>,
-        own: &Settings,
-    ) -> Result<S, GroupError> {
+    /// Returns an optimizer's own settings, overridden by those of the group.
+    fn complete<T: ?Sized>(&self, entry: &Entry<T>, own: &Settings) -> Result<Settings, GroupError> {
         let all = own.clone().into_iter().chain(self.settings.clone()).collect();
-        let complete = entry.complete(&all);
         let error = |cause| GroupError::Choice { tensors: self.tensors.clone(), cause };
-        Ok(complete.map_err(error)?.read())
+        entry.complete(&all).map_err(error)
     }
 }
 
 /// Returns, for each group, the factor of the learning rate and the settings, which default to `own`.
 /// Returns an error if a group has a setting that the entry lacks, or a value that is not allowed.
-pub(crate) fn by_group<T: ?Sized, S: DeserializeOwned>(
+pub(crate) fn by_group<T: ?Sized>(
     entry: &Entry<T>,
     own: &Settings,
     groups: &[GroupSettings],
-) -> Result<Vec<(f64, S)>, GroupError> {
-    groups.iter().map(|group| Ok((group.lr_scale, group.read(entry, own)?))).collect()
+) -> Result<Vec<(f64, Settings)>, GroupError> {
+    groups.iter().map(|group| Ok((group.lr_scale, group.complete(entry, own)?))).collect()
 }

@@ -10,11 +10,13 @@ mod group_settings;
 mod param_group;
 mod selector;
 mod span_groups;
+mod turns;
 
 pub use error::GroupError;
 pub use group_settings::GroupSettings;
 pub use param_group::ParamGroup;
 pub use selector::{CLASSES, Selector, TensorClass};
 pub use span_groups::SpanGroups;
+pub use turns::Turns;
 
 pub(crate) use group_settings::by_group;

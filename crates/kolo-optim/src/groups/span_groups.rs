@@ -70,7 +70,7 @@ fn merged(before: GroupSettings, group: &ParamGroup) -> GroupSettings {
 
 /// Checks a group. A pattern that selects nothing is an error. A class may be absent from this model if
 /// another selector of the group matches.
-fn check(group: &ParamGroup, model: &Layout) -> Result<(), GroupError> {
+pub(super) fn check(group: &ParamGroup, model: &Layout) -> Result<(), GroupError> {
     group.check_scale()?;
     let trained = || model.spans().iter().map(|span| &span.spec).filter(|spec| spec.kind.is_trained());
     let none = |tensors| {

@@ -4,13 +4,12 @@ mod matrix;
 mod newton_schulz;
 mod product;
 
-use serde::Deserialize;
-
 use crate::adam_rule::{AdamRule, AdamSettings, BETA1, BETA2, EPSILON, WeightDecay};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
+use crate::typed_settings;
 use matrix::Matrix;
 use newton_schulz::NewtonSchulz;
 
@@ -32,26 +31,33 @@ pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
         BETA2,
         EPSILON,
     ],
-    make: |settings| optimizer(&ENTRY, settings, Muon::new),
+    make: |settings| {
+        optimizer(&ENTRY, settings, |scale, settings| MuonRule::new(scale, Muon::read(settings)))
+    },
 };
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MuonSettings {
-    /// λ
-    weight_decay: f32,
-    /// μ
-    momentum: f32,
-    nesterov: bool,
-    match_rms_adamw: bool,
-    inputs_first: bool,
-    adamw: bool,
-    /// β₁ of AdamW
-    beta1: f32,
-    /// β₂ of AdamW
-    beta2: f32,
-    /// ε of AdamW
-    epsilon: f32,
+typed_settings! {
+    /// Settings of Muon (`muon`).
+    pub struct Muon of ENTRY: dyn Optimizer {
+        /// Weight decay λ.
+        weight_decay: f32,
+        /// Momentum μ; 0 is none.
+        momentum: f32,
+        /// Nesterov's form of momentum.
+        nesterov: bool,
+        /// Steps as long as AdamW's; else of the author's length.
+        match_rms_adamw: bool,
+        /// Matrices are inputs × outputs, as those of Burn's linear layers.
+        inputs_first: bool,
+        /// AdamW for matrices, too.
+        adamw: bool,
+        /// Decay β₁ of AdamW's first moment.
+        beta1: f32,
+        /// Decay β₂ of AdamW's second moment.
+        beta2: f32,
+        /// Number ε, added to the root of AdamW's second moment.
+        epsilon: f32,
+    }
 }
 
 /// For each tensor of at least two dimensions, as a matrix ([`Matrix`]) of r rows and c columns: B = μB +
@@ -69,20 +75,20 @@ struct MuonSettings {
 ///
 /// Memory: `momentum` (B, or AdamW's first moment), `second_moment` (0 for matrices), and the buffers of
 /// [`NewtonSchulz`] for the largest matrix.
-struct Muon {
-    settings: MuonSettings,
+struct MuonRule {
+    settings: Muon,
     adamw: AdamRule,
     lr_scale: f64,
     /// η of the step
     rate: f64,
 }
 
-impl Muon {
-    fn new(lr_scale: f64, settings: MuonSettings) -> Self {
-        let MuonSettings { weight_decay, beta1, beta2, epsilon, .. } = settings;
-        let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon, freeze_after: 0.0 };
+impl MuonRule {
+    fn new(lr_scale: f64, settings: Muon) -> Self {
+        let Muon { weight_decay, beta1, beta2, epsilon, .. } = settings;
+        let adamw = AdamSettings { weight_decay, beta1, beta2, epsilon, freeze_after: 0 };
         let adamw = AdamRule::new(WeightDecay::Decoupled, lr_scale, adamw);
-        Muon { settings, adamw, lr_scale, rate: 0.0 }
+        MuonRule { settings, adamw, lr_scale, rate: 0.0 }
     }
 
     /// Returns s of a matrix.
@@ -104,7 +110,7 @@ impl Muon {
         iteration: &mut NewtonSchulz,
     ) {
         let Update { parameters, gradient, scale, decay, .. } = update;
-        let MuonSettings { weight_decay, momentum: mu, nesterov, .. } = self.settings;
+        let Muon { weight_decay, momentum: mu, nesterov, .. } = self.settings;
         let (rows, columns) = matrix.sides();
         iteration.x.resize(rows * columns, 0.0);
         for (range, place, distance) in matrix.runs() {
@@ -134,8 +140,7 @@ struct Matrices {
     iteration: NewtonSchulz,
 }
 
-impl Rule<2> for Muon {
-    type Settings = MuonSettings;
+impl Rule<2> for MuonRule {
     type Scratch = Matrices;
 
     const SCOPE: Scope = Scope::Tensor;

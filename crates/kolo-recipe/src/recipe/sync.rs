@@ -97,6 +97,7 @@ fn remedy(setting: JobSetting) -> &'static str {
         JobSetting::GlobalBatch => "leave --batch-norm at per-shard",
         JobSetting::Straggler | JobSetting::Rebalance => "leave --straggler at warn",
         JobSetting::NoBackups => "give --backup-steps 1 or more",
+        JobSetting::Turns => "train all networks in each step",
         JobSetting::Tune => "leave --tune out",
         JobSetting::Elastic => "train with workers that stay",
         JobSetting::Servers => "leave --servers out",

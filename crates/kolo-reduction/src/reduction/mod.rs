@@ -1,6 +1,19 @@
 //! Reduction of the gradients of all shards to the one that the optimizer sees: their sum, or a compressed
 //! sum.
 //!
+//! A compressed sum is chosen by its text ([`parse`]) or by its type. Both have the same defaults:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use kolo_reduction::reduction::{Reducer, TopK, parse};
+//!
+//! // As `Config::reduction`, which refuses values that are not allowed.
+//! let typed: Arc<dyn Reducer> = Arc::new(TopK { density: 0.05, ..TopK::default() });
+//! assert_eq!(typed.settings(), parse("top-k:density=0.05")?.settings());
+//! # Ok::<(), kolo_optim::ChoiceError>(())
+//! ```
+//!
 //! A new one is a file here, or in `compressed/`, and a line in [`REDUCTIONS`]. One of the user's own is a
 //! type that implements [`Reducer`], as `Config::reduction`.
 
@@ -11,6 +24,7 @@ mod sum;
 
 use std::sync::Arc;
 
+pub use self::compressed::{Bf16, Dgc, EfSign, F16, OnebitAdam, PowerSgd, Qsgd, RandomK, TopK};
 pub use self::interface::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 pub use self::samples::SampleCount;
 use kolo_optim::Settings;
@@ -19,8 +33,8 @@ use kolo_optim::table::{self, Choice, ChoiceError, Entry};
 /// All reductions; the first one is the default.
 pub static REDUCTIONS: &[Entry<dyn Reducer>] = &[
     sum::ENTRY,
-    compressed::BF16,
-    compressed::F16,
+    compressed::BF16_ENTRY,
+    compressed::F16_ENTRY,
     compressed::QSGD,
     compressed::EF_SIGN,
     compressed::TOP_K,
@@ -59,6 +73,18 @@ pub fn parse(text: &str) -> Result<Arc<dyn Reducer>, ChoiceError> {
     named(&name, &settings)
 }
 
+/// Checks the settings of a reduction of the table, which a program may have made from any values.
+///
+/// # Errors
+///
+/// A value is not allowed.
+pub fn check(reducer: &dyn Reducer) -> Result<(), ChoiceError> {
+    match find(reducer.name()) {
+        Ok(entry) => entry.complete(&reducer.settings()).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Returns the default: the exact sum.
 pub fn exact() -> Arc<dyn Reducer> {
     Arc::new(sum::Exact)
@@ -93,6 +119,32 @@ mod tests {
             reduction.reset();
         }
         reduction.wire_bytes().unwrap_or(4 * LEN)
+    }
+
+    /// A type has the name, the settings and the defaults of its entry.
+    #[test]
+    fn each_type_is_that_of_its_entry() {
+        let typed: [Box<dyn Reducer>; 9] = [
+            Box::new(Bf16::default()),
+            Box::new(F16::default()),
+            Box::new(Qsgd::default()),
+            Box::new(EfSign::default()),
+            Box::new(TopK::default()),
+            Box::new(RandomK::default()),
+            Box::new(Dgc::default()),
+            Box::new(PowerSgd::default()),
+            Box::new(OnebitAdam::default()),
+        ];
+        for (typed, entry) in typed.iter().zip(&REDUCTIONS[1..]) {
+            let by_name = entry.build(&Settings::default()).unwrap();
+            assert_eq!((typed.name(), typed.settings()), (entry.name, by_name.settings()));
+            assert_eq!(typed.shard_state(), by_name.shard_state());
+        }
+        assert_eq!(typed.len(), REDUCTIONS.len() - 1);
+        let wrong = check(&TopK { density: 7.0, ..TopK::default() }).unwrap_err().to_string();
+        assert!(wrong.starts_with("density of top-k is 7; it must be at least"), "{wrong}");
+        let qsgd = Qsgd { bits: 3, ..Qsgd::default() };
+        assert_eq!(qsgd.build().unwrap().settings(), parse("qsgd:bits=3").unwrap().settings());
     }
 
     /// `kolo plan` predicts by these costs.

@@ -198,6 +198,12 @@ impl Step {
         self.uses.expected = expected;
     }
 
+    /// Expects as many uses of each span as any step has had: for jobs whose steps use different spans in
+    /// turn, so that no gradient waits for the end of the passes.
+    pub fn expect_most_uses(&mut self) {
+        self.uses.expects_most = true;
+    }
+
     /// Continues from `last`, the step of the previous group, with the expected number of uses of each span.
     /// To be called before the first step of a group.
     pub fn follow(&mut self, last: &Step, expected: Vec<u32>) {

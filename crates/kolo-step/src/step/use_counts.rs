@@ -19,6 +19,8 @@ pub(super) struct UseCounts {
     /// Contributions expected in every shard. It changes only with a complete step: a repeated step must
     /// find the same contributions late, on all ranks, else its bits differ.
     pub(super) expected: Vec<u32>,
+    /// True if as many uses are expected as any step has had, where steps use different spans in turn.
+    pub(super) expects_most: bool,
     /// Expected counts of the next step, if this one was not as expected.
     next: Option<Vec<u32>>,
     /// Contributions in the current shard.
@@ -34,6 +36,7 @@ impl UseCounts {
     pub(super) fn new(spans: usize) -> Self {
         UseCounts {
             expected: vec![1; spans],
+            expects_most: false,
             next: None,
             now: vec![0; spans],
             most: vec![0; spans],
@@ -70,7 +73,10 @@ impl UseCounts {
     /// Ends a complete step: clears its counts, and sets the expected ones to those observed.
     pub(super) fn end_step(&mut self) {
         if let Some(next) = self.next.take() {
-            self.expected = next;
+            let before = std::mem::replace(&mut self.expected, next);
+            if self.expects_most {
+                self.expected.iter_mut().zip(before).for_each(|(uses, before)| *uses = before.max(*uses));
+            }
         }
         self.most.fill(0);
         self.late.clear();

@@ -11,6 +11,7 @@ use kolo_straggler::Policy;
 
 /// Returns an error for settings that are invalid whatever the group is.
 pub fn check(config: &Config) -> Result<(), Error> {
+    kolo_reduction::reduction::check(&*config.reduction)?;
     if config.straggler == Policy::Drop && !config.elastic {
         let problem =
             "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
@@ -20,6 +21,18 @@ pub fn check(config: &Config) -> Result<(), Error> {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
         return Err(Error::Setting(format!("{problem} {name}; take the reduction sum")));
+    }
+    if !config.turns.is_empty() && config.loss_scaling.is_some() {
+        let problem = "a step that overflows is skipped with loss scaling, so networks could not take turns step by step; compute in \
+                       bf16 or f32, without `Config::loss_scaling`, or leave `Config::turns` empty";
+        return Err(Error::Setting(problem.into()));
+    }
+    if !config.turns.is_empty() && config.reduction.keeps_state() {
+        let name = config.reduction.name();
+        let problem = "keeps a part of each gradient for the next step, in which other networks are trained (`Config::turns`)";
+        return Err(Error::Setting(format!(
+            "reduction {name} {problem}; take one that keeps nothing, such as `sum` or `bf16`"
+        )));
     }
     if let Some(scaling) = &config.loss_scaling {
         scaling.check()?;

@@ -16,7 +16,7 @@ use crate::same_settings::Stated;
 use crate::sync::SyncTraits;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
-use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId};
+use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId, Turns};
 use kolo_reduction::transform::Transforms;
 use kolo_reduction::{BucketCaps, Error};
 use kolo_sampler::equal;
@@ -118,6 +118,7 @@ impl Core {
         let shards = config.shards.unwrap_or(group.world_size());
         let servers: Arc<[bool]> = vec![false; group.world_size()].into();
         let groups = SpanGroups::new(&config.groups, &layout)?;
+        let turns = Turns::new(&config.turns, &layout)?;
         if !config.groups.is_empty() {
             optimizer.set_groups(groups.settings())?;
         }
@@ -147,7 +148,7 @@ impl Core {
                 processor: Processor::here(),
                 told_processors: None,
             },
-            weights: Weights::new(layout, values, optimizer, groups),
+            weights: Weights::new(layout, values, optimizer, groups, turns),
             progress: Progress::default(),
             backups: Backups::default(),
             gathered: None,

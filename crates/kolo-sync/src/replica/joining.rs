@@ -140,6 +140,9 @@ impl Core {
             step.measure_shards();
         }
         step.follow(&self.step, expected);
+        if !self.config.turns.is_empty() {
+            step.expect_most_uses();
+        }
         if self.traits().staleness_bound.is_some() {
             // A worker's own gradient goes to the servers even if it is of no samples.
             step.synchronize(false);

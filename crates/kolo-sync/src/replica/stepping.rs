@@ -10,6 +10,7 @@ use super::report::{Change, GradientTraffic, StepReport, StepTimes};
 use crate::replica::straggler_observer::Compared;
 use crate::same_settings::Stated;
 use crate::warning::Warning;
+use kolo_optim::SpanId;
 use kolo_reduction::Error;
 use kolo_reduction::transform::Decision;
 use kolo_step::{
@@ -108,7 +109,7 @@ impl Core {
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);
         match decision {
-            Some(_) => self.weights.optimizer.begin(number + 1 - skipped_steps, learning_rate),
+            Some(_) => self.weights.begin(number, skipped_steps, learning_rate),
             None => self.step.skip_updates(),
         }
         if self.step.outstanding() == 0 {
@@ -192,12 +193,14 @@ impl Core {
         Ok(())
     }
 
-    /// Notes parameters that no shard used in step `step`: they keep their values.
+    /// Notes parameters that no shard used in step `step`: they keep their values. Those whose turn it is not
+    /// are not to be used.
     pub(crate) fn note_unused(&mut self, step: u64, unused: Vec<bool>, has_samples: bool) {
         self.notices.known_unused.resize(unused.len(), false);
         let spans = self.weights.layout.spans().iter().zip(&unused).zip(&mut self.notices.known_unused);
-        for ((span, unused), known) in spans {
-            let is_unused = *unused && has_samples && span.spec.kind.is_trained();
+        for (id, ((span, unused), known)) in spans.enumerate() {
+            let is_due = span.spec.kind.is_trained() && !self.weights.turns.leaves(step, SpanId(id));
+            let is_unused = *unused && has_samples && is_due;
             let is_new = is_unused && !std::mem::replace(known, true);
             if is_new && self.ranks.group.rank() == Rank(0) {
                 let parameter = span.spec.name.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::overflow::Overflow;
 use super::undo::Undo;
-use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Update};
+use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
 use kolo_step::Step;
@@ -27,6 +27,10 @@ pub struct Weights {
     pub values: Vec<f32>,
     pub optimizer: Box<dyn Optimizer>,
     pub(crate) groups: SpanGroups,
+    /// Tensors that each step trains.
+    pub(crate) turns: Turns,
+    /// Number of the last step that was begun, from 0.
+    step: u64,
     /// Buffer for the gradient of one tensor that came in several buckets, or for a piece of a gradient. It
     /// grows to the longest of them in the first step.
     room: Vec<f32>,
@@ -49,6 +53,7 @@ impl Weights {
         values: Vec<f32>,
         optimizer: Box<dyn Optimizer>,
         groups: SpanGroups,
+        turns: Turns,
     ) -> Self {
         Weights {
             overflow: Overflow::new(&layout, &values),
@@ -57,11 +62,19 @@ impl Weights {
             values,
             optimizer,
             groups,
+            turns,
+            step: 0,
             room: Vec::new(),
             undo: None,
             scale: 0.0,
             factor: 1.0,
         }
+    }
+
+    /// Begins the updates of step `step`, counted from 0, of a job that has skipped some steps.
+    pub(crate) fn begin(&mut self, step: u64, skipped_steps: u64, learning_rate: f64) {
+        self.step = step;
+        self.optimizer.begin(self.turns.updates(step) - skipped_steps, learning_rate);
     }
 
     /// Visits the values and the optimizer's state.
@@ -195,6 +208,7 @@ impl Weights {
             let gradient = &gradient[range.start - start..range.end - start];
             match span.spec.kind {
                 Kind::Parameter { .. } if self.groups.is_frozen(slice.span) => {}
+                Kind::Parameter { .. } if self.turns.leaves(self.step, slice.span) => {}
                 Kind::Frozen => {}
                 Kind::Parameter { decay } => {
                     let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));

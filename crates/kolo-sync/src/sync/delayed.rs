@@ -18,7 +18,7 @@
 //! so a checkpoint holds no gradient. After a death all ranks go back to a copy that was made there
 //! (`backup`). Members that join or leave wait for such a point.
 
-use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP};
+use super::exclusion::{JobSetting, NO_ISLANDS, NO_PLAIN_STEP, NO_TURNS};
 use super::mode::{Made, Mode, ModeState, Passes, Standing};
 use super::synchronization::Synchronization;
 use super::traits::SyncTraits;
@@ -60,6 +60,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
         JobSetting::NoBackups,
         "has a gradient on its way that a worker's death would lose, so an elastic job has to go back to a copy",
     ),
+    NO_TURNS,
     NO_PLAIN_STEP,
 ];
 

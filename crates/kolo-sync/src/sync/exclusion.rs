@@ -30,6 +30,8 @@ pub enum JobSetting {
     Rebalance,
     /// An elastic job without copies to go back to.
     NoBackups,
+    /// Networks that take turns.
+    Turns,
     /// Tuning.
     Tune,
     /// An elastic job.
@@ -40,7 +42,7 @@ pub enum JobSetting {
 
 use JobSetting::{
     Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
-    Rebalance, Reduction, Servers, Straggler, Transforms, Tune,
+    Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 
 impl JobSetting {
@@ -58,6 +60,7 @@ impl JobSetting {
             (Straggler, config.straggler != Policy::Warn),
             (Rebalance, config.straggler == Policy::Rebalance),
             (NoBackups, config.elastic && config.backup_every == 0),
+            (Turns, !config.turns.is_empty()),
             (Tune, config.tune),
             (Elastic, config.elastic),
         ];
@@ -77,6 +80,7 @@ impl JobSetting {
             GlobalBatch => "take layers that need no sums over the global batch",
             Straggler | Rebalance => "leave `Config::straggler` at `Warn`",
             NoBackups => "make copies (`Config::backup_every`)",
+            Turns => "leave `Config::turns` empty",
             Tune => "leave `Config::tune` out",
             Elastic => "train with workers that stay, without `Config::elastic`",
             Servers => "start workers only",
@@ -108,6 +112,10 @@ pub(super) const NO_PLAIN_STEP: (JobSetting, &str) = (
     Tune,
     "has no two steps of all shards, with no gradient on its way between them, where the way that gradients travel could change",
 );
+
+/// Exclusion of turns, in all modes but `every-step`.
+pub(super) const NO_TURNS: (JobSetting, &str) =
+    (Turns, "does not end each step with all of its updates, so networks cannot take turns step by step");
 
 /// Exclusion of the global batch, which islands and workers at their own pace do not have.
 pub(super) const NO_GLOBAL_BATCH: (JobSetting, &str) =

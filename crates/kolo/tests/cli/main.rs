@@ -14,6 +14,7 @@ mod evaluate;
 mod export;
 mod fencing;
 mod find_lr;
+mod gan;
 mod groups;
 mod killed;
 mod launchers;

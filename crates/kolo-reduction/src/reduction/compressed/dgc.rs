@@ -11,7 +11,6 @@
 
 use kolo_comm::schedule::{Travel, WireCost};
 
-use super::configured::configured;
 use super::feedback::keep_more;
 use super::gathered::{Codec, Gathered, Kept, Place};
 use super::selection::{count, largest};
@@ -21,7 +20,7 @@ use crate::reduction::interface::{Context, Reducer, Reduction};
 use kolo_optim::Settings;
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
-use serde::Deserialize;
+use kolo_optim::typed_settings;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "dgc",
@@ -32,28 +31,42 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         Setting::whole("warmup_steps", 0, 0..u64::MAX, "Steps over which the density falls from a quarter"),
         Setting::number("clip_norm", 0.0, 0.0..f64::INFINITY, "Clip gradients to this norm; 0: do not"),
     ],
-    make: |settings| configured::<Dgc>(&ENTRY, settings),
+    make: |settings| Box::new(Dgc::read(settings)),
 };
 
-#[derive(Clone, Copy, Deserialize)]
-struct Dgc {
-    density: f64,
-    momentum: f32,
-    warmup_steps: f64,
-    clip_norm: f64,
+typed_settings! {
+    /// Deep gradient compression (`dgc`).
+    pub struct Dgc of ENTRY: dyn Reducer {
+        /// Share of the elements that is sent in a step.
+        density: f64,
+        /// Momentum, in place of the optimizer's.
+        momentum: f32,
+        /// Steps over which the density falls from a quarter.
+        warmup_steps: u64,
+        /// Norm to which gradients are clipped; 0: they are not.
+        clip_norm: f64,
+    }
 }
 
 impl Dgc {
     /// Density of a step, from 0: in four stages of the warm-up 1/4, 1/16, 1/64 and 1/256, if that is more
     /// than the density afterwards.
     fn density_of(&self, step: u64) -> f64 {
-        let stage = (4.0 * step as f64 / self.warmup_steps).floor();
+        let stage = (4.0 * step as f64 / self.warmup_steps as f64).floor();
         let ramp = if stage < 4.0 { libm::pow(0.25, stage + 1.0) } else { 0.0 };
         ramp.max(self.density).min(1.0)
     }
 }
 
 impl Reducer for Dgc {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Dgc::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost::lossy(Travel::Gathered, 6.0 * self.density))
     }
@@ -79,7 +92,7 @@ impl Reducer for Dgc {
         let share = self.clip_norm / (shards as f64 * context.layout.len() as f64).sqrt();
         let clip = (self.clip_norm > 0.0).then_some(share);
         let codec = Accumulated { settings: *self, clip, density: 1.0, chosen: Vec::new() };
-        Gathered::build(codec, context, 0.0)
+        Gathered::build(codec, context, 0)
     }
 }
 
@@ -154,7 +167,7 @@ mod tests {
         Accumulated { settings, clip, density: 1.0, chosen: Vec::new() }
     }
 
-    const SETTINGS: Dgc = Dgc { density: 0.05, momentum: 0.9, warmup_steps: 0.0, clip_norm: 0.0 };
+    const SETTINGS: Dgc = Dgc { density: 0.05, momentum: 0.9, warmup_steps: 0, clip_norm: 0.0 };
 
     /// The sum of the sent and the still accumulated gradients is the momentum of all gradients, minus the
     /// part that masking took from the velocity.
@@ -191,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_density_falls_by_quarters_and_long_gradients_are_clipped() {
-        let settings = Dgc { density: 0.001, warmup_steps: 40.0, ..SETTINGS };
+        let settings = Dgc { density: 0.001, warmup_steps: 40, ..SETTINGS };
         let densities = [0, 9, 10, 20, 30, 39, 40, 1_000].map(|step| settings.density_of(step));
         let quarter = |n| 0.25f64.powi(n);
         assert_eq!(

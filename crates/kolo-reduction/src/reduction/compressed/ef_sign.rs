@@ -12,29 +12,40 @@ use kolo_comm::schedule::{Travel, WireCost};
 
 use super::DENSE_BELOW;
 use super::bits::float;
-use super::configured::configured;
 use super::feedback::{keep, recall};
 use super::gathered::{Codec, Gathered, Kept, Place};
 use crate::buckets::BLOCK;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
 use kolo_optim::table::Entry;
+use kolo_optim::typed_settings;
 use kolo_optim::vectorized;
-use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "ef-sign",
     about: "1 bit an element with error feedback for each shard (Karimireddy et al. 2019, algorithm 2)",
     settings: &[DENSE_BELOW],
-    make: |settings| configured::<EfSign>(&ENTRY, settings),
+    make: |settings| Box::new(EfSign::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct EfSign {
-    dense_below: f64,
+typed_settings! {
+    /// One bit an element (`ef-sign`).
+    pub struct EfSign of ENTRY: dyn Reducer {
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+    }
 }
 
 impl Reducer for EfSign {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        EfSign::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost::lossy(Travel::Gathered, 1.0 / 8.0 + 4.0 / BLOCK as f64))
     }

@@ -95,7 +95,7 @@ impl<C: Codec> Gathered<C> {
     pub(super) fn build(
         codec: C,
         context: &Context<'_>,
-        dense_below: f64,
+        dense_below: u64,
     ) -> Result<Box<dyn Reduction>, Error> {
         let parts = Parts::new(context, dense_below, |_| false);
         let (len, shards) = (context.bucket.len, context.assignment.shards.len());

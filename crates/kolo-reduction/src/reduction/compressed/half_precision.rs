@@ -5,14 +5,12 @@
 //! order, and sends the sum to all ranks. On the wire: two bytes an element and shard on the way there and
 //! two an element on the way back, which is half of the exact sum's if there are as many shards as ranks.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::tree::share;
-use kolo_comm::{DType, Element, Error as CommError, Rank, Stages, bf16, f16};
+use kolo_comm::{Element, Error as CommError, Rank, Stages, bf16, f16};
 
-use super::configured::configured;
 use super::owned_parts::{from_owners, to_owners};
 use super::parts::Parts;
 use super::tree_sum::TreeSum;
@@ -22,53 +20,73 @@ use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::reduction::sum::Exact;
 use kolo_optim::table::Entry;
-use serde::Deserialize;
+use kolo_optim::{Settings, typed_settings};
 
-pub(in crate::reduction) const BF16: Entry<dyn Reducer> = Entry {
+pub(in crate::reduction) const BF16_ENTRY: Entry<dyn Reducer> = Entry {
     name: "bf16",
     about: "16 bits an element with the range of f32, summed in f32: half of the bytes",
     settings: &[DENSE_BELOW],
-    make: |settings| configured::<HalfPrecision<bf16>>(&BF16, settings),
+    make: |settings| Box::new(Bf16::read(settings)),
 };
 
-pub(in crate::reduction) const F16: Entry<dyn Reducer> = Entry {
+pub(in crate::reduction) const F16_ENTRY: Entry<dyn Reducer> = Entry {
     name: "f16",
     about: "16 bits an element with 11 of precision, up to 65,504, summed in f32: half of the bytes",
     settings: &[DENSE_BELOW],
-    make: |settings| configured::<HalfPrecision<f16>>(&F16, settings),
+    make: |settings| Box::new(F16::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct HalfPrecision<T> {
-    dense_below: f64,
-    #[serde(skip)]
-    element: PhantomData<T>,
+typed_settings! {
+    /// 16 bits an element with the range of `f32` (`bf16`).
+    pub struct Bf16 of BF16_ENTRY: dyn Reducer {
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+    }
 }
 
-impl<T: Element<Sum = f32>> Reducer for HalfPrecision<T> {
-    fn wire_cost(&self) -> Option<WireCost> {
-        Some(WireCost::lossy(Travel::ToOwners, size_of::<T>() as f64))
+typed_settings! {
+    /// 16 bits an element with 11 of precision, up to 65,504 (`f16`).
+    pub struct F16 of F16_ENTRY: dyn Reducer {
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
     }
+}
 
-    fn is_sum(&self) -> bool {
-        true
-    }
+/// Implements [`Reducer`] by rounding to an element, whose sums are finite below a bound.
+macro_rules! rounding {
+    ($($reducer:ident: $entry:ident, $element:ty, $safe_below:expr;)*) => {$(
+        impl Reducer for $reducer {
+            fn name(&self) -> &str {
+                $entry.name
+            }
 
-    fn safe_below(&self) -> f32 {
-        match T::DTYPE {
-            // Half of the largest number, for rounding.
-            DType::F16 => 32_768.0,
-            _ => Exact.safe_below(),
+            fn settings(&self) -> Settings {
+                $reducer::settings(self)
+            }
+
+            fn wire_cost(&self) -> Option<WireCost> {
+                Some(WireCost::lossy(Travel::ToOwners, size_of::<$element>() as f64))
+            }
+
+            fn is_sum(&self) -> bool {
+                true
+            }
+
+            fn safe_below(&self) -> f32 {
+                $safe_below
+            }
+
+            fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+                Rounded::<$element>::build(self.dense_below, context)
+            }
         }
-    }
+    )*};
+}
 
-    fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
-        let parts = Parts::new(context, self.dense_below, |_| false);
-        let ranges: Vec<Range<usize>> = parts.compressed.iter().map(Slice::range).collect();
-        let len = ranges.iter().map(Range::len).sum();
-        let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
-        Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
-    }
+rounding! {
+    Bf16: BF16_ENTRY, bf16, Exact.safe_below();
+    // Half of the largest number, for rounding.
+    F16: F16_ENTRY, f16, 32_768.0;
 }
 
 /// The compressed elements of one bucket, one after another.
@@ -82,6 +100,14 @@ struct Rounded<T> {
 }
 
 impl<T: Element<Sum = f32>> Rounded<T> {
+    fn build(dense_below: u64, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
+        let parts = Parts::new(context, dense_below, |_| false);
+        let ranges: Vec<Range<usize>> = parts.compressed.iter().map(Slice::range).collect();
+        let len = ranges.iter().map(Range::len).sum();
+        let own = vec![vec![T::default(); len]; context.assignment.shards.len()];
+        Compressed::build(context, parts, Rounded { ranges, len, own, sum: vec![T::default(); len] })
+    }
+
     /// Adds the values of `shards` shards, which lie one after another, in the order of the tree.
     fn add_up(shards: usize, all: &[T], sum: &mut [T]) {
         // In pieces that stay in the cache.

@@ -14,7 +14,6 @@
 
 mod add;
 mod bits;
-mod configured;
 mod dgc;
 mod ef_sign;
 mod feedback;
@@ -43,14 +42,22 @@ use crate::shard_sum::ShardSum;
 use kolo_optim::table::Setting;
 use kolo_sampler::Assignment;
 
+pub use self::dgc::Dgc;
 pub(super) use self::dgc::ENTRY as DGC;
 pub(super) use self::ef_sign::ENTRY as EF_SIGN;
-pub(super) use self::half_precision::{BF16, F16};
+pub use self::ef_sign::EfSign;
+pub(super) use self::half_precision::{BF16_ENTRY, F16_ENTRY};
+pub use self::half_precision::{Bf16, F16};
 pub(super) use self::onebit_adam::ENTRY as ONEBIT_ADAM;
+pub use self::onebit_adam::OnebitAdam;
 pub(super) use self::power_sgd::ENTRY as POWER_SGD;
+pub use self::power_sgd::PowerSgd;
 pub(super) use self::qsgd::ENTRY as QSGD;
+pub use self::qsgd::Qsgd;
 pub(super) use self::random_k::ENTRY as RANDOM_K;
+pub use self::random_k::RandomK;
 pub(super) use self::top_k::ENTRY as TOP_K;
+pub use self::top_k::TopK;
 
 /// Number of elements from which a tensor is compressed.
 const DENSE_BELOW: Setting =

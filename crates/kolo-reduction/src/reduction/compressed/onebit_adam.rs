@@ -16,7 +16,6 @@ use std::ops::Range;
 use kolo_comm::Error as CommError;
 use kolo_comm::schedule::{Travel, WireCost};
 
-use super::configured::configured;
 use super::ef_sign::{decode_signs, encode_signs, sign_bytes};
 use super::feedback::keep_more;
 use super::owned_parts::{from_owners, to_owners};
@@ -29,8 +28,8 @@ use crate::reduction::interface::{Context, FinishedShard, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
 use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting, Value};
+use kolo_optim::typed_settings;
 use kolo_sampler::Assignment;
-use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "onebit-adam",
@@ -45,17 +44,30 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         Setting::number("beta1", 0.9, 0.0..1.0, "Decay of the first moment; as the optimizer's"),
         DENSE_BELOW,
     ],
-    make: |settings| configured::<OnebitAdam>(&ENTRY, settings),
+    make: |settings| Box::new(OnebitAdam::read(settings)),
 };
 
-#[derive(Clone, Copy, Deserialize)]
-struct OnebitAdam {
-    warmup_steps: f64,
-    beta1: f64,
-    dense_below: f64,
+typed_settings! {
+    /// 1-bit Adam (`onebit-adam`).
+    pub struct OnebitAdam of ENTRY: dyn Reducer {
+        /// Steps with exact sums; as the optimizer's `freeze_after`.
+        warmup_steps: u64,
+        /// Decay of the first moment; as the optimizer's.
+        beta1: f64,
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+    }
 }
 
 impl Reducer for OnebitAdam {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        OnebitAdam::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost::lossy(Travel::ToOwners, 1.0 / 8.0 + 4.0 / BLOCK as f64))
     }
@@ -69,7 +81,7 @@ impl Reducer for OnebitAdam {
     }
 
     fn check(&self, _: &str, theirs: &Settings) -> Result<(), String> {
-        for (own, other) in [(self.warmup_steps, "freeze_after"), (self.beta1, "beta1")] {
+        for (own, other) in [(self.warmup_steps as f64, "freeze_after"), (self.beta1, "beta1")] {
             let own = Value::Number(own);
             if theirs.get(other) != Some(own) {
                 return Err(format!(
@@ -158,7 +170,7 @@ impl Momentum {
     }
 
     fn is_warm_up(&self, step: u64) -> bool {
-        (step as f64) < self.settings.warmup_steps
+        step < self.settings.warmup_steps
     }
 
     /// Adds a part of the messages of the shards, one after another, in tree order, with the errors of the
@@ -340,7 +352,7 @@ mod tests {
         let assignment = Assignment::new(&[COUNTS.len()], Rank(0));
         let (group, layout) = (&Group::alone(), &layout);
         let context = Context { group, layout, bucket: &bucket, assignment: &assignment };
-        let settings = OnebitAdam { warmup_steps: 2.0, beta1: 0.9, dense_below: 0.0 };
+        let settings = OnebitAdam { warmup_steps: 2, beta1: 0.9, dense_below: 0 };
         let parts = Parts::new(&context, 0.0, |_| false);
         let mut momentum = Momentum::new(&context, settings, &parts).unwrap();
         let count: f64 = COUNTS.iter().sum();

@@ -17,7 +17,7 @@ pub(super) struct Parts {
 impl Parts {
     /// Divides a bucket. Tensors of fewer than `dense_below` elements, and those for which `leave` returns
     /// true, are not compressed.
-    pub(super) fn new(context: &Context<'_>, dense_below: f64, leave: impl Fn(&Span) -> bool) -> Self {
+    pub(super) fn new(context: &Context<'_>, dense_below: u64, leave: impl Fn(&Span) -> bool) -> Self {
         let mut parts = Parts { compressed: Vec::new(), dense: Vec::new() };
         for slice in &context.bucket.slices {
             let span = context.layout.span(slice.span);

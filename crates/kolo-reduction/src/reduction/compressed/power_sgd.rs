@@ -14,7 +14,6 @@ use std::ops::Range;
 use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::{Error as CommError, Group};
 
-use super::configured::configured;
 use super::feedback::{keep, keep_more, recall};
 use super::matrix::{add_products, orthonormalize, shape, times, transposed_times};
 use super::parts::Parts;
@@ -23,9 +22,10 @@ use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
+use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting};
+use kolo_optim::typed_settings;
 use kolo_optim::{Layout, Span};
-use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "powersgd",
@@ -36,18 +36,32 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| configured::<PowerSgd>(&ENTRY, settings),
+    make: |settings| Box::new(PowerSgd::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct PowerSgd {
-    rank: f64,
-    min_rate: f64,
-    dense_below: f64,
-    seed: f64,
+typed_settings! {
+    /// Matrices of low rank (`powersgd`).
+    pub struct PowerSgd of ENTRY: dyn Reducer {
+        /// Rank of what is sent of a matrix.
+        rank: u64,
+        /// Matrices that shrink less travel as they are.
+        min_rate: f64,
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+        /// Seed of the random numbers.
+        seed: u64,
+    }
 }
 
 impl Reducer for PowerSgd {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        PowerSgd::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost { travel: Travel::Summed { rounds: 2 }, bytes_per_element: None, is_exact: false })
     }
@@ -68,12 +82,12 @@ impl Reducer for PowerSgd {
         let PowerSgd { rank, min_rate, dense_below, seed } = *self;
         let gains_nothing = |span: &Span| {
             let (n, m) = shape(span);
-            (n + m) as f64 * rank * min_rate >= (n * m) as f64
+            (n + m) as f64 * rank as f64 * min_rate >= (n * m) as f64
         };
         let parts = Parts::new(context, dense_below, gains_nothing);
         let matrices = Matrices::new(&parts.compressed, context.layout, rank as usize);
         let shards = context.assignment.shards.clone();
-        let low_rank = LowRank::new(context.group, matrices, seed as u64, context.bucket.len, shards)?;
+        let low_rank = LowRank::new(context.group, matrices, seed, context.bucket.len, shards)?;
         Compressed::build(context, parts, low_rank)
     }
 }

@@ -10,16 +10,16 @@ use std::ops::Range;
 use kolo_comm::schedule::{Travel, WireCost};
 
 use super::bits::{float, pack, packed_bytes, unpack};
-use super::configured::configured;
 use super::gathered::{Codec, Gathered, Kept, Place};
 use super::{DENSE_BELOW, SEED, key};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
 use kolo_optim::norm::sum_of_squares;
 use kolo_optim::table::{Entry, Setting};
+use kolo_optim::typed_settings;
 use kolo_optim::vectorized;
 use kolo_sampler::key::Key;
-use serde::Deserialize;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "qsgd",
@@ -30,26 +30,39 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| configured::<Qsgd>(&ENTRY, settings),
+    make: |settings| Box::new(Qsgd::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct Qsgd {
-    bits: f64,
-    block: f64,
-    dense_below: f64,
-    seed: f64,
+typed_settings! {
+    /// A few bits an element (`qsgd`).
+    pub struct Qsgd of ENTRY: dyn Reducer {
+        /// Bits an element, the sign among them.
+        bits: u64,
+        /// Elements that have a norm in common.
+        block: u64,
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+        /// Seed of the random numbers.
+        seed: u64,
+    }
 }
 
 impl Reducer for Qsgd {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        Qsgd::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
-        Some(WireCost::lossy(Travel::Gathered, self.bits / 8.0 + 4.0 / self.block))
+        Some(WireCost::lossy(Travel::Gathered, self.bits as f64 / 8.0 + 4.0 / self.block as f64))
     }
 
     fn build(&self, context: &Context<'_>) -> Result<Box<dyn Reduction>, Error> {
         let Qsgd { bits, block, dense_below, seed } = *self;
-        let levels =
-            Levels { bits: bits as u32, block: block as usize, seed: seed as u64, codes: Vec::new() };
+        let levels = Levels { bits: bits as u32, block: block as usize, seed, codes: Vec::new() };
         Gathered::build(levels, context, dense_below)
     }
 }

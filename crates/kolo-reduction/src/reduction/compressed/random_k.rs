@@ -10,7 +10,6 @@ use std::ops::Range;
 use kolo_comm::schedule::{Travel, WireCost};
 use kolo_comm::{Error as CommError, Group};
 
-use super::configured::configured;
 use super::feedback::{keep, keep_more, recall};
 use super::parts::Parts;
 use super::selection::{count, random};
@@ -20,8 +19,9 @@ use crate::buckets::Slice;
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
 use crate::shard_sum::ShardSum;
+use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting};
-use serde::Deserialize;
+use kolo_optim::typed_settings;
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "random-k",
@@ -32,18 +32,32 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
         DENSE_BELOW,
         SEED,
     ],
-    make: |settings| configured::<RandomK>(&ENTRY, settings),
+    make: |settings| Box::new(RandomK::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct RandomK {
-    density: f64,
-    unbiased: bool,
-    dense_below: f64,
-    seed: f64,
+typed_settings! {
+    /// Random elements (`random-k`).
+    pub struct RandomK of ENTRY: dyn Reducer {
+        /// Share of the elements that is sent in a step.
+        density: f64,
+        /// Nothing is kept, and what is sent is multiplied, so that its mean is right.
+        unbiased: bool,
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+        /// Seed of the random numbers.
+        seed: u64,
+    }
 }
 
 impl Reducer for RandomK {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        RandomK::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost::lossy(Travel::Summed { rounds: 1 }, 4.0 * self.density))
     }
@@ -104,7 +118,7 @@ impl Sampled {
         let residuals = (!settings.unbiased).then(|| vec![vec![0.0; len]; shards.len()]);
         let gradients = residuals.clone().unwrap_or_default();
         let sum = ShardSum::new(group, sent, shards)?;
-        let (seed, step) = (settings.seed as u64, None);
+        let (seed, step) = (settings.seed, None);
         Ok(Sampled {
             density,
             seed,

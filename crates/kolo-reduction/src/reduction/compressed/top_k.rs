@@ -8,14 +8,14 @@ use kolo_comm::schedule::{Travel, WireCost};
 
 use super::DENSE_BELOW;
 use super::bits::float;
-use super::configured::configured;
 use super::feedback::{keep, recall};
 use super::gathered::{Codec, Gathered, Kept, Place};
 use super::selection::{count, largest};
 use crate::error::Error;
 use crate::reduction::interface::{Context, Reducer, Reduction};
+use kolo_optim::Settings;
 use kolo_optim::table::{Entry, Setting};
-use serde::Deserialize;
+use kolo_optim::typed_settings;
 
 /// Share of the elements that is sent.
 pub(super) const DENSITY: Setting =
@@ -25,16 +25,28 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "top-k",
     about: "the largest elements with error feedback for each shard (Stich et al. 2018, algorithm 1)",
     settings: &[DENSITY, DENSE_BELOW],
-    make: |settings| configured::<TopK>(&ENTRY, settings),
+    make: |settings| Box::new(TopK::read(settings)),
 };
 
-#[derive(Deserialize)]
-struct TopK {
-    density: f64,
-    dense_below: f64,
+typed_settings! {
+    /// The largest elements (`top-k`).
+    pub struct TopK of ENTRY: dyn Reducer {
+        /// Share of the elements that is sent in a step.
+        density: f64,
+        /// Tensors of fewer elements travel as they are.
+        dense_below: u64,
+    }
 }
 
 impl Reducer for TopK {
+    fn name(&self) -> &str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> Settings {
+        TopK::settings(self)
+    }
+
     fn wire_cost(&self) -> Option<WireCost> {
         Some(WireCost::lossy(Travel::Gathered, 6.0 * self.density))
     }

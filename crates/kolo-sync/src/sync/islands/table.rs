@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::forming::make;
-use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_PLAIN_STEP};
+use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_PLAIN_STEP, NO_TURNS};
 use crate::sync::synchronization::Synchronization;
 use crate::sync::traits::{Rounds, SyncTraits};
 use kolo_optim::table::{Entry, Setting, Settings};
@@ -53,6 +53,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
     ),
     (JobSetting::Straggler, "cannot move shards from one worker to another"),
     (JobSetting::Servers, "sends too rarely for summation servers to save anything"),
+    NO_TURNS,
     NO_PLAIN_STEP,
 ];
 

@@ -13,7 +13,7 @@ use super::worker::{ServerPart, Worker};
 use crate::config::Config;
 use crate::replica::core::Core;
 use crate::staleness::Staleness;
-use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_ISLANDS, NO_PLAIN_STEP};
+use crate::sync::exclusion::{JobSetting, NO_GLOBAL_BATCH, NO_ISLANDS, NO_PLAIN_STEP, NO_TURNS};
 use crate::sync::mode::{Made, another, refused};
 use crate::sync::synchronization::Synchronization;
 use crate::sync::traits::SyncTraits;
@@ -60,6 +60,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
         "has no gradient of all shards that a transform, such as clipping, could look at",
     ),
     (JobSetting::LossScaling, "has no step of all shards in which an overflow could be agreed on"),
+    NO_TURNS,
     NO_PLAIN_STEP,
 ];
 

@@ -13,7 +13,7 @@ use kolo_comm::{Group, Rank};
 use super::clocks::Clocks;
 use super::message::{Answer, Push, PushHeader};
 use crate::replica::weights::Weights;
-use kolo_optim::{Layout, Optimizer, SpanGroups};
+use kolo_optim::{Layout, Optimizer, SpanGroups, Turns};
 use kolo_reduction::state::{StateCopy, StatePart, Visit};
 use kolo_reduction::{Error, Slice, slices};
 
@@ -92,7 +92,13 @@ impl PartState {
         let Plan { layout, groups, place, bound, shares, tells_losses } = plan;
         PartState {
             slices: slices(&layout, &place),
-            weights: Weights::new(layout.clone(), vec![0.0; layout.len()], optimizer, groups),
+            weights: Weights::new(
+                layout.clone(),
+                vec![0.0; layout.len()],
+                optimizer,
+                groups,
+                Turns::default(),
+            ),
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),
             losses: Losses::default(),
