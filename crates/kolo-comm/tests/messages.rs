@@ -70,6 +70,6 @@ fn an_interrupted_collective_ends_for_all_ranks() {
         group.barrier().unwrap_err()
     });
     for error in errors.unwrap() {
-        assert_eq!(error.to_string(), "rank 0 gave up: interrupted in barrier");
+        assert_eq!(error.to_string(), "rank 0 gave up: interrupted in barrier (call 0)");
     }
 }
