@@ -65,7 +65,7 @@ def run(name, backend):
     bad = result.failures + result.errors
     text = bad[0][1] if bad else result.skipped[0][1] if result.skipped else ""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    said = [line for line in lines if re.match(r"(?!RuntimeError: Process)[\w.]*(Error|Exception)\b", line)]
     outcome = "FAIL" if bad else "skip" if result.skipped else "pass"
     return outcome, (said or lines or [""])[0][:140], text, time.monotonic() - began
 

@@ -1,6 +1,7 @@
 """Groups of processes and their collectives."""
 
 import atexit
+import os
 import weakref
 
 from . import _native
@@ -20,6 +21,11 @@ def _leave_all():
     for group in list(_open):
         group.close(patience=2.0)
     _native.end_callbacks()
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process is no rank.
+    os.register_at_fork(after_in_child=_open.clear)
 
 
 class Group:

@@ -60,10 +60,22 @@ struct Open {
     messages: Arc<Messages>,
 }
 
+impl Open {
+    /// Leaves the group when what was started is over, or `patience` later.
+    fn close(self, patience: Duration) {
+        let Open { queue, messages } = self;
+        queue.close(patience);
+        drop(messages);
+        drop(queue);
+    }
+}
+
 /// A group with its messages and its queue.
 #[pyclass(frozen, module = "kolo._native")]
 pub struct NativeGroup {
     open: Mutex<Option<Open>>,
+    /// A process that this one forks has no threads for the group, and must not leave it in this one's name.
+    process: u32,
     rank: usize,
     world: usize,
     transport: &'static str,
@@ -228,14 +240,9 @@ impl NativeGroup {
 
     /// Leaves the group when what was started is over, or `patience` seconds later.
     fn close(&self, py: Python<'_>, patience: f64) {
-        let open = self.open.lock().take();
-        py.detach(|| {
-            if let Some(Open { queue, messages }) = open {
-                queue.close(Duration::from_secs_f64(patience.max(0.0)));
-                drop(messages);
-                drop(queue);
-            }
-        });
+        let patience = Duration::try_from_secs_f64(patience).unwrap_or(Duration::ZERO);
+        let open = self.take();
+        py.detach(|| open.into_iter().for_each(|open| open.close(patience)));
     }
 }
 
@@ -271,29 +278,49 @@ impl NativeGroup {
         let group = &open.queue.group;
         let (rank, world, transport) = (group.rank().0, group.world_size(), group.transport());
         let members = group.members().iter().map(|rank| rank.0).collect();
-        NativeGroup { open: Mutex::new(Some(open)), rank, world, transport, members }
+        let process = std::process::id();
+        NativeGroup { open: Mutex::new(Some(open)), process, rank, world, transport, members }
+    }
+
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    /// Takes the group out to close it. In a forked process it is left alone.
+    fn take(&self) -> Option<Open> {
+        let open = self.open.lock().take();
+        if self.is_forked() {
+            std::mem::forget(open);
+            return None;
+        }
+        open
+    }
+
+    fn with_open<R>(&self, py: Python<'_>, operation: &str, get: impl FnOnce(&Open) -> R) -> PyResult<R> {
+        let failure = match &*self.open.lock() {
+            _ if self.is_forked() => Failure::Refused(
+                "the group belongs to the process that formed it, not to one that it forks".into(),
+            ),
+            Some(open) => return Ok(get(open)),
+            None => Failure::Closed,
+        };
+        Err(failure.exception(py, operation, Some(self.rank)))
     }
 
     fn queue(&self, py: Python<'_>, operation: &str) -> PyResult<Arc<Queue>> {
-        let open = self.open.lock().as_ref().map(|open| open.queue.clone());
-        open.ok_or_else(|| Failure::Closed.exception(py, operation, Some(self.rank)))
+        self.with_open(py, operation, |open| open.queue.clone())
     }
 
     fn messages(&self, py: Python<'_>, operation: &str) -> PyResult<Arc<Messages>> {
-        let open = self.open.lock().as_ref().map(|open| open.messages.clone());
-        open.ok_or_else(|| Failure::Closed.exception(py, operation, Some(self.rank)))
+        self.with_open(py, operation, |open| open.messages.clone())
     }
 }
 
 impl Drop for NativeGroup {
     fn drop(&mut self) {
-        if let Some(Open { queue, messages }) = self.open.lock().take() {
-            // Leaving may take a while, and this thread holds the GIL.
-            let leave = move || {
-                queue.close(Duration::ZERO);
-                drop(messages);
-                drop(queue);
-            };
+        if let Some(open) = self.take() {
+            // Leaving may take a while, and this thread holds the GIL. Without a thread it stays until the end.
+            let leave = move || open.close(Duration::ZERO);
             let _ = std::thread::Builder::new().name("kolo-leaving".into()).spawn(leave);
         }
     }

@@ -5,6 +5,7 @@ import functools
 import os
 import random
 import signal
+import sys
 import time
 import unittest
 
@@ -258,6 +259,21 @@ def ends_without_closing():
     group.all_reduce(np.ones(10))
 
 
+def forks():
+    group = kolo.Group()
+    child = os.fork()
+    if child == 0:
+        try:
+            group.barrier()
+        except kolo.InvalidCall as error:
+            assert "forks" in str(error), error
+            # The interpreter's usual end, which must not leave the group in the parent's name.
+            sys.exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert group.all_reduce(np.ones(1))[0] == group.size
+    group.close()
+
+
 def alone():
     # No launcher: a group of one.
     for name in ("RANK", "WORLD_SIZE"):
@@ -314,6 +330,9 @@ class GroupTest(unittest.TestCase):
     def test_processes_end_without_closing(self):
         for _ in range(3):
             run(self, 2, ends_without_closing)
+
+    def test_a_forked_process_is_no_rank(self):
+        run(self, 2, forks)
 
     def test_ways_to_form(self):
         run(self, 1, alone)

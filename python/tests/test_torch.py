@@ -135,8 +135,11 @@ def groups_and_messages():
     except dist.DistBackendError as error:
         assert "rank 2 did not arrive" in str(error), error
     kolo_torch().monitored_barrier(timeout=30)
+    sparse = torch.sparse_coo_tensor([[0, rank]], [1.0, 2.0], (size,))
+    dist.all_reduce(sparse)
+    assert sparse.to_dense().tolist() == [size + 2.0] + [2.0] * (size - 1), sparse
     try:
-        dist.all_reduce(torch.ones(2).to_sparse())
+        dist.broadcast(torch.ones(2).to_sparse(), 0)
         raise AssertionError("sparse")
     except ValueError as error:
         assert "sparse" in str(error) and f"rank {rank}" in str(error), error

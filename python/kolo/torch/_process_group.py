@@ -197,7 +197,7 @@ class ProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             place = f"kolo: {operation} of rank {self._rank}"
             if tensor.layout is not torch.strided:
-                raise InvalidCall(f"{place}: a sparse tensor; pass a dense one (tensor.to_dense())")
+                raise InvalidCall(f"{place}: a sparse tensor, which only a sum takes; pass a dense one (tensor.to_dense())")
             if tensor.device.type != "cpu":
                 raise InvalidCall(f"{place}: a tensor on {tensor.device}; this backend carries CPU tensors")
             if tensor.dtype is not tensors[0].dtype:
@@ -237,8 +237,34 @@ class ProcessGroup(dist.ProcessGroup):
             op, opts = opts, None
         if op is None:
             op = ReduceOp.SUM if opts is None else opts.reduceOp
+        if tensors[0].layout is torch.sparse_coo:
+            return self._sparse_sum(tensors, op)
         works = [self._in_place("all_reduce", tensor, opts, tensors, op) for tensor in tensors]
         return works[0] if len(works) == 1 else Works(works, tensors)
+
+    def _sparse_sum(self, tensors, op):
+        """Sums sparse tensors: gathers the entries of all ranks, padded to the largest number, and joins them."""
+        if op != ReduceOp.SUM:
+            raise InvalidCall(f"kolo: all_reduce of rank {self._rank}: sparse tensors are summed only")
+        tensor = tensors[0]
+        own = tensor.detach().coalesce()
+        indices, values = own.indices(), own.values()
+        counts = torch.empty(self._size, dtype=torch.int64)
+        self._allgather_base(counts, torch.tensor([values.shape[0]])).wait()
+        largest = int(counts.max())
+
+        def gathered(part, shape):
+            padded = torch.zeros((largest, *shape), dtype=part.dtype)
+            padded[: part.shape[0]] = part
+            whole = torch.empty((self._size * largest, *shape), dtype=part.dtype)
+            self._allgather_base(whole, padded).wait()
+            return torch.cat([piece[:count] for piece, count in zip(whole.split(max(largest, 1)), counts.tolist())])
+
+        indices, values = gathered(indices.t(), (indices.shape[0],)), gathered(values, values.shape[1:])
+        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
+        with torch.no_grad():
+            tensor.copy_(total)
+        return Work(None, tensors)
 
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
