@@ -199,7 +199,8 @@ impl NativeGroup {
         };
         let queue = self.queue(py, name)?;
         let raise = |failure: Failure| failure.exception(py, name, Some(self.rank));
-        if background || !queue.is_free() {
+        let directly = queue.is_calling() || !background && queue.is_idle();
+        if !directly {
             return queue.start(call, keep).map(Some).map_err(raise);
         }
         interruptible(py, || call.run(&queue.group, WaitMode::Blocking))?.map(|()| None).map_err(raise)

@@ -140,11 +140,15 @@ impl Queue {
         })
     }
 
-    /// Returns true if a call may run on the calling thread: nothing waits, or this thread is the queue's.
-    /// A callback of a future runs there, and may call collectives and wait for them.
-    pub fn is_free(&self) -> bool {
+    /// Returns true if a call must run on the calling thread, which is the queue's: a callback of a future runs
+    /// there, and may start collectives and wait for them.
+    pub fn is_calling(&self) -> bool {
+        *self.thread_id.lock() == Some(std::thread::current().id())
+    }
+
+    /// Returns true if nothing waits or runs, so that a call may run on the calling thread.
+    pub fn is_idle(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
-            || *self.thread_id.lock() == Some(std::thread::current().id())
     }
 
     /// Starts an operation on the group's thread. `keep` lives until it is over.
@@ -187,7 +191,7 @@ impl Queue {
             };
             drop(jobs);
             let result = call.run(&self.group, WaitMode::Background);
-            // A callback finds the queue busy, so its own calls keep their place by `is_free`.
+            // Until a callback is over the queue is busy, so that calls of other threads come after its own.
             completion.finish(result);
             self.pending.fetch_sub(1, Ordering::AcqRel);
         }
@@ -199,7 +203,7 @@ impl Queue {
         self.changed.notify_all();
         let until = std::time::Instant::now() + patience;
         let Some(thread) = self.thread.lock().take() else { return };
-        if *self.thread_id.lock() == Some(std::thread::current().id()) {
+        if self.is_calling() {
             return;
         }
         while !thread.is_finished() && std::time::Instant::now() < until {

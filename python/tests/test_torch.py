@@ -172,6 +172,32 @@ def trains():
     dist.all_reduce(torch.ones(1000), async_op=True).get_future()
 
 
+def callbacks_that_communicate():
+    torch, dist, rank, size = started()
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    first, second = torch.ones(3), torch.ones(2)
+
+    def then(future):
+        dist.all_reduce(second, async_op=True).get_future().wait()
+        dist.all_reduce(second)
+        return future.value()
+
+    dist.all_reduce(first, async_op=True).get_future().then(then).wait()
+    assert (first == size).all() and (second == size * size).all(), (first, second)
+    # Its callbacks run on the group's thread, start collectives there and wait for them.
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.02)
+    ddp.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1), powerSGD_hook)
+    for _ in range(6):
+        ddp(torch.randn(8, 64)).sum().backward()
+    sums = torch.stack([parameter.grad.sum() for parameter in ddp.parameters()])
+    gathered = [torch.zeros_like(sums) for _ in range(size)]
+    dist.all_gather(gathered, sums)
+    assert all(torch.equal(gathered[0], other) for other in gathered)
+    dist.destroy_process_group()
+
+
 def a_rank_is_killed():
     torch, dist, rank, size = started()
     dist.all_reduce(torch.ones(10))
@@ -192,6 +218,9 @@ class TorchTest(unittest.TestCase):
 
     def test_groups_and_messages(self):
         run(self, 4, groups_and_messages)
+
+    def test_callbacks_that_communicate(self):
+        run(self, 2, callbacks_that_communicate)
 
     def test_training_equals_one_process(self):
         run(self, 2, trains)
