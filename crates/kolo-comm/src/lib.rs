@@ -26,7 +26,7 @@ pub mod threads;
 pub use collective::Collective;
 pub use collectives::Collectives;
 pub use deferred_sum::DeferredSum;
-pub use group::{Deferred, Group, Stages, SumParts};
+pub use group::{Deferred, Group, Messages, Receiving, Stages, SumParts};
 pub use job_membership::{Generation, JobMembership};
 pub use options::{BackendKind, FormGroup, Options};
 pub use pace::Pace;
@@ -37,5 +37,5 @@ pub use kolo_rendezvous::{BackendError, Error, Interface, InvalidCall, Liveness,
 pub use kolo_schedule::{self as schedule, DType, Op, Rank, ReadBlock, Readers, Topology, tree};
 pub use kolo_transport::{
     Buffer, Congestion, Distance, Element, Number, SHM, TCP, THREADS, TRANSPORTS, TransportKind, bf16,
-    copy_nontemporal, f16, with_type,
+    copy_nontemporal, f16, interruptible, with_type,
 };

@@ -25,7 +25,7 @@ pub use transport::{
     Congestion, Connecting, Connector, Distance, GroupContext, InPlace, OpenConnector, OpenedConnector,
     Progress, Routes, SHM, TCP, THREADS, TRANSPORTS, Transport, TransportKind, connect_threads,
 };
-pub use wait::{LINGER, WaitContext, WaitMode};
+pub use wait::{LINGER, WaitContext, WaitMode, interruptible};
 
 pub use half::{bf16, f16};
 pub use kolo_schedule::DType;

@@ -21,6 +21,24 @@ pub enum WaitMode {
 /// without rank 0's store they would lose each other.
 pub const LINGER: Duration = Duration::from_secs(10);
 
+thread_local! {
+    static INTERRUPTED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+}
+
+/// Runs `work`, whose collectives on this thread give up soon after `is_interrupted` returns true. It is
+/// asked about ten times a second, and only while a collective waits for others.
+pub fn interruptible<R>(is_interrupted: fn() -> bool, work: impl FnOnce() -> R) -> R {
+    /// Restores the outer function, even if `work` panics.
+    struct Restore(Option<fn() -> bool>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            INTERRUPTED.set(self.0);
+        }
+    }
+    let _restore = Restore(INTERRUPTED.replace(Some(is_interrupted)));
+    work()
+}
+
 /// The limits of one collective's waits. Peers are ranks of the group; errors name the job's ranks.
 pub struct WaitContext<'a> {
     /// This rank.
@@ -39,7 +57,12 @@ pub struct WaitContext<'a> {
     pub began: Cell<Option<Instant>>,
     /// Time of the last check that waiting still makes sense.
     pub looked: Cell<Option<Instant>>,
+    /// Time of the last question whether this thread was interrupted.
+    asked: Cell<Option<Instant>>,
 }
+
+/// Time between two questions whether a waiting thread was interrupted.
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(100);
 
 /// Absence after which waited time does not count. A waiting rank reads the clock much more often. After
 /// a longer pause it, or its machine, was stopped, and likely the peers, too.
@@ -56,8 +79,8 @@ impl<'a> WaitContext<'a> {
         timeout: Duration,
         liveness: &'a Liveness,
     ) -> Self {
-        let (began, looked) = (Cell::new(None), Cell::new(None));
-        WaitContext { here, members, call, mode, timeout, liveness, began, looked }
+        let (began, looked, asked) = (Cell::new(None), Cell::new(None), Cell::new(None));
+        WaitContext { here, members, call, mode, timeout, liveness, began, looked, asked }
     }
 
     fn deadline(&self) -> Instant {
@@ -88,10 +111,22 @@ impl<'a> WaitContext<'a> {
         }
         let now = Instant::now();
         self.forget_absence(now);
+        if self.is_interrupted(now) {
+            let rank = self.name(self.here);
+            return Err(Error::Abandoned { rank, reason: format!("interrupted in {}", self.call) });
+        }
         if now >= self.deadline() {
             return Err(Error::Timeout { rank, during: self.call.to_string(), waited: self.timeout });
         }
         Ok(())
+    }
+
+    fn is_interrupted(&self, now: Instant) -> bool {
+        let Some(is_interrupted) = INTERRUPTED.get() else { return false };
+        let asked = self.asked.get().unwrap_or(now);
+        let due = now >= asked + BETWEEN_QUESTIONS;
+        self.asked.set(Some(if due { now } else { asked }));
+        due && is_interrupted()
     }
 
     /// Extends the peers' time by the time in which this rank did not run.

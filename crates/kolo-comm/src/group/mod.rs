@@ -2,12 +2,14 @@
 //! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
 //! slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), or several as
 //! one ([`stages`]). Deferred sums are added when they are read ([`deferred`]).
+//! [`messages`] travel beside the collectives.
 
 mod coalesced;
 mod deferred;
 mod forming;
 mod link_rates;
 mod measure;
+mod messages;
 mod operations;
 mod split;
 mod stages;
@@ -31,6 +33,7 @@ use kolo_transport::{Buffer, Distance, Element, GroupContext, LINGER, Lending, M
 use parking_lot::Mutex;
 
 pub use self::deferred::{Deferred, SumParts};
+pub use self::messages::{Messages, Receiving};
 pub use self::stages::Stages;
 
 /// Ranks that act together.
@@ -116,7 +119,12 @@ impl Shared {
     }
 
     /// Runs a collective on a slice as [`Shared::run`] does; false if the backend does not run on slices.
-    fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<bool, Error> {
+    fn run_on_slice<T: Element>(
+        &self,
+        collective: &Collective,
+        data: &mut [T],
+        mode: WaitMode,
+    ) -> Result<bool, Error> {
         if let Some(error) = self.liveness.failure() {
             return Err(error);
         }
@@ -124,7 +132,7 @@ impl Shared {
         if !backend.runs_on_slices() {
             return Ok(false);
         }
-        let result = backend.run(collective, &Memory::of_slice(data), WaitMode::Blocking);
+        let result = backend.run(collective, &Memory::of_slice(data), mode);
         drop(backend);
         result.map(|()| true).map_err(|error| self.failed(error))
     }
@@ -345,10 +353,43 @@ impl Group {
     /// Same as [`Group::run`].
     pub fn run_on_slice<T: Element>(&self, collective: &Collective, data: &mut [T]) -> Result<(), Error> {
         // Nothing is queued, so this thread can run it directly.
-        if self.shared.queued.load(Ordering::Acquire) == 0 && self.shared.run_on_slice(collective, data)? {
-            return Ok(());
+        if self.shared.queued.load(Ordering::Acquire) == 0 {
+            return self.run_directly_on_slice(collective, data, WaitMode::Blocking);
         }
         data.copy_from_slice(&self.run(collective, self.copied(data)?)?);
+        Ok(())
+    }
+
+    /// Runs a collective as [`Group::run`] does, but always on the calling thread: for callers that have a
+    /// communication thread of their own, and bring all collectives into one order.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Group::run`].
+    pub fn run_directly<T: Element>(
+        &self,
+        collective: &Collective,
+        buffer: Buffer<T>,
+        mode: WaitMode,
+    ) -> Result<Buffer<T>, Error> {
+        self.admit(&buffer)?;
+        self.shared.run(collective, buffer, mode)
+    }
+
+    /// Runs a collective on a slice as [`Group::run_directly`] does on a buffer.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Group::run`].
+    pub fn run_directly_on_slice<T: Element>(
+        &self,
+        collective: &Collective,
+        data: &mut [T],
+        mode: WaitMode,
+    ) -> Result<(), Error> {
+        if !self.shared.run_on_slice(collective, data, mode)? {
+            data.copy_from_slice(&self.run_directly(collective, self.copied(data)?, mode)?);
+        }
         Ok(())
     }
 

@@ -34,6 +34,5 @@ pub use handshake::Protocol;
 pub use keepalive::{host_timeout, keep_open};
 pub use listener::{Accepted, SecureListener};
 pub use record::{MAX_FRAME, MAX_PLAINTEXT, PREFIX, Session};
-pub(crate) use stream::SecureStream;
-pub use stream::connect;
+pub use stream::{SecureStream, connect};
 pub use token::Token;

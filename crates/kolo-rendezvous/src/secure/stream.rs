@@ -68,8 +68,8 @@ pub fn connect(
     Ok(session)
 }
 
-/// A connection of the store. One copy may read while others write.
-pub(crate) struct SecureStream {
+/// A connection of the store, or of messages. One copy may read while others write.
+pub struct SecureStream {
     stream: TcpStream,
     keys: Option<Arc<Keys>>,
     /// Decrypted bytes, of which the first `read` have been read.
@@ -93,23 +93,39 @@ impl SecureStream {
     }
 
     /// Returns a second handle of the connection for writing.
+    ///
+    /// # Errors
+    ///
+    /// This process has too many open files.
     pub fn write_half(&self) -> io::Result<SecureStream> {
         let stream = self.stream.try_clone()?;
         Ok(SecureStream { stream, keys: self.keys.clone(), decrypted: Vec::new(), read: 0 })
     }
 
     /// Returns the address of this end.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
     /// Limits every read and write to `timeout`, which is more than zero; `None` removes the limit.
+    ///
+    /// # Errors
+    ///
+    /// The time is zero, or the connection broke.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.stream.set_read_timeout(timeout)?;
         self.stream.set_write_timeout(timeout)
     }
 
     /// Closes the connection for all copies.
+    ///
+    /// # Errors
+    ///
+    /// The connection is closed already.
     pub fn shutdown(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Both)
     }

@@ -1,0 +1,21 @@
+"""What `import torch` loads by the entry point `torch.backends`. An exception here would break `import torch`,
+so it only leaves a function that forms groups, and raises nothing."""
+
+
+def register():
+    """Makes "kolo" a name of `torch.distributed.init_process_group`; does nothing if it is one already."""
+    try:
+        import torch.distributed as dist
+
+        if dist.is_available() and not hasattr(dist.Backend, "KOLO"):
+            dist.Backend.register_backend("kolo", _create, devices=["cpu"])
+    except Exception as error:
+        import warnings
+
+        warnings.warn(f"kolo cannot register with torch.distributed: {error}")
+
+
+def _create(store, rank, size, timeout):
+    from kolo.torch import ProcessGroup
+
+    return ProcessGroup(store, rank, size, timeout)

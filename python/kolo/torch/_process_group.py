@@ -1,0 +1,454 @@
+"""A process group of torch.distributed over a native group of Kolo.
+
+Torch calls `group.all_reduce` and the like; here a call becomes codes and addresses of contiguous tensors. A call
+that waits runs on its own thread. Others run one after another on the group's thread, which calls back for
+futures only. Groups form by the store that torch gives to their members.
+"""
+
+import os
+import secrets
+import socket
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+from .. import _native
+from .._arrays import BYTE, CODES
+from .._barrier import barrier
+from .._errors import Error, InvalidCall
+from .._group import _OPERATIONS, _REDUCTIONS, _open
+from ._work import ReceiveWork, Work, Works, backend_error, seconds
+
+_DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
+_KINDS = ReduceOp.RedOpType
+_OPS = {
+    _KINDS.SUM: "sum", _KINDS.AVG: "mean", _KINDS.MAX: "max", _KINDS.MIN: "min", _KINDS.PRODUCT: "product",
+    _KINDS.BAND: "band", _KINDS.BOR: "bor", _KINDS.BXOR: "bxor", _KINDS.PREMUL_SUM: "sum",
+}
+# Of a group that torch gives no timeout.
+_DEFAULT_TIMEOUT = 1800.0
+
+
+def _reduction(op):
+    """Returns the code of a ReduceOp and the factor by which the inputs are multiplied before, or None."""
+    kind = getattr(op, "op", op)
+    for known, name in _OPS.items():
+        if kind == known:
+            factor = op.__getstate__()[1] if known == _KINDS.PREMUL_SUM else None
+            return _REDUCTIONS[name], factor
+    raise InvalidCall(f"kolo: the reduction {op} is not known")
+
+
+def _listed(tensors):
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _own_address():
+    """Returns this host's address that the job's other hosts reach: KOLO_HOST, else the one that routes to MASTER_ADDR."""
+    if host := os.environ.get("KOLO_HOST"):
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """Kolo's collectives on CPU tensors of any type; strided ones are copied."""
+
+    def __init__(self, store, rank, size, timeout):
+        # The base class with a store cannot be made from a subclass.
+        super().__init__(rank, size)
+        self._rank, self._size, self._store = rank, size, store
+        self._timeout = seconds(timeout) or _DEFAULT_TIMEOUT
+        self._group_name, self._description = "", "undefined"
+        self._sequence, self._barriers, self._server = 0, 0, None
+        try:
+            self._native = self._form()
+        except Error as error:
+            raise backend_error(error) from None
+        _open.add(self)
+
+    def _form(self):
+        address, token = "", None
+        if self._size > 1 and self._rank == 0:
+            token = secrets.token_hex(32)
+            self._server = _native.StoreServer(_own_address(), self._size, token)
+            address = self._server.address
+            self._store.set("kolo", f"{address} {token}")
+        elif self._size > 1:
+            address, token = self._store.get("kolo").decode().split()
+        return _native.NativeGroup.join(self._rank, self._size, address, token, self._timeout, True)
+
+    # ---- what torch asks of a group, by the names of several versions
+
+    def rank(self):
+        return self._rank
+
+    def size(self):
+        return self._size
+
+    def name(self):
+        return "kolo"
+
+    def get_group_store(self):
+        return self._store
+
+    def setGroupName(self, name):
+        self._group_name = name
+
+    def setGroupDesc(self, description):
+        self._description = description
+
+    getRank, getSize, getBackendName, _get_backend_name = rank, size, name, name
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+
+    @property
+    def group_name(self):
+        return self._group_name
+
+    pg_name = group_name
+
+    @property
+    def group_desc(self):
+        return self._description
+
+    def getGroupName(self):
+        return self._group_name
+
+    def getGroupDesc(self):
+        return self._description
+
+    @property
+    def _device_types(self):
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device):
+        return self
+
+    @property
+    def options(self):
+        return None
+
+    @property
+    def supports_splitting(self):
+        return False
+
+    def supports_tensor_alloc(self, device):
+        return True
+
+    def allocate_tensor(self, size, dtype=None, device=None):
+        return torch.empty(size, dtype=dtype)
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def _get_sequence_number_for_group(self):
+        return self._sequence
+
+    def set_timeout(self, timeout):
+        pass
+
+    _set_default_timeout = set_timeout
+
+    def _verify_work_timeout(self, *_):
+        return True
+
+    def _has_hooks(self):
+        return False
+
+    def __repr__(self):
+        return f"<kolo.torch.ProcessGroup: rank {self._rank} of {self._size}>"
+
+    # ---- from tensors to the native group
+
+    def _start(self, operation, options, value, source=None, target=None, *, op=None, root=0, counts=(None, None), after=None,
+               keep=None):
+        """Starts an operation on contiguous tensors of one type; `keep` lives as long as it runs."""
+        self._sequence += 1
+        sample = target if target is not None else source
+        # Types that Kolo does not know are only moved, as bytes.
+        code = BYTE if sample is None else _DTYPES.get(sample.dtype, BYTE)
+
+        def place(tensor):
+            if tensor is None:
+                return 0, 0
+            return tensor.data_ptr(), tensor.nbytes if code == BYTE else tensor.numel()
+
+        if code == BYTE and op is not None:
+            raise InvalidCall(f"kolo: {operation} of rank {self._rank}: sums of {sample.dtype} are not defined")
+        scale = sample.element_size() if code == BYTE and sample is not None else 1
+        send, receive = (None if part is None else [scale * count for count in part] for part in counts)
+        try:
+            handle = self._native.run(
+                _OPERATIONS[operation], code, 0 if op is None else op, root, *place(source), *place(target),
+                getattr(options, "asyncOp", True), (source, target, keep), send, receive)
+        except Error as error:
+            raise backend_error(error) from None
+        work = Work(handle, value, after)
+        if handle is None:
+            work._finish()
+        return work
+
+    def _check(self, operation, *tensors):
+        for tensor in tensors:
+            place = f"kolo: {operation} of rank {self._rank}"
+            if tensor.layout is not torch.strided:
+                raise InvalidCall(f"{place}: a sparse tensor, which only a sum takes; pass a dense one (tensor.to_dense())")
+            if tensor.device.type != "cpu":
+                raise InvalidCall(f"{place}: a tensor on {tensor.device}; this backend carries CPU tensors")
+            if tensor.dtype is not tensors[0].dtype:
+                raise InvalidCall(f"{place}: Invalid usage of tensors with different dtypes, {tensors[0].dtype} and {tensor.dtype}")
+
+    @staticmethod
+    def _contiguous(tensor):
+        """Returns a tensor's contiguous memory to read."""
+        return tensor.detach().contiguous()
+
+    @staticmethod
+    def _writable(tensor, filled):
+        """Returns contiguous memory for a result, and the function that copies it to the tensor, or None."""
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            return tensor, None
+        memory = torch.empty(tensor.shape, dtype=tensor.dtype)
+        if filled:
+            memory.copy_(tensor)
+        return memory, lambda: tensor.copy_(memory)
+
+    def _in_place(self, operation, tensor, options, value, op=None, root=0):
+        self._check(operation, tensor)
+        code, factor = (None, None) if op is None else _reduction(op)
+        memory, after = self._writable(tensor, filled=True)
+        if factor is not None:
+            memory.mul_(factor)
+        if operation == "reduce" and self._rank != root:
+            after = None
+        return self._start(operation, options, value, target=memory, op=code, root=root, after=after)
+
+    # ---- collectives
+
+    def allreduce(self, tensors, opts=None, timeout=None, op=None):
+        tensors = _listed(tensors)
+        if opts is not None and not hasattr(opts, "reduceOp"):
+            op, opts = opts, None
+        if op is None:
+            op = ReduceOp.SUM if opts is None else opts.reduceOp
+        if tensors[0].layout is torch.sparse_coo:
+            return self._sparse_sum(tensors, op)
+        works = [self._in_place("all_reduce", tensor, opts, tensors, op) for tensor in tensors]
+        return works[0] if len(works) == 1 else Works(works, tensors)
+
+    def _sparse_sum(self, tensors, op):
+        """Sums sparse tensors: gathers the entries of all ranks, padded to the largest number, and joins them."""
+        if op != ReduceOp.SUM:
+            raise InvalidCall(f"kolo: all_reduce of rank {self._rank}: sparse tensors are summed only")
+        tensor = tensors[0]
+        own = tensor.detach().coalesce()
+        indices, values = own.indices(), own.values()
+        counts = torch.empty(self._size, dtype=torch.int64)
+        self._allgather_base(counts, torch.tensor([values.shape[0]])).wait()
+        largest = int(counts.max())
+
+        def gathered(part, shape):
+            padded = torch.zeros((largest, *shape), dtype=part.dtype)
+            padded[: part.shape[0]] = part
+            whole = torch.empty((self._size * largest, *shape), dtype=part.dtype)
+            self._allgather_base(whole, padded).wait()
+            return torch.cat([piece[:count] for piece, count in zip(whole.split(max(largest, 1)), counts.tolist())])
+
+        indices, values = gathered(indices.t(), (indices.shape[0],)), gathered(values, values.shape[1:])
+        total = torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce()
+        with torch.no_grad():
+            tensor.copy_(total)
+        return Work(None, tensors)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        return self.allreduce(tensors, opts)
+
+    def broadcast(self, tensors, opts=None, timeout=None, **_):
+        tensors = _listed(tensors)
+        root = opts.rootRank if hasattr(opts, "rootRank") else opts or 0
+        return self._in_place("broadcast", tensors[0], opts if hasattr(opts, "rootRank") else None, tensors, root=root)
+
+    def reduce(self, tensors, opts=None, op=None, timeout=None, **_):
+        tensors = _listed(tensors)
+        return self._in_place("reduce", tensors[0], opts, tensors, opts.reduceOp, opts.rootRank)
+
+    def allgather(self, outputs, inputs, opts=None, timeout=None):
+        if isinstance(inputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        if len(inputs) != 1 or len(outputs) != 1 or len(outputs[0]) != self._size:
+            raise InvalidCall(f"kolo: all_gather of rank {self._rank}: pass one input, and one output for each of {self._size} ranks")
+        source, parts = self._contiguous(inputs[0]), outputs[0]
+        self._check("all_gather", source, *parts)
+        if any(part.numel() != source.numel() for part in parts):
+            raise InvalidCall(f"kolo: all_gather of rank {self._rank}: outputs and input differ in size")
+        memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
+
+        def after():
+            for part, gathered in zip(parts, memory):
+                part.copy_(gathered.view(part.shape))
+
+        return self._start("all_gather", opts, outputs, source, memory, after=after)
+
+    def _allgather_base(self, output, input, opts=None):
+        self._check("all_gather", output, input)
+        if output.numel() != input.numel() * self._size:
+            raise InvalidCall("output tensor size must be equal to world_size times input tensor size")
+        source = self._contiguous(input)
+        memory, after = self._writable(output, filled=False)
+        return self._start("all_gather", opts, [output], source, memory, after=after)
+
+    all_gather_single = _allgather_base
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        # outputs[r] takes what rank r gives, one tensor for each input.
+        parts = zip(zip(*outputs), inputs)
+        return Works([self.allgather([list(part)], [tensor], opts) for part, tensor in parts], outputs)
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        return Works([self._allgather_base(*pair, opts) for pair in zip(outputs, inputs)], outputs)
+
+    def gather(self, outputs, inputs, opts=None, timeout=None):
+        source, root = self._contiguous(inputs[0]), opts.rootRank
+        self._check("gather", source)
+        if self._rank != root:
+            return self._start("gather", opts, outputs, source, root=root)
+        parts = outputs[0]
+        self._check("gather", source, *parts)
+        if len(parts) != self._size or any(part.numel() != source.numel() for part in parts):
+            raise InvalidCall(f"kolo: gather of rank {self._rank}: pass {self._size} outputs of the input's size")
+        memory = torch.empty((self._size, *source.shape), dtype=source.dtype)
+
+        def after():
+            for part, gathered in zip(parts, memory):
+                part.copy_(gathered.view(part.shape))
+
+        return self._start("gather", opts, outputs, source, memory, root=root, after=after)
+
+    def scatter(self, outputs, inputs, opts=None, timeout=None):
+        root, source = opts.rootRank, None
+        self._check("scatter", outputs[0])
+        if self._rank == root:
+            parts = inputs[0]
+            self._check("scatter", outputs[0], *parts)
+            if len(parts) != self._size or any(part.numel() != outputs[0].numel() for part in parts):
+                raise InvalidCall(f"kolo: scatter of rank {self._rank}: pass {self._size} inputs of the output's size")
+            source = torch.cat([part.detach().reshape(-1) for part in parts])
+        memory, after = self._writable(outputs[0], filled=False)
+        return self._start("scatter", opts, outputs, source, memory, root=root, after=after)
+
+    def _reduce_scatter_base(self, output, input, opts=None):
+        self._check("reduce_scatter", output, input)
+        if input.numel() != output.numel() * self._size:
+            raise InvalidCall("input tensor must be the same size as output size times world size")
+        op, factor = _reduction(ReduceOp.SUM if opts is None else opts.reduceOp)
+        source = self._contiguous(input)
+        if factor is not None:
+            source = source * factor
+        memory, after = self._writable(output, filled=False)
+        return self._start("reduce_scatter", opts, [output], source, memory, op=op, after=after)
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, op=None):
+        if isinstance(outputs, torch.Tensor):
+            outputs, inputs = [outputs], [inputs]
+        output, parts = outputs[0], inputs[0]
+        self._check("reduce_scatter", output, *parts)
+        whole = torch.cat([part.detach().reshape(-1) for part in parts])
+        if all(part.numel() == output.numel() for part in parts):
+            work = self._reduce_scatter_base(output, whole, opts)
+            work._value = outputs
+            return work
+        # Parts of different lengths: everything is reduced, and every rank takes its own part.
+        part = whole.split([part.numel() for part in parts])[self._rank].view(output.shape)
+        code, factor = _reduction(opts.reduceOp)
+        if factor is not None:
+            whole.mul_(factor)
+        return self._start("all_reduce", opts, outputs, target=whole, op=code, after=lambda: output.copy_(part))
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        return Works([self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs)], outputs)
+
+    def alltoall_base(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None, **_):
+        self._check("all_to_all", output, input)
+        send, receive = self._counts(input, input_split_sizes), self._counts(output, output_split_sizes)
+        source = self._contiguous(input)
+        memory, after = self._writable(output, filled=False)
+        return self._start("all_to_all", opts, [output], source, memory, counts=(send, receive), after=after)
+
+    all_to_all_single = alltoall_base
+
+    def _counts(self, tensor, splits):
+        """Returns the elements for each rank, of a tensor that is split along its first dimension."""
+        rows = tensor.shape[0] if tensor.dim() else 0
+        if not splits:
+            if rows % self._size:
+                raise InvalidCall("Tensor's dim 0 does not divide equally across group size")
+            return [tensor.numel() // self._size] * self._size
+        if len(splits) != self._size:
+            raise InvalidCall("Number of tensor splits not equal to group size")
+        if sum(splits) != rows:
+            raise InvalidCall("Split sizes doesn't match total dim 0 size")
+        return [split * (tensor.numel() // rows if rows else 0) for split in splits]
+
+    def alltoall(self, outputs, inputs, opts=None):
+        self._check("all_to_all", *outputs, *inputs)
+        source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+        counts = [tensor.numel() for tensor in outputs]
+        memory = torch.empty(sum(counts), dtype=outputs[0].dtype)
+
+        def after():
+            for output, part in zip(outputs, memory.split(counts)):
+                output.copy_(part.view(output.shape))
+
+        return self._start("all_to_all", opts, outputs, source, memory, counts=([tensor.numel() for tensor in inputs], counts), after=after)
+
+    def barrier(self, opts=None, timeout=None, **_):
+        return self._start("barrier", opts, [])
+
+    def monitored_barrier(self, timeout=None, wait_all_ranks=False):
+        """See `kolo.torch.monitored_barrier`."""
+        self._barriers += 1
+        try:
+            barrier(self._native, self._barriers, seconds(timeout) or self._timeout, wait_all_ranks)
+        except Error as error:
+            raise backend_error(error) from None
+
+    # ---- messages
+
+    def send(self, tensors, dstRank, tag=0):
+        self._check("send", tensors[0])
+        source = self._contiguous(tensors[0])
+        try:
+            self._native.send(source.data_ptr(), source.nbytes, dstRank, tag)
+        except Error as error:
+            raise backend_error(error) from None
+        return Work(None, tensors)
+
+    def recv(self, tensors, srcRank, tag=0):
+        self._check("recv", tensors[0])
+        return ReceiveWork(self._native.receive(srcRank, tag), tensors[0], srcRank, self._timeout)
+
+    def recv_anysource(self, tensors, tag=0):
+        return self.recv(tensors, None, tag)
+
+    # ---- the end
+
+    def abort(self):
+        self._native.abandon("it aborted the group")
+
+    def shutdown(self):
+        self.close()
+
+    def close(self, patience=10.0):
+        _open.discard(self)
+        self._native.close(patience)
+        server, self._server = self._server, None
+        if server is not None:
+            server.close(10.0)
