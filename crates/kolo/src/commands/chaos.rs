@@ -242,7 +242,7 @@ fn own_images(mut options: Vec<OsString>, folder: &Path) -> Result<Vec<OsString>
         add(&mut options, "--size", "32");
     }
     // Islands have several sets of weights.
-    let has_islands = check_job(&options)?.sync.mode.is_rare();
+    let has_islands = check_job(&options)?.sync.mode.traits().rounds.is_some();
     for (name, value) in MORE.iter().filter(|(name, _)| !(has_islands && *name == "--ema")) {
         add(&mut options, name, value);
     }
