@@ -79,7 +79,7 @@ pub struct Job {
     pub live: LiveMetrics,
     /// Further signals at which the run saves and ends.
     pub stop_on: Vec<StopSignal>,
-    /// Learning-rate range test in place of a training. The job must have no folder: its weights are useless.
+    /// Learning-rate range test in place of a training, which writes no files: its weights are useless.
     pub range_test: Option<RangeTest>,
 }
 

@@ -228,8 +228,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// As [`Trainer::train`].
     pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
         let samples = self.task.data.samples(Part::Train);
-        if let Some(test) = self.job.range_test.clone() {
-            return self.find_rate(&test, samples)?.train_as(membership, model).or_else(ended);
+        let test = self.job.range_test.clone();
+        if let Some(test) = &test {
+            self = self.find_rate(test, samples)?;
         }
         self.task.own.name_in(&mut self.job.config, samples)?;
         self.job.config.check()?;
@@ -240,13 +241,21 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         let part = self.task.judging_part();
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;
-        self.find_folder(&mut membership)?;
-        run(self.framework, &self.job, &mut self.task, membership, model)
+        if test.is_none() {
+            self.find_folder(&mut membership)?;
+        }
+        match run(self.framework, &self.job, &mut self.task, membership, model) {
+            // The end of a range test.
+            Err(Error::Diverged(_)) if test.is_some() => {
+                Ok(Trained { model: None, averaged: None, summary: None })
+            }
+            ended => ended,
+        }
     }
 
     /// Prepares a range test. Rank 0 ends it when the loss has diverged.
     fn find_rate(mut self, test: &RangeTest, samples: usize) -> Result<Self, Error> {
-        self.job.range_test = None;
+        self.job.folder = None;
         test.fit(&mut self.job.config, samples)?;
         (self.task.evaluate, self.task.metrics) = (None, Vec::new());
         let (rates, losses) = (test.clone(), test.clone());
@@ -280,13 +289,5 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         }
         self.job.folder = Some(folder);
         Ok(())
-    }
-}
-
-/// Takes a divergence for the end of a range test.
-fn ended<M>(error: Error) -> Result<Trained<M>, Error> {
-    match error {
-        Error::Diverged(_) => Ok(Trained { model: None, averaged: None, summary: None }),
-        _ => Err(error),
     }
 }

@@ -18,9 +18,11 @@ fn the_rates_are_tried_alike_by_any_workers_and_nothing_is_trained() {
     let table = fs::read_to_string(folder.join("one/learning-rates.csv")).unwrap();
     assert_eq!(fs::read_to_string(folder.join("two/learning-rates.csv")).unwrap(), table);
     assert!(fs::read_to_string(folder.join("one/learning-rates.svg")).unwrap().contains("smoothed loss"));
-    for name in ["checkpoints", "summary.json", "best", "steps.jsonl"] {
+    for name in ["summary.json", "best", "steps.jsonl"] {
         assert!(!folder.join("one").join(name).exists(), "{name}");
     }
+    let checkpoints = fs::read_dir(folder.join("one/checkpoints"));
+    assert!(checkpoints.map_or(0, Iterator::count) == 0);
 
     let mut lines = table.lines();
     assert_eq!(lines.next(), Some("step,learning_rate,loss,smoothed_loss"));
