@@ -353,7 +353,7 @@ mod tests {
         let (group, layout) = (&Group::alone(), &layout);
         let context = Context { group, layout, bucket: &bucket, assignment: &assignment };
         let settings = OnebitAdam { warmup_steps: 2, beta1: 0.9, dense_below: 0 };
-        let parts = Parts::new(&context, 0.0, |_| false);
+        let parts = Parts::new(&context, 0, |_| false);
         let mut momentum = Momentum::new(&context, settings, &parts).unwrap();
         let count: f64 = COUNTS.iter().sum();
         let mut expected = vec![0.0f64; LEN];
