@@ -9,7 +9,6 @@ use crate::adam_rule::{
 use crate::optimizer::Optimizer;
 use crate::rule::optimizer;
 use crate::table::Entry;
-use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "adamw",

@@ -6,7 +6,6 @@ use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
 use crate::trust_ratio::TRUST_RATIO;
-use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "lars",

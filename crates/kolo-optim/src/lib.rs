@@ -19,6 +19,10 @@
 //! A new optimizer is one file here and one line in [`OPTIMIZERS`]. Your own optimizer implements
 //! [`Optimizer`]; everything that takes a [`named`] optimizer takes yours as well.
 
+#[doc(hidden)]
+#[macro_use]
+pub mod typed;
+
 mod adam;
 mod adam_rule;
 mod adamw;
@@ -40,8 +44,6 @@ mod settings;
 mod sgd;
 pub mod table;
 mod trust_ratio;
-#[doc(hidden)]
-pub mod typed;
 mod vectorized;
 
 pub use adam::Adam;
@@ -140,5 +142,51 @@ mod tests {
     fn an_unknown_name_is_an_error_with_the_known_ones() {
         let error = named("adagrat", &Settings::default()).err().unwrap().to_string();
         assert!(error.contains("unknown optimizer `adagrat`; known are sgd, adam, adamw"), "{error}");
+    }
+
+    /// Types and text have the same defaults and the same settings.
+    #[test]
+    fn each_type_has_the_settings_of_its_entry() {
+        let built = [
+            Sgd::default().build(),
+            Adam::default().build(),
+            AdamW::default().build(),
+            Lars::default().build(),
+            Lamb::default().build(),
+            Lion::default().build(),
+            Muon::default().build(),
+        ];
+        assert_eq!(built.len(), OPTIMIZERS.len());
+        for (optimizer, entry) in built.into_iter().zip(OPTIMIZERS) {
+            let optimizer = optimizer.unwrap();
+            let defaults = entry.complete(&Settings::default()).unwrap();
+            assert_eq!((optimizer.name(), optimizer.settings()), (entry.name, defaults));
+        }
+    }
+
+    #[test]
+    fn what_is_given_is_what_the_text_gives() {
+        let adamw = AdamW { weight_decay: 0.1, beta2: 0.95, freeze_after: 100, ..AdamW::default() };
+        let choice: table::Choice = "adamw:weight_decay=0.1,beta2=0.95,freeze_after=100".parse().unwrap();
+        let named = crate::named(&choice.name, &choice.settings).unwrap();
+        assert_eq!(adamw.build().unwrap().settings(), named.settings());
+        let muon = Muon { nesterov: false, ..Muon::default() };
+        assert_eq!(muon.settings().get("nesterov"), Some(table::Value::Flag(false)));
+    }
+
+    #[test]
+    fn a_value_that_is_not_allowed_is_refused_with_the_allowed_ones() {
+        let error = |adamw: AdamW| adamw.build().err().unwrap().to_string();
+        for (adamw, words) in [
+            (
+                AdamW { beta1: 1.0, ..AdamW::default() },
+                "beta1 of adamw is 1; it must be at least 0 and below 1",
+            ),
+            (AdamW { beta2: f32::NAN, ..AdamW::default() }, "beta2 of adamw is NaN; it must be"),
+            (AdamW { epsilon: f32::INFINITY, ..AdamW::default() }, "epsilon of adamw is inf; it must be"),
+            (AdamW { weight_decay: -0.5, ..AdamW::default() }, "weight_decay of adamw is -0.5; it must be"),
+        ] {
+            assert!(error(adamw).starts_with(words), "{}", error(adamw));
+        }
     }
 }

@@ -3,7 +3,6 @@
 use crate::optimizer::{Optimizer, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
-use crate::typed_settings;
 
 pub(crate) const ENTRY: Entry<dyn Optimizer> = Entry {
     name: "sgd",

@@ -9,7 +9,6 @@ use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
 use crate::rule::{Rule, optimizer};
 use crate::table::{Entry, Setting};
-use crate::typed_settings;
 use matrix::Matrix;
 use newton_schulz::NewtonSchulz;
 
