@@ -6,7 +6,7 @@ use kolo_burn::{DropoutKey, Loss};
 use kolo_data::Mixing;
 use kolo_ddp::cross_shard::CrossShardPass;
 
-use kolo_train::{Confusion, Mean};
+use kolo_train::{Classification, Confusion, Mean};
 
 /// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
@@ -68,13 +68,21 @@ pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     Mean::share(count_correct(scores, labels), count)
 }
 
+/// Returns the counts of samples by label and predicted class, and the most wrong samples, for
+/// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
+pub fn classification(scores: Tensor<2>, labels: Tensor<1, Int>) -> Classification {
+    let scores: Vec<f32> = scores.into_data().iter().collect();
+    Classification::of(&scores, &classes(labels))
+}
+
 /// Returns the counts of samples by label and by the class with the highest score, for
 /// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
 pub fn confusion(scores: Tensor<2>, labels: Tensor<1, Int>) -> Confusion {
-    let classes = |tensor: Tensor<1, Int>| {
-        tensor.into_data().iter::<i64>().map(|class| class as u32).collect::<Vec<_>>()
-    };
     Confusion::of(classes(labels), classes(scores.argmax(1).flatten::<1>(0, 1)))
+}
+
+fn classes(tensor: Tensor<1, Int>) -> Vec<u32> {
+    tensor.into_data().iter::<i64>().map(|class| class as u32).collect()
 }
 
 /// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
@@ -120,7 +128,9 @@ mod tests {
         let values = vec![2.0f32, -1.0, 0.5, 0.1, 0.2, 0.3, 0.0, 0.2, 0.1];
         let scores = Tensor::<2>::from_data(TensorData::new(values, [3, 3]), &device);
         let labels = Tensor::<1, Int>::from_data(TensorData::new(vec![0i32, 1, 1], [3]), &device);
-        assert_eq!(confusion(scores, labels), Confusion::of([0, 1, 1], [0, 2, 1]));
+        let expected = Confusion::of([0, 1, 1], [0, 2, 1]);
+        assert_eq!(confusion(scores.clone(), labels.clone()), expected);
+        assert_eq!(classification(scores, labels).confusion, expected);
     }
 
     /// The loss by soft labels, Σ −p log softmax, in plain lines.

@@ -10,7 +10,7 @@ mod framework;
 mod precision;
 mod tensors;
 
-pub use context::{TrainingContext, accuracy, confusion, count_correct, cross_entropy};
+pub use context::{TrainingContext, accuracy, classification, confusion, count_correct, cross_entropy};
 pub use framework::Burn;
 pub use kolo_train::*;
 pub use kolo_weights as weights;

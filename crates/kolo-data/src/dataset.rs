@@ -56,6 +56,12 @@ pub trait DataSet: Send + Sync {
         None
     }
 
+    /// Returns the name of a sample, as of its file, by which people find it; `None` if it has but an index.
+    fn sample_name(&self, part: Part, index: usize) -> Option<String> {
+        let _ = (part, index);
+        None
+    }
+
     /// Returns sentences about the data that the user of a run should read, as about skipped files.
     fn warnings(&self) -> Vec<String> {
         Vec::new()

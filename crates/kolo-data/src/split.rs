@@ -110,6 +110,14 @@ impl<D: DataSet + ?Sized> DataSet for Split<D> {
         self.data.preprocessing()
     }
 
+    fn sample_name(&self, part: Part, index: usize) -> Option<String> {
+        match part {
+            Part::Train => self.data.sample_name(Part::Train, *self.train.get(index)?),
+            Part::Validation => self.data.sample_name(Part::Train, *self.validation.get(index)?),
+            Part::Test => self.data.sample_name(Part::Test, index),
+        }
+    }
+
     fn warnings(&self) -> Vec<String> {
         self.data.warnings()
     }

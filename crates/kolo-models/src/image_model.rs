@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use kolo_burn::Loss;
 use kolo_data::{Batch, SampleShape};
 
-use kolo_burn_train::{TrainingContext, count_correct, image_tensors};
+use kolo_burn_train::{Classification, TrainingContext, classification, image_tensors};
 use kolo_recipe::Stem;
 
 /// A model of images: any Burn module that gives each class a score.
@@ -30,10 +30,10 @@ pub trait ImageModel: Module {
         context.cross_entropy(self.training_scores(images, context), labels)
     }
 
-    /// Returns the number of correctly classified samples of `batch`, in evaluation.
-    fn correct(&self, batch: Batch, device: &Device) -> usize {
+    /// Counts the samples of `batch` by class and predicted class, in evaluation.
+    fn classification(&self, batch: Batch, device: &Device) -> Classification {
         let (images, labels) = image_tensors(batch, device);
-        count_correct(self.scores(images), labels)
+        classification(self.scores(images), labels)
     }
 }
 

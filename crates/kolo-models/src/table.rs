@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision, check_precision};
-use kolo_burn_train::{Job, Mean, Membership, Metric, Summary, Trainer};
+use kolo_burn_train::{Classification, Job, Membership, Summary, Trainer};
 use kolo_comm::Group;
-use kolo_data::{Batch, ImageDataSet, SampleShape};
+use kolo_data::{ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
 use kolo_recipe::Recipe;
 use kolo_weights::WeightsFile;
@@ -161,12 +161,9 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
             zero_gamma: config.large_batch.zero_gamma,
             device: &device,
         });
-        let correct = |model: &M, batch: Batch, device: &Device| {
-            let count = batch.len();
-            [Mean::share(model.correct(batch, device), count)]
-        };
-        let trainer =
-            Trainer::of(job, data, M::loss).counting("images").evaluate([Metric::ACCURACY], correct);
+        let trainer = Trainer::of(job, data, M::loss)
+            .counting("images")
+            .tally(Classification::METRICS, M::classification);
         Ok(trainer.train_as(membership, model)?.summary)
     }
 

@@ -12,11 +12,13 @@
 //! | `buckets` | `buckets.csv`: one row per bucket |
 //! | `generations` | `generations.jsonl`: one row per generation of an elastic job |
 //! | `settings`, `summary` | `config.toml`, `summary.json` |
+//! | `classification` | scores of each class, in `summary.json` |
 //! | `csv`, `lines` | tables of numbers; files with one JSON object per line |
 //! | `run` | all of them together |
 //! | [`units`] | numbers as text with units |
 
 mod buckets;
+mod classification;
 mod csv;
 mod epochs;
 mod error;
@@ -31,6 +33,7 @@ mod summary;
 pub mod units;
 
 pub use buckets::{BUCKETS, BucketRow};
+pub use classification::{ClassScores, Classification, WrongSample};
 pub use csv::NumberTable;
 pub use epochs::{EpochRow, METRICS};
 pub use error::Error;

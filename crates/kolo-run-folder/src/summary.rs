@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::classification::Classification;
 use crate::error::Error;
 use crate::lines;
 
@@ -32,6 +33,8 @@ pub struct Summary {
     pub peak_rss_bytes: Option<f64>,
     /// Mean loss of the last epoch.
     pub train_loss: Option<f64>,
+    /// Scores of each class, if the run has trained a classifier.
+    pub classification: Option<Classification>,
     /// Hash of the trained weights.
     pub weights_sha256: Option<String>,
     /// Warnings to the user during the run.

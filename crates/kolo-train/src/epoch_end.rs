@@ -1,10 +1,11 @@
 //! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
+use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
 use kolo_trace::What;
 
 use crate::error::Error;
-use crate::evaluate;
+use crate::evaluate::{self, Evaluated};
 use crate::evaluations::Best;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
@@ -27,7 +28,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             // The evaluation may outlast the grace period of a job that is ending.
             writer.flush(progress);
         }
-        let Some(scores) = self.evaluate(self.task.judging_part())? else {
+        let Some(scores) = self.evaluate(self.task.judging_part(), progress.step())? else {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             return Ok(false);
         };
@@ -79,29 +80,32 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         Ok(true)
     }
 
-    /// Returns the scores over a part; `None` if the workers were signaled to end meanwhile. A collective.
-    fn evaluate(&self, part: Part) -> Result<Option<Scores>, Error> {
+    /// Returns the scores over a part after so many steps; `None` if the workers were signaled to end
+    /// meanwhile. A collective.
+    fn evaluate(&mut self, part: Part, step: u64) -> Result<Option<Scores>, Error> {
         let config = &self.job.config;
         let sizes = [config.test_batch_size, config.input.data_threads];
         // The user's evaluation may wait for a device or for another program.
         let _working = kolo_elastic::working();
-        kolo_trace::spanned(What::Evaluate, || {
+        let evaluated = kolo_trace::spanned(What::Evaluate, || {
             let stop =
                 evaluate::Stop { asked: &|| self.stop.get(), is_fixed: self.ddp.generation().is_none() };
-            evaluate::scores(&self.framework, &self.ddp, self.task, part, sizes, &stop)
-        })
+            evaluate::evaluate(&self.framework, &self.ddp, self.task, part, sizes, &stop)
+        })?;
+        let scores = evaluated.as_ref().map(|evaluated| evaluated.scores.clone());
+        self.evaluated = evaluated.map(|evaluated| (step, evaluated)).or(self.evaluated.take());
+        Ok(scores)
     }
 
-    /// Evaluates the test samples once, at the end, if validation samples have judged the model until then.
+    /// Evaluates the test samples at the end, or those that judge the model if there are none, unless all
+    /// workers have just seen that: not if validation samples have judged, or a worker has come since.
     /// Returns false if the workers were signaled to end meanwhile. A collective.
-    pub(crate) fn look_at_test(&mut self) -> Result<bool, Error> {
-        if self.task.judging_part() == Part::Test {
-            return Ok(true);
-        }
-        let scores = self.evaluate(Part::Test)?;
-        let is_done = scores.is_some();
-        self.test_scores = scores.unwrap_or_default();
-        Ok(is_done)
+    pub(crate) fn look_at_test(&mut self, step: u64) -> Result<bool, Error> {
+        let part = if self.task.data.samples(Part::Test) > 0 { Part::Test } else { self.task.judging_part() };
+        let is_it = |(at, last): &(u64, Evaluated)| (*at, last.part) == (step, part);
+        let mut lacking = [i32::from(!self.evaluated.as_ref().is_some_and(is_it))];
+        self.ddp.group().all_reduce(&mut lacking, Op::Max)?;
+        Ok(lacking == [0] || self.evaluate(part, step)?.is_some())
     }
 
     /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.

@@ -4,6 +4,7 @@
 use kolo_data::{DataSet, Part, Prefetch};
 use kolo_ddp::Ddp;
 
+use crate::classification::Classification;
 use crate::error::Error;
 use crate::framework::Framework;
 use crate::metric::{Metric, Score, Scores};
@@ -23,23 +24,31 @@ type Tallies = Vec<Vec<u8>>;
 /// True if a worker was signaled to end; true if it has evaluated all of its batches; their results.
 type Told = (bool, bool, Tallies);
 
+/// Result of an evaluation.
+pub(crate) struct Evaluated {
+    pub(crate) part: Part,
+    pub(crate) scores: Scores,
+    /// Counts of classes, if the user's tally has some.
+    pub(crate) classification: Option<Classification>,
+}
+
 /// Returns the model's scores over all samples of `part`, computed in batches of `batch_size`, which
 /// `threads` threads prepare. The scores are empty without metrics or samples. Returns `None` if the job was
 /// signaled to end before all samples were evaluated. A collective.
-pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
+pub(crate) fn evaluate<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
     framework: &F,
     ddp: &Ddp<F::Model>,
     task: &Task<F, M, D>,
     part: Part,
     [batch_size, threads]: [usize; 2],
     stop: &Stop<'_>,
-) -> Result<Option<Scores>, Error> {
+) -> Result<Option<Evaluated>, Error> {
     // Servers hold no model.
     let workers = ddp.workers();
     let place = workers.iter().position(|worker| *worker == ddp.rank());
     let (metrics, samples) = (&task.metrics, task.data.samples(part));
     let Some(evaluate) = task.evaluate.as_ref().filter(|_| samples > 0 && !metrics.is_empty()) else {
-        return Ok(Some(Scores::default()));
+        return Ok(Some(Evaluated { part, scores: Scores::default(), classification: None }));
     };
     // The averages of the weights, if the run has them.
     let averaged = ddp.averaged_model()?;
@@ -78,11 +87,12 @@ pub(crate) fn scores<F: Framework<M>, M, D: DataSet + ?Sized + 'static>(
         let (worker, number) = (workers[batch % workers.len()], batch / workers.len());
         all[worker.0].get(number).map(Vec::as_slice)
     });
-    let values = (evaluate.finish)(&in_order.collect::<Vec<_>>())?;
+    let (values, classification) = (evaluate.finish)(&in_order.collect::<Vec<_>>())?;
     if values.len() != metrics.len() {
         return Err(Error::Tally { metrics: metrics.len(), values: values.len() });
     }
     let of_part = |metric: &Metric| Metric { part, ..*metric };
     let score = |(metric, value)| Score { metric, value };
-    Ok(Some(Scores(metrics.iter().map(of_part).zip(values).map(score).collect())))
+    let scores = Scores(metrics.iter().map(of_part).zip(values).map(score).collect());
+    Ok(Some(Evaluated { part, scores, classification }))
 }

@@ -12,6 +12,7 @@
 //! | `job` | a run, and a worker's membership in it |
 //! | `trainer`, `task`, `metric`, `tally` | the user's own code: model, loss, data, metrics |
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
+//! | `classification`, `ranking` | counts of classes; figures of the order of all samples |
 //! | `framework` | the interface to a tensor library |
 //! | `mixing` | mixup and CutMix |
 //! | `names` | valid names of metrics |
@@ -28,6 +29,7 @@ mod agreement;
 mod calendar;
 mod catch_up;
 mod checkpoints;
+mod classification;
 mod early_end;
 mod epoch;
 mod epoch_end;
@@ -47,6 +49,7 @@ mod outcome;
 mod own_parts;
 mod patience;
 mod progress;
+mod ranking;
 mod resume_check;
 mod run_writer;
 mod samples;
@@ -66,6 +69,7 @@ mod trainer;
 mod warn;
 mod worker;
 
+pub use classification::{Classification, Confusion, softmax};
 pub use error::Error;
 pub use flow::{Answer, Flow};
 pub use framework::{Framework, Pass};
@@ -79,6 +83,7 @@ pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use noise_summary::NoiseSummary;
 pub use own_parts::SchedulePoint;
 pub use progress::Progress;
+pub use ranking::{Auc, Quantile};
 pub use resume_check::check_resume;
 pub use signals::survive_large_files;
 pub use sinks::{
@@ -87,6 +92,6 @@ pub use sinks::{
 pub use slowdown::Slowdown;
 pub use staleness_summary::StalenessSummary;
 pub use summary::{SampleCounts, Speed, Summary, peak_bytes};
-pub use tally::{Confusion, Perplexity, Tally, top_k};
+pub use tally::{Perplexity, Tally, top_k};
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

@@ -59,11 +59,7 @@ impl Metric {
     }
 
     pub(crate) fn part_name(&self) -> &'static str {
-        match self.part {
-            Part::Train => "train",
-            Part::Test => "test",
-            Part::Validation => "val",
-        }
+        part_name(self.part)
     }
 
     /// True if `value` is better than `other`. NaN never is.
@@ -72,6 +68,15 @@ impl Metric {
             Better::Higher => value > other || other.is_nan() && !value.is_nan(),
             Better::Lower => value < other || other.is_nan() && !value.is_nan(),
         }
+    }
+}
+
+/// Returns the part's name in columns.
+pub(crate) fn part_name(part: Part) -> &'static str {
+    match part {
+        Part::Train => "train",
+        Part::Test => "test",
+        Part::Validation => "val",
     }
 }
 

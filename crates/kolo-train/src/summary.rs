@@ -8,6 +8,7 @@ use kolo_ddp::Ddp;
 use kolo_ddp::binding::Binding;
 use kolo_ddp::sync::SyncMode;
 use kolo_recipe::Recipe;
+use kolo_run_folder::Classification;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -76,6 +77,10 @@ pub struct Summary {
     /// Scores on the test samples, after the last step.
     #[serde(flatten)]
     pub scores: Scores,
+    /// Scores of each class on the test samples, or on validation samples if there are none; only of a tally
+    /// that [counts classes](crate::Tally::classification).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classification: Option<Classification>,
     /// The batch size compared to the noise of the gradient, if that is measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<NoiseSummary>,
@@ -189,6 +194,7 @@ impl Summary {
             staleness: progress.staleness().map(StalenessSummary::of),
             train_loss: last.map_or(progress.epoch_meter().train_loss(), |row| row.train_loss),
             scores: last.map_or_else(scores, |row| row.scores.clone()),
+            classification: None,
             noise_scale: noise_scale.map(|noise| NoiseSummary::of(&noise, progress)),
             weights_sha256: ddp.weights_sha256()?,
             peak_rss_bytes,

@@ -1,11 +1,10 @@
 //! Metrics that merge: what one batch says of them, added in the order of the batches.
 
-use std::collections::BTreeMap;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::metric::{Mean, Metric};
+use crate::classification::{Classification, Confusion};
+use crate::metric::Mean;
 
 /// What some samples say of one or several metrics. All workers add the tallies of all batches, in the order
 /// of the batches, so that the values are the same for any number of workers.
@@ -15,6 +14,11 @@ pub trait Tally: Serialize + DeserializeOwned + 'static {
 
     /// Returns the values of the metrics, in their order.
     fn finish(&self) -> Vec<f64>;
+
+    /// Returns what the summary of the run says about each class, if the tally counts classes.
+    fn classification(&self) -> Option<Classification> {
+        None
+    }
 }
 
 impl Tally for Mean {
@@ -36,6 +40,10 @@ impl<T: Tally> Tally for Vec<T> {
     fn finish(&self) -> Vec<f64> {
         self.iter().flat_map(T::finish).collect()
     }
+
+    fn classification(&self) -> Option<Classification> {
+        self.iter().find_map(T::classification)
+    }
 }
 
 impl<A: Tally, B: Tally> Tally for (A, B) {
@@ -47,9 +55,13 @@ impl<A: Tally, B: Tally> Tally for (A, B) {
     fn finish(&self) -> Vec<f64> {
         [self.0.finish(), self.1.finish()].concat()
     }
+
+    fn classification(&self) -> Option<Classification> {
+        self.0.classification().or_else(|| self.1.classification())
+    }
 }
 
-/// The exponential of a mean loss over tokens, for [`Metric::PERPLEXITY`].
+/// The exponential of a mean loss over tokens, for [`Metric::PERPLEXITY`](crate::Metric::PERPLEXITY).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Perplexity(pub Mean);
 
@@ -63,63 +75,34 @@ impl Tally for Perplexity {
     }
 }
 
-/// Counts of samples by their class and the class that the model guessed, for [`Confusion::METRICS`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Confusion(BTreeMap<(u32, u32), u64>);
-
-impl Confusion {
-    /// Accuracy, and the means over all classes of precision, recall and F1 score. A class that is never
-    /// guessed has the precision 0, and one without samples the recall 0, as in scikit-learn.
-    pub const METRICS: [Metric; 4] = [
-        Metric::ACCURACY,
-        Metric { is_share: true, ..Metric::higher_is_better("precision") },
-        Metric { is_share: true, ..Metric::higher_is_better("recall") },
-        Metric { is_share: true, ..Metric::higher_is_better("f1") },
-    ];
-
-    /// Counts a batch, which has as many guesses as labels.
-    pub fn of(labels: impl IntoIterator<Item = u32>, guesses: impl IntoIterator<Item = u32>) -> Self {
-        let mut counts = BTreeMap::new();
-        labels.into_iter().zip(guesses).for_each(|pair| *counts.entry(pair).or_insert(0) += 1);
-        Confusion(counts)
-    }
-
-    /// Number of samples of this class that the model took for `guess`.
-    pub fn count(&self, label: u32, guess: u32) -> u64 {
-        self.0.get(&(label, guess)).copied().unwrap_or(0)
-    }
-
-    /// Precision, recall and F1 score of each class that has samples or was guessed.
-    pub fn by_class(&self) -> BTreeMap<u32, [f64; 3]> {
-        // Right guesses, samples, and guesses.
-        let mut counts: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
-        for ((label, guess), count) in &self.0 {
-            counts.entry(*label).or_default()[1] += count;
-            counts.entry(*guess).or_default()[2] += count;
-            if label == guess {
-                counts.entry(*label).or_default()[0] += count;
-            }
-        }
-        let share = |part: u64, all: u64| if all == 0 { 0.0 } else { part as f64 / all as f64 };
-        let scores = |[right, samples, guesses]: [u64; 3]| {
-            [share(right, guesses), share(right, samples), share(2 * right, samples + guesses)]
-        };
-        counts.into_iter().map(|(class, counts)| (class, scores(counts))).collect()
-    }
-}
-
 impl Tally for Confusion {
     fn merge(&mut self, later: Self) {
-        later.0.into_iter().for_each(|(pair, count)| *self.0.entry(pair).or_insert(0) += count);
+        self.add(later);
     }
 
     fn finish(&self) -> Vec<f64> {
-        let right: u64 =
-            self.0.iter().filter(|((label, guess), _)| label == guess).map(|(_, count)| count).sum();
         let classes = self.by_class();
         let mean =
             |index: usize| classes.values().map(|scores| scores[index]).sum::<f64>() / classes.len() as f64;
-        vec![right as f64 / self.0.values().sum::<u64>() as f64, mean(0), mean(1), mean(2)]
+        vec![self.accuracy(), mean(0), mean(1), mean(2)]
+    }
+
+    fn classification(&self) -> Option<Classification> {
+        Some(self.clone().into())
+    }
+}
+
+impl Tally for Classification {
+    fn merge(&mut self, later: Self) {
+        self.add(later);
+    }
+
+    fn finish(&self) -> Vec<f64> {
+        vec![self.confusion.accuracy()]
+    }
+
+    fn classification(&self) -> Option<Classification> {
+        Some(self.clone())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kolo_data::{DataSet, Part};
 use kolo_recipe::Recipe;
 
+use crate::classification::Classification;
 use crate::error::Error;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
@@ -21,11 +22,13 @@ pub(crate) type LossOf<F, M, B> =
 pub(crate) struct Evaluate<F: Framework<M>, M, B> {
     /// Tally of one batch.
     pub(crate) batch: Box<BatchTally<F, M, B>>,
-    /// Merges the tallies of all batches, in their order, and returns the values of all metrics.
+    /// Merges the tallies of all batches, in their order.
     pub(crate) finish: Finish,
 }
 
-type Finish = fn(&[&[u8]]) -> Result<Vec<f64>, Error>;
+type Finish = fn(&[&[u8]]) -> Result<Finished, Error>;
+/// Values of the metrics, and the counts of classes if the tally has some.
+pub(crate) type Finished = (Vec<f64>, Option<Classification>);
 type BatchTally<F, M, B> = dyn Fn(&M, B, &<F as Framework<M>>::Device) -> Result<Vec<u8>, Error>;
 
 impl<F: Framework<M>, M, B> Evaluate<F, M, B> {
@@ -37,7 +40,7 @@ impl<F: Framework<M>, M, B> Evaluate<F, M, B> {
     }
 }
 
-fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Vec<f64>, Error> {
+fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Finished, Error> {
     let mut all: Option<T> = None;
     for bytes in batches {
         let tally: T = postcard::from_bytes(bytes).map_err(not_encoded)?;
@@ -46,7 +49,7 @@ fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Vec<f64>, Error> {
             None => all = Some(tally),
         }
     }
-    Ok(all.map(|all| all.finish()).unwrap_or_default())
+    Ok(all.map(|all| (all.finish(), all.classification())).unwrap_or_default())
 }
 
 fn not_encoded(error: postcard::Error) -> Error {

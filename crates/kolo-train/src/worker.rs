@@ -14,11 +14,11 @@ use kolo_ddp::{Ddp, Sampler};
 
 use crate::calendar::Calendar;
 use crate::error::Error;
+use crate::evaluate::Evaluated;
 use crate::flow::{Answers, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
-use crate::metric::Scores;
 use crate::outcome::Outcome;
 use crate::own_parts::SchedulePoint;
 use crate::progress::Progress;
@@ -144,8 +144,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) lineage: Lineage,
     /// Samples of each shard in each step.
     pub(crate) sampler: Sampler,
-    /// Scores on the test samples at the end, if validation samples have judged the model until then.
-    pub(crate) test_scores: Scores,
+    /// The last evaluation by this worker, and the number of steps before it.
+    pub(crate) evaluated: Option<(u64, Evaluated)>,
     /// Workers that have failed in the present step.
     pub(crate) suspects: Suspects,
     /// Shards of each rank of the generation.
@@ -241,7 +241,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             warnings,
             lineage,
             sampler,
-            test_scores: Scores::default(),
+            evaluated: None,
             suspects: Suspects::default(),
             division: Vec::new(),
             answers: Answers::default(),
@@ -338,7 +338,13 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         let (unit, metrics) = (&self.task.unit, self.task.measured());
         let mut summary =
             Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
-        summary.scores.0.append(&mut self.test_scores.0);
+        if let Some((_, Evaluated { part, scores, classification })) = self.evaluated.take() {
+            let data = &*self.task.data;
+            summary.classification = classification.map(|counts| counts.described(part, data));
+            if part != self.task.judging_part() {
+                summary.scores.0.extend(scores.0);
+            }
+        }
         summary.samples = SampleCounts::of(&*self.task.data);
         if let Some(words) = skipped_warning(&summary) {
             self.warnings.tell(words);
@@ -415,7 +421,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
                 return Ok(outcome);
             }
         }
-        if !self.look_at_test()? {
+        if !self.look_at_test(progress.step())? {
             return Ok(Outcome::AllLeft);
         }
         timeline::close();

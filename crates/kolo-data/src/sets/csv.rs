@@ -41,6 +41,8 @@ struct Table {
 struct Rows {
     numbers: Vec<f32>,
     labels: Vec<u32>,
+    /// Line of each row in its file.
+    lines: Vec<usize>,
 }
 
 /// The numbers and classes of a file.
@@ -108,6 +110,7 @@ impl Table {
                     problem: format!("the class `{class}` is none of the training table"),
                 })?;
                 part.labels.push(label as u32);
+                part.lines.push(*line);
             }
         }
         Ok(table)
@@ -229,7 +232,7 @@ impl DataSet for Table {
     }
 
     fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<Batch, DataError> {
-        let Rows { numbers, labels } = &self.parts[part as usize];
+        let Rows { numbers, labels, .. } = &self.parts[part as usize];
         let columns = self.columns.numbers.len();
         let row = |index: &usize| &numbers[index * columns..][..columns];
         Ok(Batch {
@@ -241,11 +244,15 @@ impl DataSet for Table {
 
     /// Returns the fingerprint of all rows.
     fn fingerprint(&self, part: Part) -> Fingerprint {
-        let (Rows { numbers, labels }, mut hash) = (&self.parts[part as usize], ContentHash::new());
+        let (Rows { numbers, labels, .. }, mut hash) = (&self.parts[part as usize], ContentHash::new());
         self.header.iter().chain(&self.classes).for_each(|name| hash.text(name));
         hash.numbers(numbers);
         hash.numbers(labels);
         Fingerprint::of_all(labels.len(), hash)
+    }
+
+    fn sample_name(&self, part: Part, index: usize) -> Option<String> {
+        self.parts[part as usize].lines.get(index).map(|line| format!("line {line}"))
     }
 
     fn preprocessing(&self) -> Option<Preprocessing> {

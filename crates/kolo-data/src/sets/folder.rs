@@ -97,6 +97,11 @@ impl FolderSet {
         let normalize = Normalize::new(&statistics[0], &statistics[1]);
         Ok(FolderSet { root: root.into(), listing, channels, size, statistics, normalize, skipped })
     }
+
+    /// Returns the path of a file below the root.
+    fn name(&self, path: &Path) -> String {
+        path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned()
+    }
 }
 
 /// Returns which of the files can be decoded, in their order.
@@ -153,13 +158,12 @@ impl DataSet for FolderSet {
     /// [some](crate::FINGERPRINT_SAMPLES).
     fn fingerprint(&self, part: Part) -> Fingerprint {
         let samples = self.listing.part(part);
-        let name = |path: &Path| path.strip_prefix(&self.root).unwrap_or(path).to_string_lossy().into_owned();
         let mut all = ContentHash::new();
         all.numbers(&[self.channels, self.size]);
         self.statistics.iter().for_each(|numbers| all.numbers(numbers));
         self.listing.classes.iter().for_each(|class| all.text(class));
         for Sample { path, label } in samples {
-            all.text(&name(path));
+            all.text(&self.name(path));
             all.word(u64::from(*label));
             // Training reports a file that cannot be read.
             all.word(path.metadata().map_or(u64::MAX, |data| data.len()));
@@ -189,6 +193,10 @@ impl DataSet for FolderSet {
             label_names: self.listing.classes.clone(),
             table: None,
         })
+    }
+
+    fn sample_name(&self, part: Part, index: usize) -> Option<String> {
+        self.listing.part(part).get(index).map(|sample| self.name(&sample.path))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -11,9 +11,6 @@ use crate::image_model::ImageModel;
 pub trait Classifier {
     /// Returns the score of each class before softmax, image by image, in the host's memory.
     fn scores(&self, batch: Batch) -> Vec<f32>;
-
-    /// Returns the number of images with their highest score at their label.
-    fn correct(&self, batch: Batch) -> usize;
 }
 
 pub(crate) struct ModelClassifier<M> {
@@ -29,9 +26,5 @@ impl<M: ImageModel> Classifier for ModelClassifier<M> {
         let (images, _) = image_tensors(batch, &self.device);
         let scores = with_precision(self.precision, || self.model.scores(images));
         scores.into_data().iter::<f32>().collect()
-    }
-
-    fn correct(&self, batch: Batch) -> usize {
-        with_precision(self.precision, || self.model.correct(batch, &self.device))
     }
 }

@@ -1,7 +1,7 @@
-//! Inference with a trained model: its accuracy on the test samples, and its latency.
+//! Inference with a trained model: its scores on the test samples, and its latency.
 //!
 //! [`Subject::find`] finds the weights, the model and the data that belong to a path; [`Subject::load`] makes
-//! a [`Classifier`] of them, which [`accuracy`] evaluates and [`latency`] times. A [`Predictor`] classifies
+//! a [`Classifier`] of them, which [`classify`] evaluates and [`latency`] times. A [`Predictor`] classifies
 //! files instead.
 
 mod classifier;
@@ -9,6 +9,7 @@ mod latency;
 mod predictor;
 mod subject;
 
+use kolo_burn_train::{Classification, Tally};
 use kolo_data::{DataError, ImageDataSet, Part};
 
 pub use classifier::Classifier;
@@ -17,22 +18,27 @@ pub use latency::{Latency, latency};
 pub use predictor::{Prediction, Predictor};
 pub use subject::{Given, Subject};
 
-/// Returns the share of correctly classified test images, in batches of `batch_size`; `None` without test
-/// images. It equals a training's accuracy after an epoch, to the last bit.
+/// Counts the test images by class and predicted class, in batches of `batch_size`; `None` without test
+/// images. The accuracy equals a training's after an epoch, to the last bit.
 ///
 /// # Errors
 ///
 /// An image cannot be read.
-pub fn accuracy(
+pub fn classify(
     classifier: &dyn Classifier,
     data: &dyn ImageDataSet,
     batch_size: usize,
-) -> Result<Option<f64>, DataError> {
+) -> Result<Option<Classification>, DataError> {
     let indices: Vec<usize> = (0..data.samples(Part::Test)).collect();
-    let batches = indices.chunks(batch_size.max(1));
-    let mut correct = 0;
-    for batch in batches {
-        correct += classifier.correct(data.batch(Part::Test, batch, None)?);
+    let mut all: Option<Classification> = None;
+    for batch in indices.chunks(batch_size.max(1)) {
+        let batch = data.batch(Part::Test, batch, None)?;
+        let labels = batch.labels.clone();
+        let counts = Classification::of(&classifier.scores(batch), &labels);
+        match &mut all {
+            Some(all) => all.merge(counts),
+            None => all = Some(counts),
+        }
     }
-    Ok((!indices.is_empty()).then(|| correct as f64 / indices.len() as f64))
+    Ok(all)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kolo_burn_train::softmax;
 use kolo_data::{Batch, SampleFiles};
 use kolo_weights::{WeightsError, Which};
 
@@ -70,24 +71,5 @@ impl Predictor {
             probability: probabilities[label],
         };
         labels.into_iter().take(count).map(prediction).collect()
-    }
-}
-
-fn softmax(scores: &[f32]) -> Vec<f64> {
-    let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = scores.iter().map(|score| f64::from(score - largest).exp()).collect();
-    let sum: f64 = powers.iter().sum();
-    powers.into_iter().map(|power| power / sum).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probabilities_have_the_sum_1_and_large_scores_do_not_overflow() {
-        assert_eq!(softmax(&[1.0, 1.0]), [0.5, 0.5]);
-        let found = softmax(&[1000.0, 1000.0 - 3.0_f32.ln()]);
-        assert!((found[0] - 0.75).abs() < 1e-5 && (found[1] - 0.25).abs() < 1e-5, "{found:?}");
     }
 }

@@ -6,10 +6,12 @@
 mod axis;
 mod figure;
 mod marks;
+mod matrix;
 mod plane;
 mod table;
 
 pub(crate) use axis::{Axis, Labels};
 pub(crate) use figure::Figure;
 pub(crate) use marks::{Bar, bars, dots, polyline, whisker};
+pub(crate) use matrix::Matrix;
 pub(crate) use table::Table;

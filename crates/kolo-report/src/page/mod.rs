@@ -1,6 +1,7 @@
 //! The page: findings, the runs, their curves, and the use of their time.
 
 mod buckets;
+mod classes;
 mod curves;
 mod found;
 mod generations;
@@ -30,15 +31,16 @@ pub(crate) fn html(found: &[(Run, Vec<Finding>)], predicted: &[PredictedStep]) -
     let runs: Vec<&Run> = found.iter().map(|(run, _)| run).collect();
     let mut ids = Ids::default();
     let first = [found::section(found), overview::section(&runs)];
+    let curves = curves::section(&runs, &mut ids);
+    let classes = classes::section(&runs, &mut ids);
     let figures = [
-        curves::section(&runs, &mut ids),
         step_time::section(&runs, &mut ids),
         ranks::section(&runs, &mut ids),
         buckets::section(&runs, &mut ids),
         generations::section(&runs, &mut ids),
     ];
-    let sections: Vec<Section> =
-        first.into_iter().chain(predicted::section(&runs, predicted)).chain(figures).collect();
+    let first = first.into_iter().chain(predicted::section(&runs, predicted));
+    let sections: Vec<Section> = first.chain([curves]).chain(classes).chain(figures).collect();
     let names = runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
     let header = element("header")
         .add(element("h1").add("Training report"))

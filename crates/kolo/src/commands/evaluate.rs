@@ -1,11 +1,12 @@
-//! `kolo evaluate`: accuracy and speed of a trained model.
+//! `kolo evaluate`: accuracy of a trained model, scores of its classes, and its speed.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
-use kolo_models::inference::{Given, Latency, Subject, accuracy, latency};
+use kolo_models::inference::{Given, Latency, Subject, classify, latency};
+use kolo_run_folder::{Classification, WrongSample};
 use serde::Serialize;
 
 use kolo::Failure;
@@ -16,9 +17,16 @@ use super::of_run::OfRun;
 /// The largest of the default batch sizes, which are permitted with fewer test images, too.
 const LARGEST_DEFAULT: usize = 32;
 
-/// Evaluate trained weights: accuracy on the test images, and how long a batch takes.
+/// Most classes in the printed table.
+const MOST_CLASSES: usize = 20;
+
+/// Most wrong samples that are printed.
+const MOST_WRONG: usize = 3;
+
+/// Evaluate trained weights: accuracy on the test images, scores of each class, and how long a batch takes.
 ///
-/// The accuracy is that of all test images, to the last bit what the run has measured. The latency is from
+/// The accuracy is that of all test images, to the last bit what the run has measured. Of each class there
+/// are precision, recall and F1 score, and its row of the confusion matrix. The latency is from
 /// normalized images to scores, of one process on this machine's CPU.
 #[derive(Args)]
 pub(crate) struct Evaluate {
@@ -63,6 +71,7 @@ struct Evaluation {
     precision: String,
     test_images: usize,
     test_accuracy: f64,
+    classification: Classification,
     latency: Vec<Latency>,
 }
 
@@ -88,7 +97,7 @@ impl Evaluate {
         }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
         let classifier = subject.load(images)?;
-        let test_accuracy = accuracy(&*classifier, images, config.test_batch_size)?.ok_or_else(|| {
+        let counts = classify(&*classifier, images, config.test_batch_size)?.ok_or_else(|| {
             Failure::input(format!(
                 "{} has no test samples; name samples to evaluate on with --data, as folder:DIR with a folder for each class",
                 config.data
@@ -104,7 +113,8 @@ impl Evaluate {
             step,
             precision: config.precision.compute,
             test_images: images.samples(Part::Test),
-            test_accuracy,
+            test_accuracy: counts.confusion.accuracy(),
+            classification: counts.described(Part::Test, images),
             latency,
         })
     }
@@ -119,6 +129,7 @@ impl Evaluation {
             "test accuracy   {:.2} % of the {images} test images of {data}\n",
             100.0 * self.test_accuracy
         );
+        text += &classes(&self.classification);
         if self.latency.is_empty() {
             return text;
         }
@@ -134,6 +145,46 @@ impl Evaluation {
         }
         text
     }
+}
+
+/// Returns a table of the classes, with the confusion matrix if it is small, and the most wrong samples.
+fn classes(found: &Classification) -> String {
+    let mut classes: Vec<_> = found.classes.iter().enumerate().collect();
+    let has_matrix = classes.len() <= MOST_CLASSES;
+    if !has_matrix {
+        classes.sort_by(|(_, a), (_, b)| a.f1.total_cmp(&b.f1));
+    }
+    let left_out = classes.len().saturating_sub(MOST_CLASSES);
+    classes.truncate(MOST_CLASSES);
+    let width = classes.iter().map(|(_, class)| class.class.chars().count()).max().unwrap_or(0).max(5);
+    let columns = if has_matrix { classes.len() } else { 0 };
+    let heads: String = (0..columns).map(|label| format!("{:>7}", format!("as {label}"))).collect();
+    let mut text = format!(
+        "\n{:>5}  {:width$}  {:>7}  {:>11}  {:>8}  {:>8}{heads}\n",
+        "label", "class", "samples", "precision %", "recall %", "F1 %"
+    );
+    for (label, class) in classes {
+        let [precision, recall, f1] = [class.precision, class.recall, class.f1].map(|share| 100.0 * share);
+        let count = |guess: usize| class.predicted.get(&(guess as u32)).copied().unwrap_or(0);
+        let row: String = (0..columns).map(|guess| format!("{:>7}", count(guess))).collect();
+        text += &format!(
+            "{label:>5}  {:width$}  {:>7}  {precision:>11.2}  {recall:>8.2}  {f1:>8.2}{row}\n",
+            class.class, class.samples
+        );
+    }
+    if left_out > 0 {
+        text += &format!("{left_out} more classes have higher F1 scores; --json has all of them\n");
+    }
+    for WrongSample { sample, name, class, predicted, probability } in
+        found.most_wrong.iter().take(MOST_WRONG)
+    {
+        let name = name.clone().unwrap_or_else(|| format!("test sample {sample}"));
+        text += &format!(
+            "most wrong      {name}: {class}, taken for {predicted} ({:.2} %)\n",
+            100.0 * probability
+        );
+    }
+    text
 }
 
 fn shown(path: &Path) -> String {

@@ -55,6 +55,8 @@ fn weights_score_what_their_run_has_measured() {
         }
         let found = evaluated(folder, &["run"]);
         assert_eq!((&found["test_accuracy"], &found["model"]), (&expected, &options[1].into()));
+        // Of each class as well, and the same samples are the most wrong ones.
+        assert_eq!(found["classification"], summary(&run)["classification"]);
         // Checkpoints of earlier epochs.
         let all = accuracies(&run);
         let best = all.iter().map(|accuracy| accuracy.parse().unwrap()).fold(0.0, f64::max);
@@ -82,7 +84,8 @@ fn latency_is_told_for_each_batch_size() {
     }
     let told = succeed(folder.path(), &args);
     assert!(told.contains("test accuracy ") && told.contains("of the 20 test images"), "{told}");
-    assert_eq!(told.lines().count(), 6, "{told}");
+    // Ten classes, and the three most wrong samples, besides.
+    assert_eq!(told.lines().count(), 6 + 2 + 10 + 3, "{told}");
 }
 
 #[test]
