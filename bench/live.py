@@ -99,7 +99,7 @@ def compare_tensorboard(run: pathlib.Path) -> int:
         for event, row in zip(scalars[tag], steps):
             assert close(event.value, value(row)), (tag, event, row)
             compared += 1
-    with open(run / "metrics.csv") as file:
+    with open(run / "metrics.csv", newline="") as file:
         epochs = list(csv.DictReader(file))
     for tag in ["train_loss", "test_accuracy", "images_per_second", "exposed_comm_fraction", "comm_fraction"]:
         found = scalars[f"epoch/{tag}"]

@@ -74,7 +74,7 @@ def trained(options: argparse.Namespace, more: str, seed: int, out: Path) -> dic
     words += [*shlex.split(more), "--out", str(out)]
     subprocess.run([str(options.kolo), *words], check=True, capture_output=True, text=True)
     steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-    epochs = list(csv.DictReader((out / "metrics.csv").open()))
+    epochs = list(csv.DictReader((out / "metrics.csv").open(newline="")))
     accuracies = [100 * float(epoch["test_accuracy"]) for epoch in epochs]
     reached = next((n for n, accuracy in enumerate(accuracies) if accuracy >= options.accuracy), None)
     seconds = [sum(step["seconds"] for step in steps if step["epoch"] <= epoch) for epoch in range(len(epochs))]

@@ -38,11 +38,13 @@ impl EpochRow<'_> {
     /// Returns the first line of `metrics.csv` with its line break. The loss counts `unit`, `metrics` are
     /// the columns of its metrics, and `noise_scale` is true if the noise scale is measured.
     pub fn csv_header(unit: &str, metrics: impl IntoIterator<Item: Display>, noise_scale: bool) -> String {
-        let tests: String = metrics.into_iter().map(|name| format!("{name},")).collect();
+        let tests: String =
+            metrics.into_iter().map(|name| format!("{},", csv::cell(&name.to_string()))).collect();
+        let speed = format!("{unit}_per_second");
         let noise_scale = if noise_scale { ",noise_scale" } else { "" };
         format!(
-            "epoch,seconds_per_step,{unit}_per_second,comm_fraction,exposed_comm_fraction,train_loss,{tests}\
-             learning_rate{noise_scale}\n"
+            "epoch,seconds_per_step,{},comm_fraction,exposed_comm_fraction,train_loss,{tests}learning_rate{noise_scale}\n",
+            csv::cell(&speed)
         )
     }
 
@@ -88,13 +90,13 @@ mod tests {
             comm_fraction: third * 1e-9,
             exposed_comm_fraction: third,
             train_loss: 2.0 + third,
-            scores: vec![("perplexity", third * 1e-5), ("worst", 1e30 * third)],
+            scores: vec![("a, b", third * 1e-5), ("say \"c\"\n5,", 1e30 * third)],
             learning_rate: third * 1e-7,
             noise_scale: Some(Some(third)),
         };
         let folder = tempfile::tempdir().unwrap();
         let text =
-            EpochRow::csv_header("images", ["test_perplexity", "test_worst"], true) + &row.csv() + "\n";
+            EpochRow::csv_header("images", ["test_a, b", "test_say \"c\"\n5,"], true) + &row.csv() + "\n";
         std::fs::write(folder.path().join(METRICS), text).unwrap();
         let (table, remark) = read(folder.path()).unwrap();
         let written = [
@@ -109,6 +111,7 @@ mod tests {
             row.learning_rate,
             third,
         ];
+        assert_eq!(table.names[6..8], ["test_a, b", "test_say \"c\"\n5,"]);
         assert_eq!((table.rows, remark), (vec![written.map(Some).to_vec()], None));
     }
 

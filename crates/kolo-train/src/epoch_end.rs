@@ -10,7 +10,7 @@ use crate::evaluations::Best;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
 use crate::meter::EpochRow;
-use crate::metric::Scores;
+use crate::metric::{Scores, in_line};
 use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sinks::Record;
@@ -111,7 +111,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.
     fn warn_of_nan(&mut self, row: &EpochRow) {
         for score in row.scores.0.iter().filter(|score| score.value.is_nan() && self.ddp.rank().0 == 0) {
-            let words = format!("{} is no number (NaN) after epoch ", score.metric.name);
+            let words = format!("{} is no number (NaN) after epoch ", in_line(score.metric.name));
             if !self.warnings.has(&words) {
                 self.warnings.tell(format!("{words}{}", row.epoch));
             }
@@ -138,7 +138,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         stops.then(|| {
             let why = match best {
                 Some(best) => format!("nothing better since step {}", best.step),
-                None => format!("{} has been no number (NaN) in every evaluation", metric.name),
+                None => format!("{} has been no number (NaN) in every evaluation", in_line(metric.name)),
             };
             format!("{why}: the run ends after step {step} (patience {patience})")
         })

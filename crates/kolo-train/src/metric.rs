@@ -58,6 +58,11 @@ impl Metric {
         format!("{}_{}", self.part_name(), self.name)
     }
 
+    /// Returns its name in a line of text: `test accuracy`.
+    pub(crate) fn label(&self) -> String {
+        format!("{} {}", self.part_name(), in_line(self.name))
+    }
+
     pub(crate) fn part_name(&self) -> &'static str {
         part_name(self.part)
     }
@@ -69,6 +74,11 @@ impl Metric {
             Better::Lower => value < other || other.is_nan() && !value.is_nan(),
         }
     }
+}
+
+/// Replaces control characters, such as line breaks, by spaces: for a line of text.
+pub(crate) fn in_line(name: &str) -> String {
+    name.replace(char::is_control, " ")
 }
 
 /// Returns the part's name in columns.

@@ -161,8 +161,10 @@ fn names_that_cannot_be_are_refused_before_there_is_a_folder() {
         assert!(error.is_input() && !place.path().join("run").exists(), "{error}");
         error.to_string()
     };
-    let error = refused([Metric::LOSS, Metric::higher_is_better("top,5")], "images");
-    assert!(error.contains("\"top,5\": a name in metrics.csv may not contain ','"), "{error}");
+    let error = refused([Metric::LOSS, Metric::higher_is_better("")], "images");
+    assert!(error.contains("a name may not be empty"), "{error}");
+    let error = refused(["top,5", "top\n5"].map(Metric::higher_is_better), "images");
+    assert!(error.contains("\"top,5\" has the same name in Prometheus"), "{error}");
     let error = refused([Metric::LOSS, Metric::LOSS], "images");
     assert!(error.contains("another metric has that name"), "{error}");
     let error = refused([Metric::LOSS, Metric::ACCURACY], "step");

@@ -70,8 +70,8 @@ impl AppendFile {
         !self.waiting.is_empty()
     }
 
-    /// Drops the waiting lines, the lines of the file that `keep` rejects, and a last line without an end,
-    /// which may be incomplete. Returns the rest of the file.
+    /// Drops the waiting lines, the lines after the header that `keep` rejects, and a last line without an
+    /// end, which may be incomplete. Returns the other lines, without the header.
     pub(super) fn rewind(&mut self, keep: impl Fn(&str) -> bool) -> Result<String, Error> {
         self.waiting.clear();
         self.next_try = ENOUGH;
@@ -81,14 +81,21 @@ impl AppendFile {
             read => read.map_err(|e| Error::file(&self.path, e))?,
         };
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        let kept: String = whole.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
+        // The header may have several lines, and be cut after one of them.
+        let (header, lines) = match whole.strip_prefix(&*self.header) {
+            Some(lines) => (&*self.header, lines),
+            None if self.header.starts_with(whole) => ("", ""),
+            None => ("", whole),
+        };
+        let lines: String = lines.lines().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect();
+        let kept = format!("{header}{lines}");
         // A full disk has no room for a copy: usually nothing must be dropped, or only the last lines.
         if text.starts_with(&kept) && kept != text {
             kolo_durable::truncate(&self.path, kept.len() as u64).map_err(|e| Error::file(&self.path, e))?;
         } else if kept != text {
             self.folder.write(&self.path, kept.as_bytes())?;
         }
-        Ok(kept)
+        Ok(lines)
     }
 }
 
@@ -118,7 +125,7 @@ mod tests {
         fs::rename(&away, &place).unwrap();
         lines.flush().unwrap();
         lines.add("never").unwrap();
-        assert_eq!(lines.rewind(|line| line != "2").unwrap(), "head\n1\n");
+        assert_eq!(lines.rewind(|line| line != "2").unwrap(), "1\n");
         lines.add("3").unwrap();
         lines.flush().unwrap();
         assert_eq!(fs::read_to_string(place.join("a.csv")).unwrap(), "head\n1\n3\n");
@@ -148,7 +155,7 @@ mod tests {
             [("head\n1,0.5\n2,0.1", "head\n1,0.5\n"), ("hea", ""), ("head\n1,0.5\n", "head\n1,0.5\n")]
         {
             fs::write(&path, cut).unwrap();
-            assert_eq!(lines.rewind(|_| true).unwrap(), whole);
+            assert_eq!(lines.rewind(|_| true).unwrap(), whole.trim_start_matches("head\n"));
             assert_eq!(fs::read_to_string(&path).unwrap(), whole);
         }
         fs::write(&path, "head\n1,0.5\n2,0.1").unwrap();
@@ -156,6 +163,19 @@ mod tests {
         lines.add("2,0.125").unwrap();
         lines.flush().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "head\n1,0.5\n2,0.125\n");
+    }
+
+    #[test]
+    fn a_header_of_several_lines_is_whole_or_none() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.csv");
+        let mut lines = AppendFile::new(&RunFolder::at(place.path().into()), "a.csv", "a,\"b\n9,c\"\n");
+        for (text, kept) in [("a,\"b\n", ""), ("a,\"b\n9,c\"\n", ""), ("a,\"b\n9,c\"\n1,2\n9,3\n", "1,2\n")] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(lines.rewind(|line| !line.starts_with('9')).unwrap(), kept, "{text:?}");
+            lines.flush().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("a,\"b\n9,c\"\n{kept}"), "{text:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::sink::{MetricSink, Record, SinkContext, SinkEntry};
 use super::terminal::epoch_words;
 use crate::error::Error;
 use crate::meter::StepRow;
+use crate::metric::in_line;
 use crate::progress::Progress;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -17,7 +18,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
     about: "with --dashboard, on the terminal: loss, throughput, where the time goes, ranks, buckets",
     open: |run| {
         let tty = run.live.screen()?;
-        let (unit, epochs) = (run.unit.to_owned(), run.config.epochs);
+        let (unit, epochs) = (in_line(run.unit), run.config.epochs);
         let workers = run.config.nproc;
         Some(Box::new(Dashboard {
             tty,

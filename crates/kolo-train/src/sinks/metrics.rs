@@ -26,7 +26,7 @@ impl MetricSink for Metrics {
     }
 
     fn align(&mut self, progress: &Progress) -> Result<(), Error> {
-        // The header stays.
+        // A header of other columns stays.
         let keep = |line: &str| epoch_of(line).is_none_or(|epoch| epoch <= progress.recorded_epoch());
         let kept = self.0.rewind(keep)?;
         let last = kept.lines().rev().find_map(epoch_of);
@@ -41,7 +41,7 @@ impl MetricSink for Metrics {
     }
 }
 
-/// Epoch of a row, from 1; `None` for the header.
+/// Epoch of a row, from 1; `None` for a header.
 fn epoch_of(line: &str) -> Option<f64> {
     line.split(',').next()?.parse().ok()
 }

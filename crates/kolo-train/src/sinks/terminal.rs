@@ -13,6 +13,7 @@ use super::live::LogFormat;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
+use crate::metric::in_line;
 use crate::progress::Progress;
 use crate::summary::{Speed, Summary};
 
@@ -24,7 +25,7 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
             return None;
         }
         let folder = run.folder.map(|folder| folder.path().to_owned());
-        let (epochs, unit) = (run.config.epochs, run.unit.into());
+        let (epochs, unit) = (run.config.epochs, in_line(run.unit));
         let has_dashboard = run.live.screen().is_some();
         let lacks_dashboard = run.live.dashboard && !has_dashboard;
         let console = Console::open();
@@ -145,12 +146,7 @@ impl Terminal {
 
     fn sum_up(&self, summary: &Summary, to: &mut String) -> std::fmt::Result {
         for score in &summary.scores.0 {
-            writeln!(
-                to,
-                "{:15} {}",
-                format!("{} {}", score.metric.part_name(), score.metric.name),
-                score.shown()
-            )?;
+            writeln!(to, "{:15} {}", score.metric.label(), score.shown())?;
         }
         writeln!(to, "train loss      {:.4}", summary.train_loss)?;
         if let Some(skipped) = summary.skipped_steps {
@@ -191,11 +187,7 @@ impl Terminal {
 }
 
 pub(super) fn epoch_words(row: &EpochRow, epochs: usize, unit: &str) -> String {
-    let tests = row
-        .scores
-        .0
-        .iter()
-        .map(|score| format!("{} {} {}, ", score.metric.part_name(), score.metric.name, score.shown()));
+    let tests = row.scores.0.iter().map(|score| format!("{} {}, ", score.metric.label(), score.shown()));
     // Two digits for a part of an epoch.
     let epoch = (100.0 * row.epochs_done).round() / 100.0;
     format!(

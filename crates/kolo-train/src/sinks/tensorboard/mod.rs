@@ -22,6 +22,7 @@ use files::{EventFiles, FOLDER};
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::error::Error;
 use crate::meter::{EpochRow, StepRow};
+use crate::names::tag;
 use crate::progress::Progress;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -128,13 +129,13 @@ impl TensorBoard {
         ];
         let mut values = tagged(EPOCH, values);
         let tests = row.scores.0.iter();
-        values.extend(tests.map(|score| (format!("{EPOCH}{}", score.metric.column()), score.value)));
+        values.extend(tests.map(|score| (format!("{EPOCH}{}", tag(&score.metric.column())), score.value)));
         Event::scalars(last_step, values)
     }
 }
 
 fn tagged<'a>(group: &str, values: impl IntoIterator<Item = (&'a str, f64)>) -> Vec<(String, f64)> {
-    values.into_iter().map(|(name, value)| (format!("{group}{name}"), value)).collect()
+    values.into_iter().map(|(name, value)| (format!("{group}{}", tag(name)), value)).collect()
 }
 
 fn is_of_epoch(event: &Event) -> bool {
