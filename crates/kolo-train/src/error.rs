@@ -81,6 +81,9 @@ pub enum Error {
         /// The learning rate.
         rate: f64,
     },
+    /// Rank 0 died during a learning-rate range test.
+    #[error("rank 0 died, and with it the losses of the range test; run it again")]
+    RangeTestCut,
     /// The program's tally has another number of values than there are metrics.
     #[error("the tally of the evaluation has {values} values for {metrics} metrics; return one for each")]
     Tally {

@@ -6,6 +6,7 @@ use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
+use crate::range_test::RangeTest;
 use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 
@@ -78,6 +79,8 @@ pub struct Job {
     pub live: LiveMetrics,
     /// Further signals at which the run saves and ends.
     pub stop_on: Vec<StopSignal>,
+    /// Learning-rate range test in place of a training, which writes no files: its weights are useless.
+    pub range_test: Option<RangeTest>,
 }
 
 impl Job {
@@ -94,6 +97,7 @@ impl Job {
             sinks: SINKS.to_vec(),
             live: LiveMetrics::default(),
             stop_on: Vec::new(),
+            range_test: None,
         }
     }
 }

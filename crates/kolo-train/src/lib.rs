@@ -13,6 +13,7 @@
 //! | `trainer`, `task`, `metric`, `tally` | the user's own code: model, loss, data, metrics |
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `classification`, `ranking` | counts of classes; figures of the order of all samples |
+//! | `range_test` | the learning-rate range test |
 //! | `framework` | the interface to a tensor library |
 //! | `mixing` | mixup and CutMix |
 //! | `names` | valid names of metrics |
@@ -49,6 +50,7 @@ mod outcome;
 mod own_parts;
 mod patience;
 mod progress;
+mod range_test;
 mod ranking;
 mod resume_check;
 mod run_writer;
@@ -83,6 +85,7 @@ pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use noise_summary::NoiseSummary;
 pub use own_parts::SchedulePoint;
 pub use progress::Progress;
+pub use range_test::{RangeCurve, RangePoint, RangeTest};
 pub use ranking::{Auc, Quantile};
 pub use resume_check::check_resume;
 pub use signals::survive_large_files;

@@ -13,7 +13,7 @@ use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
-use crate::flow::{self, Answer, Moment};
+use crate::flow::{self, Answer, Flow, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
 use crate::meter::{EpochRow, StepRow};
@@ -21,6 +21,7 @@ use crate::metric::{Mean, Metric};
 use crate::mixing;
 use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
+use crate::range_test::RangeTest;
 use crate::signals;
 use crate::sinks::{LiveMetrics, Record, SinkEntry};
 use crate::tally::Tally;
@@ -170,7 +171,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
 
     /// Calls `listener` after each step, on rank 0; again if rank 0 dies before the next step is complete.
     ///
-    /// It gets the model as it is now, and returns nothing or a [`Flow`](crate::Flow), which all workers
+    /// It gets the model as it is now, and returns nothing or a [`Flow`], which all workers
     /// follow after the same step. Its answer may depend on nothing but its arguments: then the result is the
     /// same for any number of workers, and after any death. Where workers have different models meanwhile
     /// (`--sync`), a `Flow` is refused.
@@ -204,7 +205,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
 
     fn with_listener(
         mut self,
-        call: impl FnMut(&Record<'_>, &M) -> flow::Flow + 'static,
+        call: impl FnMut(&Record<'_>, &M) -> Flow + 'static,
         decides: Option<Moment>,
     ) -> Self {
         self.task.listeners.push(Listener { call: Box::new(call), decides });
@@ -231,6 +232,10 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
     /// As [`Trainer::train`].
     pub fn train_as(mut self, mut membership: Membership, model: M) -> Result<Trained<M>, Error> {
         let samples = self.task.data.samples(Part::Train);
+        let test = self.job.range_test.clone();
+        if let Some(test) = &test {
+            self = self.find_rate(test, samples)?;
+        }
         self.task.own.name_in(&mut self.job.config, samples)?;
         self.job.config.check()?;
         mixing::check::<D::Batch>(&self.job.config)?;
@@ -240,8 +245,26 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         let part = self.task.judging_part();
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;
-        self.find_folder(&mut membership)?;
-        run(self.framework, &self.job, &mut self.task, membership, model)
+        if test.is_none() {
+            self.find_folder(&mut membership)?;
+        }
+        match run(self.framework, &self.job, &mut self.task, membership, model) {
+            // The end of a range test.
+            Err(Error::Diverged(_)) if test.is_some() => {
+                Ok(Trained { model: None, averaged: None, summary: None })
+            }
+            ended => ended,
+        }
+    }
+
+    /// Prepares a range test. Rank 0 ends it when the loss has diverged.
+    fn find_rate(mut self, test: &RangeTest, samples: usize) -> Result<Self, Error> {
+        self.job.folder = None;
+        test.fit(&mut self.job.config, samples)?;
+        (self.task.evaluate, self.task.metrics) = (None, Vec::new());
+        let (rates, losses) = (test.clone(), test.clone());
+        let flow = move |row: &StepRow, _: &M| if losses.note(row) { Flow::Stop } else { Flow::Continue };
+        Ok(self.schedule(move |point| rates.rate(point.step)).on_step(flow))
     }
 
     fn find_folder(&mut self, membership: &mut Membership) -> Result<(), Error> {

@@ -7,6 +7,7 @@ mod checkpoint;
 mod command_line;
 mod evaluate;
 mod export;
+mod find_lr;
 mod launch;
 mod of_run;
 mod plan;

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, Id};
+use clap::{Args, Command, Id, value_parser};
 use kolo::Failure;
 use kolo_burn_train::{
-    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, SampleCounts, Slowdown, check_resume,
-    replaces_another,
+    Job, LOG_FORMAT, LiveMetrics, LogFormat, Membership, RUN_FOLDER, RangeTest, SampleCounts, Slowdown,
+    check_resume, replaces_another,
 };
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::schedule::ALGORITHMS;
@@ -23,6 +23,7 @@ use kolo_program::output::{note, say, warn};
 use kolo_recipe::{Plan, Recipe, RecipeOptions, RunFolder, shell_quoted};
 use kolo_weights::WeightsFile;
 
+use super::find_lr;
 use super::train_tables::tables;
 use crate::options::{Communication, Elastic, algorithms};
 use crate::start_workers::{check_lone_worker, start_workers};
@@ -82,6 +83,12 @@ pub(crate) struct Train {
     /// Set one key of config.toml, as rate.lr=0.2; may be repeated, and wins over options and --config
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Do not train, but find a learning rate: it grows from 1e-7 to 10 over so many steps, in place of the
+    /// recipe's, until the loss diverges. The losses go to the run folder, with a picture [default without a
+    /// value: 100]
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "100")]
+    #[arg(conflicts_with_all = ["resume", "resume_or_start"], value_parser = value_parser!(u64).range(10..))]
+    find_lr: Option<u64>,
     /// Print the whole configuration as --config takes it, and train nothing
     #[arg(long)]
     print_config: bool,
@@ -182,6 +189,11 @@ impl Train {
         };
         if !self.live.dashboard && self.live.log_format == LogFormat::Text {
             note(&format!("{}: {}", config.data, SampleCounts::of(&*images)));
+        }
+        if let Some(steps) = self.find_lr {
+            note(&format!(
+                "--find-lr {steps}: the rate grows from 1e-7 to 10 in place of the recipe's rates and steps; nothing is evaluated or saved"
+            ));
         }
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
@@ -325,9 +337,13 @@ impl Train {
         // `kolo train` adds the advice for the workers that it starts.
         let by_hand = matches!(membership, Membership::Fixed(_)) && folder_of_launcher().is_none();
         let advised = folder.clone().filter(|_| by_hand);
+        let range_test = self.find_lr.map(RangeTest::new);
+        let place = folder.as_ref().map(|folder| folder.path().to_owned());
         let job = Job {
-            folder,
+            // Nothing of a range test may be taken for a trained model.
+            folder: folder.filter(|_| range_test.is_none()),
             resume,
+            range_test: range_test.clone(),
             take_over: self.take_over,
             accept_changed_data: self.accept_changed_data,
             min_workers: self.elastic.min(),
@@ -340,7 +356,11 @@ impl Train {
         trained.map(drop).map_err(|failure| match advised {
             Some(folder) => advise(failure, &folder),
             None => failure,
-        })
+        })?;
+        match range_test.zip(place) {
+            Some((test, place)) => find_lr::show(&test, &place),
+            None => Ok(()),
+        }
     }
 
     /// Fits the configuration to the workers that another launcher started, and to those it may start if

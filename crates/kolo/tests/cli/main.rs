@@ -13,6 +13,7 @@ mod ending;
 mod evaluate;
 mod export;
 mod fencing;
+mod find_lr;
 mod groups;
 mod killed;
 mod launchers;

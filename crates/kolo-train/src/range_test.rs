@@ -1,0 +1,163 @@
+//! The learning-rate range test (Smith 2017, [arXiv:1506.01186](https://arxiv.org/abs/1506.01186), section
+//! 3.3), in the form of fastai: the rate grows by the same factor in each step, until the loss diverges.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kolo_ddp::Sampler;
+use kolo_recipe::{RateConfig, Recipe};
+
+use crate::error::Error;
+use crate::flow;
+use crate::meter::StepRow;
+
+/// Rate of the first step, and of the last.
+const RATES: [f64; 2] = [1e-7, 10.0];
+/// Share of the earlier losses in a smoothed one.
+const SMOOTHING: f64 = 0.9;
+/// Multiple of the lowest smoothed loss at which the test ends.
+const DIVERGED: f64 = 4.0;
+/// Part of the rate with the lowest smoothed loss that is suggested.
+const PART: f64 = 0.1;
+
+/// A range test in place of a training: its length, and the losses that rank 0 has seen. Clones share them.
+///
+/// A [`Job`](crate::Job) with one evaluates nothing, and takes its rates instead of the recipe's. The losses
+/// are the same for any number of workers.
+#[derive(Clone, Debug)]
+pub struct RangeTest {
+    steps: u64,
+    /// Losses by step; those of steps before this worker was rank 0 are missing.
+    seen: Arc<Mutex<Vec<(u64, f64)>>>,
+}
+
+/// Losses by rising learning rate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RangeCurve {
+    /// The steps until the loss has diverged, or all.
+    pub points: Vec<RangePoint>,
+    /// Index of the point with the lowest smoothed loss. `None` if that is the first one: no rate was good.
+    pub lowest: Option<usize>,
+}
+
+/// A step of a range test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RangePoint {
+    /// Learning rate.
+    pub rate: f64,
+    /// Mean loss over the global batch, before the step.
+    pub loss: f64,
+    /// Mean of the losses so far, of which each counts 0.9 times as much as the next: with s₀ = 0 and
+    /// sₜ = 0.9 sₜ₋₁ + 0.1 lossₜ it is sₜ / (1 − 0.9ᵗ).
+    pub smoothed: f64,
+}
+
+impl RangeTest {
+    /// Makes a test of so many steps, at least two, from the rate 1e-7 to 10.
+    pub fn new(steps: u64) -> Self {
+        RangeTest { steps: steps.max(2), seen: Arc::default() }
+    }
+
+    /// Returns the learning rate of a step, from 0: a · (b / a)^(step / (steps − 1)).
+    pub fn rate(&self, step: u64) -> f64 {
+        let [first, last] = RATES;
+        let share = (step as f64 / (self.steps - 1) as f64).min(1.0);
+        first * (last / first).powf(share)
+    }
+
+    /// Returns the curve of the losses; `None` if this worker was never rank 0.
+    ///
+    /// # Errors
+    ///
+    /// An earlier rank 0 died, and the first losses with it.
+    pub fn curve(&self) -> Result<Option<RangeCurve>, Error> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.iter().enumerate().any(|(at, (step, _))| *step != at as u64) {
+            return Err(Error::RangeTestCut);
+        }
+        let curve = || RangeCurve::of(seen.iter().map(|(step, loss)| (self.rate(*step), *loss)));
+        Ok((!seen.is_empty()).then(curve))
+    }
+
+    /// Keeps the loss of a step. Returns true if the test is over: the loss has diverged.
+    pub(crate) fn note(&self, row: &StepRow) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        // Steps may be repeated after a death.
+        seen.retain(|(step, _)| *step < row.step);
+        seen.push((row.step, row.loss));
+        RangeCurve::of(seen.iter().map(|(_, loss)| (1.0, *loss))).points.len() < seen.len()
+    }
+
+    /// Puts the test into a recipe over so many samples: its steps, and nothing that needs an evaluation.
+    pub(crate) fn fit(&self, recipe: &mut Recipe, samples: usize) -> Result<(), Error> {
+        if !flow::has_one_model(recipe) {
+            let problem = "the workers have one model only after some of the steps, so that no loss is that of all; leave --sync out";
+            return Err(Error::setting("--find-lr with --sync", &recipe.sync.mode, problem));
+        }
+        recipe.rate = RateConfig::default();
+        (recipe.best_metric, recipe.patience, recipe.eval_steps) = (None, None, None);
+        let Recipe { batch_size, shards, seed, .. } = recipe;
+        let growth = &recipe.large_batch.grow_batch;
+        let sampler = Sampler::growing(samples, *batch_size, growth, *shards, *seed);
+        let sampler = sampler.map_err(|error| Error::Refused(error.into()))?;
+        recipe.steps = Some(self.steps);
+        while sampler.steps_before(recipe.epochs) < self.steps {
+            recipe.epochs += 1;
+        }
+        Ok(())
+    }
+}
+
+impl RangeCurve {
+    fn of(losses: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let (mut points, mut sum, mut weight) = (Vec::<RangePoint>::new(), 0.0, 0.0);
+        let mut lowest = 0;
+        for (rate, loss) in losses {
+            sum = SMOOTHING * sum + (1.0 - SMOOTHING) * loss;
+            weight = SMOOTHING * weight + (1.0 - SMOOTHING);
+            let smoothed = sum / weight;
+            let best = points.get(lowest).map_or(smoothed, |point| point.smoothed);
+            // Also false for what is no number.
+            if !(smoothed <= DIVERGED * best) {
+                break;
+            }
+            if smoothed < best {
+                lowest = points.len();
+            }
+            points.push(RangePoint { rate, loss, smoothed });
+        }
+        RangeCurve { points, lowest: Some(lowest).filter(|lowest| *lowest > 0) }
+    }
+
+    /// Suggests a learning rate: a tenth of the one with the lowest smoothed loss.
+    pub fn suggestion(&self) -> Option<f64> {
+        self.lowest.map(|lowest| PART * self.points[lowest].rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_grow_by_the_same_factor() {
+        let test = RangeTest::new(9);
+        for (step, expected) in [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0].into_iter().enumerate() {
+            assert!((test.rate(step as u64) / expected - 1.0).abs() < 1e-12, "{step}");
+        }
+    }
+
+    /// 4, then (0.9 · 0.4 + 0.1 · 2) / 0.19 = 56 / 19, then (0.9 · 0.56 + 0.1 · 1) / 0.271 = 604 / 271; the
+    /// fourth is (0.9 · 0.604 + 0.1 · 60) / 0.3439 = 19.0…, more than four times the third.
+    #[test]
+    fn the_suggestion_is_a_tenth_of_the_rate_with_the_lowest_smoothed_loss() {
+        let curve = RangeCurve::of([(0.01, 4.0), (0.1, 2.0), (1.0, 1.0), (10.0, 60.0), (100.0, 1.0)]);
+        let expected = [4.0, 56.0 / 19.0, 604.0 / 271.0];
+        assert_eq!(curve.points.len(), 3);
+        for (point, expected) in curve.points.iter().zip(expected) {
+            assert!((point.smoothed - expected).abs() < 1e-12, "{point:?} {expected}");
+        }
+        assert_eq!((curve.lowest, curve.suggestion()), (Some(2), Some(0.1)));
+        let rising = RangeCurve::of([(0.01, 1.0), (0.1, 2.0), (1.0, f64::NAN), (10.0, 0.1)]);
+        assert_eq!((rising.points.len(), rising.suggestion()), (2, None));
+    }
+}

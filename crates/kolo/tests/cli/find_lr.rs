@@ -1,0 +1,63 @@
+//! `kolo train --find-lr`.
+
+use std::fs;
+
+use super::program::{fail, noise_images, succeed};
+
+#[test]
+fn the_rates_are_tried_alike_by_any_workers_and_nothing_is_trained() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data = noise_images(folder, 64);
+    let train = |nproc: &str, out: &str| {
+        let args = ["train", "--find-lr", "40", "--model", "mlp", "--data", &data, "--shards", "2"];
+        succeed(folder, &[&args[..], &["--batch-size", "8", "--nproc", nproc, "--out", out]].concat())
+    };
+    let printed = train("1", "one");
+    train("2", "two");
+    let table = fs::read_to_string(folder.join("one/learning-rates.csv")).unwrap();
+    assert_eq!(fs::read_to_string(folder.join("two/learning-rates.csv")).unwrap(), table);
+    assert!(fs::read_to_string(folder.join("one/learning-rates.svg")).unwrap().contains("smoothed loss"));
+    for name in ["summary.json", "best", "steps.jsonl"] {
+        assert!(!folder.join("one").join(name).exists(), "{name}");
+    }
+    let checkpoints = fs::read_dir(folder.join("one/checkpoints"));
+    assert!(checkpoints.map_or(0, Iterator::count) == 0);
+
+    let mut lines = table.lines();
+    assert_eq!(lines.next(), Some("step,learning_rate,loss,smoothed_loss"));
+    let rows: Vec<Vec<f64>> =
+        lines.map(|line| line.split(',').map(|cell| cell.parse().unwrap()).collect()).collect();
+    assert!(rows.len() > 20, "{table}");
+    let close =
+        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found} {expected}");
+    let (mut sum, mut lowest) = (0.0, (0.0, f64::INFINITY));
+    for (step, row) in rows.iter().enumerate() {
+        close(row[1], 10f64.powf(8.0 * step as f64 / 39.0 - 7.0));
+        sum = 0.9 * sum + 0.1 * row[2];
+        close(row[3], sum / (1.0 - 0.9f64.powi(step as i32 + 1)));
+        if row[3] < lowest.1 {
+            lowest = (row[1], row[3]);
+        }
+        assert!(row[3] <= 4.0 * lowest.1);
+    }
+    // Ten classes by chance: ln 10.
+    assert!((rows[0][2] - 10f64.ln()).abs() < 0.5, "{table}");
+    let suggested = format!("suggested: --lr {:.1e}, a tenth of {:.1e}", lowest.0 / 10.0, lowest.0);
+    assert!(printed.contains(&suggested) && printed.contains("picture: one/learning-rates.svg"), "{printed}");
+}
+
+#[test]
+fn what_a_range_test_cannot_do_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 64);
+    let train = ["train", "--model", "mlp", "--data", &data, "--nproc", "1", "--batch-size", "8"];
+    for (args, words) in [
+        (&["--find-lr", "1"][..], "1 is not in 10.."),
+        (&["--find-lr", "--resume", "run"], "cannot be used with"),
+        (&["--find-lr", "--sync", "local"], "--find-lr with --sync"),
+    ] {
+        let (code, error) = fail(folder.path(), &[&train[..], args].concat());
+        assert!(code == 2 && error.contains(words), "{args:?}: {code} {error}");
+    }
+}
