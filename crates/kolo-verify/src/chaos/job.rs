@@ -35,6 +35,7 @@ use super::workers::living_workers;
 use crate::running::{Running, last_error};
 
 /// The program of the job.
+#[derive(Clone)]
 pub enum Program {
     /// `kolo train` with these options.
     Train(Vec<OsString>),
@@ -55,7 +56,10 @@ impl Program {
 }
 
 /// The job that all runs repeat.
+#[derive(Clone)]
 pub struct ChaosJob {
+    /// What it has besides the job that was asked for; empty for that job itself.
+    pub name: &'static str,
     /// The program.
     pub program: Program,
     /// Number of nodes, each with a launcher on this machine.

@@ -30,14 +30,17 @@ use job::RunVerdict;
 use kolo_program::Failure;
 use mounts::own_mounts;
 use plan::plan;
+use record::RunRecord;
 use report::Report;
 
-/// Makes all runs and prints their results.
+/// Makes all runs and prints their results. Pairs of seeds take turns with the jobs, of which there must be at
+/// least one.
 ///
 /// # Errors
 ///
 /// A run did not end as it should; the folders of such runs are kept.
-pub fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
+pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
+    let [job, ..] = jobs else { return Ok(()) };
     if job.disk.is_some() || job.cut_links {
         own_mounts(if job.cut_links { "--cut-links" } else { "--disk-mb" })?;
     }
@@ -46,16 +49,29 @@ pub fn chaos(job: &ChaosJob, seeds: Range<u64>, json: Option<&Path>) -> Result<(
     }
     let undisturbed = job.undisturbed(&job.place("undisturbed")?)?;
     let mut report = Report::begin(job, &undisturbed);
-    // The minimum: a machine that was busy at first must not move all faults behind the end of the run.
-    let mut shortest = undisturbed.train_seconds;
+    // Each job with its undisturbed run, once it is needed, and the shortest time of its runs: a machine that
+    // was busy at first must not move all faults behind the end of the run.
+    let mut known: Vec<Option<(RunRecord, f64)>> = vec![None; jobs.len()];
+    known[0] = Some((undisturbed.clone(), undisturbed.train_seconds));
     for seed in seeds {
+        let number = (seed / 2) as usize % jobs.len();
+        let job = &jobs[number];
+        let (undisturbed, shortest) = match &mut known[number] {
+            Some(known) => known,
+            unknown => {
+                let record = job.undisturbed(&job.place("undisturbed")?)?;
+                report::undisturbed(job, &record);
+                let seconds = record.train_seconds;
+                unknown.insert((record, seconds))
+            }
+        };
         let mut place = job.place(&format!("seed-{seed}"))?;
         // Half of the runs are tuned, because tuning changes the operations that a death interrupts.
         let (hits, tuned) = (plan(seed, job.targets()), seed % 2 == 1);
-        let run = job.disturbed(&hits, &mut place, &undisturbed, shortest, tuned)?;
-        shortest = shortest.min(run.seconds);
+        let run = job.disturbed(&hits, &mut place, undisturbed, *shortest, tuned)?;
+        *shortest = shortest.min(run.seconds);
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
-        report.add(seed, run, kept.as_deref());
+        report.add(seed, job.name, run, kept.as_deref());
     }
     report.end(json)
 }

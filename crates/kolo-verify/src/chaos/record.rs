@@ -9,6 +9,7 @@ use kolo_ddp::verify::trace::{self, Step};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use kolo_run_folder::GenerationRow;
 
@@ -23,6 +24,9 @@ pub(super) struct RunRecord {
     /// Steps in the trace of a user's own program, by number.
     #[serde(skip)]
     trace: BTreeMap<u64, Step>,
+    /// All other fields, of which the scores are compared: with averaged weights they are the averages'.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -59,7 +63,8 @@ impl RunRecord {
         }
         let (last, step) = told.last_key_value().ok_or("no step was done")?;
         let weights = format!("{:016x}", fnv1a(format!("{:?}", step.prints).as_bytes()));
-        Ok(RunRecord { weights, steps: last + 1, train_seconds, trace: told })
+        let others = BTreeMap::new();
+        Ok(RunRecord { weights, steps: last + 1, train_seconds, trace: told, others })
     }
 
     /// Compares the record with the undisturbed run's; the error names the difference.
@@ -71,10 +76,20 @@ impl RunRecord {
         if let Some((number, _)) = self.trace.iter().find(differs) {
             return Err(format!("step {number} ended in other values than in the undisturbed run"));
         }
-        match self.weights == undisturbed.weights {
-            true => Ok(()),
-            false => Err("other weights than the undisturbed run's".into()),
+        if self.weights != undisturbed.weights {
+            return Err("other weights than the undisturbed run's".into());
         }
+        match self.scores().eq(undisturbed.scores()) {
+            true => Ok(()),
+            false => Err("other scores than the undisturbed run's".into()),
+        }
+    }
+
+    /// Scores on validation and test samples, and those of each class.
+    fn scores(&self) -> impl Iterator<Item = (&String, &Value)> {
+        let is_score =
+            |name: &str| ["test_", "val_", "classification"].iter().any(|start| name.starts_with(start));
+        self.others.iter().filter(move |(name, _)| is_score(name))
     }
 }
 
@@ -132,6 +147,9 @@ mod tests {
         assert_eq!(one.compare(&RunRecord { train_seconds: 9.0, ..one.clone() }), Ok(()));
         assert!(one.compare(&RunRecord { steps: 5, ..one.clone() }).is_err());
         assert!(one.compare(&RunRecord { weights: "cd".into(), ..one.clone() }).is_err());
+        let scored = |name: &str| RunRecord { others: [(name.into(), 0.5.into())].into(), ..one.clone() };
+        assert!(one.compare(&scored("test_accuracy")).unwrap_err().contains("other scores"));
+        assert_eq!(one.compare(&scored("images_per_second")), Ok(()));
     }
 
     /// Returns the record of a trace with these steps and results.

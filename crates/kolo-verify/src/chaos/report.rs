@@ -11,6 +11,23 @@ use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
 
+/// Prints the line of an undisturbed run.
+pub(super) fn undisturbed(job: &ChaosJob, undisturbed: &RunRecord) {
+    say!(
+        "undisturbed{}: {} workers, {} steps in {:.1} s, weights {} {}",
+        with(job.name),
+        job.workers(),
+        undisturbed.steps,
+        undisturbed.train_seconds,
+        if job.program.is_own() { "fingerprint" } else { "sha256" },
+        undisturbed.weights
+    );
+}
+
+fn with(name: &str) -> String {
+    if name.is_empty() { String::new() } else { format!(" ({name})") }
+}
+
 /// All runs so far.
 #[derive(Serialize)]
 pub(super) struct Report {
@@ -28,6 +45,9 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct Row {
     seed: u64,
+    /// What the job has besides the one that was asked for.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    job: &'static str,
     hits: Vec<Injected>,
     generations: u64,
     seconds: f64,
@@ -48,19 +68,12 @@ struct Recovery {
 
 impl Report {
     pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
-        let seconds = undisturbed.train_seconds;
-        say!(
-            "undisturbed: {} workers, {} steps in {seconds:.1} s, weights {} {}",
-            job.workers(),
-            undisturbed.steps,
-            if job.program.is_own() { "fingerprint" } else { "sha256" },
-            undisturbed.weights
-        );
+        self::undisturbed(job, undisturbed);
         Report {
             options: job.program.words().iter().map(|option| option.to_string_lossy().into_owned()).collect(),
             workers: job.workers(),
             steps: undisturbed.steps,
-            undisturbed_seconds: seconds,
+            undisturbed_seconds: undisturbed.train_seconds,
             runs: Vec::new(),
             lost: 0,
             failed: 0,
@@ -70,7 +83,7 @@ impl Report {
     }
 
     /// Prints a run's line. Its files are in `folder` if it did not end as it should.
-    pub(super) fn add(&mut self, seed: u64, run: Run, folder: Option<&Path>) {
+    pub(super) fn add(&mut self, seed: u64, job: &'static str, run: Run, folder: Option<&Path>) {
         let Run { hits, generations, seconds, verdict } = run;
         let faults = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
         let said = match &verdict {
@@ -79,7 +92,7 @@ impl Report {
             RunVerdict::Failed(how) => format!("FAILED: {how}"),
             RunVerdict::Hung => "HUNG".into(),
         };
-        say!("seed {seed}: {faults}; {generations} generations, {seconds:.1} s; {said}");
+        say!("seed {seed}{}: {faults}; {generations} generations, {seconds:.1} s; {said}", with(job));
         match verdict {
             RunVerdict::Same => {}
             RunVerdict::Lost(_) => self.lost += 1,
@@ -87,7 +100,7 @@ impl Report {
             RunVerdict::Hung => self.hung += 1,
         }
         let folder = folder.map(|folder| folder.display().to_string());
-        self.runs.push(Row { seed, hits, generations, seconds, verdict, folder });
+        self.runs.push(Row { seed, job, hits, generations, seconds, verdict, folder });
     }
 
     /// Prints the totals; returns an error if a run did not end as it should.

@@ -15,7 +15,7 @@ use kolo_ddp::verify::trace::Trace;
 
 use kolo_program::Failure;
 
-pub use plan::Axes;
+pub use plan::{Axes, Extent};
 pub use run::{Program, VerifyJob};
 
 use compare::{Outcome, difference};

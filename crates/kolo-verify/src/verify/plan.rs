@@ -44,10 +44,21 @@ pub struct Axes {
     pub transport: Option<String>,
     /// The only algorithm to try.
     pub algorithm: Option<String>,
-    /// True to try every combination.
-    pub full: bool,
+    /// Combinations to try.
+    pub extent: Extent,
     /// Number of steps to compare.
     pub steps: u64,
+}
+
+/// Number of combinations to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// One for each number of workers, and no tuning or servers.
+    Brief,
+    /// Every choice once.
+    Selection,
+    /// Every combination.
+    Full,
 }
 
 /// Returns the runs to compare.
@@ -55,8 +66,8 @@ pub struct Axes {
 /// - The first run is the reference, with one worker and large buckets; the second repeats it.
 /// - For each number of workers, one run is cut in its middle and continues from a checkpoint, if there are
 ///   steps on both sides of the cut.
-/// - One run with the most workers is tuned, unless the user gave an algorithm that does not keep the tree.
-/// - The last run has servers, unless the user gave an algorithm without servers.
+/// - Unless they are to be few, one run with the most workers is tuned, if the user gave no algorithm that does
+///   not keep the tree, and the last run has servers, if the user gave no algorithm without servers.
 ///
 /// # Errors
 ///
@@ -88,20 +99,21 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     for &workers in axes.workers.iter().filter(|workers| **workers > 1) {
         let (transports, algorithms) = (transports(axes), algorithms(axes, workers));
         let first = runs.len();
-        let count = match axes.full {
-            true => caps.len() * transports.len() * algorithms.len(),
+        let count = match axes.extent {
+            Extent::Brief => 1,
+            Extent::Full => caps.len() * transports.len() * algorithms.len(),
             // As many runs as the longest list has entries: every entry of each list occurs.
-            false => caps.len().max(transports.len()).max(algorithms.len()),
+            Extent::Selection => caps.len().max(transports.len()).max(algorithms.len()),
         };
         for number in 0..count {
             // A selection walks through the lists together; all combinations nest them.
-            let [cap, transport, algorithm] = match axes.full {
-                true => [
+            let [cap, transport, algorithm] = match axes.extent {
+                Extent::Full => [
                     number % caps.len(),
                     number / caps.len() % transports.len(),
                     number / caps.len() / transports.len(),
                 ],
-                false => [number % caps.len(), number % transports.len(), number % algorithms.len()],
+                _ => [number % caps.len(), number % transports.len(), number % algorithms.len()],
             };
             runs.push(Run {
                 workers,
@@ -113,6 +125,9 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         }
         let resumed = resumed(&runs[first]);
         runs.extend(resumed);
+    }
+    if axes.extent == Extent::Brief {
+        return Ok(runs);
     }
     let most = axes.workers.iter().filter(|workers| **workers > 1).max();
     let can_be_tuned = axes.algorithm.as_deref().is_none_or(keeps_tree);
@@ -188,7 +203,8 @@ mod tests {
 
     fn axes(workers: &[usize], full: bool) -> Axes {
         let (workers, caps) = (workers.into(), vec![25.0, 0.5]);
-        Axes { workers, caps, transport: None, algorithm: None, full, steps: 1 }
+        let extent = if full { Extent::Full } else { Extent::Selection };
+        Axes { workers, caps, transport: None, algorithm: None, extent, steps: 1 }
     }
 
     /// Kolo's own choice, and the algorithms of one host that keep the tree.
@@ -216,6 +232,16 @@ mod tests {
     }
 
     #[test]
+    fn a_brief_plan_has_a_run_and_a_cut_one_for_each_number_of_workers() {
+        let brief = Axes { extent: Extent::Brief, caps: vec![25.0], steps: 8, ..axes(&[2, 3], false) };
+        let runs = plan(&brief).unwrap();
+        let workers: Vec<_> = runs.iter().map(|run| (run.workers, run.resumed_after)).collect();
+        let cut = Some(4);
+        assert_eq!(workers, [(1, None), (1, None), (1, cut), (2, None), (2, cut), (3, None), (3, cut)]);
+        assert!(runs.iter().all(|run| run.servers == 0 && !run.tuned));
+    }
+
+    #[test]
     fn every_algorithm_is_tried_that_keeps_the_tree_and_needs_no_nodes() {
         let names = |workers| algorithms(&axes(&[workers], false), workers);
         for workers in 2..9 {
@@ -238,7 +264,8 @@ mod tests {
             assert_eq!(made, count, "{shards} shards");
         }
         // The number of runs of the example in docs/exact.md.
-        let documented = Axes { full: true, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
+        let documented =
+            Axes { extent: Extent::Full, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
         let documented = plan(&documented).unwrap();
         assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 95);
     }

@@ -1,7 +1,7 @@
 //! `kolo chaos`: injects faults into a job and compares the bits.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +9,13 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
+use kolo_data::Part;
 use kolo_elastic::{ARBITERS, ArbiterKind};
+use kolo_models as models;
+use kolo_program::output::note;
+use kolo_recipe::Recipe;
 use kolo_verify::chaos::{ChaosJob, Program, chaos};
+use kolo_verify::trial_images;
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use super::train::Train;
@@ -21,7 +26,8 @@ use crate::options::seconds;
 ///
 /// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`;
 /// or any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`.
-/// What happens in a run is drawn from its seed. A run that fails, hangs, loses a step or ends in other
+/// What happens in a run is drawn from its seed. Seeds 2, 3, 6, 7 and so on train on images of a folder, with
+/// two loading threads, a validation split, averaged weights and mixed images. A run that fails, hangs, loses a step or ends in other
 /// weights makes the exit code 1; its folder is kept. Linux only.
 #[derive(Args)]
 pub(crate) struct Chaos {
@@ -66,8 +72,16 @@ const SMALL: [(&str, &str); 4] =
     [("--shards", "8"), ("--steps", "500"), ("--batch-size", "8"), ("--checkpoint-epochs", "100")];
 
 /// Options of `kolo train` that `kolo chaos` sets itself.
-const OWN: [&str; 7] =
-    ["--nproc", "--servers", "--out", "--resume", "--resume-or-start", "--max-restarts", "--master-port"];
+const OWN: [&str; 8] = [
+    "--nproc",
+    "--servers",
+    "--out",
+    "--resume",
+    "--resume-or-start",
+    "--max-restarts",
+    "--master-port",
+    "--find-lr",
+];
 
 impl Chaos {
     pub(crate) fn run(self) -> Result<(), Failure> {
@@ -81,7 +95,7 @@ impl Chaos {
             )));
         }
         if !is_own {
-            check_job(&self.words)?;
+            check_job(&self.words).map(drop)?;
         }
         for (option, number) in [("--nproc", self.nproc), ("--nodes", self.nodes)] {
             if number == 0 {
@@ -116,9 +130,18 @@ impl Chaos {
             let caught = signal_hook::flag::register(signal, Arc::clone(&interrupted));
             caught.map_err(|e| Failure::work(format!("cannot catch signals: {e}")))?;
         }
+        // The folder lives as long as the runs.
+        let images = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+        let more = match &program {
+            Program::Train(options) => with_own_images(options, images.path())?,
+            Program::Own(_) => None,
+        };
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
-        let job = ChaosJob { program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
-        chaos(&job, self.seed..end, self.json.as_deref())
+        let (name, seeds) = ("", self.seed..end);
+        let job =
+            ChaosJob { name, program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
+        let more = more.map(|program| ChaosJob { name: OWN_IMAGES, program, ..job.clone() });
+        chaos(&std::iter::once(job).chain(more).collect::<Vec<_>>(), seeds, self.json.as_deref())
     }
 }
 
@@ -137,20 +160,21 @@ struct Job {
     train: Train,
 }
 
-/// Refuses what `kolo train` refuses, and a job with stale synchronization, which does not promise the same
-/// bits.
-fn check_job(options: &[OsString]) -> Result<(), Failure> {
+/// Returns the configuration of a job. Refuses what `kolo train` refuses, and a job with stale synchronization,
+/// which does not promise the same bits.
+fn check_job(options: &[OsString]) -> Result<Recipe, Failure> {
     let job = Job::try_parse_from(options).map_err(|error| {
         let text = error.to_string();
         let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         Failure::input(format!("after `--`: {sentence}"))
     })?;
-    let sync = job.train.configuration()?.sync.mode;
+    let config = job.train.configuration()?;
+    let sync = &config.sync.mode;
     match sync.staleness_bound() {
         Some(_) => Err(Failure::input(format!(
             "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
         ))),
-        None => Ok(()),
+        None => Ok(config),
     }
 }
 
@@ -177,10 +201,64 @@ fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
     options
 }
 
+/// What the second job of `kolo chaos` has.
+const OWN_IMAGES: &str = "own images";
+
+/// Images of that job.
+const IMAGES: usize = 1200;
+
+/// Options of that job besides its data: loading threads, a validation split, averages and mixed images.
+const MORE: [(&str, &str); 5] = [
+    ("--data-threads", "2"),
+    ("--val-split", "0.25"),
+    ("--ema", "0.9"),
+    ("--mixup", "0.2"),
+    ("--cutmix", "1"),
+];
+
+/// Adds images of a folder, and what a run over them may have, to the options of a job, as far as they do not
+/// say it themselves. Returns `None`, and says why, if the job cannot have that.
+fn with_own_images(options: &[OsString], folder: &Path) -> Result<Option<Program>, Failure> {
+    let fail = |error| Failure::work(format!("{}: {error}", folder.display()));
+    trial_images::write(folder, IMAGES).map_err(fail)?;
+    match own_images(options.to_vec(), folder) {
+        Ok(options) => Ok(Some(Program::Train(options))),
+        Err(why) => {
+            note(&format!("no seed tries {OWN_IMAGES}: {why}"));
+            Ok(None)
+        }
+    }
+}
+
+fn own_images(mut options: Vec<OsString>, folder: &Path) -> Result<Vec<OsString>, Failure> {
+    let add = |options: &mut Vec<OsString>, name: &str, value: &str| {
+        if !given(options, name) {
+            options.extend([name.into(), value.into()]);
+        }
+    };
+    let has_data = given(&options, "--data");
+    if !has_data {
+        add(&mut options, "--data", &format!("folder:{}", folder.display()));
+        add(&mut options, "--size", "32");
+    }
+    // Islands have several sets of weights.
+    let has_islands = check_job(&options)?.sync.mode.is_rare();
+    for (name, value) in MORE.iter().filter(|(name, _)| !(has_islands && *name == "--ema")) {
+        add(&mut options, name, value);
+    }
+    let config = check_job(&options)?;
+    let images = config.open_data().map_err(Failure::input)?;
+    models::find(&config.model)?.check(&config, images.shape())?;
+    // As many steps as the other job has.
+    let epoch = config.plan(images.samples(Part::Train))?.epoch_steps;
+    if let Some(steps) = config.steps.filter(|_| !has_data) {
+        add(&mut options, "--epochs", &steps.div_ceil(epoch).to_string());
+    }
+    Ok(options)
+}
+
 #[cfg(test)]
 mod tests {
-    use kolo_recipe::Recipe;
-
     use super::*;
 
     #[test]
@@ -214,6 +292,28 @@ mod tests {
         assert_eq!(refusal(&["--stepps", "3"]), "after `--`: unexpected argument '--stepps' found");
         assert!(refusal(&["--config", "/none.toml"]).contains("/none.toml"));
         assert!(refusal(&["--set", "steps"]).contains("steps"));
+    }
+
+    /// A quarter of the 1,200 images is for validation; a step takes 64 of the others.
+    #[test]
+    fn own_images_come_with_as_many_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let words = |options: &[&str]| {
+            let options = with_defaults(options.iter().map(OsString::from).collect(), false);
+            with_own_images(&options, folder.path()).unwrap().map(|program| match program {
+                Program::Train(options) | Program::Own(options) => check_job(&options).unwrap(),
+            })
+        };
+        let config = words(&["--steps", "40"]).unwrap();
+        assert_eq!(config.data, format!("folder:{}", folder.path().display()));
+        // Fifteen steps an epoch.
+        assert_eq!((config.steps, config.epochs, config.input.data_threads), (Some(40), 3, 2));
+        assert_eq!((config.ema, config.mixup, config.cutmix), (Some(0.9), Some(0.2), Some(1.0)));
+        assert_eq!(config.input.val_split, Some(0.25));
+        let own = words(&["--ema", "0.5", "--epochs=4"]).unwrap();
+        assert_eq!((own.ema, own.epochs), (Some(0.5), 4));
+        assert_eq!(words(&["--sync", "local:H=4"]).unwrap().ema, None);
+        assert!(words(&["--model", "none"]).is_none());
     }
 
     fn defaults(options: &[&str]) -> String {

@@ -88,7 +88,7 @@ pub(crate) struct Train {
     /// value: 100]
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "100")]
     #[arg(conflicts_with_all = ["resume", "resume_or_start"], value_parser = value_parser!(u64).range(10..))]
-    find_lr: Option<u64>,
+    pub(super) find_lr: Option<u64>,
     /// Print the whole configuration as --config takes it, and train nothing
     #[arg(long)]
     print_config: bool,

@@ -1,7 +1,7 @@
 //! `kolo verify`: runs a job in several ways and compares the bits.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Id};
@@ -9,7 +9,10 @@ use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_ddp::table::parse_number;
 use kolo_models as models;
-use kolo_verify::verify::{Axes, Program, VerifyJob, verify};
+use kolo_program::output::note;
+use kolo_recipe::{InputConfig, Recipe};
+use kolo_verify::trial_images;
+use kolo_verify::verify::{Axes, Extent, Program, VerifyJob, verify};
 
 use super::train::{self, Train};
 use crate::options::seconds;
@@ -21,7 +24,8 @@ const WORKERS: [usize; 2] = [2, 3];
 /// of it in several ways and compare.
 ///
 /// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify --
-/// ./my-trainer --its-options`. A difference is told with its step, its parameter and its likely cause; the
+/// ./my-trainer --its-options`. A second, shorter table is of the same training over images of a folder, with
+/// two loading threads, a validation split, averaged weights and mixed images. A difference is told with its step, its parameter and its likely cause; the
 /// exit code is 1 then.
 #[derive(Args)]
 pub(crate) struct Verify {
@@ -50,6 +54,10 @@ fn of_train() -> impl Iterator<Item = Id> {
     train::settings().into_iter().chain(others).filter(|name| name != "steps")
 }
 
+/// What the second job of `kolo verify` has.
+const OWN_IMAGES: &str =
+    "images of a folder, two loading threads, a validation split, averaged weights and mixed images";
+
 /// Default number of steps: two more than those that decide the order of buckets, because later steps may add
 /// gradients in another place.
 const STEPS: u64 = 8;
@@ -64,6 +72,7 @@ impl Verify {
             ("--resume", self.train.resume.is_some()),
             ("--resume-or-start", self.train.resume_or_start),
             ("--master-port", self.train.master_port.is_some()),
+            ("--find-lr", self.train.find_lr.is_some()),
         ];
         if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
             return Err(Failure::input(format!(
@@ -86,24 +95,42 @@ impl Verify {
             caps: typed.bucket_cap_mb.map_or(self.bucket_caps_mb, |cap| vec![cap]),
             transport,
             algorithm: self.train.algorithm.clone(),
-            full: self.full,
+            extent: if self.full { Extent::Full } else { Extent::Selection },
             steps,
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
+        let mut others = None;
         let program = match self.program.is_empty() {
-            true => self.train.for_all(folder.path())?,
+            true => {
+                let config = self.train.for_all()?;
+                others = Some(own_images(&config, steps, folder.path()));
+                written(&config, folder.path().join("config.toml"))?
+            }
             false => Program::Own(self.program),
         };
         let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
         let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
-        verify(&VerifyJob { program, steps, limit, options }, &axes)
+        let mut job = VerifyJob { program, steps, limit, options };
+        verify(&job, &axes)?;
+        let Some(others) = others else { return Ok(()) };
+        match others.and_then(|config| written(&config, folder.path().join("own-images.toml"))) {
+            Ok(program) => {
+                note(&format!("the same with {OWN_IMAGES}"));
+                job.program = program;
+                verify(&job, &Axes { extent: Extent::Brief, caps: axes.caps[..1].into(), ..axes })
+            }
+            Err(why) => {
+                note(&format!("not tried with {OWN_IMAGES}: {why}"));
+                Ok(())
+            }
+        }
     }
 }
 
 impl Train {
-    /// Writes the configuration of all runs to a file.
-    fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
+    /// Returns the configuration of all runs.
+    fn for_all(&self) -> Result<Recipe, Failure> {
         let mut config = self.configuration()?;
         let sync = &config.sync.mode;
         if sync.staleness_bound().is_some() {
@@ -114,9 +141,35 @@ impl Train {
         config.steps = None;
         models::find(&config.model)?;
         config.open_data().map_err(Failure::input)?;
-        let path = folder.join("config.toml");
-        std::fs::write(&path, config.to_toml()?)
-            .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
-        Ok(Program::Train(path))
+        Ok(config)
     }
+}
+
+/// Writes the configuration of all runs to a file.
+fn written(config: &Recipe, path: PathBuf) -> Result<Program, Failure> {
+    std::fs::write(&path, config.to_toml()?)
+        .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+    Ok(Program::Train(path))
+}
+
+/// Returns the job over images in a folder, with everything that a run over own images may have.
+fn own_images(config: &Recipe, steps: u64, folder: &Path) -> Result<Recipe, Failure> {
+    let images = folder.join("images");
+    let mut config = config.clone();
+    // A fourth is for validation.
+    trial_images::write(&images, (2 * config.shards).max(60))
+        .map_err(|e| Failure::work(format!("{}: {e}", images.display())))?;
+    config.data = format!("folder:{}", images.display());
+    // An epoch may have one step.
+    config.epochs = config.epochs.max(steps as usize);
+    config.input =
+        InputConfig { size: Some(32), val_split: Some(0.25), data_threads: 2, ..InputConfig::default() };
+    // Weights of another task have other classes.
+    (config.init, config.init_skip) = (None, Vec::new());
+    // Islands have several sets of weights.
+    config.ema = config.ema.or((!config.sync.mode.is_rare()).then_some(0.9));
+    (config.mixup, config.cutmix) = (config.mixup.or(Some(0.2)), config.cutmix.or(Some(1.0)));
+    config.check()?;
+    models::find(&config.model)?.check(&config, config.open_data().map_err(Failure::input)?.shape())?;
+    Ok(config)
 }

@@ -29,6 +29,9 @@ fn nothing_is_lost() {
         assert!(told.contains("2 runs: 0 lost something, 0 failed, 0 hung"), "{told}");
         let runs = report["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 2);
+        // Pairs of seeds take turns with the job over images of a folder.
+        let own = first.parse::<u64>().unwrap() / 2 % 2 == 1;
+        assert_eq!(runs[0]["job"] == "own images", own, "{told}");
         let done = |hit: &&serde_json::Value| hit["missed"].is_null();
         let hits = runs.iter().flat_map(|run| run["hits"].as_array().unwrap()).filter(done);
         assert!(hits.count() > 0, "{told}");

@@ -28,6 +28,9 @@ fn a_training_agrees_with_itself() {
     let (code, table, words) = verify("--data DATA --shards 4 --batch-size 8 --dropout 0.3");
     assert_eq!(code, 0, "{table}{words}");
     assert!(table.contains("all 18 runs went through the same bits"), "{table}");
+    // Over images of a folder, with two loading threads, a split, averages and mixed images.
+    assert!(table.contains("all 7 runs went through the same bits"), "{table}");
+    assert!(words.contains("the same with images of a folder"), "{words}");
     for word in [
         "tcp",
         "shm",
