@@ -269,10 +269,10 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             servers => format!(" and {servers} summation servers"),
         };
         format!(
-            "{} ({} parameters) on {}: {} workers over {}{servers}, {} shards × {} samples a step{}, {} steps{}",
+            "{} ({} parameters){}: {} workers over {}{servers}, {} shards × {} samples a step{}, {} steps{}",
             config.model,
             parameters(&self.ddp),
-            config.data,
+            config.on_data(),
             workers,
             self.ddp.group().transport(),
             config.shards,

@@ -46,7 +46,7 @@ pub use sync::SyncConfig;
 
 /// The whole configuration of a run.
 ///
-/// `Recipe::default()` is the run of `kolo train` without options.
+/// `Recipe::default()` is the run of `kolo train` without options, but names no data set.
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {
@@ -60,8 +60,9 @@ pub struct Recipe {
     /// small (3×3 with stride 1, for images of some 32 pixels) [default: imagenet; of the model small, small]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub stem: Option<Stem>,
-    /// Data set (see below)
-    #[arg(long, default_value = "fashion-mnist-small")]
+    /// Data set (see below) [default: fashion-mnist-small]
+    // A program brings its own data: only `kolo train` has this default.
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub data: String,
     /// Train on the images as they are, without random crop and flip
     #[arg(long = "no-augment", action = clap::ArgAction::SetFalse)]
@@ -362,6 +363,11 @@ impl Recipe {
             None => reduction.fits(&*self.optimizer.build()?, &[]).err(),
         };
         problem.map_or(Ok(reduction), |problem| Err(refused(problem)))
+    }
+
+    /// Returns ` on ` and the name of the data set; nothing if it has no name.
+    pub fn on_data(&self) -> String {
+        if self.data.is_empty() { String::new() } else { format!(" on {}", self.data) }
     }
 
     /// Checks the settings that depend on the number of training samples.

@@ -87,7 +87,7 @@ impl MetricSink for Dashboard {
 /// Returns the model, the data and the run folder.
 fn title(run: &SinkContext<'_>) -> String {
     let folder = run.folder.map_or_else(String::new, |folder| format!(" · {}", folder.path().display()));
-    format!("{} on {}{folder}", run.config.model, run.config.data)
+    format!("{}{}{folder}", run.config.model, run.config.on_data())
 }
 
 fn step(run: &mut RunState, row: &StepRow, report: &StepReport, generation: u64) {

@@ -109,6 +109,9 @@ pub(crate) struct Train {
     pub(super) master_port: Option<u16>,
 }
 
+/// Data set of a run that names none: a part of the program.
+const USUAL_DATA: &str = "fashion-mnist-small";
+
 /// Rules of `--scale-lr`.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ScalingRule {
@@ -532,6 +535,9 @@ impl Train {
     /// Applies the options that do not change the result; each part of a run may set them anew.
     fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
         let mut config = self.with_fields(config)?;
+        if config.data.is_empty() {
+            config.data = USUAL_DATA.into();
+        }
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);

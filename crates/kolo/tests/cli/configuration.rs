@@ -24,6 +24,17 @@ fn a_printed_configuration_is_that_of_the_run() {
 }
 
 #[test]
+fn a_run_without_data_takes_the_images_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("part.toml"), "model = \"mlp\"\n").unwrap();
+    for args in [&["train"][..], &["train", "--config", "part.toml"]] {
+        let printed = succeed(folder.path(), &[args, &["--print-config"]].concat());
+        assert!(printed.contains("\ndata = \"fashion-mnist-small\"\n"), "{printed}");
+    }
+    assert_eq!(kolo_recipe::Recipe::default().data, "", "a program brings its own");
+}
+
+#[test]
 fn a_complete_run_becomes_longer() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
