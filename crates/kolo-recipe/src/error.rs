@@ -62,9 +62,14 @@ pub enum Error {
         /// Message of the operating system or the TOML parser.
         problem: String,
     },
-    /// TOML cannot express the configuration.
-    #[error("cannot write the configuration: {0}")]
-    Encode(String),
+    /// The format of a file cannot express its content.
+    #[error("cannot write {what}: {problem}")]
+    Encode {
+        /// Name of the content, such as `the configuration`.
+        what: &'static str,
+        /// Message of the encoder.
+        problem: String,
+    },
     /// The folder of a new run exists already.
     #[error(
         "the run folder {0} exists; choose another --out, or continue it with --resume {1} (--resume-or-start \
@@ -176,7 +181,7 @@ impl Error {
         use Error::*;
         match self {
             NotTheWriter(refusal) => refusal.kind == RefusalKind::Taken,
-            Encode(_) | FolderGone { .. } | Claim(_) | NumbersTaken { .. } | File { .. } => false,
+            Encode { .. } | FolderGone { .. } | Claim(_) | NumbersTaken { .. } | File { .. } => false,
             _ => true,
         }
     }
@@ -190,6 +195,11 @@ impl Error {
     pub fn unknown(what: &'static str, name: &str, known: impl IntoIterator<Item = &'static str>) -> Self {
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         Error::Unknown { what, name: name.into(), known }
+    }
+
+    /// Makes the error of a content that the format of its file cannot express.
+    pub fn encode(what: &'static str, problem: impl ToString) -> Self {
+        Error::Encode { what, problem: problem.to_string() }
     }
 
     /// Makes the error of a file that cannot be written or read.

@@ -1,6 +1,6 @@
 //! The files of a run folder: their rows, each defined once for writers and readers.
 //!
-//! `kolo-train` writes the rows, on rank 0. [`Run::read`] reads a whole folder, of a running or a completed
+//! `kolo-metrics` writes the rows, on rank 0. [`Run::read`] reads a whole folder, of a running or a completed
 //! run. [`Run::remarks`] lists missing files; a file that cannot be understood is an error that names file
 //! and line. This crate knows no tensor library and no worker, and writes no file itself.
 //!

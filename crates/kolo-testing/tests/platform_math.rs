@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates whose numbers become weights.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "burn-flex-nn",
     "kolo-burn",
     "kolo-comm",
     "kolo-data",
     "kolo-ddp",
+    "kolo-metrics",
     "kolo-models",
     "kolo-optim",
     "kolo-recipe",

@@ -3,12 +3,11 @@
 use kolo_comm::Rank;
 use kolo_data::DataSet;
 use kolo_ddp::StepReport;
+use kolo_metrics::{Progress, Record};
 
 use crate::error::Error;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::progress::Progress;
-use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {

@@ -3,17 +3,15 @@
 use kolo_comm::Rank;
 use kolo_data::{DataSet, Preprocessing};
 use kolo_ddp::checkpoint::{self, Position};
+use kolo_metrics::{Progress, Record, SinkContext, StepRow};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
 use crate::checkpoints;
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::meter::StepRow;
-use crate::progress::Progress;
 use crate::resume_check::check_end;
 use crate::run_writer::RunWriter;
-use crate::sinks::{Record, SinkContext};
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
@@ -217,7 +215,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
 fn keep_preprocessing(folder: &RunFolder, preprocessing: Option<Preprocessing>) -> Result<(), Error> {
     let Some(preprocessing) = preprocessing else { return Ok(()) };
     let text = serde_json::to_string_pretty(&preprocessing);
-    let text = text.map_err(|e| Error::Encode { what: "preprocessing.json", problem: e.to_string() })?;
+    let text = text.map_err(|e| kolo_recipe::Error::encode("preprocessing.json", e))?;
     Ok(folder.write(&folder.preprocessing(), (text + "\n").as_bytes())?)
 }
 

@@ -8,12 +8,12 @@ use kolo_ddp::Ddp;
 use kolo_ddp::Error::NoCommonCheckpoint;
 use kolo_ddp::binding::Binding;
 use kolo_ddp::checkpoint::{self, Guard, Position, Reader, Snapshot, Writer};
+use kolo_metrics::Progress;
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
 use crate::patience::patiently;
-use crate::progress::Progress;
 use crate::resume_check::{STATE, explained, state_settings};
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;

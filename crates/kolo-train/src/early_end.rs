@@ -5,10 +5,10 @@ use std::ops::Range;
 use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
+use kolo_metrics::Progress;
 
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::suspects::Suspects;
 use crate::worker::{Ended, Worker};

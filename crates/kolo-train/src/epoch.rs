@@ -9,17 +9,15 @@ use kolo_ddp::checkpoint::Position;
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_ddp::straggler::{Policy, Straggler};
 use kolo_ddp::{Change, Ddp, Sampler, StepReport};
+use kolo_metrics::{Progress, Record, StepRow};
 use kolo_trace::What;
 
 use crate::error::Error;
 use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
-use crate::meter::StepRow;
 use crate::mixing::mix;
 use crate::outcome::Outcome;
-use crate::progress::Progress;
 use crate::run_writer::RunWriter;
-use crate::sinks::Record;
 use crate::slowdown::{Slowdown, Work};
 use crate::suspects::listed;
 use crate::worker::Worker;
@@ -60,7 +58,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         progress: &mut Progress,
         writer: &mut Option<RunWriter>,
     ) -> Result<StepReport, Error> {
-        let (step, epoch) = (progress.step(), progress.position.epoch);
+        let (step, epoch) = (progress.step(), progress.position().epoch);
         kolo_trace::begin_step(step);
         self.step_began = Instant::now();
         let rate = (self.rate)(step);
@@ -72,7 +70,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         if self.calendar.after(step + 1).gathering {
             self.ddp.end_round();
         }
-        let report = self.step(&progress.position, rate)?;
+        let report = self.step(progress.position(), rate)?;
         report.warnings.iter().for_each(|warning| self.warnings.keep(warning.to_string()));
         let ended = Instant::now();
         kolo_trace::span(self.step_began, ended, || What::Step);

@@ -1,18 +1,14 @@
 //! The end of an epoch: the evaluation, its consequences on all workers, and checkpoints.
 
 use kolo_data::{DataSet, Part};
+use kolo_metrics::{Best, EpochRow, Progress, Record, Scores};
 use kolo_trace::What;
 
 use crate::error::Error;
 use crate::evaluate;
-use crate::evaluations::Best;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::meter::EpochRow;
-use crate::metric::Scores;
-use crate::progress::Progress;
 use crate::run_writer::RunWriter;
-use crate::sinks::Record;
 use crate::worker::Worker;
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
@@ -117,7 +113,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Best evaluation so far, by the deciding metric.
     fn best(&self, progress: &Progress) -> Option<Best> {
         let (index, metric) = self.task.deciding_metric(&self.job.config)?;
-        progress.evaluations.best(metric, index)
+        progress.evaluations().best(metric, index)
     }
 
     /// Ends the run after too many evaluations in a row without an improvement, and returns a note about it.
@@ -127,7 +123,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let (_, metric) = self.task.deciding_metric(&self.job.config)?;
         let best = self.best(progress);
         // Counts from the first evaluation, as among equal ones: later ones are not better.
-        let since = best.map_or(progress.evaluations.len().saturating_sub(1), |best| best.since);
+        let since = best.map_or(progress.evaluations().count().saturating_sub(1), |best| best.since);
         let stops = since >= patience && !progress.is_unrecorded();
         progress.end_here(stops);
         let step = progress.step();

@@ -1,6 +1,6 @@
 //! Errors of a run, by kind.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::binding::BindingError;
@@ -118,14 +118,6 @@ pub enum Error {
     /// Rank 0 could not write the end of the run; contains its message.
     #[error("{0}")]
     Unwritten(String),
-    /// A record of the run cannot be encoded.
-    #[error("cannot write {what}: {problem}")]
-    Encode {
-        /// Kind of the record.
-        what: &'static str,
-        /// Message of the encoder.
-        problem: String,
-    },
     /// The loss, the gradient or an updated parameter is not finite any more.
     #[error("{0} (--lr, --clip-norm)")]
     Diverged(#[source] kolo_ddp::Error),
@@ -218,9 +210,5 @@ impl Error {
 
     pub(crate) fn setting(option: &'static str, value: impl ToString, problem: impl Into<String>) -> Self {
         kolo_recipe::Error::setting(option, value, problem).into()
-    }
-
-    pub(crate) fn file(path: &Path, source: std::io::Error) -> Self {
-        kolo_recipe::Error::file(path, source).into()
     }
 }

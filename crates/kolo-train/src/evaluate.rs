@@ -3,10 +3,10 @@
 
 use kolo_data::{DataSet, Part, Prefetch};
 use kolo_ddp::Ddp;
+use kolo_metrics::{Metric, Score, Scores};
 
 use crate::error::Error;
 use crate::framework::Framework;
-use crate::metric::{Metric, Score, Scores};
 use crate::task::Task;
 
 /// Signals that end an evaluation early.

@@ -1,9 +1,9 @@
 //! Answers of callbacks.
 
+use kolo_metrics::Record;
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
-use crate::sinks::Record;
 
 /// Answer of a callback: what the run does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

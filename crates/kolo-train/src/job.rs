@@ -2,11 +2,11 @@
 
 use kolo_comm::{Group, Options};
 use kolo_elastic::{MEMBER, Member, StopSignal};
+use kolo_metrics::{LiveMetrics, SINKS, SinkEntry};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
 use crate::error::Error;
-use crate::sinks::{LiveMetrics, SINKS, SinkEntry};
 use crate::slowdown::Slowdown;
 
 /// Number of connections between two workers that a tuned run opens to try.

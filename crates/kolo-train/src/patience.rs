@@ -13,10 +13,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Tries a write until it succeeds or `until` has passed, with one warning. A refused writer does not retry.
-pub(crate) fn patiently(until: Instant, mut write: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
+pub(crate) fn patiently<E: Into<Error>>(
+    until: Instant,
+    mut write: impl FnMut() -> Result<(), E>,
+) -> Result<(), Error> {
     let mut has_told = false;
     loop {
-        match write() {
+        match write().map_err(E::into) {
             Err(error) if Instant::now() < until && !matches!(error, Error::Recipe(NotTheWriter(_))) => {
                 if !std::mem::replace(&mut has_told, true) {
                     let seconds = until.saturating_duration_since(Instant::now()).as_secs_f64();
@@ -43,14 +46,14 @@ mod tests {
         let mut tries = 0;
         let mut third = || {
             tries += 1;
-            if tries < 3 { Err(FolderGone { path: "run".into() }.into()) } else { Ok(()) }
+            if tries < 3 { Err(FolderGone { path: "run".into() }) } else { Ok(()) }
         };
         patiently(later(), &mut third).unwrap();
-        let gone = patiently(Instant::now(), || Err(FolderGone { path: "run".into() }.into()));
+        let gone = patiently(Instant::now(), || Err(FolderGone { path: "run".into() }));
         assert!(tries == 3 && matches!(gone, Err(Error::Recipe(FolderGone { .. }))));
         let refusal =
             kolo_claim::Refusal { folder: "run".into(), kind: kolo_claim::RefusalKind::Fenced, by: None };
-        let refused = patiently(later(), || Err(NotTheWriter(Box::new(refusal.clone())).into()));
+        let refused = patiently(later(), || Err(NotTheWriter(Box::new(refusal.clone()))));
         assert!(matches!(refused, Err(Error::Recipe(NotTheWriter(_)))));
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 use kolo_data::{DataSet, Part};
 use kolo_ddp::Sampler;
 use kolo_ddp::checkpoint::{Position, Reader};
+use kolo_metrics::Calendar;
 use kolo_recipe::{Recipe, RunFolder};
 
-use crate::calendar::Calendar;
 use crate::error::Error;
 use crate::sampling::Sampling;
 

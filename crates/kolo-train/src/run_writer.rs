@@ -5,16 +5,14 @@ use std::time::Instant;
 use kolo_claim::{Candidate, Refusal};
 use kolo_ddp::Ddp;
 use kolo_ddp::binding::Binding;
+use kolo_metrics::{Error as RecordError, MetricSink, Progress, Record, SinkContext, SinkEntry, Summary};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
 use crate::checkpoints::Checkpoints;
 use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
-use crate::progress::Progress;
 use crate::sampling::Sampling;
-use crate::sinks::{MetricSink, Record, SinkContext, SinkEntry};
-use crate::summary::Summary;
 use crate::warn::Warnings;
 
 /// Steps between two tries to align sinks that are behind.
@@ -42,7 +40,7 @@ struct Opened {
 }
 
 struct Written {
-    result: Result<(), Error>,
+    result: Result<(), RecordError>,
     /// True if the user was warned already.
     is_told: bool,
 }
@@ -86,7 +84,7 @@ impl RunWriter {
     fn note(&mut self, Written { result, is_told }: Written) {
         match result {
             Ok(()) => {}
-            Err(Error::Recipe(NotTheWriter(refusal))) => self.refusal = Some(refusal),
+            Err(NotTheWriter(refusal)) => self.refusal = Some(refusal),
             Err(error) => {
                 let words = format!("{error}; training goes on and tries again later");
                 if is_told { self.warnings.keep(words) } else { self.warnings.tell(words) }
@@ -180,7 +178,7 @@ impl RunWriter {
 }
 
 impl Opened {
-    fn note(&mut self, write: impl FnOnce(&mut Opened) -> Result<(), Error>) -> Written {
+    fn note(&mut self, write: impl FnOnce(&mut Opened) -> Result<(), RecordError>) -> Written {
         let result = write(self);
         let is_told = std::mem::replace(&mut self.is_stuck, result.is_err());
         Written { result, is_told }
@@ -194,13 +192,13 @@ impl Opened {
         Written { result, is_told }
     }
 
-    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+    fn align(&mut self, progress: &Progress) -> Result<(), RecordError> {
         self.sink.align(progress)?;
         self.is_behind = false;
         Ok(())
     }
 
-    fn flush_aligned(&mut self, progress: &Progress) -> Result<(), Error> {
+    fn flush_aligned(&mut self, progress: &Progress) -> Result<(), RecordError> {
         if self.is_behind {
             self.align(progress)?;
         }

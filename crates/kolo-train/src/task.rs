@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use kolo_data::{DataSet, Part};
+use kolo_metrics::{Metric, Record, Tally};
 use kolo_recipe::Recipe;
 
 use crate::error::Error;
 use crate::flow::{Flow, Moment};
 use crate::framework::Framework;
-use crate::metric::Metric;
 use crate::own_parts::Own;
-use crate::sinks::Record;
-use crate::tally::Tally;
 
 /// Loss of one shard's samples in training.
 pub(crate) type LossOf<F, M, B> =
@@ -50,7 +48,7 @@ fn finished<T: Tally>(batches: &[&[u8]]) -> Result<Vec<f64>, Error> {
 }
 
 fn not_encoded(error: postcard::Error) -> Error {
-    Error::Encode { what: "the tally of a batch", problem: error.to_string() }
+    kolo_recipe::Error::encode("the tally of a batch", error).into()
 }
 
 /// The user's input besides the model and the recipe.

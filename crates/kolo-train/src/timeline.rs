@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use kolo_metrics::LiveMetrics;
+
 use crate::error::Error;
-use crate::sinks::LiveMetrics;
 
 /// This worker's part of a timeline, if the user wants one.
 pub(crate) struct Timeline {

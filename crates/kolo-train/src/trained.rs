@@ -1,6 +1,6 @@
 //! The result of a run for the program.
 
-use crate::summary::Summary;
+use kolo_metrics::Summary;
 
 /// Result of a run.
 #[derive(Debug)]

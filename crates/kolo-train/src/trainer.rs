@@ -9,6 +9,7 @@ use kolo_ddp::Replica;
 use kolo_ddp::optimizer::Optimizer;
 use kolo_ddp::reduction::Reducer;
 use kolo_ddp::transform::GradientTransform;
+use kolo_metrics::{EpochRow, LiveMetrics, Mean, Metric, Record, SinkEntry, StepRow, Tally, check_names};
 use kolo_recipe::Recipe;
 use kolo_recipe::RunFolder;
 
@@ -16,14 +17,9 @@ use crate::error::Error;
 use crate::flow::{self, Answer, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership, replaces_another};
-use crate::meter::{EpochRow, StepRow};
-use crate::metric::{Mean, Metric};
 use crate::mixing;
-use crate::names;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
-use crate::sinks::{LiveMetrics, Record, SinkEntry};
-use crate::tally::Tally;
 use crate::task::{Evaluate, Listener, Task};
 use crate::trained::Trained;
 use crate::worker::run;
@@ -236,7 +232,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         mixing::check::<D::Batch>(&self.job.config)?;
         flow::check(self.task.decides(Moment::Step), &self.job.config)?;
         // Before the run folder exists.
-        names::check(&self.task.unit, &self.task.metrics)?;
+        check_names(&self.task.unit, &self.task.metrics)?;
         let part = self.task.judging_part();
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
         self.task.find_metric(&self.job.config)?;

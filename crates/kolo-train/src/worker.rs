@@ -11,23 +11,20 @@ use kolo_comm::Rank;
 use kolo_data::{DataSet, Loader, Part};
 use kolo_ddp::optimizer::{Averaged, Optimizer};
 use kolo_ddp::{Ddp, Sampler};
+use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Scores, Summary};
 
-use crate::calendar::Calendar;
 use crate::error::Error;
 use crate::flow::{Answers, Moment};
 use crate::framework::Framework;
 use crate::job::{Job, Membership};
 use crate::lineage::Lineage;
-use crate::metric::Scores;
 use crate::outcome::Outcome;
 use crate::own_parts::SchedulePoint;
-use crate::progress::Progress;
 use crate::run_writer::RunWriter;
 use crate::sampling::Sampling;
 use crate::signals::{self, StopRequested};
-use crate::sinks::Record;
 use crate::slowdown::SlowData;
-use crate::summary::{SampleCounts, Summary, parameters, peak_rss, skipped_warning};
+use crate::summarize::{parameters, peak_rss, skipped_warning, summary_of};
 use crate::suspects::Suspects;
 use crate::task::Task;
 use crate::timeline::{self, Timeline};
@@ -337,7 +334,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
         }
         let (unit, metrics) = (&self.task.unit, self.task.measured());
         let mut summary =
-            Summary::of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
+            summary_of(&self.ddp, &self.job.config, unit, metrics, progress, peak_rss_bytes, seconds)?;
         summary.scores.0.append(&mut self.test_scores.0);
         summary.samples = SampleCounts::of(&*self.task.data);
         if let Some(words) = skipped_warning(&summary) {

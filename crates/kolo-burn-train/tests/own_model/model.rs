@@ -8,8 +8,8 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor, TensorData};
 use kolo_burn::{Loss, linear};
 use kolo_burn_train::{
-    Error, Job, Mean, Membership, Metric, MetricSink, Recipe, Record, RunFolder, SinkEntry, Summary, Trainer,
-    TrainingContext, accuracy, cross_entropy, image_tensors,
+    Error, Job, Mean, Membership, Metric, MetricSink, Recipe, Record, RecordError, RunFolder, SinkEntry,
+    Summary, Trainer, TrainingContext, accuracy, cross_entropy, image_tensors,
 };
 use kolo_comm::Group;
 use kolo_data::{AugmentKey, Batch, DataError, DataSet, Part};
@@ -106,7 +106,7 @@ impl DataSet for Relabeled {
 pub struct Numbers(std::path::PathBuf, String);
 
 impl MetricSink for Numbers {
-    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+    fn record(&mut self, record: &Record<'_>) -> Result<(), RecordError> {
         if let Record::Step { row, .. } = record {
             self.1 += &format!("{} ", row.step);
             std::fs::write(&self.0, &self.1).unwrap();

@@ -106,7 +106,11 @@ impl Recipe {
         // Earlier versions kept the path as typed.
         recipe.init = recipe.init.map(|file| absolute(&file).unwrap_or(file));
         let mut fields = Vec::new();
-        flatten("", serde_json::to_value(&recipe).map_err(|e| Error::Encode(e.to_string()))?, &mut fields);
+        flatten(
+            "",
+            serde_json::to_value(&recipe).map_err(|e| Error::encode("the configuration", e))?,
+            &mut fields,
+        );
         fields.sort();
         Ok(fields)
     }

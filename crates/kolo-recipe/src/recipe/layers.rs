@@ -125,7 +125,7 @@ impl Recipe {
         let parsed = toml::from_str::<toml::Table>(&format!("value = {text}"));
         let value = match parsed.ok().and_then(|mut table| table.remove("value")) {
             Some(value) if !is_finite(&value) => return refused("give a finite number".into()),
-            Some(value) => serde_json::to_value(value).map_err(|e| Error::Encode(e.to_string()))?,
+            Some(value) => serde_json::to_value(value).map_err(|e| Error::encode("the configuration", e))?,
             None if is_optional && text == NOTHING => Value::Null,
             None => Value::String(text.into()),
         };
@@ -155,11 +155,11 @@ fn in_words(error: &str) -> String {
 
 /// Returns all fields of a recipe as nested objects.
 fn tree(recipe: &Recipe) -> Result<Value, Error> {
-    serde_json::to_value(recipe).map_err(|e| Error::Encode(e.to_string()))
+    serde_json::to_value(recipe).map_err(|e| Error::encode("the configuration", e))
 }
 
 fn from_tree(tree: Value) -> Result<Recipe, Error> {
-    serde_json::from_value(tree).map_err(|e| Error::Encode(e.to_string()))
+    serde_json::from_value(tree).map_err(|e| Error::encode("the configuration", e))
 }
 
 /// Replaces those fields of `tree` whose options are given by those of `typed`. The optimizer and the

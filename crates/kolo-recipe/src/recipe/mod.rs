@@ -314,7 +314,7 @@ impl Recipe {
     ///
     /// TOML cannot express a value.
     pub fn to_toml(&self) -> Result<String, Error> {
-        toml::to_string(self).map_err(|e| Error::Encode(e.to_string()))
+        toml::to_string(self).map_err(|e| Error::encode("the configuration", e))
     }
 
     /// Prepares a run for `nproc` workers, or for its own number of workers. A different number gets equal

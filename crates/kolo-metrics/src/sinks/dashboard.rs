@@ -1,0 +1,106 @@
+//! `--dashboard`: a live view of the run on the terminal that the launcher holds.
+
+use std::path::PathBuf;
+
+use kolo_dashboard::{Bucket, Painter, RunState};
+use kolo_ddp::StepReport;
+
+use super::ranks::comparison;
+use super::sink::{MetricSink, Record, SinkContext, SinkEntry};
+use super::terminal::epoch_words;
+use crate::meter::StepRow;
+use crate::progress::Progress;
+use kolo_recipe::Error;
+
+pub(super) const ENTRY: SinkEntry = SinkEntry {
+    name: "dashboard",
+    about: "with --dashboard, on the terminal: loss, throughput, where the time goes, ranks, buckets",
+    open: |run| {
+        let tty = run.live.screen()?;
+        let (unit, epochs) = (run.unit.to_owned(), run.config.epochs);
+        let workers = run.config.nproc;
+        Some(Box::new(Dashboard {
+            tty,
+            title: title(run),
+            unit,
+            epochs,
+            workers,
+            generation: 0,
+            painter: None,
+        }))
+    },
+};
+
+struct Dashboard {
+    tty: PathBuf,
+    title: String,
+    /// Unit that the loss counts.
+    unit: String,
+    epochs: usize,
+    /// Workers with which the run began.
+    workers: usize,
+    /// Generation of an elastic job.
+    generation: u64,
+    /// Present from the first alignment on.
+    painter: Option<Painter>,
+}
+
+impl MetricSink for Dashboard {
+    fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+        if let Record::Generation { generation, .. } = record {
+            self.generation = generation.number;
+        }
+        let (epochs, number) = (self.epochs, self.generation);
+        let Some(painter) = &self.painter else { return Ok(()) };
+        painter.update(|run| match record {
+            Record::Note(line) => run.say(*line),
+            Record::Generation { generation, world_size } => {
+                run.begin_generation(generation.number, *world_size);
+                run.say(format!("generation {}: {}", generation.number, generation.reason));
+            }
+            Record::Step { row, report, .. } => step(run, row, report, number),
+            Record::Epoch(row) => {
+                let words = epoch_words(row, epochs, &run.unit);
+                run.say(words);
+            }
+            Record::Summary(_) => {}
+        });
+        Ok(())
+    }
+
+    fn align(&mut self, progress: &Progress) -> Result<(), Error> {
+        match &self.painter {
+            Some(painter) => painter.update(|run| run.go_on_from(progress.step())),
+            None => {
+                let (title, unit) = (self.title.clone(), self.unit.clone());
+                let mut run = RunState::new(title, unit, self.epochs, progress.step(), progress.total());
+                run.world_size = Some(self.workers);
+                let started = Painter::start(&self.tty, run);
+                self.painter = Some(started.map_err(|e| Error::file(&self.tty, e))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the model, the data and the run folder.
+fn title(run: &SinkContext<'_>) -> String {
+    let folder = run.folder.map_or_else(String::new, |folder| format!(" · {}", folder.path().display()));
+    format!("{} on {}{folder}", run.config.model, run.config.data)
+}
+
+fn step(run: &mut RunState, row: &StepRow, report: &StepReport, generation: u64) {
+    run.step(row.written());
+    if !report.traffic.buckets.is_empty() {
+        let bucket = |timing: &kolo_ddp::BucketTiming| Bucket {
+            bytes: timing.bytes,
+            seconds: timing.seconds,
+            exposed: timing.exposed,
+        };
+        run.buckets = report.traffic.buckets.iter().map(bucket).collect();
+    }
+    if !report.times.of_ranks.is_empty() {
+        run.ranks = Some(comparison(row.step, generation, &report.times.of_ranks));
+    }
+    report.warnings.iter().for_each(|warning| run.say(warning.to_string()));
+}

@@ -1,0 +1,152 @@
+//! A few figures about the whole run.
+
+use std::fmt;
+
+use kolo_data::{DataSet, Part};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::metric::Scores;
+use crate::noise_summary::NoiseSummary;
+use crate::staleness_summary::StalenessSummary;
+
+/// The result of a run, and its speed. Times, speed, communication and sums are those of the steps that the
+/// worker that writes the summary has seen: of a resumed run, those since its last start.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Version of Kolo.
+    pub kolo: &'static str,
+    /// Workers at the end, without summation servers.
+    pub world_size: usize,
+    /// Shards of a step.
+    pub shards: usize,
+    /// Transport between the workers.
+    pub transport: &'static str,
+    /// Name of the model.
+    pub model: String,
+    /// Name of the data set.
+    pub data: String,
+    /// Number of samples of each part, and of classes.
+    pub samples: SampleCounts,
+    /// Trained parameters of the model.
+    pub parameters: usize,
+    /// Epochs begun.
+    pub epochs: usize,
+    /// Steps done.
+    pub steps: u64,
+    /// Reason of an end before the last step: `callback`, if one returned `Flow::Stop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped_by: Option<&'static str>,
+    /// Steps that changed nothing because they overflowed, summed over islands if there are some; only with
+    /// --precision f16.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_steps: Option<u64>,
+    /// Seconds since this worker began.
+    pub train_seconds: f64,
+    /// Samples of all workers, divided by the time of the steps since the run was last started.
+    #[serde(flatten)]
+    pub speed: Speed,
+    /// Median of the times of the steps since the run was last started.
+    pub step_seconds_p50: f64,
+    /// 95th percentile of the times of the steps since the run was last started.
+    pub step_seconds_p95: f64,
+    /// See [`EpochRow::comm_fraction`](crate::EpochRow); over the steps since the run was last started.
+    pub comm_fraction: f64,
+    /// See [`EpochRow::exposed_comm_fraction`](crate::EpochRow); over the steps since the run was last
+    /// started.
+    pub exposed_comm_fraction: f64,
+    /// Synchronization mode.
+    pub sync: String,
+    /// Steps seen by this worker in which all shards, or all islands, were summed.
+    pub synchronized_steps: u64,
+    /// Bytes summed in those steps: four for each element, whatever the encoding on the wire.
+    pub summed_bytes: u64,
+    /// Staleness of the weights that workers pulled; only with --sync stale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staleness: Option<StalenessSummary>,
+    /// Mean loss of the last epoch.
+    pub train_loss: f64,
+    /// Scores on the test samples, after the last step.
+    #[serde(flatten)]
+    pub scores: Scores,
+    /// The batch size compared to the noise of the gradient, if that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise_scale: Option<NoiseSummary>,
+    /// SHA-256 of all parameters and running statistics.
+    pub weights_sha256: String,
+    /// Peak memory of a worker; the largest of all workers.
+    pub peak_rss_bytes: u64,
+    /// Warnings during the run: an unused parameter, a checkpoint that could not be written, a worker that
+    /// held the others up.
+    pub warnings: Vec<String>,
+}
+
+/// Size of a data set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SampleCounts {
+    /// Samples to train on.
+    pub train: usize,
+    /// Samples by which decisions were made.
+    pub validation: usize,
+    /// Samples to test on.
+    pub test: usize,
+    /// Classes, if the data set describes them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<usize>,
+}
+
+impl SampleCounts {
+    /// Counts the samples of a data set.
+    pub fn of<D: DataSet + ?Sized>(data: &D) -> Self {
+        let [train, test, validation] = Part::ALL.map(|part| data.samples(part));
+        let classes = data.preprocessing().map(|how| how.num_classes);
+        SampleCounts { train, validation, test, classes }
+    }
+}
+
+impl fmt::Display for SampleCounts {
+    /// Formats the counts as `24 training, 6 validation and 9 test samples of 3 classes`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [(self.train, "training"), (self.validation, "validation"), (self.test, "test")];
+        let mut parts: Vec<String> = parts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        let last = parts.pop().unwrap_or_else(|| "no".into());
+        let first = if parts.is_empty() { String::new() } else { parts.join(", ") + " and " };
+        write!(f, "{first}{last} samples")?;
+        self.classes.map_or(Ok(()), |classes| write!(f, " of {classes} classes"))
+    }
+}
+
+/// Throughput in the loss's unit, serialized as a field such as `images_per_second`.
+#[derive(Clone, Debug)]
+pub struct Speed {
+    /// Unit, such as `images`.
+    pub unit: String,
+    /// Units of all workers, divided by the time of the steps.
+    pub per_second: f64,
+}
+
+impl Serialize for Speed {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(&format!("{}_per_second", self.unit), &self.per_second)?;
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_counted_in_words() {
+        let counts =
+            |train, validation, test, classes| SampleCounts { train, validation, test, classes }.to_string();
+        assert_eq!(counts(24, 6, 9, Some(3)), "24 training, 6 validation and 9 test samples of 3 classes");
+        assert_eq!(counts(24, 0, 9, Some(3)), "24 training and 9 test samples of 3 classes");
+        assert_eq!(counts(24, 0, 0, None), "24 training samples");
+    }
+}
