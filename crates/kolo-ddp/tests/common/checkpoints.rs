@@ -8,6 +8,7 @@ use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint::{self, Position};
 use kolo_ddp::optimizer::Settings;
 use kolo_ddp::{Config, Replica};
+use tempfile::TempDir;
 
 use super::{replica, run_shard};
 
@@ -40,15 +41,13 @@ pub fn flip(path: &Path, bit: usize) {
     fs::write(path, data).unwrap();
 }
 
-/// Runs `before` on a job of `writers` ranks, which leaves a checkpoint after `cut` steps; then a job of
-/// `readers` ranks continues from it. Returns the results of `after` on these.
-pub fn cut_and_resume<R: Send>(
+/// Runs `before` on a job of `writers` ranks; returns a folder with its checkpoint after `cut` steps.
+pub fn saved(
     cut: u64,
-    [writers, readers]: [usize; 2],
+    writers: usize,
     replica: impl Fn(Group) -> Replica + Sync,
     before: impl Fn(&mut Replica) + Sync,
-    after: impl Fn(&mut Replica) -> R + Sync,
-) -> Vec<R> {
+) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     threads::spawn(writers, |group| {
         let mut replica = replica(group);
@@ -59,6 +58,19 @@ pub fn cut_and_resume<R: Send>(
         }
     })
     .unwrap();
+    folder
+}
+
+/// Runs `before` on a job of `writers` ranks, which leaves a checkpoint after `cut` steps; then a job of
+/// `readers` ranks continues from it. Returns the results of `after` on these.
+pub fn cut_and_resume<R: Send>(
+    cut: u64,
+    [writers, readers]: [usize; 2],
+    replica: impl Fn(Group) -> Replica + Sync,
+    before: impl Fn(&mut Replica) + Sync,
+    after: impl Fn(&mut Replica) -> R + Sync,
+) -> Vec<R> {
+    let folder = saved(cut, writers, &replica, before);
     threads::spawn(readers, |group| {
         let mut replica = replica(group);
         checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Updates that are one step late: the weights of a plain loop, the same bits on any number of ranks, and a
-//! whole step of time for each reduction.
+//! Updates that are one step late: the same bits on any number of ranks, and a whole step of time for each
+//! reduction. `sync_values.rs` has the weights of a plain loop.
 
 use std::ops::Range;
 use std::sync::mpsc::channel;
@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use crate::common::checkpoints::cut_and_resume;
 use crate::common::{
-    self, Combination, NAMES, WIDTH, backward, bits, clip, combinations, noise, replica, run_shard,
+    self, Combination, NAMES, WIDTH, backward, bits, clip, combinations, replica, run_shard,
 };
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
-use kolo_ddp::optimizer::{self, Settings};
-use kolo_ddp::reduction::{self, REDUCTIONS};
-use kolo_ddp::straggler::Policy;
-use kolo_ddp::{BucketCaps, Config, Error, LastStep, LossScaling, Replica, Sampler, SpanId};
+use kolo_ddp::optimizer::Settings;
+use kolo_ddp::reduction;
+use kolo_ddp::{BucketCaps, Config, Error, LastStep, Replica, Sampler, SpanId};
 
 const SHARDS: usize = 4;
 /// Number of samples with which steps end in a batch in which some shards have no samples.
@@ -168,65 +167,6 @@ fn unequal_shares_and_servers_do_not_change_the_bits() {
     }
 }
 
-/// w_{t+1} = w_t − η·g_{t−1} in plain loops, over all steps; at the end g of the last one, too.
-#[test]
-fn weights_lack_one_gradient() {
-    let mut values: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
-    let sampler = sampler();
-    let apply = |values: &mut [f32], (gradient, rate): &(Vec<f32>, f64)| {
-        for (i, (value, g)) in values.iter_mut().zip(gradient).enumerate() {
-            // The last tensor is a running mean.
-            *value -= if i < 4 * WIDTH { *rate as f32 * g } else { *g };
-        }
-    };
-    let mut late: Option<(Vec<f32>, f64)> = None;
-    let mut distances = Vec::new();
-    let every_step = |steps: u64| {
-        let mut replica = replica(
-            Arc::new(Group::alone()),
-            &Config { sync: "every-step".parse().unwrap(), ..config() },
-            "sgd",
-            Settings::default(),
-        );
-        for step in 0..steps {
-            let values = replica.values().unwrap().to_vec();
-            (0..SHARDS).for_each(|shard| pass(&mut replica, &values, &samples(&sampler, step, shard)));
-            replica.step(rate(step)).unwrap();
-        }
-        replica.values().unwrap().to_vec()
-    };
-    let late_config = Config { backup_every: 0, ..config() };
-    let mut replica = replica(Arc::new(Group::alone()), &late_config, "sgd", Settings::default());
-    for step in 0..12 {
-        let all: Vec<usize> = (0..SHARDS).flat_map(|shard| samples(&sampler, step, shard)).collect();
-        let pass_of_all = backward(&values, &all);
-        let shared = pass_of_all.shared[0].iter().zip(&pass_of_all.shared[1]).map(|(a, b)| a + b);
-        let mean = pass_of_all.mean.iter().map(|change| -change);
-        let gradient = pass_of_all.first.iter().copied().chain(shared).chain([0.0; WIDTH]);
-        let gradient = gradient.chain(pass_of_all.last.iter().copied()).chain(mean);
-        let gradient: Vec<f32> = gradient.map(|g| g / all.len() as f32).collect();
-        if let Some(late) = late.replace((gradient, rate(step))) {
-            apply(&mut values, &late);
-        }
-        let own = replica.values().unwrap().to_vec();
-        (0..SHARDS).for_each(|shard| pass(&mut replica, &own, &samples(&sampler, step, shard)));
-        replica.step(rate(step)).unwrap();
-        distances.push(distance(&values, replica.values().unwrap()));
-        if step == 0 {
-            assert_eq!(replica.values().unwrap(), own, "the first step applies nothing");
-        }
-    }
-    assert!(distances.iter().all(|distance| *distance < 1e-5), "{distances:?}");
-    // A training without delay has other values.
-    assert!(distance(&values, &every_step(11)) > 1e-3, "{}", distance(&values, &every_step(11)));
-}
-
-/// The largest difference, relative to the largest value.
-fn distance(a: &[f32], b: &[f32]) -> f32 {
-    let largest = a.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / largest
-}
-
 /// Rank 1 begins each step only when rank 0 has completed the backward pass of the next one. So the
 /// collectives of a step, which need rank 1, are still in flight while rank 0 computes a whole step. If rank
 /// 0 waited for them this would never end.
@@ -313,35 +253,6 @@ fn a_checkpoint_that_would_lose_a_gradient_is_refused() {
     step(&mut replica);
     let error = checkpoint::load(&path, &mut replica).unwrap_err().to_string();
     assert!(error.contains("while the gradient of step 3 is on its way"), "{error}");
-}
-
-#[test]
-fn what_makes_no_sense_is_refused_in_a_sentence() {
-    let made = |config: &Config| {
-        let adam = optimizer::named("adam", &Settings::default().with("freeze_after", 2.0)).unwrap();
-        common::replica_with(Arc::new(Group::alone()), config, adam).map(drop)
-    };
-    for (config, text) in [
-        (Config { elastic: true, backup_every: 0, ..config() }, "that a worker's death would lose"),
-        (Config { straggler: Policy::Rebalance, ..config() }, "cannot move shards between workers"),
-        (Config { loss_scaling: Some(LossScaling::default()), ..config() }, "compute in bf16 or f32"),
-        (Config { islands: Some(2), ..config() }, "synchronization `delayed:steps=1` has no islands"),
-    ] {
-        let error = made(&config).unwrap_err().to_string();
-        assert!(error.contains(text), "{error}");
-    }
-    let mut kept = 0;
-    for reduction in common::reductions() {
-        let keeps = reduction.keeps_state();
-        let name = reduction.name().to_string();
-        let result = made(&Config { reduction, ..config() });
-        if keeps {
-            let error = result.unwrap_err().to_string();
-            assert!(error.contains("what the reduction has kept"), "{name}: {error}");
-            kept += 1;
-        }
-    }
-    assert!((4..REDUCTIONS.len()).contains(&kept), "{kept} reductions keep something");
 }
 
 #[test]

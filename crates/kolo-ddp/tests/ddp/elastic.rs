@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-use crate::common::elastic::{End, Known, STEPS, Script, run};
+use crate::common::elastic::{STEPS, Script, check, run};
 use crate::common::{
     Combination, NAMES, Scripted, WIDTH, combinations, lively, lively_reduction, noise, run_shard, sgd, specs,
 };
-use kolo_comm::{Group, SHM, TCP, TransportKind};
+use kolo_comm::{Group, SHM, TCP};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
 use kolo_ddp::sync::SYNCS;
@@ -55,20 +55,6 @@ fn deaths_of_one_of_two_do_not_change_the_bits() {
         for seed in 0..if is_thorough() { 40 } else { 12 } {
             check(&Script::pair(seed, &combination), &SHM, seed, &expected, &losses);
         }
-    }
-}
-
-/// Runs a script; its survivors must have the expected end, and know all steps.
-fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected: &End, losses: &Known) {
-    let case = format!("{transport:?}, seed {seed}: {script:?}");
-    let survivors = run(script, transport);
-    assert_eq!(survivors.len(), script.generations.last().unwrap().world);
-    for (end, known) in survivors {
-        assert!(end == *expected, "{case}");
-        // Without a gap, from the first known step.
-        let first = *known.keys().next().unwrap();
-        let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
-        assert_eq!(known, seen, "{case}");
     }
 }
 

@@ -5,7 +5,11 @@ use crate::common::{clip, refusal};
 use kolo_comm::{Group, threads};
 use kolo_ddp::reduction;
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::sync::{JobSetting, SYNCS, SyncMode};
+use kolo_ddp::sync::JobSetting::{
+    self, Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling as Scaling,
+    NoBackups, NoiseScale, Rebalance, Reduction, Servers, Straggler, Transforms, Tune,
+};
+use kolo_ddp::sync::{SYNCS, SyncMode};
 use kolo_ddp::{Config, LossScaling, Statistics};
 
 /// One worker and a server form a job, except where the mode excludes servers.
@@ -19,7 +23,7 @@ fn a_mode_without_use_for_servers_refuses_them() {
             let group = if group.rank().0 == 1 { group.into_server() } else { group };
             refusal(group, &config)
         });
-        match sync.exclusion(&[JobSetting::Servers]) {
+        match sync.exclusion(&[Servers]) {
             None => assert_eq!(made.unwrap(), ["", ""], "{sync}"),
             Some(exclusion) => {
                 refusals += 1;
@@ -31,25 +35,72 @@ fn a_mode_without_use_for_servers_refuses_them() {
     assert_eq!(refusals, 3, "local, post-local and diloco");
 }
 
-/// A configuration with each setting that a mode could exclude, of a job that synchronizes as `sync`. Sums over
-/// the global batch are a layer's, so no configuration has them.
-fn configurations(sync: &SyncMode) -> Vec<(JobSetting, Config)> {
+/// A configuration with each setting that a mode could exclude, of a job that synchronizes as `sync`, and the
+/// way out. Sums over the global batch are a layer's, so no configuration has them.
+fn configurations(sync: &SyncMode) -> Vec<(JobSetting, Config, &'static str)> {
     let base = Config { shards: Some(4), sync: sync.clone(), ..Config::default() };
     let reduction = |name| reduction::parse(name).unwrap();
+    let set = |set: fn(&mut Config)| {
+        let mut config = base.clone();
+        set(&mut config);
+        config
+    };
+    let reduced = |name| Config { reduction: reduction(name), ..base.clone() };
+    let scaling = |config: &mut Config| config.loss_scaling = Some(LossScaling::default());
     vec![
-        (JobSetting::Islands, Config { islands: Some(2), ..base.clone() }),
-        (JobSetting::Reduction, Config { reduction: reduction("bf16"), ..base.clone() }),
-        (JobSetting::KeepingReduction, Config { reduction: reduction("ef-sign"), ..base.clone() }),
-        (JobSetting::Transforms, Config { transforms: clip(1.0), ..base.clone() }),
-        (JobSetting::LossScaling, Config { loss_scaling: Some(LossScaling::default()), ..base.clone() }),
-        (JobSetting::NoiseScale, Config { noise_scale: true, ..base.clone() }),
-        (JobSetting::LocalStatistics, Config { statistics: Statistics::Local, ..base.clone() }),
-        (JobSetting::Straggler, Config { straggler: Policy::Drop, elastic: true, ..base.clone() }),
-        (JobSetting::Rebalance, Config { straggler: Policy::Rebalance, ..base.clone() }),
-        (JobSetting::NoBackups, Config { elastic: true, backup_every: 0, ..base.clone() }),
-        (JobSetting::Tune, Config { tune: true, ..base.clone() }),
-        (JobSetting::Elastic, Config { elastic: true, ..base }),
+        (Islands, set(|config| config.islands = Some(2)), "leave `Config::islands` at `None`"),
+        (Reduction, reduced("bf16"), "leave `Config::reduction` at `sum`"),
+        (KeepingReduction, reduced("ef-sign"), "such as `sum` or `bf16`"),
+        (Transforms, set(|config| config.transforms = clip(1.0)), "leave `Config::transforms` empty"),
+        (Scaling, set(scaling), "compute in bf16 or f32"),
+        (NoiseScale, set(|config| config.noise_scale = true), "leave `Config::noise_scale` out"),
+        (
+            LocalStatistics,
+            set(|config| config.statistics = Statistics::Local),
+            "leave `Config::statistics` at `PerShard`",
+        ),
+        (
+            Straggler,
+            set(|config| (config.straggler, config.elastic) = (Policy::Drop, true)),
+            "leave `Config::straggler` at `Warn`",
+        ),
+        (
+            Rebalance,
+            set(|config| config.straggler = Policy::Rebalance),
+            "leave `Config::straggler` at `Warn`",
+        ),
+        (
+            NoBackups,
+            set(|config| (config.elastic, config.backup_every) = (true, 0)),
+            "make copies (`Config::backup_every`)",
+        ),
+        (Tune, set(|config| config.tune = true), "leave `Config::tune` out"),
+        (Elastic, set(|config| config.elastic = true), ""),
     ]
+}
+
+/// The settings that a mode excludes.
+fn excluded(mode: &str) -> Vec<JobSetting> {
+    match mode {
+        "every-step" => vec![Islands],
+        "local" | "post-local" | "diloco" => {
+            vec![NoiseScale, LocalStatistics, Straggler, Tune, GlobalBatch, Servers]
+        }
+        "delayed" => vec![Islands, KeepingReduction, Scaling, Rebalance, NoBackups, Tune],
+        "stale" => vec![
+            Islands,
+            Reduction,
+            Transforms,
+            Scaling,
+            NoiseScale,
+            LocalStatistics,
+            Straggler,
+            Tune,
+            Elastic,
+            GlobalBatch,
+        ],
+        other => panic!("write here what `{other}` excludes"),
+    }
 }
 
 #[test]
@@ -58,9 +109,11 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
     for entry in SYNCS {
         let sync: SyncMode = entry.name.parse().unwrap();
         assert_eq!(sync.exclusion(&[]), None, "{sync}");
-        let needs_every_step = sync.exclusion(&[JobSetting::GlobalBatch]).is_some();
-        assert_eq!(needs_every_step, sync.is_rare() || sync.staleness_bound().is_some(), "{sync}");
-        for (setting, config) in configurations(&sync) {
+        let all =
+            configurations(&sync).into_iter().map(|(setting, ..)| setting).chain([GlobalBatch, Servers]);
+        let found: Vec<JobSetting> = all.filter(|setting| sync.exclusion(&[*setting]).is_some()).collect();
+        assert_eq!(found, excluded(entry.name), "{sync}");
+        for (setting, config, way_out) in configurations(&sync) {
             let settings = JobSetting::of(&config);
             assert!(settings.contains(&setting), "{setting:?}: {settings:?}");
             let error = refusal(Group::alone(), &config);
@@ -68,6 +121,7 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
                 Some(exclusion) => {
                     let words = format!("synchronization `{sync}` {}; ", exclusion.why);
                     assert!(error.starts_with(&words) && error.len() > words.len(), "{error}");
+                    assert!(exclusion.setting != setting || error.contains(way_out), "{error}");
                     refused.push(exclusion.setting);
                 }
                 // Nobody holds the weights in a group of one.
@@ -79,7 +133,7 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
         }
     }
     let refused: Vec<String> = refused.iter().map(|setting| format!("{setting:?}")).collect();
-    for (setting, _) in configurations(&SyncMode::default()) {
+    for (setting, ..) in configurations(&SyncMode::default()) {
         assert!(refused.contains(&format!("{setting:?}")), "no mode excludes {setting:?}");
     }
 }

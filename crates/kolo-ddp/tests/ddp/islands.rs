@@ -1,19 +1,17 @@
-//! Islands that synchronize rarely: the same bits on any number of ranks, and the papers' values.
+//! Islands that synchronize rarely: the same bits on any number of ranks. `sync_values.rs` has the values of
+//! the papers.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::common::checkpoints::cut_and_resume;
-use crate::common::{
-    self, NAMES, WIDTH, backward, bits, clip, lively, noise, refusal, replica, replica_with, run_shard,
-};
+use crate::common::{self, WIDTH, bits, clip, lively, refusal, replica, replica_with, run_shard};
 use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{OPTIMIZERS, Optimizer, Settings, Update};
 use kolo_ddp::reduction::{self, REDUCTIONS};
-use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{SYNCS, SyncMode};
-use kolo_ddp::{BucketCaps, Config, Error, LastStep, Layout, Replica, Sampler, Statistics};
+use kolo_ddp::{BucketCaps, Config, Error, LastStep, Layout, Replica, Sampler};
 
 const SHARDS: usize = 4;
 /// Number of samples with which steps end in a batch that does not reach every island.
@@ -140,49 +138,6 @@ fn uneven_shares_do_not_change_the_bits() {
     }
 }
 
-/// The papers' algorithm, transcribed: each island trains alone, by SGD without momentum; then the outer
-/// step, by Nesterov's momentum as in PyTorch.
-fn transcription(islands: usize, rounds: u64, steps: u64, outer_lr: f32, momentum: f32) -> Vec<f32> {
-    let mut outer: Vec<f32> = (0..NAMES.len() * WIDTH).map(|i| noise(0, i) * 0.5).collect();
-    let mut velocity = vec![0.0f32; outer.len()];
-    let sampler = Sampler::new(1000, 2, SHARDS, 1).unwrap();
-    let order = sampler.epoch(0);
-    for round in 0..rounds {
-        let ends: Vec<Vec<f32>> = (0..islands)
-            .map(|island| {
-                let mut values = outer.clone();
-                for step in round * steps..(round + 1) * steps {
-                    let size = SHARDS / islands;
-                    let shards = island * size..(island + 1) * size;
-                    let samples: Vec<usize> =
-                        shards.flat_map(|shard| order.shard(step as usize, shard)).collect();
-                    let pass = backward(&values, &samples);
-                    let shared: Vec<f32> =
-                        pass.shared[0].iter().zip(&pass.shared[1]).map(|(a, b)| a + b).collect();
-                    let count = samples.len() as f32;
-                    for i in 0..WIDTH {
-                        values[i] -= 0.05 * pass.first[i] / count;
-                        values[WIDTH + i] -= 0.05 * shared[i] / count;
-                        values[3 * WIDTH + i] -= 0.05 * pass.last[i] / count;
-                        values[4 * WIDTH + i] += pass.mean[i] / count;
-                    }
-                }
-                values
-            })
-            .collect();
-        for i in 0..outer.len() {
-            let gradient = ends.iter().map(|end| outer[i] - end[i]).sum::<f32>() / islands as f32;
-            if i >= 4 * WIDTH {
-                outer[i] -= gradient;
-                continue;
-            }
-            velocity[i] = momentum * velocity[i] + gradient;
-            outer[i] -= outer_lr * (gradient + momentum * velocity[i]);
-        }
-    }
-    outer
-}
-
 /// The largest difference, relative to the largest value.
 fn distance(a: &[f32], b: &[f32]) -> f32 {
     let largest = a.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
@@ -200,19 +155,6 @@ fn values_after(config: &Config, steps: u64) -> Vec<f32> {
         replica.step(0.05).unwrap();
     }
     replica.values().unwrap().to_vec()
-}
-
-#[test]
-fn rounds_are_those_of_the_papers() {
-    for islands in [4, 2] {
-        for (sync, outer_lr, momentum) in
-            [("local:H=5", 1.0, 0.0), ("diloco:H=5,outer_lr=0.6,outer_momentum=0.8", 0.6, 0.8)]
-        {
-            let expected = transcription(islands, 4, 5, outer_lr, momentum);
-            let distance = distance(&expected, &values_after(&config(sync, islands), 20));
-            assert!(distance < 1e-5, "{sync}, {islands} islands: {distance}");
-        }
-    }
 }
 
 #[test]
@@ -309,14 +251,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence() {
     for (config, text) in [
         (Config { islands: Some(3), ..local.clone() }, "cannot make 3 islands of 4 shards"),
         (Config { islands: Some(0), ..local.clone() }, "cannot make 0 islands of 4 shards"),
-        (
-            config("every-step", 2),
-            "synchronization `every-step` has no islands; leave `Config::islands` at `None`",
-        ),
         (Config { elastic: true, shards: None, islands: None, ..local.clone() }, "set `Config::shards`"),
-        (Config { straggler: Policy::Rebalance, ..local.clone() }, "cannot move shards"),
-        (Config { noise_scale: true, ..local.clone() }, "the noise scale is measured"),
-        (Config { statistics: Statistics::Local, ..local.clone() }, "averages running statistics"),
     ] {
         let error = refusal(Group::alone(), &config);
         assert!(error.contains(text), "{error}");

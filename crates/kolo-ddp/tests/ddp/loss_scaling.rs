@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::checkpoints::at;
+use crate::common::checkpoints::{cut_and_resume, saved};
 use crate::common::{
     self, Combination, NAMES, Pass, WIDTH, backward, bits, clip, combinations, lively, pass, refusal, specs,
 };
@@ -213,16 +213,8 @@ fn what_every_reduction_keeps_is_resumed_around_a_step_that_is_skipped() {
         plain_steps(&mut whole, without(0..STEPS), 0..0);
         let expected = bits(&mut whole);
         for cut in [LARGE.0, LARGE.0 + 1] {
-            let folder = tempfile::tempdir().unwrap();
-            threads::spawn(3, |group| {
-                let mut replica = new(group, true);
-                plain_steps(&mut replica, 0..cut, 0..0);
-                replica.gather_residuals().unwrap();
-                if replica.group().rank().0 == 0 {
-                    checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
-                }
-            })
-            .unwrap();
+            let before = |replica: &mut Replica| drop(plain_steps(replica, 0..cut, 0..0));
+            let folder = saved(cut, 3, |group| new(group, true), before);
             for scaled in [true, false] {
                 let resumed = threads::spawn(2, |group| {
                     let mut replica = new(group, scaled);
@@ -281,28 +273,22 @@ fn an_island_that_overflows_skips_its_step_alone() {
             );
         }
         for cut in 1..parts.len() {
-            let (folder, step) = (tempfile::tempdir().unwrap(), parts[cut].start);
-            threads::spawn(3, |group| {
-                let mut replica = new(group, true);
-                parts[..cut].iter().for_each(|part| {
-                    plain_steps(&mut replica, part.clone(), 0..0);
-                });
-                replica.gather_residuals().unwrap();
-                if replica.group().rank().0 == 0 {
-                    checkpoint::save(folder.path(), &mut replica, &at(step)).unwrap();
-                }
-            })
-            .unwrap();
-            let ends = threads::spawn(2, |group| {
-                let mut replica = new(group, true);
-                checkpoint::load(&checkpoint::path(folder.path(), step), &mut replica).unwrap();
-                assert_eq!(replica.skipped_steps(), u64::from(step > LARGE.0));
-                parts[cut..].iter().for_each(|part| {
-                    plain_steps(&mut replica, part.clone(), 0..0);
-                });
-                (replica.skipped_steps(), replica.loss_scaling().scale, bits(&mut replica))
-            });
-            let ends = ends.unwrap();
+            let step = parts[cut].start;
+            let run = |replica: &mut Replica, parts: &[Range<u64>]| {
+                parts.iter().for_each(|part| drop(plain_steps(replica, part.clone(), 0..0)));
+            };
+            let before = |replica: &mut Replica| run(replica, &parts[..cut]);
+            let ends = cut_and_resume(
+                step,
+                [3, 2],
+                |group| new(group, true),
+                before,
+                |replica| {
+                    assert_eq!(replica.skipped_steps(), u64::from(step > LARGE.0));
+                    run(replica, &parts[cut..]);
+                    (replica.skipped_steps(), replica.loss_scaling().scale, bits(replica))
+                },
+            );
             for (skipped, scale, bits) in &ends {
                 assert_eq!(*skipped, 1, "{sync}, {islands} islands, cut after {step}");
                 assert!(*bits == expected, "{sync}, {islands} islands, cut after {step}");
@@ -343,18 +329,11 @@ fn a_run_that_is_resumed_has_the_same_bits_and_the_same_scale() {
     let adamw = kolo_ddp::optimizer::find("adamw").unwrap();
     let expected = without_the_large_step(adamw, None);
     for cut in [2, 4, 5, 6, 9] {
-        let folder = tempfile::tempdir().unwrap();
-        threads::spawn(2, |group| {
-            let mut replica = replica(group, &config(true, None), adamw);
-            train(&mut replica, 0..cut);
-            if replica.group().rank().0 == 0 {
-                checkpoint::save(folder.path(), &mut replica, &at(cut)).unwrap();
-            }
-        })
-        .unwrap();
+        let new = |group| replica(group, &config(true, None), adamw);
+        let folder = saved(cut, 2, new, |replica| drop(train(replica, 0..cut)));
         let path = checkpoint::path(folder.path(), cut);
         threads::spawn(3, |group| {
-            let mut replica = replica(group, &config(true, None), adamw);
+            let mut replica = new(group);
             checkpoint::load(&path, &mut replica).unwrap();
             train(&mut replica, cut..STEPS);
             let end = LossScale { scale: 1024.0, clean_steps: 2, skipped_steps: 1 };

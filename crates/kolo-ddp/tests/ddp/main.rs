@@ -21,7 +21,6 @@ mod groups;
 mod groups_formulas;
 mod groups_refused;
 mod islands;
-mod lamb;
 mod loading;
 mod loss_scaling;
 mod noise_scale;

@@ -5,12 +5,11 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use crate::common::checkpoints::at;
+use crate::common::refusal;
 use crate::common::stale::{Journal, config, spawn};
-use crate::common::{clip, refusal};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::checkpoint;
-use kolo_ddp::straggler::Policy;
-use kolo_ddp::{Config, Error, LossScaling, Statistics, reduction};
+use kolo_ddp::{Config, Error};
 
 /// Returns the errors of all ranks of a job with these options, on each of which `work` runs.
 fn errors(
@@ -139,29 +138,11 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     };
     let base = config("stale:2");
     assert_eq!(refused(&base, 1), "");
-    for (config, text) in [
-        (
-            Config { reduction: reduction::parse("bf16").unwrap(), ..base.clone() },
-            "leave `Config::reduction` at `sum`",
-        ),
-        (Config { elastic: true, ..base.clone() }, "cannot go on without a worker or a server that dies"),
-        (
-            Config { reduction: reduction::parse("ef-sign").unwrap(), ..base.clone() },
-            "leave `Config::reduction` at `sum`",
-        ),
-        (Config { transforms: clip(1.0), ..base.clone() }, "leave `Config::transforms` empty"),
-        (Config { loss_scaling: Some(LossScaling::default()), ..base.clone() }, "compute in bf16 or f32"),
-        (Config { noise_scale: true, ..base.clone() }, "the noise scale is measured"),
-        (
-            Config { statistics: Statistics::Local, ..base.clone() },
-            "leave `Config::statistics` at `PerShard`",
-        ),
-        (Config { straggler: Policy::Rebalance, ..base.clone() }, "each worker go at its own pace"),
-        (Config { islands: Some(2), ..base.clone() }, "has no islands; leave `Config::islands` at `None`"),
-    ] {
-        let error = refused(&config, 1);
-        assert!(error.contains("synchronization `stale:K=2`") && error.contains(text), "{error}");
-    }
+    let error = refused(&Config { elastic: true, ..base.clone() }, 1);
+    assert!(
+        error.contains("synchronization `stale:K=2` cannot go on without a worker or a server"),
+        "{error}"
+    );
     let error = refused(&base, 0);
     assert!(error.contains("`stale:K=2` needs summation servers") && error.contains("--servers"), "{error}");
     // In the middle of a round that no rank has ended.

@@ -20,8 +20,18 @@ const STEPS: u64 = 14;
 /// Limit of the error, relative to the norm of a tensor's values.
 const LIMIT: f64 = 1e-5;
 /// Shapes, and true if weight decay applies.
-const TENSORS: [(&[usize], bool); 6] =
-    [(&[6, 4], true), (&[0, 8], true), (&[5, 3, 2, 2], true), (&[], true), (&[37], false), (&[0], false)];
+const TENSORS: [(&[usize], bool); 7] = [
+    (&[6, 4], true),
+    (&[0, 8], true),
+    (&[5, 3, 2, 2], true),
+    (&[], true),
+    (&[37], false),
+    (&[0], false),
+    (&[9], false),
+];
+/// The tensor that starts with zeros, and the one that is a running mean.
+const ZEROS: usize = 4;
+const MEAN: usize = 6;
 
 /// Samples of a step: with one sample, three of the shards have none.
 fn count(step: u64) -> usize {
@@ -43,12 +53,14 @@ fn len(tensor: usize) -> usize {
 }
 
 fn start(tensor: usize) -> Vec<f32> {
-    (0..len(tensor)).map(|i| 1.5 * noise(tensor + 1, i)).collect()
+    let size = if tensor == ZEROS { 0.0 } else { 1.5 };
+    (0..len(tensor)).map(|i| size * noise(tensor + 1, i)).collect()
 }
 
-/// The gradient of ½ (θ − target)², whose targets are the samples'.
+/// The gradient of ½ (θ − target)², whose targets are the samples'; or the change of the running mean.
 fn gradient(tensor: usize, element: usize, value: f64, samples: &[usize]) -> f64 {
-    samples.iter().map(|sample| value - f64::from(noise(17 * sample + tensor, element))).sum()
+    let factor = if tensor == MEAN { -0.1 } else { 1.0 };
+    factor * samples.iter().map(|sample| value - f64::from(noise(17 * sample + tensor, element))).sum::<f64>()
 }
 
 /// A way to synchronize, for the reference.
@@ -131,6 +143,10 @@ impl Model<'_> {
         for (n, (tensor, values)) in self.tensors.iter_mut().zip(values).enumerate() {
             let mean = |(i, value): (usize, &f64)| gradient(n, i, *value, &samples) / samples.len() as f64;
             let mean: Vec<f64> = values.iter().enumerate().map(mean).collect();
+            if n == MEAN {
+                tensor.w.iter_mut().zip(mean).for_each(|(value, change)| *value += change);
+                continue;
+            }
             rule(self.entry.name)(tensor, &mean, self.steps, rate(step), self.settings);
         }
     }
@@ -203,6 +219,8 @@ fn reference(
                 of_round = 0;
                 let ends: Vec<Vec<Vec<f64>>> = all.iter().map(Model::values).collect();
                 for (n, outer) in outer.iter_mut().enumerate() {
+                    let (outer_lr, outer_momentum) =
+                        if n == MEAN { (1.0, 0.0) } else { (outer_lr, outer_momentum) };
                     for (i, value) in outer.iter_mut().enumerate() {
                         let change = ends.iter().map(|end| *value - end[n][i]).sum::<f64>() / islands as f64;
                         velocity[n][i] = outer_momentum * velocity[n][i] + change;
@@ -220,7 +238,8 @@ fn reference(
 fn trained(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Vec<f32> {
     let spec = |n: usize| {
         let (shape, decay) = TENSORS[n];
-        ParamSpec::new(format!("p{n}"), shape.to_vec(), Kind::Parameter { decay })
+        let kind = if n == MEAN { Kind::Statistic } else { Kind::Parameter { decay } };
+        ParamSpec::new(format!("p{n}"), shape.to_vec(), kind)
     };
     let specs = (0..TENSORS.len()).map(spec).collect();
     let values = (0..TENSORS.len()).flat_map(start).collect();
@@ -234,6 +253,7 @@ fn trained(group: Group, config: &Config, optimizer: Box<dyn Optimizer>) -> Vec<
             let gradients: Vec<Vec<f32>> = (0..TENSORS.len())
                 .map(|n| {
                     let values = replica.latest(SpanId(n)).iter().enumerate();
+                    let scale = if n == MEAN { 1.0 } else { scale };
                     let scaled = |(i, value): (usize, &f32)| {
                         (scale * gradient(n, i, f64::from(*value), &samples)) as f32
                     };

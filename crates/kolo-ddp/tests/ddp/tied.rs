@@ -4,10 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::checkpoints::at;
+use crate::common::checkpoints::cut_and_resume;
 use crate::common::{WIDTH, bits, noise, pass};
-use kolo_comm::{Group, Rank, threads};
-use kolo_ddp::checkpoint;
+use kolo_comm::Group;
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::{Config, Kind, ParamSpec, Replica};
 
@@ -47,27 +46,16 @@ fn train(replica: &mut Replica, steps: Range<u64>) {
 #[test]
 fn a_resumed_run_ends_in_the_bits_of_an_uninterrupted_one() {
     for shards in [2, 3, 4, 8] {
-        let folder = tempfile::tempdir().unwrap();
-        let expected = threads::spawn(1, |group| {
-            let mut replica = replica(group, shards);
-            train(&mut replica, 0..CUT);
-            if replica.group().rank() == Rank(0) {
-                checkpoint::save(folder.path(), &mut replica, &at(CUT)).unwrap();
-            }
-            train(&mut replica, CUT..STEPS);
-            bits(&mut replica)
-        })
-        .unwrap()
-        .remove(0);
+        let new = |group| replica(group, shards);
+        let mut whole = new(Group::alone());
+        train(&mut whole, 0..STEPS);
+        let expected = bits(&mut whole);
         for world in [1, 2, 3, 5] {
-            for resumed in threads::spawn(world, |group| {
-                let mut replica = replica(group, shards);
-                let position = checkpoint::load(&checkpoint::path(folder.path(), CUT), &mut replica).unwrap();
-                train(&mut replica, position.step..STEPS);
-                bits(&mut replica)
-            })
-            .unwrap()
-            {
+            let before = |replica: &mut Replica| train(replica, 0..CUT);
+            for resumed in cut_and_resume(CUT, [1, world], new, before, |replica| {
+                train(replica, CUT..STEPS);
+                bits(replica)
+            }) {
                 assert!(resumed == expected, "{shards} shards on {world} ranks");
             }
         }

@@ -182,10 +182,13 @@ fn orthogonalized(x: &[f64], rows: usize, columns: usize) -> Vec<f64> {
         return transposed(&orthogonalized(&transposed(x, rows, columns), columns, rows), columns, rows);
     }
     let product = |a: &[f64], b: &[f64], [rows, inner, columns]: [usize; 3]| -> Vec<f64> {
-        let element = |row: usize, column: usize| {
-            (0..inner).map(|k| a[row * inner + k] * b[k * columns + column]).sum::<f64>()
-        };
-        (0..rows).flat_map(|row| (0..columns).map(move |column| element(row, column))).collect()
+        let mut out = vec![0.0; rows * columns];
+        for (a, out) in a.chunks(inner).zip(out.chunks_mut(columns)) {
+            for (a, b) in a.iter().zip(b.chunks(columns)) {
+                out.iter_mut().zip(b).for_each(|(out, b)| *out += a * b);
+            }
+        }
+        out
     };
     let size = norm(x).max(1e-7);
     let mut x: Vec<f64> = x.iter().map(|x| x / size).collect();

@@ -43,10 +43,7 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     assert!(!words.contains("goes on after step"), "another process writes it: {words}");
     // Every step once, and in the bits of the undisturbed run.
     assert_eq!(result(folder.path()), expected());
-    let text = std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
-    let number = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64();
-    let steps: Vec<u64> = text.lines().map(|line| number(line).unwrap()).collect();
-    assert!(steps.iter().copied().eq(0..STEPS as u64), "{steps:?}");
+    program::all_steps(&folder.path().join("run"), 0..STEPS as u64);
 }
 
 #[test]

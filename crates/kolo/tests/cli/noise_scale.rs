@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use super::program::{noise_images, succeed, summary};
+use super::program::{noise_images, steps, succeed, summary};
 
 const FIGURES: [&str; 3] = ["noise_scale", "gradient_squared", "noise_trace"];
 
 fn figures(run: &Path) -> Vec<[serde_json::Value; 3]> {
-    let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
-    let steps = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    steps.map(|step| FIGURES.map(|name| step[name].clone())).collect()
+    steps(run).iter().map(|step| FIGURES.map(|name| step[name].clone())).collect()
 }
 
 /// The second of three steps has a shard without samples.

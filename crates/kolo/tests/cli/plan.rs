@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::program::{fail, noise_images, succeed};
+use crate::program::{fail, noise_images, steps, succeed};
 
 /// The output of code 15.1.1 of "Data-Parallel Deep Learning", to the digit.
 #[test]
@@ -137,8 +137,7 @@ fn a_run_is_the_profile_of_its_step() {
     let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
     let number = |row: usize, name: &str| told[row][name].as_f64().unwrap();
 
-    let steps = std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap();
-    let steps = steps.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let steps = steps(&folder.path().join("run")).into_iter();
     let of = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
     let mut own: Vec<f64> = Vec::new();
     for row in steps.skip(10) {

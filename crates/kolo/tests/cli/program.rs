@@ -46,6 +46,28 @@ pub fn summary(run: &Path) -> serde_json::Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// Returns the lines of a run's `steps.jsonl`.
+pub fn steps(run: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(run.join("steps.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Returns the lines of a run's `steps.jsonl`, which must have the numbers of `expected`.
+pub fn all_steps(run: &Path, expected: std::ops::Range<u64>) -> Vec<serde_json::Value> {
+    let steps = steps(run);
+    assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(expected), "{steps:?}");
+    steps
+}
+
+/// Makes a complete run one that was interrupted after its first checkpoint.
+pub fn cut_after_first_checkpoint(run: &Path) {
+    let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap();
+    let mut paths: Vec<_> = checkpoints.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.drain(1..).for_each(|path| std::fs::remove_dir_all(path).unwrap());
+    std::fs::remove_file(run.join("summary.json")).unwrap();
+}
+
 /// Returns the workers among a launcher's children.
 pub fn workers(launcher: &Child) -> Vec<u32> {
     children(launcher.id())

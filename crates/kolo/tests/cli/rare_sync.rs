@@ -1,8 +1,6 @@
 //! Islands that rarely synchronize: the same weights on any number of workers, and few bytes.
 
-use std::fs;
-
-use super::program::{fail, noise_images, succeed, summary};
+use super::program::{all_steps, cut_after_first_checkpoint, fail, noise_images, succeed, summary};
 
 const MODES: [&str; 3] = ["local:H=2", "post-local:H=2,T=1", "diloco:H=3"];
 
@@ -15,10 +13,7 @@ fn any_number_of_workers_ends_in_the_same_weights() {
         let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--steps", "6"];
         let sync = ["--warmup-steps", "0", "--sync", sync, "--out", &name];
         let output = succeed(folder.path(), &[&fixed[..], &sync, more].concat());
-        let steps = fs::read_to_string(folder.path().join(&name).join("steps.jsonl")).unwrap();
-        let steps: Vec<serde_json::Value> =
-            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let steps = all_steps(&folder.path().join(&name), 0..6);
         let losses: Vec<f64> = steps.iter().map(|step| step["loss"].as_f64().unwrap()).collect();
         (summary(&folder.path().join(name)), losses, output)
     };
@@ -63,12 +58,7 @@ fn a_run_that_is_resumed_ends_in_the_same_weights() {
         let expected = weights(&whole, &[&args[..], &["--out", &whole, "--nproc", "1"]].concat());
         weights(&cut, &[&args[..], &["--out", &cut, "--nproc", "3"]].concat());
         // Other workers repeat the last epochs.
-        let checkpoints = folder.path().join(&cut).join("checkpoints");
-        let mut steps: Vec<_> =
-            fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
-        steps.sort();
-        steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
-        fs::remove_file(folder.path().join(&cut).join("summary.json")).unwrap();
+        cut_after_first_checkpoint(&folder.path().join(&cut));
         assert_eq!(weights(&cut, &["train", "--resume", &cut, "--nproc", "2"]), expected, "{sync}");
     }
 }
@@ -84,10 +74,7 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
         let fixed = [&fixed[..], &["--warmup-steps", "0", "--sync", sync, "--clip-norm", "1", "--out", name]];
         succeed(folder.path(), &[&fixed.concat(), more].concat());
         let path = folder.path().join(name);
-        let steps = fs::read_to_string(path.join("steps.jsonl")).unwrap();
-        let steps: Vec<serde_json::Value> =
-            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let steps = all_steps(&path, 0..6);
         let known = |step: &serde_json::Value| [step["loss"].clone(), step["gradient_norm"].clone()];
         let known: Vec<_> = steps.iter().map(known).collect();
         assert!(known.iter().flatten().all(|value| value.as_f64().is_some()), "{steps:?}");
@@ -111,11 +98,7 @@ fn late_updates_end_in_the_same_weights_on_any_number_of_workers_also_resumed() 
     }
     // Other workers repeat the steps after the first checkpoint.
     let cut = folder.path().join("3");
-    let mut steps: Vec<_> =
-        fs::read_dir(cut.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    steps.sort();
-    steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
-    fs::remove_file(cut.join("summary.json")).unwrap();
+    cut_after_first_checkpoint(&cut);
     succeed(folder.path(), &["train", "--resume", "3", "--nproc", "2"]);
     assert_eq!(summary(&cut)["weights_sha256"], one["weights_sha256"]);
 }

@@ -5,7 +5,9 @@ use std::fs;
 
 use kolo_testing::{alive, send};
 
-use super::program::{fail, noise_images, start, succeed, summary, workers};
+use super::program::{
+    all_steps, cut_after_first_checkpoint, fail, noise_images, start, succeed, summary, workers,
+};
 
 /// Six steps over two epochs, the first of which ends with a short batch.
 #[test]
@@ -16,10 +18,7 @@ fn a_run_tells_every_step_and_how_stale_it_was() {
         let fixed = ["train", "--data", &data, "--shards", "4", "--batch-size", "2", "--steps", "6"];
         let output =
             succeed(folder.path(), &[&fixed[..], &["--warmup-steps", "0", "--out", name], more].concat());
-        let steps = fs::read_to_string(folder.path().join(name).join("steps.jsonl")).unwrap();
-        let steps: Vec<serde_json::Value> =
-            steps.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(steps.iter().map(|step| step["step"].as_u64().unwrap()).eq(0..6), "{steps:?}");
+        let steps = all_steps(&folder.path().join(name), 0..6);
         let losses: Vec<f64> = steps.iter().map(|step| step["loss"].as_f64().unwrap()).collect();
         (summary(&folder.path().join(name)), losses, output)
     };
@@ -53,11 +52,7 @@ fn a_run_is_resumed_with_other_servers() {
     let weights = || summary(&folder.path().join("cut"))["weights_sha256"].clone();
     assert_eq!(weights(), summary(&folder.path().join("whole"))["weights_sha256"]);
     // The last epochs are repeated.
-    let checkpoints = folder.path().join("cut/checkpoints");
-    let mut steps: Vec<_> = fs::read_dir(&checkpoints).unwrap().map(|entry| entry.unwrap().path()).collect();
-    steps.sort();
-    steps.drain(1..).for_each(|path| fs::remove_dir_all(path).unwrap());
-    fs::remove_file(folder.path().join("cut/summary.json")).unwrap();
+    cut_after_first_checkpoint(&folder.path().join("cut"));
     succeed(folder.path(), &["train", "--resume", "cut", "--servers", "3"]);
     assert_eq!(weights(), summary(&folder.path().join("whole"))["weights_sha256"]);
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use kolo_testing::{alive, send, wait_until};
 
-use super::program::{fail, noise_images, start, succeed, workers};
+use super::program::{fail, noise_images, start, steps, succeed, workers};
 
 /// Returns the events of a timeline, without those that set names.
 fn events(file: &Path) -> Vec<Value> {
@@ -16,11 +16,6 @@ fn events(file: &Path) -> Vec<Value> {
     assert_eq!(trace["displayTimeUnit"], "ms");
     let events = trace["traceEvents"].as_array().unwrap().iter();
     events.filter(|event| event["ph"] != "M").cloned().collect()
-}
-
-fn lines(run: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(run.join("steps.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -32,7 +27,7 @@ fn the_timeline_says_what_the_files_say() {
     let traced = [&args[..], &["--trace", "t.json", "--out", "run"]].concat();
     let words = succeed(folder.path(), &traced);
     assert!(words.contains("timeline: t.json"), "{words}");
-    let (events, steps) = (events(&folder.path().join("t.json")), lines(&folder.path().join("run")));
+    let (events, steps) = (events(&folder.path().join("t.json")), steps(&folder.path().join("run")));
     let buckets = fs::read_to_string(folder.path().join("run/buckets.csv")).unwrap();
     let bytes = buckets.lines().skip(1).map(|row| row.split(',').nth(1).unwrap().parse::<u64>().unwrap());
     let bytes = bytes.sum::<u64>();

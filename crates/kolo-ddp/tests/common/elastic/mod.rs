@@ -1,13 +1,14 @@
 //! Elastic jobs whose workers die and join by a script: each worker is a thread that trains a small model,
 //! and continues with the others after a death.
 
-pub mod meeting;
+mod meeting;
 mod script;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TCP, TransportKind};
 use kolo_ddp::reduction::Reducer;
 use kolo_ddp::{
@@ -15,13 +16,13 @@ use kolo_ddp::{
 };
 
 use self::meeting::Meeting;
-use self::script::{Generation, MOMENTS};
-pub use self::script::{STEPS, Script};
+use self::script::Generation;
+pub use self::script::{MOMENTS, Role, STEPS, Script};
 use super::smooth::Smooth;
 use super::{NAMES, WIDTH, backward, bits_of, clip, noise, pass, specs};
 
 /// Elements of a sixth tensor, which is cut into several buckets.
-pub const LARGE: usize = 40_000;
+const LARGE: usize = 40_000;
 
 /// The end of a worker: by its death, or by an error.
 enum Stop {
@@ -43,6 +44,7 @@ struct Worker<'a> {
     script: &'a Script,
     meeting: &'a Meeting,
     transport: &'static TransportKind,
+    role: Role,
     generation: usize,
     replica: Replica,
     known: Known,
@@ -66,8 +68,17 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
         script.islands.is_none() && (script.clip_norm.is_some() || script.scaled) && reduction.is_sum();
     let scaling = LossScaling { initial: 64.0, growth_interval: 3, ..LossScaling::default() };
     let loss_scaling = script.scaled.then_some(scaling);
-    let config =
-        Config { shards, caps, transforms, reduction, backup_every, noise_scale, ..Config::default() };
+    let verify_every = 3;
+    let config = Config {
+        shards,
+        caps,
+        transforms,
+        reduction,
+        backup_every,
+        noise_scale,
+        verify_every,
+        ..Config::default()
+    };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
     Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }
@@ -77,11 +88,12 @@ impl<'a> Worker<'a> {
         script: &'a Script,
         meeting: &'a Meeting,
         transport: &'static TransportKind,
+        role: Role,
         first: usize,
     ) -> Self {
         for generation in first..script.generations.len() {
             let join = || {
-                let group = meet(meeting, generation, script.generations[generation].world, transport)?;
+                let group = meet(script, meeting, generation, transport, role)?;
                 let values = (0..NAMES.len() * WIDTH + LARGE).map(|i| noise(generation, i) * 0.5).collect();
                 let (optimizer, settings, reduction) = script.combination.clone();
                 let optimizer = optimizer.build(&settings)?;
@@ -99,7 +111,7 @@ impl<'a> Worker<'a> {
                         replica.tune_hastily_for_tests();
                     }
                     let known = Known::new();
-                    let mut worker = Worker { script, meeting, transport, generation, replica, known };
+                    let mut worker = Worker { script, meeting, transport, role, generation, replica, known };
                     worker.note_last();
                     return worker;
                 }
@@ -113,10 +125,9 @@ impl<'a> Worker<'a> {
     fn regroup(&mut self) {
         while self.generation + 1 < self.script.generations.len() {
             self.generation += 1;
-            let Generation { world, alone, .. } = self.script.generations[self.generation];
-            let group = match alone {
+            let group = match self.script.generations[self.generation].alone {
                 true => Ok(Arc::new(Group::alone())),
-                false => meet(self.meeting, self.generation, world, self.transport),
+                false => meet(self.script, self.meeting, self.generation, self.transport, self.role),
             };
             match group.and_then(|group| self.replica.regroup(group)) {
                 Ok(()) => return self.note_last(),
@@ -136,6 +147,7 @@ impl<'a> Worker<'a> {
     }
 
     fn note_last(&mut self) {
+        assert_eq!(self.replica.is_server(), self.role == Role::Server);
         let last = self.replica.last_step();
         assert_eq!(last.map_or(0, |last| last.step + 1), self.replica.steps());
         self.note(self.replica.last_steps());
@@ -158,7 +170,7 @@ impl<'a> Worker<'a> {
                 Err(Stop::Failed(error)) => {
                     expected(&error);
                     // One of two reads the model meanwhile, which must not matter.
-                    if self.replica.group().rank().0 % 2 == 1 {
+                    if self.role == Role::Worker && self.replica.group().rank().0 % 2 == 1 {
                         (0..NAMES.len() + 1).for_each(|id| drop(self.replica.latest(SpanId(id)).to_vec()));
                     }
                     self.regroup();
@@ -217,19 +229,29 @@ impl<'a> Worker<'a> {
 }
 
 fn meet(
+    script: &Script,
     meeting: &Meeting,
-    generation: usize,
-    world: usize,
+    number: usize,
     transport: &'static TransportKind,
+    role: Role,
 ) -> Result<Arc<Group>, Error> {
+    let Generation { world, servers: [servers, _], .. } = script.generations[number];
+    let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct");
     // Over sockets a delay, so that a death finds buckets in flight.
     let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
-    meeting.join(generation, [world, 0], &Options { transport: Some(transport), delay, ..Options::default() })
+    let options = Options {
+        transport: Some(transport),
+        algorithm: direct.filter(|_| script.direct),
+        server: role == Role::Server,
+        delay,
+        ..Options::default()
+    };
+    meeting.join(number, [world, servers], &options)
 }
 
 /// The pass of a shard of a model with a sixth tensor, whose gradient may `overflow` in some element. Some
 /// parameters are used twice in some steps and once in others.
-pub fn pass_with_large(
+fn pass_with_large(
     replica: &mut Replica,
     values: &[f32],
     samples: &[usize],
@@ -248,16 +270,44 @@ pub fn pass_with_large(
     pass(replica, of.loss, samples.len() as f64, scaled.chain([(4, of.mean.clone())]))
 }
 
+/// Runs a script; returns the ends of the surviving workers. Servers have seen the same steps and hold no values.
 pub fn run(script: &Script, transport: &'static TransportKind) -> Vec<(End, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
-        for (generation, Generation { fresh, .. }) in script.generations.iter().enumerate() {
-            for _ in 0..*fresh {
-                let meeting = &meeting;
-                workers.push(scope.spawn(move || Worker::new(script, meeting, transport, generation).run()));
+        for (generation, Generation { fresh, servers, .. }) in script.generations.iter().enumerate() {
+            for (role, fresh) in [(Role::Worker, *fresh), (Role::Server, servers[1])] {
+                for _ in 0..fresh {
+                    let meeting = &meeting;
+                    let work = move || Worker::new(script, meeting, transport, role, generation).run();
+                    workers.push((role, scope.spawn(work)));
+                }
             }
         }
-        workers.into_iter().filter_map(|worker| worker.join().unwrap()).collect()
+        let (mut trained, mut servers) = (Vec::new(), Vec::new());
+        for (role, worker) in workers {
+            let ends = if role == Role::Worker { &mut trained } else { &mut servers };
+            ends.extend(worker.join().unwrap());
+        }
+        let last = script.generations.last().unwrap();
+        assert_eq!([trained.len(), servers.len()], [last.world, last.servers[0]], "{script:?}");
+        for ((values, _), known) in servers {
+            assert!(values.iter().all(|bits| f32::from_bits(*bits).is_nan()), "{script:?}");
+            assert!(known.contains_key(&(STEPS - 1)), "{script:?}");
+            assert!(known.iter().all(|(step, seen)| trained[0].1.get(step).is_none_or(|of| of == seen)));
+        }
+        trained
     })
+}
+
+/// Runs a script; its survivors must have the expected end, and know all steps.
+pub fn check(script: &Script, transport: &'static TransportKind, seed: u64, expected: &End, losses: &Known) {
+    let case = format!("{transport:?}, seed {seed}: {script:?}");
+    for (end, known) in run(script, transport) {
+        assert!(end == *expected, "{case}");
+        // Without a gap, from the first known step.
+        let first = *known.keys().next().unwrap();
+        let seen: Known = losses.range(first..).map(|(step, loss)| (*step, *loss)).collect();
+        assert_eq!(known, seen, "{case}");
+    }
 }

@@ -27,18 +27,35 @@ pub struct Script {
     pub tuned: bool,
     /// True if the program adds a transform of its own with state from earlier steps.
     pub smoothed: bool,
+    /// True if the algorithm that supports servers is used for everything.
+    pub direct: bool,
     pub generations: Vec<Generation>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Role {
+    Worker,
+    Server,
 }
 
 #[derive(Debug)]
 pub struct Generation {
+    /// Number of workers, whose ranks are before those of summation servers.
     pub world: usize,
-    /// Number of new ranks among them.
+    /// Number of new workers among them.
     pub fresh: usize,
+    /// Number of summation servers, and of new ones among them.
+    pub servers: [usize; 2],
     /// Rank, step and moment of the death; none in the last generation.
     pub death: Option<(usize, u64, usize)>,
     /// True if each rank continues alone.
     pub alone: bool,
+}
+
+impl Generation {
+    fn of(world: usize, fresh: usize, death: Option<(usize, u64, usize)>) -> Self {
+        Generation { world, fresh, servers: [0; 2], death, alone: false }
+    }
 }
 
 impl Script {
@@ -61,14 +78,14 @@ impl Script {
                 _ => [0, MOMENTS - 2, MOMENTS - 1][if scaled { key.with(1).below(3) } else { 2 }],
             };
             let death = Some((key.with(0).below(world), step, moment));
-            generations.push(Generation { world, fresh, death, alone: false });
+            generations.push(Generation::of(world, fresh, death));
             fresh = key.with(2).below(2);
             world = world - 1 + fresh;
         }
-        generations.push(Generation { world, fresh, death: None, alone: false });
+        generations.push(Generation::of(world, fresh, None));
         let (sync, islands) = ("every-step".into(), None);
-        let (combination, shards, tuned, smoothed) = (combination.clone(), 6, false, false);
-        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, generations }
+        let (combination, shards, tuned, smoothed, direct) = (combination.clone(), 6, false, false, false);
+        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, direct, generations }
     }
 
     /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
@@ -77,10 +94,7 @@ impl Script {
         let key = Key::new(seed);
         let death = Some((key.with(0).below(2), 7 + key.with(1).below(7) as u64, key.with(2).below(MOMENTS)));
         let fresh = key.with(3).below(2);
-        let generations = vec![
-            Generation { world: 2, fresh: 2, death, alone: false },
-            Generation { world: 1 + fresh, fresh, death: None, alone: false },
-        ];
+        let generations = vec![Generation::of(2, 2, death), Generation::of(1 + fresh, fresh, None)];
         Script { shards: 4, generations, ..Script::new(seed, combination, None, false) }
     }
 
@@ -101,6 +115,23 @@ impl Script {
         Script { clip_norm, islands: None, ..Script::rarely(seed, combination, "delayed:1", 1) }
     }
 
+    /// Generations of so many workers and summation servers, of which the last worker or the last server may
+    /// die in some step at some moment.
+    pub fn with_servers(self, all: &[(usize, usize, Option<(Role, u64, usize)>)]) -> Script {
+        let mut before = [0; 2];
+        let generation = |(workers, servers, death): &(usize, usize, Option<(Role, u64, usize)>)| {
+            let new = [workers - before[0], servers - before[1]];
+            before = [*workers, *servers];
+            let death = death.map(|(role, step, moment)| {
+                before[role as usize] -= 1;
+                (if role == Role::Worker { workers - 1 } else { workers + servers - 1 }, step, moment)
+            });
+            Generation { servers: [*servers, new[1]], ..Generation::of(*workers, new[0], death) }
+        };
+        let generations = all.iter().map(generation).collect();
+        Script { generations, ..self }
+    }
+
     /// Adds a transform of the program's own with state from earlier steps.
     pub fn smoothed(self) -> Script {
         Script { smoothed: true, ..self }
@@ -112,14 +143,14 @@ impl Script {
 
     /// One rank, undisturbed.
     pub fn undisturbed(self) -> Script {
-        let generations = vec![Generation { world: 1, fresh: 1, death: None, alone: false }];
+        let generations = vec![Generation::of(1, 1, None)];
         Script { generations, ..self }
     }
 
     /// After the first death every rank continues alone, like one that is to save the result of all.
     pub fn then_alone(mut self) -> Script {
         self.generations.truncate(1);
-        self.generations.push(Generation { world: 3, fresh: 0, death: None, alone: true });
+        self.generations.push(Generation { alone: true, ..Generation::of(3, 0, None) });
         self
     }
 }
