@@ -13,7 +13,6 @@ mod plan;
 mod predict;
 mod report;
 mod train;
-mod train_tables;
 mod verify;
 
 use clap::{Parser, Subcommand};

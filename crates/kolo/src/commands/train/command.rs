@@ -1,0 +1,261 @@
+//! `kolo train` as a launcher, which prepares the run folder and starts the workers, and as one of them.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use kolo::Failure;
+use kolo_burn_train::{
+    Job, LOG_FORMAT, LogFormat, Membership, RUN_FOLDER, SampleCounts, check_resume, replaces_another,
+};
+use kolo_comm::env::{self, is_worker};
+use kolo_comm::{Op, Rank};
+use kolo_dashboard::{SCREEN, Screen};
+use kolo_data::Part;
+use kolo_ddp::straggler::Policy;
+use kolo_launch::{FailureKind, Messages};
+use kolo_models as models;
+use kolo_program::output::{note, say, warn};
+use kolo_recipe::{Recipe, RunFolder, shell_quoted};
+
+use super::options::Train;
+use super::refusals::{no_dashboard, surprises};
+use crate::start_workers::{check_lone_worker, start_workers};
+
+impl Train {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if self.print_config {
+            let config = self.configuration()?;
+            models::find(&config.model)?;
+            say!("{}", config.to_toml()?.trim_end());
+            return Ok(());
+        }
+        if is_worker() {
+            check_lone_worker(self.nproc)?;
+            self.out = folder_of_launcher().or(self.out);
+            self.communication.for_tuning = self.configuration()?.tune;
+            return self.work();
+        }
+        let config = self.configuration()?;
+        self.refuse(&config)?;
+        // Mistakes in the data are reported once, before any worker starts.
+        let images = config.open_data().map_err(Failure::input)?;
+        self.refuse_images(&config, &*images)?;
+        config.plan(images.samples(Part::Train))?;
+        surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
+        let folder = self.folder(&config)?;
+        if self.may_continue() {
+            folder.wait_until_free(self.take_over)?;
+        }
+        if self.resumes(&folder) {
+            check_resume(&folder, &config, &*images, self.accept_changed_data)?;
+            self.extend(&folder, &config)?;
+        }
+        let mut env = self.environment();
+        env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
+        let messages = match self.live.log_format {
+            LogFormat::Text => Messages::Text,
+            LogFormat::Json => {
+                env.push((LOG_FORMAT.to_string(), "json".into()));
+                Messages::Json
+            }
+        };
+        if !self.live.dashboard && self.live.log_format == LogFormat::Text {
+            note(&format!("{}: {}", config.data, SampleCounts::of(&*images)));
+        }
+        let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
+        env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
+        let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
+        // The dashboard's screen ends before further messages.
+        drop(screen);
+        if let (Err(failure), None) = (&result, &self.resume) {
+            match failure.kind() {
+                Some(FailureKind::WrongInput) => folder.discard_without_checkpoint(),
+                _ => folder.discard_unused(),
+            }
+        }
+        if let Some(file) = &self.live.trace {
+            show_timeline(file);
+        }
+        result.map_err(|failure| advise(failure, &folder))
+    }
+
+    /// Environment of the workers that this command starts.
+    pub(in crate::commands) fn environment(&self) -> Vec<(String, OsString)> {
+        self.communication.environment(self.algorithm.as_ref())
+    }
+
+    fn work(&self) -> Result<(), Failure> {
+        let mut config = self.configuration()?;
+        // Checked before the run folder exists, which would stand in the way of the next try.
+        models::find(&config.model)?;
+        self.refuse_images(&config, &*config.open_data().map_err(Failure::input)?)?;
+        let algorithm = self.algorithm.as_deref();
+        // With stale synchronization the group stays fixed: a worker that dies takes its pushes along.
+        let member = match config.sync.mode.staleness_bound() {
+            Some(_) => None,
+            None => self.communication.member(algorithm)?,
+        };
+        if let Some(mut member) = member {
+            // Workers that join later use the number at the start too: all need the same recipe.
+            self.fit(&mut config, started()?)?;
+            let folder = match made_folder() {
+                Some(folder) => folder,
+                None if replaces_another() => {
+                    let path = folder_of_launcher().or(self.resume.clone()).or(self.out.clone());
+                    RunFolder::of_running_job(path, &member.job_id()?)?
+                }
+                None => {
+                    let folder = self.claim(&config, &member.job_id()?)?;
+                    self.extend(&folder, &config)?;
+                    folder
+                }
+            };
+            return self.train(config, Membership::Elastic(member), Some(folder));
+        }
+        if config.straggler()? == Policy::Drop {
+            return Err(Failure::input(
+                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not \
+                 started them, another backend than Kolo's own connects them, or --reduction keeps \
+                 residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
+            ));
+        }
+        let group = self.communication.group(algorithm)?;
+        let mut servers = [i32::from(group.is_server())];
+        group.all_reduce(&mut servers, Op::Sum)?;
+        self.fit(&mut config, group.world_size().saturating_sub(servers[0] as usize))?;
+        let folder = match made_folder() {
+            Some(folder) => Some(folder),
+            None if group.rank().0 == 0 => {
+                let folder = self.folder(&config)?;
+                self.extend(&folder, &config)?;
+                Some(folder)
+            }
+            // Rank 0 makes the folder.
+            None => {
+                let earlier = self.resume.clone().or(self.out.clone().filter(|_| self.resume_or_start));
+                folder_of_launcher().or(earlier).map(RunFolder::at)
+            }
+        };
+        self.train(config, Membership::Fixed(group), folder)
+    }
+
+    fn train(
+        &self,
+        config: Recipe,
+        membership: Membership,
+        folder: Option<RunFolder>,
+    ) -> Result<(), Failure> {
+        let (model, data) = (models::find(&config.model)?, config.open_data().map_err(Failure::input)?);
+        let mut resume = folder.as_ref().is_some_and(|folder| self.resumes(folder));
+        if let Membership::Fixed(group) = &membership {
+            // Other ranks may not see the checkpoints yet.
+            resume = group.broadcast_value(resume, Rank(0))?;
+        }
+        // `kolo train` adds the advice for the workers that it starts.
+        let by_hand = matches!(membership, Membership::Fixed(_)) && folder_of_launcher().is_none();
+        let advised = folder.clone().filter(|_| by_hand);
+        let job = Job {
+            folder,
+            resume,
+            take_over: self.take_over,
+            accept_changed_data: self.accept_changed_data,
+            min_workers: self.elastic.min(),
+            slowdowns: self.slow.clone(),
+            live: self.live.clone(),
+            stop_on: self.elastic.stop_on.clone(),
+            ..Job::new(config)
+        };
+        let trained = model.train(job, data, membership).map_err(Failure::from);
+        trained.map(drop).map_err(|failure| match advised {
+            Some(folder) => advise(failure, &folder),
+            None => failure,
+        })
+    }
+
+    /// Returns the run folder of a job that another launcher started. Its first worker makes the folder.
+    fn claim(&self, config: &Recipe, job: &str) -> Result<RunFolder, kolo_recipe::Error> {
+        match (&self.resume, &self.out) {
+            (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) if self.resume_or_start => {
+                RunFolder::create_or_continue(path.clone(), config, Some(job))
+            }
+            (None, Some(path)) => RunFolder::claim(path.clone(), config, job),
+            (None, None) => RunFolder::claim_numbered(config, job),
+        }
+    }
+
+    fn folder(&self, config: &Recipe) -> Result<RunFolder, kolo_recipe::Error> {
+        match (&self.resume, &self.out) {
+            (Some(path), _) => Ok(RunFolder::at(path.clone())),
+            (None, Some(path)) if self.resume_or_start => {
+                RunFolder::create_or_continue(path.clone(), config, None)
+            }
+            (None, Some(path)) => RunFolder::create(path.clone(), config),
+            (None, None) => RunFolder::create_numbered(config),
+        }
+    }
+
+    /// True if the folder may hold an earlier part of the run.
+    pub(in crate::commands) fn may_continue(&self) -> bool {
+        self.resume.is_some() || self.resume_or_start
+    }
+
+    pub(in crate::commands) fn resumes(&self, folder: &RunFolder) -> bool {
+        self.resume.is_some() || self.resume_or_start && folder.has_checkpoints()
+    }
+
+    /// Makes the run in the folder as long as the user wants, and tells what becomes of its learning rate.
+    fn extend(&self, folder: &RunFolder, config: &Recipe) -> Result<(), Failure> {
+        let before = folder.config()?.epochs;
+        if self.resume.is_some() && config.epochs > before {
+            folder.extend(config)?;
+            say!("{}", config.rate.describe_longer(before, config.epochs));
+        }
+        Ok(())
+    }
+}
+
+/// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
+/// other process has taken the run over.
+fn advise(failure: Failure, folder: &RunFolder) -> Failure {
+    match folder.newest_checkpoint() {
+        Ok(found) if !folder.is_complete() && failure.kind().is_none() && !folder.is_written() => {
+            let (path, step) = (shell_quoted(folder.path()), found.step);
+            failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
+        }
+        _ => failure,
+    }
+}
+
+/// Prints the path of the timeline. Workers of a failed job leave parts, which this function joins.
+fn show_timeline(file: &Path) {
+    if kolo_trace::parts_folder(file).exists()
+        && let Err(error) = kolo_trace::join(file)
+    {
+        warn(&error.to_string());
+    }
+    if file.exists() {
+        say!("timeline: {}, for https://ui.perfetto.dev", file.display());
+    }
+}
+
+/// Returns the run folder from the environment, which wins over `--out`.
+fn folder_of_launcher() -> Option<PathBuf> {
+    std::env::var_os(RUN_FOLDER).map(PathBuf::from)
+}
+
+/// Returns the run folder that the launcher or another worker has made.
+fn made_folder() -> Option<RunFolder> {
+    folder_of_launcher().filter(|path| path.exists()).map(RunFolder::at)
+}
+
+/// Reads the number of workers at the start of the job, without its servers, from the environment.
+fn started() -> Result<usize, Failure> {
+    let text = std::env::var(env::WORLD_SIZE).unwrap_or_default();
+    let all = text.parse::<usize>().ok().filter(|all| *all <= env::MOST_PROCESSES);
+    let servers = env::servers()?;
+    let number = all.and_then(|all| all.checked_sub(servers));
+    number.filter(|workers| *workers > 0).ok_or_else(|| {
+        Failure::input(format!("{} is `{text}`; it must be a number of workers", env::WORLD_SIZE))
+    })
+}

@@ -1,0 +1,181 @@
+//! The configuration that the options of `kolo train` make, alone or over a file, and its fit to the workers.
+
+use kolo::Failure;
+use kolo_comm::env;
+use kolo_data as data;
+use kolo_recipe::{Recipe, RunFolder};
+
+use super::options::Train;
+
+impl Train {
+    pub(in crate::commands) fn configuration(&self) -> Result<Recipe, Failure> {
+        if let Some(folder) = &self.resume {
+            let config = RunFolder::at(folder.clone()).config()?;
+            return self.adapted(self.longer(config)?);
+        }
+        if let Some(path) = &self.config_file {
+            // A run folder stands for its configuration.
+            let inside = path.join("config.toml");
+            let file = Recipe::read(if inside.is_file() { &inside } else { path })?;
+            let mut config = self.config.over(&file)?;
+            self.divide(&mut config)?;
+            return self.adapted(config);
+        }
+        let mut config = self.config.recipe.clone();
+        if let (Some(batch), None) = (config.rate.base_batch, self.scale_lr) {
+            return Err(Failure::input(format!(
+                "--base-batch {batch}: add --scale-lr, which says how the learning rate follows the batch, or leave it out"
+            )));
+        }
+        config.nproc = self.nproc.unwrap_or(config.nproc);
+        config.shards = self.shards_of(config.nproc)?;
+        self.divide(&mut config)?;
+        self.adapted(config)
+    }
+
+    /// Applies the options that set the shards of a step and the rule that scales the learning rate to them.
+    fn divide(&self, config: &mut Recipe) -> Result<(), Failure> {
+        if self.accumulate.is_some() {
+            config.shards = self.shards_of(self.nproc.unwrap_or(config.nproc))?;
+        }
+        config.shards = self.shards.unwrap_or(config.shards);
+        if let Some(rule) = self.scale_lr {
+            if config.rate.base_batch.is_none() {
+                return Err(Failure::input(
+                    "--scale-lr: add --base-batch, the global batch that --lr is meant for",
+                ));
+            }
+            config.rate.scaling = rule.into();
+        }
+        Ok(())
+    }
+
+    /// Returns the configuration of the run to continue, with the number of epochs that the user gave.
+    fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+        let epochs = self.config.recipe.epochs;
+        if !self.config.has("epochs") {
+            return Ok(config);
+        }
+        if epochs < config.epochs {
+            return Err(Failure::input(format!(
+                "--epochs {epochs}: the run has {} epochs already; give more, or leave it out",
+                config.epochs
+            )));
+        }
+        if let Some(steps) = config.steps {
+            return Err(Failure::input(format!(
+                "--epochs {epochs}: the run ends after steps = {steps}; change that in its config.toml, or leave --epochs out"
+            )));
+        }
+        config.epochs = epochs;
+        Ok(config)
+    }
+
+    /// True if `--set` decides the number of shards.
+    fn sets_shards(&self) -> bool {
+        self.set
+            .iter()
+            .any(|set| ["shards", "nproc"].contains(&set.split('=').next().unwrap_or_default().trim()))
+    }
+
+    /// Returns the default number of shards for so many workers.
+    fn shards_of(&self, workers: usize) -> Result<usize, Failure> {
+        let accumulate = self.accumulate.unwrap_or(1);
+        if accumulate == 0 {
+            return Err(Failure::input("--accumulate 0: it must be at least 1"));
+        }
+        workers.checked_mul(accumulate).ok_or_else(|| {
+            Failure::input(format!(
+                "--accumulate {accumulate} × {workers} workers: more shards than can be counted"
+            ))
+        })
+    }
+
+    /// Returns what the options and `--set` say, without a file.
+    pub(in crate::commands) fn typed(&self) -> Result<Recipe, Failure> {
+        self.with_fields(self.config.recipe.clone())
+    }
+
+    /// Returns the configuration with the values of `--set`.
+    fn with_fields(&self, config: Recipe) -> Result<Recipe, Failure> {
+        Ok(self.set.iter().try_fold(config, |config, assignment| config.with_field(assignment))?)
+    }
+
+    /// Applies the options that do not change the result; each part of a run may set them anew.
+    fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
+        let mut config = self.with_fields(config)?;
+        if self.resume.is_none() {
+            // A later part of the run may start in another working directory.
+            config.data = data::absolute(&config.data);
+            config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
+        }
+        config.run_by(self.nproc);
+        if !self.shares.is_empty() {
+            config.shares = Some(self.shares.clone());
+        }
+        if let Some(straggler) = &self.straggler {
+            config.straggler.clone_from(straggler);
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Fits the configuration to the workers that another launcher started, and to those it may start if
+    /// nodes come later.
+    pub(in crate::commands) fn fit(&self, config: &mut Recipe, workers: usize) -> Result<(), Failure> {
+        self.fit_to(config, workers, env::most_workers()?.unwrap_or(workers))
+    }
+
+    /// Like [`Train::fit`], for at most `most` workers. The number of shards follows `most`: it decides the
+    /// bits, is recorded with the run, and so cannot follow the present workers.
+    fn fit_to(&self, config: &mut Recipe, workers: usize, most: usize) -> Result<(), Failure> {
+        if self.nproc.is_none()
+            && self.shards.is_none()
+            && self.resume.is_none()
+            && self.config_file.is_none()
+            && !self.sets_shards()
+        {
+            config.shards = self.shards_of(workers.max(most))?;
+        }
+        if most > workers.max(config.shards) {
+            log::warn!(
+                "{most} workers may come, and there are {} shards: the others will have nothing to do; give --shards {most} \
+                 to a run that begins",
+                config.shards
+            );
+        }
+        match self.shares.is_empty() {
+            true => config.run_by(Some(workers)),
+            false => config.nproc = workers,
+        }
+        Ok(config.check_shares()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        train: Train,
+    }
+
+    /// Two nodes of two workers begin the job; four such nodes may come.
+    #[test]
+    fn nodes_that_come_later_find_shards() {
+        let shards = |options: &[&str], workers, most| {
+            let line = Line::parse_from([&["kolo"], options].concat());
+            let mut config = line.train.configuration().unwrap();
+            line.train.fit_to(&mut config, workers, most).unwrap();
+            (config.nproc, config.shards)
+        };
+        assert_eq!(shards(&[], 4, 8), (4, 8));
+        assert_eq!(shards(&["--accumulate", "2"], 4, 8), (4, 16));
+        assert_eq!(shards(&["--shards", "6"], 4, 8), (4, 6), "the user's number counts");
+        assert_eq!(shards(&[], 4, 4), (4, 4));
+    }
+}

@@ -1,0 +1,123 @@
+//! Options of `kolo train` that are refused before a worker starts, and those that do less than they seem to.
+
+use kolo::Failure;
+use kolo_comm::env::is_worker;
+use kolo_comm::schedule::ALGORITHMS;
+use kolo_dashboard::{NoTerminal, Screen};
+use kolo_data::{ImageDataSet, Part};
+use kolo_models as models;
+use kolo_recipe::{Plan, Recipe};
+use kolo_weights::WeightsFile;
+
+use super::options::Train;
+
+impl Train {
+    /// Refuses wrong options before any worker starts.
+    pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
+        models::find(&config.model)?;
+        config.check_shares()?;
+        let is_stale = config.sync.mode.staleness_bound().is_some();
+        if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
+            return Err(Failure::input(format!(
+                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
+                 first that dies, and --resume goes on; leave these options out",
+                config.sync.mode
+            )));
+        }
+        if !is_worker() {
+            config.sync.check_servers(self.elastic.servers)?;
+        }
+        self.check_tune(config)?;
+        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
+            WeightsFile::read(file)?;
+        }
+        if let Some(address) = &self.live.metrics_addr {
+            address.check()?;
+        }
+        if self.live.dashboard {
+            Screen::check().map_err(no_dashboard)?;
+        }
+        if let Some(file) = &self.live.trace {
+            kolo_trace::check_free(file).map_err(|error| Failure::input(format!("--trace: {error}")))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses images or options that do not fit the model.
+    pub(in crate::commands) fn refuse_images(
+        &self,
+        config: &Recipe,
+        images: &dyn ImageDataSet,
+    ) -> Result<(), Failure> {
+        config.check_samples(images.samples(Part::Train))?;
+        Ok(models::find(&config.model)?.check(config, images.shape())?)
+    }
+
+    /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
+    fn check_tune(&self, config: &Recipe) -> Result<(), Failure> {
+        let asked = ALGORITHMS.iter().find(|entry| Some(entry.name) == self.algorithm.as_deref());
+        match asked.filter(|algorithm| config.tune && !algorithm.keeps_tree) {
+            Some(algorithm) => Err(Failure::input(format!(
+                "--tune with --algorithm {}: it adds in an order that depends on how sums are cut, so the bits would change; leave \
+                 out one of the two",
+                algorithm.name
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Settings that are valid but do less than they seem to.
+pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
+    let (shards, workers) = (config.shards, config.nproc);
+    let mut found = config.without_effect();
+    if shards < workers {
+        let idle = workers - shards;
+        found.push(format!(
+            "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
+        ));
+    }
+    let batch = shards.saturating_mul(config.batch_size);
+    if batch > samples {
+        found.push(format!(
+            "a step of {shards} shards × {} samples takes all of the {samples} samples there are; give a smaller --batch-size",
+            config.batch_size
+        ));
+    }
+    let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.planned_steps);
+    if let Some(Plan { planned_steps, warmup_steps, top_rate, .. }) = plan {
+        found.push(format!(
+            "--warmup-steps {warmup_steps}: the learning rate rises in all {planned_steps} steps of the run and does not reach \
+             {top_rate}; give --warmup-steps {}",
+            planned_steps / 10
+        ));
+    }
+    found
+}
+
+pub(super) fn no_dashboard(problem: NoTerminal) -> Failure {
+    Failure::input(format!("--dashboard: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_recipe::RateConfig;
+
+    use super::*;
+
+    #[test]
+    fn settings_that_do_less_than_they_seem_to_are_reported() {
+        let rate = RateConfig { warmup_steps: 8, ..RateConfig::default() };
+        let usual = Recipe { rate, ..Recipe::default() };
+        let config = |shards, batch_size, nproc| Recipe { shards, batch_size, nproc, ..usual.clone() };
+        assert_eq!(surprises(&config(2, 50, 2), 100), Vec::<String>::new());
+        let idle = "--shards 1: 2 of 3 workers have nothing to do; give --shards 3 or a multiple of it";
+        assert_eq!(surprises(&config(1, 50, 3), 100), [idle]);
+        assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
+        let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";
+        assert_eq!(surprises(&Recipe { epochs: 7, ..config(2, 50, 2) }, 100), [rises]);
+        let mut scaled = config(2, 50, 2);
+        scaled.precision.scale = 3.0;
+        assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
+    }
+}
