@@ -45,7 +45,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let Some(generation) = self.ddp.generation() else { return };
         let mode = &self.job.config.sync.mode;
         // The others continue from an earlier step than the one in which the worker failed.
-        let goes_back = mode.is_rare() || mode.is_delayed();
+        let goes_back = mode.traits().rounds.is_some() || mode.traits().is_delayed;
         let shards = failed.and_then(|rank| self.division.get(rank.0).cloned()).filter(|_| !goes_back);
         self.suspects.note(self.ddp.steps(), &generation.reason, shards);
     }

@@ -81,6 +81,5 @@ pub(crate) fn check(decides_after_steps: bool, recipe: &Recipe) -> Result<(), Er
 
 /// True if all workers have the same model and losses after each step.
 pub(crate) fn has_one_model(recipe: &Recipe) -> bool {
-    let mode = &recipe.sync.mode;
-    !mode.is_rare() && !mode.is_delayed() && mode.staleness_bound().is_none()
+    recipe.sync.mode.traits().is_every_step()
 }

@@ -14,7 +14,7 @@
 //! | `own_parts` | the user's own optimizer, reduction, schedule and transforms |
 //! | `framework` | the interface to a tensor library |
 //! | `mixing` | mixup and CutMix |
-//! | `worker`, `epoch`, `epoch_end`, `outcome` | the loop of one worker, and its interruptions |
+//! | `start`, `worker`, `epoch`, `epoch_end`, `outcome` | the start and the loop of one worker, and its interruptions |
 //! | `evaluate` | scores of the model |
 //! | `flow`, `agreement` | answers of callbacks, on which all workers agree |
 //! | `catch_up`, `early_end` | the continuation or the end after other workers died |
@@ -43,6 +43,7 @@ mod run_writer;
 mod sampling;
 mod signals;
 mod slowdown;
+mod start;
 mod summarize;
 mod suspects;
 mod task;

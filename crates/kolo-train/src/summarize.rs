@@ -63,7 +63,7 @@ pub(crate) fn summary_of<B: Binding>(
 /// Returns a warning if most steps of the run changed nothing because they overflowed.
 pub(crate) fn skipped_warning(summary: &Summary) -> Option<String> {
     // Where islands are synchronized rarely, each skips steps of its own.
-    let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
+    let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.traits().rounds.is_some());
     summary.skipped_steps.filter(|_| !is_rare).and_then(|skipped| mostly_skipped(skipped, summary.steps))
 }
 

@@ -20,9 +20,9 @@ use crate::job::{Job, Membership, replaces_another};
 use crate::mixing;
 use crate::own_parts::{Own, SchedulePoint, described};
 use crate::signals;
+use crate::start::run;
 use crate::task::{Evaluate, Listener, Task};
 use crate::trained::Trained;
-use crate::worker::run;
 
 /// Environment variable that overrides the program's run folder, for repeated runs of a program, as
 /// `kolo verify` makes them.

@@ -9,5 +9,6 @@ mod halfway_tests;
 mod handle;
 mod joining;
 mod saved;
+mod steps;
 
 pub use self::handle::Replica;

@@ -11,10 +11,10 @@ pub mod stale;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
-use kolo_comm::{Generation, Group, JobMembership};
+use kolo_comm::{Generation, Group, JobMembership, Options, threads};
 use kolo_ddp::optimizer::{self, OPTIMIZERS, Optimizer, Settings};
 use kolo_ddp::reduction::{REDUCTIONS, Reducer};
 use kolo_ddp::table::{Choice, Entry};
@@ -125,6 +125,16 @@ impl JobMembership for Scripted {
         let (reason, formed) = ("the script says so".into(), SystemTime::now());
         Some(Generation { number: self.generation, reason, formed })
     }
+}
+
+/// The groups of several generations, each of these members; returns those of every member, in order.
+pub fn scripted(members: usize, generations: &[&[usize]]) -> Vec<Receiver<Group>> {
+    let (scripts, groups): (Vec<_>, Vec<_>) = (0..members).map(|_| channel()).unzip();
+    for generation in generations {
+        let made = threads::groups(generation.len(), &Options::default()).unwrap();
+        generation.iter().zip(made).for_each(|(member, group)| scripts[*member].send(group).unwrap());
+    }
+    groups
 }
 
 /// Settings of a table's optimizer with which every part of its rule has an effect.

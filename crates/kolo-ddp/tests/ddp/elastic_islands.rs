@@ -2,10 +2,10 @@
 //! whose death loses state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{NAMES, Scripted, WIDTH, bits, noise, replica, run_shard, specs};
+use crate::common::{NAMES, Scripted, WIDTH, bits, noise, replica, run_shard, scripted, specs};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction;
@@ -51,12 +51,7 @@ fn member(groups: Receiver<Group>, wanted: Arc<AtomicBool>, config: &Config) -> 
 /// Two workers train. In step `comes` a third one requests to join, and in step `leaves` the first one to
 /// leave. Returns the numbers of steps after which they did, and the bits of the others.
 fn planned(config: &Config, comes: u64, leaves: u64) -> ([u64; 2], Vec<Vec<u32>>) {
-    let (scripts, mut groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
-    let all = |members: &[usize]| {
-        let made = threads::groups(members.len(), &Options::default()).unwrap();
-        members.iter().zip(made).for_each(|(member, group)| scripts[*member].send(group).unwrap());
-    };
-    [&[0, 1][..], &[0, 1, 2], &[1, 2]].into_iter().for_each(all);
+    let mut groups = scripted(3, &[&[0, 1], &[0, 1, 2], &[1, 2]]);
     let wanted: Vec<Arc<AtomicBool>> = (0..3).map(|_| Arc::default()).collect();
     let run = |groups, number: usize| {
         let mut replica = member(groups, wanted[number].clone(), config);
@@ -117,11 +112,7 @@ fn a_rank_that_leaves_sends_its_state_to_one_that_stays() {
         Config { reduction, ..config("every-step") }
     };
     for config in [config("diloco:H=4"), residuals()] {
-        let (scripts, groups): (Vec<_>, Vec<_>) = (0..4).map(|_| channel()).unzip();
-        for members in [&[0, 1, 2, 3][..], &[0, 3]] {
-            let made = threads::groups(members.len(), &Options::default()).unwrap();
-            members.iter().zip(made).for_each(|(member, group)| scripts[*member].send(group).unwrap());
-        }
+        let groups = scripted(4, &[&[0, 1, 2, 3], &[0, 3]]);
         let run = |number: usize, groups| {
             let mut replica = member(groups, Arc::default(), &config);
             while replica.steps() < STEPS {

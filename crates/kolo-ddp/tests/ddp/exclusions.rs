@@ -125,7 +125,7 @@ fn what_a_mode_excludes_is_refused_and_nothing_else() {
                     refused.push(exclusion.setting);
                 }
                 // Nobody holds the weights in a group of one.
-                None if sync.staleness_bound().is_some() => {
+                None if sync.traits().staleness_bound.is_some() => {
                     assert!(error.contains("needs summation servers"), "{error}");
                 }
                 None => assert_eq!(error, "", "{sync} with {setting:?}"),

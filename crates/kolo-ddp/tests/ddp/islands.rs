@@ -68,7 +68,8 @@ fn modes() -> Vec<String> {
         "post-local" => vec!["post-local:H=3,T=4".into(), "post-local:H=3,T=4,restart_inner".into()],
         _ => vec![format!("{name}:H=4"), format!("{name}:H=4,restart_inner")],
     };
-    let is_of_islands = |mode: &String| mode.parse::<SyncMode>().unwrap().is_rare() || mode == "every-step";
+    let is_of_islands =
+        |mode: &String| mode.parse::<SyncMode>().unwrap().traits().rounds.is_some() || mode == "every-step";
     let known = SYNCS.iter().filter(|entry| is_of_islands(&entry.name.into()));
     known.flat_map(|entry| short(entry.name)).collect()
 }

@@ -130,7 +130,7 @@ fn replica(group: Group, way: &Way) -> Replica {
 
 /// Returns true if ranks go through steps without waiting for all others.
 fn is_asynchronous(way: &Way) -> bool {
-    way.config.sync.staleness_bound().is_some() || way.config.islands.is_some()
+    way.config.sync.traits().staleness_bound.is_some() || way.config.islands.is_some()
 }
 
 /// Returns the error of every rank; its values have not changed.

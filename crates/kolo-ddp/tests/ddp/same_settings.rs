@@ -1,10 +1,9 @@
 //! If ranks were given different settings, all of them get an error, before a parameter has changed.
 
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Scripted, WIDTH, clip, pass};
-use kolo_comm::{Group, Options, threads};
+use crate::common::{Scripted, WIDTH, clip, pass, scripted};
+use kolo_comm::{Group, threads};
 use kolo_ddp::optimizer::{self, Optimizer, Settings, Update};
 use kolo_ddp::reduction;
 use kolo_ddp::transform::{Decision, GradientTransform};
@@ -232,14 +231,7 @@ fn a_newcomer_that_does_not_fit_is_refused_and_the_job_goes_on() {
         (0.9, WIDTH - 1, "b", "the data is a on ranks 0 and 1 and b on rank 2;"),
     ] {
         let config = Config { shards: Some(4), ..Config::default() };
-        let (scripts, groups): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
-        // The groups of all three generations: of two, of three, of two again.
-        for world in [2, 3, 2] {
-            for (rank, group) in threads::groups(world, &Options::default()).unwrap().into_iter().enumerate()
-            {
-                scripts[rank].send(group).unwrap();
-            }
-        }
+        let groups = scripted(3, &[&[0, 1], &[0, 1, 2], &[0, 1]]);
         let elastic = |groups, momentum, width, data: &str| {
             let values = vec![1.0; width];
             let config = Config { stated: vec![("the data".into(), data.into())], ..config.clone() };

@@ -154,7 +154,7 @@ impl Terminal {
         }
         writeln!(to, "train loss      {:.4}", summary.train_loss)?;
         if let Some(skipped) = summary.skipped_steps {
-            let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.is_rare());
+            let is_rare = summary.sync.parse().is_ok_and(|mode: SyncMode| mode.traits().rounds.is_some());
             let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
             writeln!(to, "skipped steps   {skipped} of {of}, because they overflowed")?;
         }

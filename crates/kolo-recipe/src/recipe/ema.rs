@@ -18,7 +18,7 @@ impl Recipe {
         if decay as f32 >= 1.0 {
             return refused("it must be below 1 in single precision, as 0.9999 is");
         }
-        if self.sync.mode.is_rare() || self.sync.mode.staleness_bound().is_some() {
+        if self.sync.mode.traits().rounds.is_some() || self.sync.mode.traits().staleness_bound.is_some() {
             return refused("each island, or a server, steps weights of its own; take --sync every-step");
         }
         Ok(())

@@ -55,7 +55,7 @@ const FREE: &[Free] = &[
 /// Returns the free fields that nevertheless decide the bits in this mode of synchronization, because they
 /// end a round of islands or a pipeline of updates.
 fn ends_rounds(mode: &SyncMode) -> &'static [&'static str] {
-    match (mode.is_rare(), mode.is_delayed()) {
+    match (mode.traits().rounds.is_some(), mode.traits().is_delayed) {
         (_, true) => &["checkpoint_steps", "backup_steps"],
         (true, false) => &["checkpoint_steps"],
         (false, false) => &[],

@@ -7,6 +7,7 @@
 mod check;
 mod choices;
 mod defaults;
+mod derived;
 mod effects;
 mod ema;
 mod fields;
@@ -20,15 +21,15 @@ mod precision;
 mod rate;
 mod stem;
 mod sync;
+mod validity;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use check::{at_most_a_sample, below_1, count, greater_than_0, is_finite, steps, steps_or_0};
-use kolo_ddp::reduction::{self, REDUCTIONS, Reducer};
+use check::is_finite;
+use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
-use kolo_ddp::table::{Value, parse_number};
-use kolo_ddp::{BucketCaps, ParamGroup, Sampler, Selector, Statistics, apportion, optimizer};
+use kolo_ddp::table::parse_number;
+use kolo_ddp::{ParamGroup, Selector};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -212,10 +213,6 @@ pub struct Recipe {
     pub own: OwnParts,
 }
 
-/// Names of learning rates that follow from several settings.
-const SCALED_RATE: &str = "--lr, scaled to the batch and the group,";
-const LAST_RATE: &str = "--lr at the last step, scaled to the batch and the group,";
-
 /// Default number of workers.
 pub const WORKERS: usize = 2;
 
@@ -238,51 +235,6 @@ impl Default for Recipe {
 }
 
 impl Recipe {
-    /// Checks all settings that need neither the model nor the data.
-    ///
-    /// # Errors
-    ///
-    /// The first invalid setting, with its value.
-    pub fn check(&self) -> Result<(), Error> {
-        count("--epochs", self.epochs)?;
-        steps("--steps", self.steps)?;
-        count("--batch-size", self.batch_size)?;
-        count("--nproc", self.nproc)?;
-        count("--shards", self.shards)?;
-        count("--checkpoint-epochs", self.checkpoint_epochs)?;
-        steps("--checkpoint-steps", self.checkpoint_steps)?;
-        steps_or_0("--verify-every", self.verify_every)?;
-        steps_or_0("--backup-steps", self.backup_steps)?;
-        count("--keep-checkpoints", self.keep_checkpoints)?;
-        steps("--eval-steps", self.eval_steps)?;
-        greater_than_0("--max-hours", self.max_hours)?;
-        count("--patience", self.patience)?;
-        count("--test-batch-size", self.test_batch_size)?;
-        check_bucket_cap(self.bucket_cap_mb)?;
-        below_1("--dropout", self.dropout)?;
-        self.input.check()?;
-        self.optimizer.check()?;
-        self.check_freeze()?;
-        self.check_init_skip()?;
-        self.check_groups(optimizer::find(&self.optimizer.0.name)?)?;
-        self.transforms.check()?;
-        self.reduction()?;
-        self.precision.check()?;
-        self.rate.check()?;
-        self.large_batch.check(self.epochs)?;
-        self.straggler()?;
-        self.check_noise_scale()?;
-        self.check_ema()?;
-        greater_than_0("--mixup", self.mixup)?;
-        greater_than_0("--cutmix", self.cutmix)?;
-        self.sync.check(self)?;
-        if self.threads != 1 {
-            let problem = "a worker computes on 1 thread; raise --nproc";
-            return Err(Error::setting("threads =", self.threads, problem));
-        }
-        Ok(())
-    }
-
     /// Reads a configuration from a file and checks it. Fields that the file omits have their defaults.
     ///
     /// # Errors
@@ -323,116 +275,6 @@ impl Recipe {
         let nproc = nproc.unwrap_or(self.nproc);
         self.shares = self.shares.take().filter(|_| nproc == self.nproc);
         self.nproc = nproc;
-    }
-
-    /// Checks `--shares` against the number of workers, which another launcher may have decided.
-    ///
-    /// # Errors
-    ///
-    /// There is not one weight for each worker, or a weight is invalid.
-    pub fn check_shares(&self) -> Result<(), Error> {
-        let Some(weights) = &self.shares else { return Ok(()) };
-        let given =
-            weights.iter().map(|weight| Value::Number(*weight).to_string()).collect::<Vec<_>>().join(",");
-        let wrong = |problem| Error::setting("--shares", given, problem);
-        apportion(self.shards, weights, self.nproc).map(drop).map_err(wrong)
-    }
-
-    /// Returns the policy for a worker that slows the others down.
-    ///
-    /// # Errors
-    ///
-    /// There is no policy of that name; lists the known ones.
-    pub fn straggler(&self) -> Result<Policy, Error> {
-        let found = Policy::ALL.iter().find(|(name, _)| *name == self.straggler);
-        let unknown = || Error::unknown("--straggler", &self.straggler, Policy::ALL.map(|(name, _)| name));
-        found.map(|(_, policy)| *policy).ok_or_else(unknown)
-    }
-
-    /// Returns the reduction, after a check that it fits the optimizer.
-    fn reduction(&self) -> Result<Arc<dyn Reducer>, Error> {
-        let given = || self.reduction.clone();
-        let reduction =
-            reduction::parse(&self.reduction).map_err(|error| Error::Reduction { given: given(), error })?;
-        let refused = |problem| Error::setting("--reduction", &self.reduction, problem);
-        let problem = match self.sync.mode.rounds() {
-            Some(rounds) => rounds.obstacle(&*reduction)?,
-            // The replica compares the program's own optimizer with the reduction.
-            None if self.own.optimizer.is_some() => None,
-            None => reduction.fits(&*self.optimizer.build()?, &[]).err(),
-        };
-        problem.map_or(Ok(reduction), |problem| Err(refused(problem)))
-    }
-
-    /// Checks the settings that depend on the number of training samples.
-    ///
-    /// # Errors
-    ///
-    /// There are more shards than samples.
-    pub fn check_samples(&self, samples: usize) -> Result<(), Error> {
-        at_most_a_sample(self.shards, samples)
-    }
-
-    /// Returns the number of steps of the run.
-    pub fn total_steps(&self, sampler: &Sampler) -> u64 {
-        let all = sampler.steps_before(self.epochs);
-        self.steps.map_or(all, |limit| limit.min(all))
-    }
-
-    /// Returns the learning rate of each step.
-    ///
-    /// # Errors
-    ///
-    /// A rate is invalid after it is scaled: to the batch, by a group or by the schedule.
-    pub fn rate(&self, sampler: &Sampler) -> Result<StepRates, Error> {
-        let rates = self.rate.over(self.epochs, sampler);
-        let last = rates.at(self.total_steps(sampler).saturating_sub(1));
-        // A scale of 0 freezes a tensor on purpose.
-        let scales = self.all_groups().into_iter().filter_map(|group| group.lr_scale);
-        for scale in scales.filter(|scale| *scale != 0.0).chain([1.0]) {
-            check::rate(SCALED_RATE, rates.top() * scale)?;
-            // The rate may fall to 0, but not rise to infinity.
-            if !((last * scale) as f32).is_finite() {
-                check::rate(LAST_RATE, last * scale)?;
-            }
-        }
-        Ok(rates)
-    }
-
-    /// Returns true if shards go through a step together, because its normalizations are over the global
-    /// batch.
-    pub fn in_step(&self) -> bool {
-        self.batch_norm == BatchNormalization::Sync
-    }
-
-    /// Returns the configuration of the run's replicas.
-    ///
-    /// # Errors
-    ///
-    /// A setting has an invalid value.
-    pub fn ddp(&self) -> Result<kolo_ddp::Config, Error> {
-        Ok(kolo_ddp::Config {
-            // In step, all shards have the same statistics.
-            statistics: match self.batch_norm {
-                BatchNormalization::PerShard | BatchNormalization::Sync => Statistics::PerShard,
-                BatchNormalization::Local => Statistics::Local,
-            },
-            straggler: self.straggler()?,
-            shares: self.shares.clone(),
-            verify_every: self.verify_every,
-            shards: Some(self.shards),
-            caps: self.bucket_cap_mb.map(BucketCaps::of_mib),
-            tune: self.tune,
-            transforms: self.transforms.0.clone(),
-            groups: self.all_groups(),
-            reduction: self.reduction()?,
-            backup_every: self.backup_steps,
-            noise_scale: self.noise_scale,
-            loss_scaling: self.precision.loss_scaling()?,
-            sync: self.sync.mode.clone(),
-            islands: self.sync.islands,
-            ..kolo_ddp::Config::default()
-        })
     }
 }
 

@@ -33,7 +33,7 @@ impl SyncConfig {
     pub(super) fn check(&self, recipe: &Recipe) -> Result<(), Error> {
         self.refuse_excluded(&settings(recipe)?)?;
         match self.islands.filter(|count| *count == 0 || !recipe.shards.is_multiple_of(*count)) {
-            Some(count) if self.mode.is_rare() => {
+            Some(count) if self.mode.traits().rounds.is_some() => {
                 let problem = format!("give a number that divides the {} shards", recipe.shards);
                 Err(Error::setting("--islands", count, problem))
             }
@@ -52,7 +52,7 @@ impl SyncConfig {
         if servers > 0 {
             return self.refuse_excluded(&[JobSetting::Servers]);
         }
-        match self.mode.staleness_bound() {
+        match self.mode.traits().staleness_bound {
             Some(_) => {
                 let problem = "the weights are on servers, of which there are none; give --servers 1 or more";
                 Err(Error::setting("--sync", &self.mode, problem))

@@ -50,7 +50,7 @@ pub(crate) fn check_ranks(
             "{transport} adds by itself and needs no summation servers: leave out --servers"
         ));
     }
-    if count == 0 && config.sync.staleness_bound().is_some() {
+    if count == 0 && config.sync.traits().staleness_bound.is_some() {
         let sync = &config.sync;
         return refuse(format!(
             "synchronization `{sync}` needs summation servers, which hold the weights: give --servers 1 or more"

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::traits::{Rounds, SyncTraits};
+use super::traits::SyncTraits;
 use kolo_optim::Settings;
 use kolo_optim::table::Choice;
 
@@ -28,27 +28,6 @@ impl SyncMode {
     /// Properties of the mode with these settings.
     pub fn traits(&self) -> SyncTraits {
         self.traits
-    }
-
-    /// True if islands synchronize rarely.
-    pub fn is_rare(&self) -> bool {
-        self.traits.rounds.is_some()
-    }
-
-    /// The rounds, where islands synchronize rarely; else `None`.
-    pub fn rounds(&self) -> Option<Rounds> {
-        self.traits.rounds
-    }
-
-    /// Number of steps by which the slowest worker may be behind one that pulls weights, where servers hold
-    /// the weights; else `None`.
-    pub fn staleness_bound(&self) -> Option<u64> {
-        self.traits.staleness_bound
-    }
-
-    /// True if updates are one step late.
-    pub fn is_delayed(&self) -> bool {
-        self.traits.is_delayed
     }
 }
 

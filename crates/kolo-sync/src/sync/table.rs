@@ -106,26 +106,26 @@ mod tests {
         for text in ["every-step", "local", "local:H=4", "post-local:H=4,T=100", "diloco:H=50,outer_lr=0.5"] {
             let mode: SyncMode = text.parse().unwrap();
             assert_eq!(mode.to_string(), text);
-            assert_eq!(mode.rounds().is_none(), text == "every-step");
-            assert_eq!((mode.staleness_bound(), mode.is_delayed()), (None, false));
+            assert_eq!(mode.traits().rounds.is_none(), text == "every-step");
+            assert_eq!((mode.traits().staleness_bound, mode.traits().is_delayed), (None, false));
         }
         for (text, whole, bound) in
             [("stale", "stale", 3), ("stale:0", "stale:K=0", 0), ("stale: 2", "stale:K=2", 2)]
         {
             let mode: SyncMode = text.parse().unwrap();
             assert_eq!(
-                (mode.to_string().as_str(), mode.staleness_bound(), mode.rounds()),
+                (mode.to_string().as_str(), mode.traits().staleness_bound, mode.traits().rounds),
                 (whole, Some(bound), None)
             );
             assert_eq!(whole.parse::<SyncMode>().unwrap(), mode);
         }
         for text in ["delayed", "delayed:1", "delayed: 1", "delayed:steps=1"] {
             let mode: SyncMode = text.parse().unwrap();
-            assert!(mode.is_delayed() && mode.rounds().is_none());
+            assert!(mode.traits().is_delayed && mode.traits().rounds.is_none());
             assert_eq!(mode.to_string().parse::<SyncMode>().unwrap(), mode);
         }
         let mode: SyncMode = "diloco: outer-lr = 0.5, restart-inner".parse().unwrap();
-        let rounds = mode.rounds().unwrap();
+        let rounds = mode.traits().rounds.unwrap();
         assert_eq!(mode.to_string(), "diloco:outer_lr=0.5,restart_inner=true");
         assert_eq!((rounds.steps, rounds.outer_lr, rounds.outer_momentum), (50, 0.5, 0.9));
         assert!(rounds.restart_inner);

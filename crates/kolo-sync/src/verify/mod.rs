@@ -57,7 +57,7 @@ impl Verifier {
     /// A variable of the environment is invalid.
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
-        let (every, islands) = (config.verify_every, config.sync.rounds().is_some());
+        let (every, islands) = (config.verify_every, config.sync.traits().rounds.is_some());
         let (options, tunes, tunable) = (TraceOptions::from_env()?, trace::tunes()?, config.can_be_tuned());
         Ok(Verifier { every, local_statistics, islands, options, tunes, tunable, ..Verifier::silent() })
     }

@@ -86,7 +86,7 @@ impl Options {
         let steps = self.steps.unwrap_or(STEPS);
         at_least_1(&[("--nproc", self.nproc), ("--blocks", self.blocks), ("--steps", steps)])?;
         reduction::parse(&self.reduction).map_err(Failure::input)?;
-        if let Some(rounds) = self.sync.rounds() {
+        if let Some(rounds) = self.sync.traits().rounds {
             self.check_rounds(rounds)?;
         }
         Ok(check_bucket_cap(self.bucket_cap_mb)?)
@@ -106,7 +106,7 @@ impl Options {
     /// True if steps without synchronization need a trainee of their own: they do not compress gradients, and
     /// islands would take their outer steps.
     fn is_other_alone(&self) -> bool {
-        self.reduction != REDUCTIONS[0].name || self.sync.is_rare()
+        self.reduction != REDUCTIONS[0].name || self.sync.traits().rounds.is_some()
     }
 
     fn config(&self, reduction: &str, sync: SyncMode) -> Result<Config, Failure> {
@@ -139,7 +139,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
             };
             trainee.stepper.with_replica(&mut |replica| replica.synchronize(synchronize));
             group.barrier()?;
-            let measured = match options.sync.rounds() {
+            let measured = match options.sync.traits().rounds {
                 Some(rounds) => round(trainee, rounds.steps)?,
                 None => steps(trainee, options.steps.unwrap_or(STEPS))?,
             };

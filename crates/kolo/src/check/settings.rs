@@ -88,9 +88,9 @@ fn work(recipe: &Recipe, plan: &Plan, data: &DataFacts) -> Work {
 fn exchange(recipe: &Recipe) -> Exchange {
     let mode = &recipe.sync.mode;
     let is_whole = recipe.reduction == REDUCTIONS[0].name;
-    match is_whole && !mode.is_rare() && mode.staleness_bound().is_none() {
+    match is_whole && mode.traits().rounds.is_none() && mode.traits().staleness_bound.is_none() {
         false => Exchange::Less,
-        true if mode.is_delayed() => Exchange::StepLater,
+        true if mode.traits().is_delayed => Exchange::StepLater,
         true => Exchange::WithinStep,
     }
 }

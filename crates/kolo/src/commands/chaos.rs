@@ -146,7 +146,7 @@ fn check_job(options: &[OsString]) -> Result<(), Failure> {
         Failure::input(format!("after `--`: {sentence}"))
     })?;
     let sync = job.train.configuration()?.sync.mode;
-    match sync.staleness_bound() {
+    match sync.traits().staleness_bound {
         Some(_) => Err(Failure::input(format!(
             "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
         ))),

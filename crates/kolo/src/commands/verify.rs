@@ -106,7 +106,7 @@ impl Train {
     fn for_all(&self, folder: &Path) -> Result<Program, Failure> {
         let mut config = self.configuration()?;
         let sync = &config.sync.mode;
-        if sync.staleness_bound().is_some() {
+        if sync.traits().staleness_bound.is_some() {
             let problem = "it promises no bits, so there is nothing to compare; take another mode";
             return Err(Failure::input(format!("--sync {sync}: {problem}")));
         }

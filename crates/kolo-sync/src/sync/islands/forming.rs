@@ -23,7 +23,8 @@ use kolo_straggler::Policy;
 ///
 /// Settings that exclude each other.
 pub(super) fn make(config: &Config, world: usize, optimizer: Box<dyn Optimizer>) -> Result<Made, Error> {
-    let rounds = config.sync.rounds().unwrap_or_else(|| unreachable!("only modes with rounds are made here"));
+    let rounds =
+        config.sync.traits().rounds.unwrap_or_else(|| unreachable!("only modes with rounds are made here"));
     let shards = config.shards.unwrap_or(world);
     let count = config.islands.unwrap_or(shards);
     check(config, count, shards, &*optimizer)?;

@@ -87,7 +87,7 @@ fn make(config: &Config, _: usize, optimizer: Box<dyn Optimizer>) -> Result<Made
         return Err(refused(config, &problem));
     }
     let mode = Box::new(Stale {
-        bound: config.sync.staleness_bound().unwrap_or(0),
+        bound: config.sync.traits().staleness_bound.unwrap_or(0),
         role: None,
         must_load: false,
         updates: 0,

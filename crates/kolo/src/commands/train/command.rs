@@ -91,7 +91,7 @@ impl Train {
         self.refuse_images(&config, &*config.open_data().map_err(Failure::input)?)?;
         let algorithm = self.algorithm.as_deref();
         // With stale synchronization the group stays fixed: a worker that dies takes its pushes along.
-        let member = match config.sync.mode.staleness_bound() {
+        let member = match config.sync.mode.traits().staleness_bound {
             Some(_) => None,
             None => self.communication.member(algorithm)?,
         };

@@ -16,7 +16,7 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
-        let is_stale = config.sync.mode.staleness_bound().is_some();
+        let is_stale = config.sync.mode.traits().staleness_bound.is_some();
         if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
             return Err(Failure::input(format!(
                 "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \

@@ -82,11 +82,11 @@ pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, WireC
 }
 
 fn sync(mode: &SyncMode) -> Result<Sync, Failure> {
-    if mode.staleness_bound().is_some() {
+    if mode.traits().staleness_bound.is_some() {
         return Err(Failure::input(format!(
             "--sync {mode}: what servers that hold the weights take is not foretold"
         )));
     }
-    let rounds = mode.rounds().map(|rounds| Sync::Rounds(rounds.steps));
-    Ok(rounds.unwrap_or(if mode.is_delayed() { Sync::Delayed } else { Sync::EveryStep }))
+    let rounds = mode.traits().rounds.map(|rounds| Sync::Rounds(rounds.steps));
+    Ok(rounds.unwrap_or(if mode.traits().is_delayed { Sync::Delayed } else { Sync::EveryStep }))
 }

@@ -1,0 +1,212 @@
+//! Run folders that are made, found, or continued.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use kolo_durable::{create_folder, create_folders, sync_folder};
+
+use super::folder::{CONFIG, RunFolder};
+use crate::error::Error;
+use crate::recipe::Recipe;
+
+/// File with the id of the job that made the folder, whose workers may each be the first to come.
+pub(super) const JOB: &str = ".job";
+/// Time that a replacement of a dead worker waits for a folder that is away.
+const AWAY: Duration = Duration::from_secs(60);
+/// Most tries for a number that no other run takes first.
+const TRIES: usize = 100;
+
+impl RunFolder {
+    /// Makes a new folder with the configuration in it.
+    pub fn create(path: PathBuf, config: &Recipe) -> Result<Self, Error> {
+        if let Some(parent) = path.parent() {
+            create_folders(parent).map_err(|e| Error::file(parent, e))?;
+        }
+        create_folder(&path).map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => RunFolder::at(path.clone()).taken(),
+            _ => Error::file(&path, e),
+        })?;
+        let folder = RunFolder::at(path);
+        folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        Ok(folder)
+    }
+
+    /// Makes or finds the folder of job `job`. It appears with all its initial files at once.
+    pub fn claim(path: PathBuf, config: &Recipe, job: &str) -> Result<Self, Error> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        create_folders(parent).map_err(|e| Error::file(parent, e))?;
+        let draft = tempfile::tempdir_in(parent).map_err(|e| Error::file(parent, e))?;
+        let folder = RunFolder::at(draft.path().to_owned());
+        folder.write(&folder.path.join(CONFIG), config.to_toml()?.as_bytes())?;
+        folder.write(&folder.path.join(JOB), job.as_bytes())?;
+        // Fails for an existing folder that is not empty.
+        match kolo_durable::rename(draft.path(), &path) {
+            Ok(()) => sync_folder(parent).map_err(|e| Error::file(parent, e))?,
+            Err(_) if is_of(&path, job) => {}
+            Err(_) if path.exists() => return Err(RunFolder::at(path).taken()),
+            Err(e) => return Err(Error::file(&path, e)),
+        }
+        Ok(RunFolder::at(path))
+    }
+
+    /// Like [`Self::claim`], at `runs/<number>-<model>-<data>`.
+    pub fn claim_numbered(config: &Recipe, job: &str) -> Result<Self, Error> {
+        let runs = Path::new("runs");
+        for _ in 0..TRIES {
+            if let Some(path) = numbered_of(job) {
+                return Ok(RunFolder::at(path));
+            }
+            let path = Self::next_numbered(config)?;
+            // Another worker may have been faster: if it is of this job, the next round finds its folder.
+            match Self::claim(path.clone(), config, job) {
+                Err(_) if path.exists() => {}
+                claimed => return claimed,
+            }
+        }
+        Err(Error::NumbersTaken { runs: runs.to_owned() })
+    }
+
+    /// Makes `runs/<number>-<model>-<data>`, with the first free number.
+    pub fn create_numbered(config: &Recipe) -> Result<Self, Error> {
+        Self::create(Self::next_numbered(config)?, config)
+    }
+
+    /// Returns the path that [`Self::create_numbered`] would use, and makes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The folder `runs` cannot be read.
+    pub fn next_numbered(config: &Recipe) -> Result<PathBuf, Error> {
+        let runs = Path::new("runs");
+        let number = |name: &str| name.split('-').next().and_then(|number| number.parse::<u32>().ok());
+        let entries = match fs::read_dir(runs) {
+            Err(e) if e.kind() == ErrorKind::NotFound => None,
+            read => Some(read.map_err(|e| Error::file(runs, e))?),
+        };
+        let taken =
+            entries.into_iter().flatten().filter_map(|entry| number(entry.ok()?.file_name().to_str()?));
+        let mut next = taken.max().unwrap_or(0) + 1;
+        let data = config.data.split(':').next().unwrap_or_default();
+        loop {
+            let path = runs.join(format!("{next:04}-{}-{data}", config.model));
+            // Another run may have taken the number meanwhile.
+            if !path.exists() {
+                return Ok(path);
+            }
+            next += 1;
+        }
+    }
+
+    /// Finds the folder of a job that began before this worker was started. A missing folder is away: this
+    /// function waits for it, and does not make it again. `path` is `None` for a numbered folder.
+    ///
+    /// # Errors
+    ///
+    /// The folder has not come back within a minute.
+    pub fn of_running_job(path: Option<PathBuf>, job: &str) -> Result<Self, Error> {
+        Self::wait_for(path, job, AWAY)
+    }
+
+    fn wait_for(path: Option<PathBuf>, job: &str, limit: Duration) -> Result<Self, Error> {
+        let until = Instant::now() + limit;
+        loop {
+            let found = match &path {
+                Some(path) => Some(path.clone()).filter(|path| path.join(CONFIG).exists()),
+                None => numbered_of(job),
+            };
+            match found {
+                Some(path) => return Ok(RunFolder::at(path)),
+                None if Instant::now() < until => sleep(Duration::from_millis(50)),
+                None => return Err(Error::FolderGone { path: path.unwrap_or("runs".into()) }),
+            }
+        }
+    }
+
+    /// Makes the folder of a run, or continues the run in it: `path` must be free, or hold a run with the
+    /// same configuration. `job` is the id of a job whose workers come and go, each of which may be the
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// The run there has another configuration (the error names the setting), the folder holds something
+    /// else, or it cannot be made.
+    pub fn create_or_continue(path: PathBuf, config: &Recipe, job: Option<&str>) -> Result<Self, Error> {
+        if !path.join(CONFIG).exists() {
+            // Fails, as it should, if the folder has files.
+            let _ = fs::remove_dir(&path);
+            let made = match job {
+                Some(job) => Self::claim(path.clone(), config, job),
+                None => Self::create(path.clone(), config),
+            };
+            match made {
+                // Another worker of the job may have been faster.
+                Err(Error::FolderTaken { .. } | Error::NothingToResume { .. })
+                    if path.join(CONFIG).exists() => {}
+                Err(Error::FolderTaken { path }) => return Err(Error::NotARun { path }),
+                made => return made,
+            }
+        }
+        let folder = RunFolder::at(path);
+        match folder.config()?.difference(config)? {
+            None => Ok(folder),
+            // An earlier try failed: nothing in the folder depends on the other settings.
+            Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.begin_anew(config),
+            Some((setting, there, here)) => {
+                Err(Error::OtherRecipe { path: folder.path, setting, there, here })
+            }
+        }
+    }
+
+    /// Takes over the folder of a run without a checkpoint, for one with another configuration.
+    /// Fails if that run is still active ([`Error::NotTheWriter`]).
+    fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
+        self.wait_until_free(false)?;
+        let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
+        match written {
+            // Another worker of the job may have been faster.
+            Err(_) if self.config()?.difference(config)?.is_none() => Ok(self),
+            written => written.map(|()| self),
+        }
+    }
+
+    /// Returns the error of a new run whose folder exists.
+    fn taken(self) -> Error {
+        match self.is_run() && !self.has_checkpoints() && !self.is_complete() {
+            true => Error::NothingToResume { path: self.path },
+            false => Error::FolderTaken { path: self.path },
+        }
+    }
+}
+
+/// Returns the numbered folder that this job made, if there is one.
+fn numbered_of(job: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir("runs").into_iter().flatten().flatten();
+    entries.into_iter().map(|entry| entry.path()).find(|path| is_of(path, job))
+}
+
+fn is_of(path: &Path, job: &str) -> bool {
+    kolo_durable::read_to_string(&path.join(JOB)).is_ok_and(|text| text == job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_away_is_waited_for_and_not_made_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, away) = (place.path().join("run"), place.path().join("away"));
+        RunFolder::claim(path.clone(), &Recipe::default(), "job").unwrap();
+        fs::rename(&path, &away).unwrap();
+        let find = |limit| RunFolder::wait_for(Some(path.clone()), "job", Duration::from_millis(limit));
+        assert!(matches!(find(60), Err(Error::FolderGone { .. })) && !path.exists());
+        std::thread::scope(|scope| {
+            let found = scope.spawn(|| find(60_000));
+            fs::rename(&away, &path).unwrap();
+            assert_eq!(found.join().unwrap().unwrap().path(), path);
+        });
+    }
+}
