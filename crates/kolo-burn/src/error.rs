@@ -6,6 +6,7 @@ use crate::backend::ReadError;
 
 /// Error in training a Burn model, carried by [`kolo_ddp::Error::Binding`].
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The model is on a device that records no gradients.
     #[error(

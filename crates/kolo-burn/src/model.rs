@@ -1,5 +1,6 @@
 //! Burn module in the form that [`kolo_ddp::Ddp`] trains.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -18,6 +19,12 @@ pub struct BurnModel<M> {
     list: Arc<TensorList>,
     /// Frozen tensors as last written.
     frozen: Arc<FrozenTensors>,
+}
+
+impl<M: fmt::Debug> fmt::Debug for BurnModel<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BurnModel").field("module", &self.module).finish_non_exhaustive()
+    }
 }
 
 impl<M: Module> BurnModel<M> {

@@ -7,6 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 /// Error of a checkpoint, with the name of the file.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A part of a checkpoint holds elements that the model does not have.
     #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]

@@ -1,6 +1,7 @@
 //! Guard that stops a writer after another process has taken its folder.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::path::Path;
 
 use crate::error::Error;
@@ -11,6 +12,12 @@ pub struct Guard {
     name: String,
     check: Box<dyn Fn() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + Sync>,
     seal: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Guard {

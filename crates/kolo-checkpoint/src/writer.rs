@@ -1,5 +1,6 @@
 //! Writer of checkpoints that works while training continues.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,12 @@ use crate::{folder, write};
 pub struct Writer {
     background: Background<Snapshot>,
     warnings: Warnings,
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
 }
 
 impl Writer {

@@ -12,6 +12,7 @@ use crate::options::OpenOptions;
 pub type Opened = Result<Arc<dyn ImageDataSet>, DataError>;
 
 /// A named data set. The command line's help, the error messages and [`open`](crate::open) read it.
+#[derive(Debug)]
 pub struct DatasetEntry {
     /// Name on the command line.
     pub name: &'static str,

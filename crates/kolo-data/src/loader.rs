@@ -1,5 +1,6 @@
 //! Loader of the batches of this worker's shards, ready when the training loop asks for them.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,6 +44,16 @@ pub struct Loader<D: DataSet + ?Sized> {
     augment: Option<u64>,
     threads: usize,
     running: Option<Running<D::Batch>>,
+}
+
+impl<D: DataSet + ?Sized> fmt::Debug for Loader<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader")
+            .field("sampler", &self.sampler)
+            .field("augment", &self.augment)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A batch, or the error of a sample.
@@ -163,6 +174,12 @@ pub struct Step<'a, D: DataSet + ?Sized> {
     loader: &'a mut Loader<D>,
     due: usize,
     failed: Option<PrefetchError>,
+}
+
+impl<D: DataSet + ?Sized> fmt::Debug for Step<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").field("due", &self.due).finish_non_exhaustive()
+    }
 }
 
 impl<D: DataSet + ?Sized> Iterator for Step<'_, D> {

@@ -20,6 +20,7 @@ pub type TableRow = (usize, Result<Batch, DataError>);
 /// Reads files as samples of a trained model: an image, or the rows of a table. Labels are 0.
 ///
 /// Images of a data set of one size are made as large, from their center, and of as many channels.
+#[derive(Debug)]
 pub struct SampleFiles {
     how: Preprocessing,
     normalize: Normalize,

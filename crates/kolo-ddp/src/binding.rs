@@ -5,6 +5,7 @@
 //! [`GradientSink`] as they are computed. Ranks, shards, reductions, optimizer and recovery are `Ddp`'s
 //! business.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use crate::replica::Replica;
@@ -117,6 +118,12 @@ pub struct Values {
     pub(crate) source: Source,
 }
 
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
 /// Place of the values.
 #[derive(Clone)]
 pub(crate) enum Source {
@@ -143,6 +150,12 @@ impl Values {
 pub struct SpanValues {
     span: SpanId,
     values: Values,
+}
+
+impl fmt::Debug for SpanValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpanValues").field("span", &self.span).finish_non_exhaustive()
+    }
 }
 
 impl SpanValues {

@@ -1,6 +1,7 @@
 //! The backward pass of one shard, as a guard: gradients can be handed over only while the guard lives, and
 //! only to the shard for which it was begun.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::replica::Replica;
@@ -40,6 +41,12 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct ShardPass<A: Access> {
     access: A,
     number: u64,
+}
+
+impl<A: Access> fmt::Debug for ShardPass<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardPass").field("number", &self.number).finish_non_exhaustive()
+    }
 }
 
 impl Replica {

@@ -1,5 +1,7 @@
 //! A moving average of the weights beside any optimizer.
 
+use std::fmt;
+
 use crate::groups::{GroupError, GroupSettings};
 use crate::layout::Layout;
 use crate::optimizer::{Optimizer, Scope, Update, UsualRates};
@@ -24,6 +26,16 @@ pub struct Averaged<O> {
     offset: Vec<f32>,
     /// Weights before an update.
     before: Vec<f32>,
+}
+
+impl<O: Optimizer> fmt::Debug for Averaged<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Averaged")
+            .field("optimizer", &self.optimizer.name())
+            .field("decay", &self.decay)
+            .field("warms_up", &self.warms_up)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<O: Optimizer> Averaged<O> {

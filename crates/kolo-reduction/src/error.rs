@@ -15,6 +15,7 @@ pub type BindingError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of data-parallel training, named after the culprit.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// A collective failed; names the rank at fault.
     #[error(transparent)]

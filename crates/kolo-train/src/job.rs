@@ -57,6 +57,7 @@ pub fn replaces_another() -> bool {
 }
 
 /// A worker's description of a run, besides the user's own code: the recipe, and the places of its records.
+#[derive(Debug)]
 pub struct Job {
     /// Recipe of the run; the same for all workers.
     pub config: Recipe,

@@ -1,5 +1,6 @@
 //! The trainer of your own model: its settings before the run begins.
 
+use std::fmt;
 use std::path::{PathBuf, absolute};
 use std::sync::Arc;
 
@@ -40,6 +41,15 @@ pub struct Trainer<F: Framework<M>, M, D: DataSet + ?Sized> {
     task: Task<F, M, D>,
     /// Path of the run folder, unless the job has one.
     place: Option<PathBuf>,
+}
+
+impl<F: Framework<M>, M, D: DataSet + ?Sized> fmt::Debug for Trainer<F, M, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trainer")
+            .field("recipe", &self.job.config)
+            .field("run_folder", &self.place)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {

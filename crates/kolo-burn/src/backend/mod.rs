@@ -55,6 +55,7 @@ pub(crate) trait HostMemory: Backend {
 
 /// Error in reading a tensor's elements as `f32` in host memory.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The tensor has another element type.
     #[error("it holds {0:?}; Kolo trains f32")]

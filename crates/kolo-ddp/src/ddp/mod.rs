@@ -5,6 +5,7 @@ mod islands;
 mod state;
 mod statistics;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,15 @@ pub struct Ddp<B> {
     exchange: Option<Exchange>,
     /// The island whose values the model has, where islands synchronize rarely.
     island: Option<usize>,
+}
+
+impl<B> fmt::Debug for Ddp<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ddp")
+            .field("shards", &self.shards)
+            .field("island", &self.island)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<B: Binding> Ddp<B> {

@@ -1,5 +1,6 @@
 //! The replica, through which a binding trains one rank's copy of the model.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,12 @@ pub struct Replica {
     /// Way to synchronize. Declared before `core`, so that it is dropped before the core's group.
     pub(crate) mode: Box<dyn Mode>,
     pub(crate) core: Core,
+}
+
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("steps", &self.core.progress.steps).finish_non_exhaustive()
+    }
 }
 
 impl Replica {

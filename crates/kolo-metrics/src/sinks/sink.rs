@@ -71,7 +71,7 @@ pub enum Record<'a> {
 }
 
 /// A kind of sink.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct SinkEntry {
     /// File of the run folder, or name of another output.
     pub name: &'static str,

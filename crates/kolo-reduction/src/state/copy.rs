@@ -7,7 +7,7 @@ use super::part::{StateName, StatePart, Visit};
 use super::redistribute::Holdings;
 
 /// Arrays of state, each over all of flat memory. Elements that no part had are 0.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StateCopy {
     /// Number of elements of flat memory.
     len: usize,

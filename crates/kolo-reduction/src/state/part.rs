@@ -41,6 +41,7 @@ impl StateName {
 
 /// Values of an array in one run of flat memory. A rank that holds all of an array may list it in one part or
 /// in several; one that owns a range of it lists that.
+#[derive(Debug)]
 pub struct StatePart<'a> {
     /// Name of the array.
     pub name: StateName,

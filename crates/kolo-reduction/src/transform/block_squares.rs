@@ -7,7 +7,7 @@ use kolo_optim::norm::sum_of_squares;
 /// Sums of squares by tensor and block. They come in any order and are added in the model's: neither the
 /// cuts of tensors into buckets nor the rank that has seen a block make a difference, because a block that a
 /// rank has not seen is 0 there, and adding that changes no bit.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct BlockSquares(Vec<Vec<f64>>);
 
 impl BlockSquares {

@@ -77,6 +77,7 @@ impl From<io::Error> for RejectReason {
 
 /// An error of the connecting side's handshake.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeError {
     /// The listener rejected this side.
     #[error("this connection was refused: {0}")]
