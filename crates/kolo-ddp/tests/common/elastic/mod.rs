@@ -238,7 +238,7 @@ fn meet(
     let Generation { world, servers: [servers, _], .. } = script.generations[number];
     let direct = ALGORITHMS.iter().find(|algorithm| algorithm.name == "direct");
     // Over sockets a delay, so that a death finds buckets in flight.
-    let delay = Duration::from_millis(if transport == &TCP { 1 } else { 0 });
+    let delay = Duration::from_millis(u64::from(transport == &TCP && script.generations.len() > 1));
     let options = Options {
         transport: Some(transport),
         algorithm: direct.filter(|_| script.direct),
