@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::metric::in_line;
 use crate::progress::Progress;
-use crate::summary::{Speed, Summary};
+use crate::summary::Summary;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "terminal",
@@ -154,7 +154,7 @@ impl Terminal {
             let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
             writeln!(to, "skipped steps   {skipped} of {of}, because they overflowed")?;
         }
-        let Speed { unit, per_second } = &summary.speed;
+        let (unit, per_second) = (&self.unit, summary.speed.per_second);
         writeln!(to, "training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds)?;
         writeln!(
             to,
