@@ -33,7 +33,7 @@ pub struct RangeTest {
 /// Losses by rising learning rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RangeCurve {
-    /// The steps until the loss has diverged, or all.
+    /// The steps until the loss has diverged, or all; none if the first loss is not finite.
     pub points: Vec<RangePoint>,
     /// Index of the point with the lowest smoothed loss. `None` if that is the first one: no rate was good.
     pub lowest: Option<usize>,
@@ -116,8 +116,7 @@ impl RangeCurve {
             weight = SMOOTHING * weight + (1.0 - SMOOTHING);
             let smoothed = sum / weight;
             let best = points.get(lowest).map_or(smoothed, |point| point.smoothed);
-            // Also false for what is no number.
-            if !(smoothed <= DIVERGED * best) {
+            if !smoothed.is_finite() || smoothed > DIVERGED * best {
                 break;
             }
             if smoothed < best {

@@ -255,8 +255,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
             self.find_folder(&mut membership)?;
         }
         match run(self.framework, &self.job, &mut self.task, membership, model) {
-            // The end of a range test.
-            Err(Error::Diverged(_)) if test.is_some() => {
+            // The end of a range test, unless it has seen no loss.
+            Err(Error::Diverged(failure)) if test.is_some() && !is_of_first_step(&failure) => {
                 Ok(Trained { model: None, averaged: None, summary: None })
             }
             ended => ended,
@@ -300,4 +300,15 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         self.job.folder = Some(folder);
         Ok(())
     }
+}
+
+/// True if the first step has changed nothing.
+fn is_of_first_step(failure: &kolo_ddp::Error) -> bool {
+    use kolo_ddp::Error::{GradientNotFinite, LossNotFinite, StatisticNotFinite};
+    matches!(
+        failure,
+        LossNotFinite { step: 0, .. }
+            | GradientNotFinite { step: 0, .. }
+            | StatisticNotFinite { step: 0, .. }
+    )
 }

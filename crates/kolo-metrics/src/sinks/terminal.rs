@@ -14,7 +14,7 @@ use super::sink::{MetricSink, Record, SinkEntry};
 use crate::meter::{EpochRow, Meter, StepRow};
 use crate::metric::in_line;
 use crate::progress::Progress;
-use crate::summary::{Speed, Summary};
+use crate::summary::Summary;
 use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
@@ -154,7 +154,7 @@ impl Terminal {
             let of = if is_rare { "single islands".into() } else { summary.steps.to_string() };
             writeln!(to, "skipped steps   {skipped} of {of}, because they overflowed")?;
         }
-        let Speed { unit, per_second } = &summary.speed;
+        let (unit, per_second) = (&self.unit, summary.speed.per_second);
         writeln!(to, "training time   {:.1} s, {per_second:.0} {unit}/s", summary.train_seconds)?;
         writeln!(
             to,

@@ -17,6 +17,9 @@ const SUGGESTED: RGBColor = RGBColor(213, 94, 0);
 /// has the losses.
 pub(super) fn show(test: &RangeTest, folder: &Path) -> Result<(), Failure> {
     let Some(curve) = test.curve()? else { return Ok(()) };
+    if curve.points.is_empty() {
+        return Err(Failure::work("--find-lr: the first loss is not finite; look at the data and the model"));
+    }
     let fail =
         |path: &Path, cause: &dyn std::fmt::Display| Failure::work(format!("{}: {cause}", path.display()));
     let (table, picture) = (folder.join(TABLE), folder.join(PICTURE));
