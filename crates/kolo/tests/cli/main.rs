@@ -18,6 +18,7 @@ mod groups;
 mod killed;
 mod launchers;
 mod live;
+mod lora;
 mod noise_scale;
 mod output;
 mod own_images;
