@@ -43,7 +43,8 @@ impl ModuleMapper for Adam {
             let step = (mean / (square.sqrt() + 1e-8) * self.rate).into_data();
             let shape = tensor.dims();
             let step = Tensor::<1>::from_data(step, &tensor.device()).reshape(shape);
-            (tensor.detach() - step).require_grad()
+            // A leaf of the next step's graph.
+            Tensor::from_data((tensor.detach() - step).into_data(), &Device::flex().autodiff()).require_grad()
         })
     }
 }

@@ -19,6 +19,7 @@ mod groups;
 mod killed;
 mod launchers;
 mod live;
+mod lora;
 mod noise_scale;
 mod output;
 mod own_images;
