@@ -167,7 +167,7 @@ fn own_images(config: &Recipe, steps: u64, folder: &Path) -> Result<Recipe, Fail
     // Weights of another task have other classes.
     (config.init, config.init_skip) = (None, Vec::new());
     // Islands have several sets of weights.
-    config.ema = config.ema.or((!config.sync.mode.traits().rounds.is_some()).then_some(0.9));
+    config.ema = config.ema.or(config.sync.mode.traits().rounds.is_none().then_some(0.9));
     (config.mixup, config.cutmix) = (config.mixup.or(Some(0.2)), config.cutmix.or(Some(1.0)));
     config.check()?;
     models::find(&config.model)?.check(&config, config.open_data().map_err(Failure::input)?.shape())?;
