@@ -45,7 +45,7 @@ fn the_same_bits_on_any_number_of_ranks_with_any_buckets() {
     let cases: Vec<_> = kinds.flat_map(|kind| combinations.iter().map(move |c| (kind, c))).collect();
     // The number of combinations is no multiple of the step, so that each is there with some shards.
     let step = if is_thorough() { 1 } else { 7 };
-    assert!(step == 1 || combinations.len() % step != 0);
+    assert!(step == 1 || !combinations.len().is_multiple_of(step));
     for ((shards, transforms), combination) in cases.into_iter().step_by(step) {
         let mut expected: Option<Vec<Vec<u32>>> = None;
         for (world, caps, forward_overlap) in [

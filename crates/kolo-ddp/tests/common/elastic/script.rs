@@ -58,6 +58,9 @@ impl Generation {
     }
 }
 
+/// Role of a rank that dies, the step and the moment in it.
+type Death = (Role, u64, usize);
+
 impl Script {
     /// 4 ranks at first; each death may bring a new one.
     pub fn new(seed: u64, combination: &Combination, clip_norm: Option<f64>, scaled: bool) -> Script {
@@ -117,9 +120,9 @@ impl Script {
 
     /// Generations of so many workers and summation servers, of which the last worker or the last server may
     /// die in some step at some moment.
-    pub fn with_servers(self, all: &[(usize, usize, Option<(Role, u64, usize)>)]) -> Script {
+    pub fn with_servers(self, all: &[(usize, usize, Option<Death>)]) -> Script {
         let mut before = [0; 2];
-        let generation = |(workers, servers, death): &(usize, usize, Option<(Role, u64, usize)>)| {
+        let generation = |(workers, servers, death): &(usize, usize, Option<Death>)| {
             let new = [workers - before[0], servers - before[1]];
             before = [*workers, *servers];
             let death = death.map(|(role, step, moment)| {
