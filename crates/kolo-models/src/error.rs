@@ -33,6 +33,17 @@ pub enum Error {
         /// Columns of an image.
         width: usize,
     },
+    /// CutMix on samples that are no images.
+    #[error(
+        "--cutmix: it puts rectangles of one image into another, and these samples have {height} × {width} values; \
+         leave it out, or use --mixup"
+    )]
+    NothingToCut {
+        /// Rows of a sample.
+        height: usize,
+        /// Columns of a sample.
+        width: usize,
+    },
     /// The data has other classes than the weights were trained for.
     #[error(
         "{path}: these weights were trained for the classes {trained}, and the data has {given}; give data with \

@@ -141,6 +141,10 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
 
     fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error> {
         self.traits.check(self.name, recipe)?;
+        let SampleShape { height, width, .. } = samples;
+        if recipe.cutmix.is_some() && height.min(width) < 2 {
+            return Err(Error::NothingToCut { height, width });
+        }
         self.traits.check_samples(self.name, samples)
     }
 

@@ -287,6 +287,7 @@ mod tests {
         let taken = |kind| kolo_train::Error::from(kolo_recipe::Error::NotTheWriter(Box::new(refusal(kind))));
         let fenced = || taken(kolo_claim::RefusalKind::Fenced);
         let early = kolo_train::Error::EndedEarly {
+            max_hours: None,
             too_few: Some("few".into()),
             step: 1,
             total: 2,
@@ -309,6 +310,7 @@ mod tests {
     #[test]
     fn the_exit_code_says_whose_turn_it_is() {
         let early = |too_few: Option<String>| kolo_train::Error::EndedEarly {
+            max_hours: None,
             too_few,
             step: 1,
             total: 2,

@@ -81,6 +81,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         match (&self.too_few, &error) {
             (Some(_), Error::Recipe(kolo_recipe::Error::NotTheWriter(_))) => Error::EndedEarly {
                 too_few: self.too_few.clone(),
+                max_hours: None,
                 step: progress.step(),
                 total: self.calendar.total,
                 kept: format!("nothing of it is kept: {error}"),
@@ -97,6 +98,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             Some(_) => Ok(Ended::Left),
             None => Err(Error::EndedEarly {
                 too_few: None,
+                max_hours: self.time_is_over,
                 step: progress.step(),
                 total: self.calendar.total,
                 kept: "rank 0 writes a checkpoint of all of it".into(),
@@ -119,6 +121,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 (lost, Some(Box::new(failure)))
             }
         };
-        Err(Error::EndedEarly { too_few: self.too_few.clone(), step, total, kept, cause })
+        let (too_few, max_hours) = (self.too_few.clone(), self.time_is_over);
+        Err(Error::EndedEarly { too_few, max_hours, step, total, kept, cause })
     }
 }

@@ -111,7 +111,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let mut milliseconds = [self.began.elapsed().as_millis() as i64];
         self.ddp.group().all_reduce(&mut milliseconds, Op::Max)?;
         if milliseconds[0] as f64 >= hours * MILLISECONDS_OF_HOUR {
-            log::info!("the {hours} hours of --max-hours are over: the run saves and ends");
+            self.time_is_over = Some(hours);
             self.ddp.leave();
         }
         Ok(())

@@ -164,11 +164,14 @@ pub enum Error {
     /// The run ended before its last step.
     #[error(
         "{}: the run has ended after step {step} of {total}; {kept}",
-        too_few.as_deref().unwrap_or("the workers have been asked to end")
+        early_reason(too_few.as_deref(), *max_hours)
     )]
     EndedEarly {
-        /// Reason that the remaining workers could not continue; `None` if the run was signaled to end.
+        /// Reason that the remaining workers could not continue; `None` if the run was signaled to end, or its
+        /// time was over.
         too_few: Option<String>,
+        /// The limit of time that ended the run, in hours.
+        max_hours: Option<f64>,
         /// Steps done.
         step: u64,
         /// Steps of the whole run.
@@ -195,6 +198,15 @@ impl From<kolo_ddp::CheckpointError> for Error {
 impl From<kolo_comm::Error> for Error {
     fn from(error: kolo_comm::Error) -> Self {
         Error::Training(error.into())
+    }
+}
+
+/// Returns the reason for which a run has ended early.
+fn early_reason(too_few: Option<&str>, max_hours: Option<f64>) -> String {
+    match (too_few, max_hours) {
+        (Some(too_few), _) => too_few.into(),
+        (None, Some(hours)) => format!("the {hours} hours of --max-hours are over"),
+        (None, None) => "the workers have been asked to end".into(),
     }
 }
 

@@ -185,6 +185,7 @@ impl<'a, F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'a, F, M, D> 
             began: Instant::now(),
             step_began: Instant::now(),
             too_few: None,
+            time_is_over: None,
             warnings,
             lineage,
             sampler,

@@ -56,6 +56,8 @@ pub(crate) struct Worker<'a, F: Framework<M>, M, D: DataSet + ?Sized> {
     pub(crate) step_began: Instant,
     /// Reason of an early end, unless a signal caused it.
     pub(crate) too_few: Option<String>,
+    /// The limit in hours, after it has made the workers leave.
+    pub(crate) time_is_over: Option<f64>,
     /// Warnings that this worker's user has received.
     pub(crate) warnings: Warnings,
     /// Claims to the run folder that this worker knows of.

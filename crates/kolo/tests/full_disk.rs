@@ -94,7 +94,7 @@ fn hash(run: &Path) -> String {
 fn a_job_goes_on_and_outlives_rank_0() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
-    job.wait_until("a warning", |said| said.contains("No space left"));
+    job.wait_until("a warning", |said| said.contains("steps.jsonl: No space left"));
     // Rank 0 was started first.
     send("KILL", &children_that_run(env!("CARGO_BIN_EXE_kolo"), job.launcher.process.id())[..1]);
     job.wait_until("another rank 0", |said| said.contains("generation 2 of "));

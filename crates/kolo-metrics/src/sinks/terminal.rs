@@ -165,7 +165,8 @@ impl Terminal {
             writeln!(to, "noise scale     {}", noise.words(unit))?;
         }
         let Summary { sync, synchronized_steps, steps, summed_bytes, .. } = summary;
-        if synchronized_steps < steps {
+        // A resumed run counts those of its last part.
+        if synchronized_steps < steps && sync != "every-step" {
             writeln!(
                 to,
                 "synchronized    in {synchronized_steps} of {steps} steps ({sync}): {:.1} MB summed",

@@ -173,7 +173,8 @@ pub struct Recipe {
     /// Also evaluate every so many steps, besides the end of each epoch
     #[arg(long, value_name = "STEPS")]
     pub eval_steps: Option<u64>,
-    /// Save and end after so many hours, counted from this start; --resume goes on
+    /// Save and end after so many hours, counted from this start; --resume continues, for as long again or for
+    /// another --max-hours
     #[arg(long, value_name = "HOURS", value_parser = parse_number)]
     pub max_hours: Option<f64>,
     /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by

@@ -60,7 +60,9 @@ fn a_run_whose_time_is_over_saves_and_goes_on_in_the_same_bits() {
         });
         for (rank, ended) in ended.unwrap().into_iter().enumerate() {
             match ended {
-                Err(Error::EndedEarly { too_few: None, step, total: 20, .. }) => assert_eq!(step, 2 * part),
+                Err(Error::EndedEarly { too_few: None, max_hours: Some(_), step, total: 20, .. }) => {
+                    assert_eq!(step, 2 * part);
+                }
                 Ok(summary) if part == 10 => {
                     let weights = summary.map(|summary| summary.weights_sha256);
                     assert_eq!(weights, (rank == 0).then(|| expected.clone()));

@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_step_of_the_small_network_is_taken() {
-        let recipe = Recipe { batch_size: 4, ..Recipe::default() }.to_toml().unwrap();
+        let data = "fashion-mnist-small".into();
+        let recipe = Recipe { data, batch_size: 4, ..Recipe::default() }.to_toml().unwrap();
         let job = |together, pause| TrialJob { recipe: recipe.clone(), together, pause };
         let step = take(&job(1, Duration::ZERO)).unwrap();
         // Weights, momentum, and the running statistics.

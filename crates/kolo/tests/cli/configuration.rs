@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::program::{fail, kolo, succeed, summary};
+use super::program::{fail, kolo, stderr, succeed, summary};
 
 const SMALL: [&str; 8] = ["train", "--model", "mlp", "--nproc", "1", "--batch-size", "2000", "--no-augment"];
 
@@ -72,4 +72,19 @@ fn signals_of_the_environment_reach_the_workers() {
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     assert!(words("usr1,SIGUSR2").contains("on=usr1,usr2"));
+}
+
+/// A run that its time ends says so, and continues with another limit.
+#[test]
+fn a_run_is_resumed_with_another_limit_of_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = ["train", "--model", "mlp", "--shards", "2", "--batch-size", "4", "--steps", "4"];
+    let limited = ["--nproc", "1", "--max-hours", "1e-9", "--out", "run"];
+    let ended = kolo(folder.path(), &[&args[..], &limited].concat()).output().unwrap();
+    let words = stderr(&ended);
+    assert!(ended.status.code() == Some(143) && words.contains("hours of --max-hours are over: "), "{words}");
+    succeed(folder.path(), &["train", "--resume", "run", "--max-hours", "1"]);
+    succeed(folder.path(), &[&args[..], &["--nproc", "2", "--out", "whole"]].concat());
+    let hash = |run: &str| summary(&folder.path().join(run))["weights_sha256"].clone();
+    assert_eq!(hash("run"), hash("whole"));
 }

@@ -53,8 +53,12 @@ impl Train {
         Ok(())
     }
 
-    /// Returns the configuration of the run to continue, with the number of epochs that the user gave.
+    /// Returns the configuration of the run to continue, with the number of epochs and the limit of time that
+    /// the user gave.
     fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
+        if self.config.has("max_hours") {
+            config.max_hours = self.config.recipe.max_hours;
+        }
         let epochs = self.config.recipe.epochs;
         if !self.config.has("epochs") {
             return Ok(config);

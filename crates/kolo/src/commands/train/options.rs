@@ -115,7 +115,7 @@ pub(in crate::commands) fn settings() -> Vec<Id> {
     config.get_arguments().map(|option| option.get_id().clone()).chain(others.map(Id::from)).collect()
 }
 
-/// Options that a run that goes on cannot change: all but the number of epochs.
+/// Options that a run that continues cannot change: all but the number of epochs and the limit of time.
 fn fixed_settings() -> Vec<Id> {
-    settings().into_iter().filter(|id| id != "epochs").collect()
+    settings().into_iter().filter(|id| id != "epochs" && id != "max_hours").collect()
 }

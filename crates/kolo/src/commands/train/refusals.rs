@@ -77,6 +77,12 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
             "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
         ));
     }
+    if config.data.starts_with("csv:") && config.model != "mlp" {
+        found.push(format!(
+            "--model {}: its convolutions are for images; for the rows of a table give --model mlp",
+            config.model
+        ));
+    }
     let batch = shards.saturating_mul(config.batch_size);
     if batch > samples {
         found.push(format!(
@@ -116,6 +122,12 @@ mod tests {
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
         let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";
         assert_eq!(surprises(&Recipe { epochs: 7, ..config(2, 50, 2) }, 100), [rises]);
+        let table =
+            |model: &str| Recipe { data: "csv:t.csv".into(), model: model.into(), ..config(2, 50, 2) };
+        assert!(
+            surprises(&table("small"), 100)[0].starts_with("--model small: its convolutions are for images")
+        );
+        assert_eq!(surprises(&table("mlp"), 100), Vec::<String>::new());
         let mut scaled = config(2, 50, 2);
         scaled.precision.scale = 3.0;
         assert!(surprises(&scaled, 100)[0].starts_with("--loss-scale 3: it has no effect"));
