@@ -6,7 +6,7 @@ use kolo_burn::{DropoutKey, Loss};
 use kolo_data::Mixing;
 use kolo_ddp::cross_shard::CrossShardPass;
 
-use kolo_train::{Classification, Confusion, Mean};
+use kolo_train::{Classification, Confusion, Mean, best_class};
 
 /// Place in a training at which a loss is computed.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,15 @@ pub fn classification(scores: Tensor<2>, labels: Tensor<1, Int>) -> Classificati
 /// Returns the counts of samples by label and by the class with the highest score, for
 /// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
 pub fn confusion(scores: Tensor<2>, labels: Tensor<1, Int>) -> Confusion {
-    Confusion::of(classes(labels), classes(scores.argmax(1).flatten::<1>(0, 1)))
+    Confusion::of(classes(labels), guesses(scores))
+}
+
+/// Returns the class with the highest score of each row, or that it has none.
+fn guesses(scores: Tensor<2>) -> impl Iterator<Item = u32> {
+    let width = scores.dims()[1].max(1);
+    let scores: Vec<f32> = scores.into_data().iter().collect();
+    let guess = |row: &[f32]| best_class(row).unwrap_or(Confusion::NO_GUESS);
+    scores.chunks(width).map(guess).collect::<Vec<_>>().into_iter()
 }
 
 fn classes(tensor: Tensor<1, Int>) -> Vec<u32> {
@@ -87,8 +95,7 @@ fn classes(tensor: Tensor<1, Int>) -> Vec<u32> {
 
 /// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
-    let guesses = scores.argmax(1).flatten::<1>(0, 1);
-    guesses.equal(labels).int().sum().into_scalar::<i64>() as usize
+    guesses(scores).zip(classes(labels)).filter(|(guess, label)| guess == label).count()
 }
 
 #[cfg(test)]

@@ -33,6 +33,67 @@ pub struct Preprocessing {
     pub table: Option<TableColumns>,
 }
 
+/// Most pixels of a model's input.
+const MOST_PIXELS: usize = 1 << 26;
+
+impl Preprocessing {
+    /// Checks values that may come from an edited file.
+    ///
+    /// # Errors
+    ///
+    /// A field contradicts another, or gives no numbers; the error names it.
+    pub fn check(&self) -> Result<(), String> {
+        let sizes = [self.image_size, self.input_size];
+        let is_size = |size: [usize; 3]| {
+            let pixels = size.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
+            pixels.is_some_and(|pixels| (1..=MOST_PIXELS).contains(&pixels))
+        };
+        if !sizes.into_iter().all(is_size) || self.resize.is_some_and(|side| !is_size([1, side, side])) {
+            return Err(format!("image_size {:?} or input_size {:?} is no size", sizes[0], sizes[1]));
+        }
+        let names = self.label_names.len();
+        if self.num_classes == 0 || names > 0 && names != self.num_classes {
+            return Err(format!("num_classes is {}, and label_names has {names}", self.num_classes));
+        }
+        if self.label_names.iter().any(|name| name.is_empty()) {
+            return Err("label_names has an empty name".into());
+        }
+        if let Some(name) = twice(&self.label_names) {
+            return Err(format!("label_names has `{name}` twice"));
+        }
+        if let Some(table) = &self.table {
+            if self.input_size != [1, 1, table.numbers.len()] {
+                return Err("input_size is not the number of columns".into());
+            }
+            let names = table.numbers.iter().map(|column| &column.name).chain([&table.label]);
+            if let Some(name) = twice(names) {
+                return Err(format!("table has the column `{name}` twice"));
+            }
+            return table.numbers.iter().try_for_each(NumberColumn::check);
+        }
+        if self.mean.len() != self.input_size[0] || self.std.len() != self.input_size[0] {
+            return Err("mean and std are not those of each channel".into());
+        }
+        if let Some(mean) = self.mean.iter().find(|mean| !mean.is_finite()) {
+            return Err(format!("mean is {mean}, which is not finite"));
+        }
+        self.std.iter().try_for_each(|std| check_std("std", f64::from(*std)))
+    }
+}
+
+fn check_std(field: &str, std: f64) -> Result<(), String> {
+    match std > 0.0 && std.is_finite() {
+        true => Ok(()),
+        false => Err(format!("{field} is {std}, which is no finite number above 0")),
+    }
+}
+
+/// Returns the first name that an earlier one equals.
+fn twice<'a>(names: impl IntoIterator<Item = &'a String>) -> Option<&'a String> {
+    let mut known = std::collections::BTreeSet::new();
+    names.into_iter().find(|name| !known.insert(*name))
+}
+
 /// Columns of a table, and what becomes of their numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableColumns {
@@ -58,8 +119,30 @@ pub struct NumberColumn {
 
 impl NumberColumn {
     /// Returns a number of this column as the model takes it.
-    pub(crate) fn normalized(&self, number: f64) -> f32 {
-        ((number - self.mean) / self.std) as f32
+    ///
+    /// # Errors
+    ///
+    /// It is too far from the mean for single precision.
+    pub(crate) fn normalized(&self, number: f64) -> Result<f32, String> {
+        let normalized = ((number - self.mean) / self.std) as f32;
+        match normalized.is_finite() {
+            true => Ok(normalized),
+            false => Err(format!(
+                "a number in column `{}` is too far from the training rows' mean for single precision",
+                self.name
+            )),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let NumberColumn { name, mean, std } = self;
+        check_std(&format!("std of column `{name}`"), *std)?;
+        match (*mean as f32).is_finite() {
+            true => Ok(()),
+            false => {
+                Err(format!("mean of column `{name}` is {mean:e}, which is too large for single precision"))
+            }
+        }
     }
 }
 

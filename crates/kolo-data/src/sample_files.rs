@@ -11,9 +11,6 @@ use crate::geometry::centered;
 use crate::images::Images;
 use crate::preprocessing::{Preprocessing, TableColumns};
 
-/// Most pixels of a model's input.
-const MOST_PIXELS: usize = 1 << 26;
-
 /// Line of a table's row, and the row as a sample.
 pub type TableRow = (usize, Result<Batch, DataError>);
 
@@ -33,28 +30,11 @@ impl SampleFiles {
     ///
     /// The preprocessing contradicts itself; the error says how.
     pub fn new(how: Preprocessing) -> Result<Self, String> {
+        how.check()?;
+        if how.table.is_some() {
+            return Ok(SampleFiles { how, normalize: Normalize::new(&[], &[]) });
+        }
         let [channels, height, width] = how.image_size;
-        let sizes = [how.image_size, how.input_size];
-        let is_size = |size: [usize; 3]| {
-            let pixels = size.iter().try_fold(1_usize, |all, length| all.checked_mul(*length));
-            pixels.is_some_and(|pixels| (1..=MOST_PIXELS).contains(&pixels))
-        };
-        if !sizes.into_iter().all(is_size) || how.resize.is_some_and(|side| !is_size([1, side, side])) {
-            return Err(format!("image_size {:?} or input_size {:?} is no size", sizes[0], sizes[1]));
-        }
-        let names = how.label_names.len();
-        if how.num_classes == 0 || names > 0 && names != how.num_classes {
-            return Err(format!("num_classes is {}, and label_names has {names}", how.num_classes));
-        }
-        if let Some(table) = &how.table {
-            return match how.input_size == [1, 1, table.numbers.len()] {
-                true => Ok(SampleFiles { how, normalize: Normalize::new(&[], &[]) }),
-                false => Err("input_size is not the number of columns".into()),
-            };
-        }
-        if how.mean.len() != how.input_size[0] || how.std.len() != how.input_size[0] {
-            return Err("mean and std are not those of each channel".into());
-        }
         if ![1, 3].contains(&channels) || how.resize.is_some_and(|side| side < height.max(width)) {
             return Err(format!("image_size {:?} cannot be made of an image file", how.image_size));
         }
@@ -111,7 +91,10 @@ impl SampleFiles {
         let columns = columns.collect::<Result<Vec<_>, DataError>>()?;
         let shape = [1, 1, 1, columns.len()];
         let rows = sheet.rows.iter().map(|row| {
-            let numbers = columns.iter().map(|(at, column)| Ok(column.normalized(sheet.number(row, *at)?)));
+            let numbers = columns.iter().map(|(at, column)| {
+                let number = column.normalized(sheet.number(row, *at)?);
+                number.map_err(|problem| sheet.wrong(row.0, problem))
+            });
             let numbers = numbers.collect::<Result<Vec<f32>, DataError>>();
             (row.0, numbers.map(|images| Batch { images, labels: vec![0], shape }))
         });
@@ -213,9 +196,54 @@ mod tests {
             SampleFiles::new(how).err().unwrap()
         };
         assert_eq!(refused(|how| how.num_classes = 9), "num_classes is 9, and label_names has 10");
+        let twice = "label_names has `Trouser` twice";
+        assert_eq!(refused(|how| how.label_names[0] = "Trouser".into()), twice);
+        assert_eq!(refused(|how| how.label_names[3].clear()), "label_names has an empty name");
+        for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            let told = format!("std is {std}, which is no finite number above 0");
+            let mut how = usual.clone();
+            how.std[0] = std;
+            assert_eq!(SampleFiles::new(how).err(), Some(told));
+        }
+        assert_eq!(refused(|how| how.mean[0] = f32::NAN), "mean is NaN, which is not finite");
         assert_eq!(refused(|how| how.mean.clear()), "mean and std are not those of each channel");
         assert!(refused(|how| how.image_size[1] = 0).ends_with("is no size"));
         assert!(refused(|how| how.image_size[0] = 2).ends_with("cannot be made of an image file"));
         assert!(refused(|how| how.resize = Some(8)).ends_with("cannot be made of an image file"));
+    }
+
+    #[test]
+    fn columns_that_contradict_themselves_are_refused() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("own.csv");
+        fs::write(&path, "a,b,kind\n1,0,red\n3,1e-30,blue\n").unwrap();
+        let data = open_with(&format!("csv:{}", path.display()), &OpenOptions::default()).unwrap();
+        let usual = data.preprocessing().unwrap();
+        let refused = |change: fn(&mut TableColumns)| {
+            let mut how = usual.clone();
+            change(how.table.as_mut().unwrap());
+            SampleFiles::new(how).err().unwrap()
+        };
+        let above_0 = "std of column `a` is 0, which is no finite number above 0";
+        assert_eq!(refused(|table| table.numbers[0].std = 0.0), above_0);
+        assert!(refused(|table| table.numbers[0].std = -2.0).ends_with("above 0"));
+        assert!(refused(|table| table.numbers[0].std = f64::NAN).ends_with("above 0"));
+        let told = "mean of column `b` is 1e300, which is too large for single precision";
+        assert_eq!(refused(|table| table.numbers[1].mean = 1e300), told);
+        assert_eq!(refused(|table| table.numbers[1].name = "a".into()), "table has the column `a` twice");
+        assert_eq!(refused(|table| table.label = "b".into()), "table has the column `b` twice");
+        assert_eq!(refused(|table| drop(table.numbers.pop())), "input_size is not the number of columns");
+        // 1e30 is a number, but not in the deviations of this column, which are 5e-31.
+        fs::write(&path, "a,b\n1,1e30\n1,1e39\n1,inf\n").unwrap();
+        let told = row(&path, &usual).into_iter().map(|(_, row)| row.unwrap_err());
+        let told: Vec<_> = told.map(|told| told.rsplit_once("own.csv, ").unwrap().1.to_owned()).collect();
+        assert_eq!(
+            told,
+            [
+                "line 2: a number in column `b` is too far from the training rows' mean for single precision",
+                "line 3: `1e39` in column `b` is too large for single precision",
+                "line 4: `inf` in column `b` is not finite",
+            ]
+        );
     }
 }

@@ -37,6 +37,14 @@ impl Confusion {
         other.0.into_iter().for_each(|(pair, count)| *self.0.entry(pair).or_insert(0) += count);
     }
 
+    /// Guess of a sample that has none, because its scores are not finite. It is never right.
+    pub const NO_GUESS: u32 = u32::MAX;
+
+    /// Number of samples without a guess.
+    pub fn not_finite(&self) -> u64 {
+        self.0.iter().filter(|((_, guess), _)| *guess == Self::NO_GUESS).map(|(_, count)| count).sum()
+    }
+
     /// Number of samples of this class that the model took for `guess`.
     pub fn count(&self, label: u32, guess: u32) -> u64 {
         self.0.get(&(label, guess)).copied().unwrap_or(0)
@@ -55,7 +63,7 @@ impl Confusion {
 
     /// Share of the samples that the model took for their class.
     pub fn accuracy(&self) -> f64 {
-        let right = self.0.iter().filter(|((label, guess), _)| label == guess);
+        let right = self.0.iter().filter(|((label, guess), _)| label == guess && *guess != Self::NO_GUESS);
         right.map(|(_, count)| count).sum::<u64>() as f64 / self.samples() as f64
     }
 
@@ -65,6 +73,9 @@ impl Confusion {
         let mut counts: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
         for ((label, guess), count) in &self.0 {
             counts.entry(*label).or_default()[1] += count;
+            if *guess == Self::NO_GUESS {
+                continue;
+            }
             counts.entry(*guess).or_default()[2] += count;
             if label == guess {
                 counts.entry(*label).or_default()[0] += count;
@@ -102,22 +113,22 @@ impl Classification {
     pub const METRICS: [Metric; 1] = [Metric::ACCURACY];
 
     /// Counts a batch. `scores` has a row for each label: of each class the score before softmax. The
-    /// predicted class has the highest score; of equals it is the first. Scores that are not finite predict
-    /// the first class.
+    /// predicted class is that of [`best_class`]; a sample without one is wrong.
     pub fn of(scores: &[f32], labels: &[u32]) -> Self {
         let classes = (scores.len() / labels.len().max(1)).max(1);
-        let predicted: Vec<u32> = scores.chunks(classes).map(highest).collect();
+        let predicted: Vec<u32> =
+            scores.chunks(classes).map(|row| best_class(row).unwrap_or(Confusion::NO_GUESS)).collect();
         let rows = scores.chunks(classes).zip(labels).zip(&predicted).enumerate();
-        let wrong = rows.filter(|(_, ((_, label), predicted))| label != predicted);
+        let wrong = rows
+            .filter(|(_, ((_, label), predicted))| label != predicted && **predicted != Confusion::NO_GUESS);
         let wrong = wrong.map(|(sample, ((row, label), predicted))| Wrong {
             sample: sample as u64,
             label: *label,
             predicted: *predicted,
             probability: softmax(row)[*predicted as usize],
         });
-        let wrong = wrong.filter(|wrong| wrong.probability.is_finite()).collect();
-        let confusion = Confusion::of(labels.iter().copied(), predicted);
-        Classification { confusion, wrong: most_probable(wrong) }
+        let wrong = most_probable(wrong.collect());
+        Classification { confusion: Confusion::of(labels.iter().copied(), predicted), wrong }
     }
 
     /// Adds the counts of the samples that follow.
@@ -139,8 +150,9 @@ impl Classification {
         let name = |class: u32| names.get(class as usize).cloned().unwrap_or_else(|| class.to_string());
         let class = |label| {
             let [precision, recall, f1] = scores.get(&label).copied().unwrap_or_default();
-            let predicted = self.confusion.row(label);
+            let mut predicted = self.confusion.row(label);
             let samples = predicted.values().sum();
+            predicted.remove(&Confusion::NO_GUESS);
             ClassScores { class: name(label), samples, precision, recall, f1, predicted }
         };
         let sample = |wrong: &Wrong| WrongSample {
@@ -153,6 +165,7 @@ impl Classification {
         kolo_run_folder::Classification {
             part: part_name(part).into(),
             classes: (0..classes).map(class).collect(),
+            not_finite: self.confusion.not_finite(),
             most_wrong: self.wrong.iter().map(sample).collect(),
         }
     }
@@ -170,10 +183,13 @@ fn most_probable(mut wrong: Vec<Wrong>) -> Vec<Wrong> {
     wrong
 }
 
-/// Returns the first class with the highest score.
-fn highest(scores: &[f32]) -> u32 {
+/// Returns the first class with the highest score. There is none if a score is NaN or +∞, or all are −∞:
+/// softmax gives no probabilities then. A score of −∞ beside others is that of a masked class.
+pub fn best_class(scores: &[f32]) -> Option<u32> {
     let higher = |best: usize, class: usize| if scores[class] > scores[best] { class } else { best };
-    (1..scores.len()).fold(0, higher) as u32
+    let best = (1..scores.len()).fold(0, higher);
+    let has_best = scores.get(best)?.is_finite() && !scores.iter().any(|score| score.is_nan());
+    has_best.then_some(best as u32)
 }
 
 /// Returns the probability of each class by its score: exp(score) / Σ exp(scores).
@@ -219,8 +235,18 @@ mod tests {
         }
         let many = Classification::of([row(2.0); 12].as_flattened(), &[0; 12]);
         assert_eq!(many.wrong.iter().map(|wrong| wrong.sample).collect::<Vec<_>>(), Vec::from_iter(0..10));
-        // A model that has diverged.
-        let none = Classification::of(&[f32::NAN; 4], &[0, 1]);
-        assert_eq!((none.confusion.accuracy(), none.wrong.len()), (0.5, 0));
+    }
+
+    #[test]
+    fn a_sample_whose_scores_are_not_finite_is_wrong() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let scores = [[nan, nan], [1.0, nan], [nan, 1.0], [inf, 0.0], [0.0, inf], [-inf, -inf], [1.0, -inf]];
+        let found = Classification::of(scores.as_flattened(), &[0, 0, 1, 0, 1, 0, 0]);
+        // Only the last is right, of five samples of class 0 and two of class 1.
+        assert_eq!((found.confusion.accuracy(), found.confusion.not_finite()), (1.0 / 7.0, 6));
+        let by_class = found.confusion.by_class();
+        let classes: Vec<_> = by_class.into_iter().map(|(class, [p, r, _])| (class, p, r)).collect();
+        assert_eq!(classes, [(0, 1.0, 0.2), (1, 0.0, 0.0)]);
+        assert_eq!((found.confusion.count(0, 0), found.wrong.len()), (1, 0));
     }
 }

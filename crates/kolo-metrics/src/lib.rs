@@ -32,7 +32,7 @@ mod sync_progress;
 mod tally;
 
 pub use calendar::{Calendar, Due};
-pub use classification::{Classification, Confusion, softmax};
+pub use classification::{Classification, Confusion, best_class, softmax};
 pub use evaluations::{Best, Evaluations};
 pub use kolo_recipe::Error;
 pub use meter::{EpochRow, Meter, StepRow};

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::classification::{Classification, Confusion};
+use crate::classification::{Classification, Confusion, best_class};
 use crate::metric::Mean;
 
 /// What some samples say of one or several metrics. All workers add the tallies of all batches, in the order
@@ -107,13 +107,14 @@ impl Tally for Classification {
 }
 
 /// Returns the share of samples whose label is among the `most` classes with the highest scores. Of equal
-/// scores the lower class counts first. `scores` has a row for each label.
+/// scores the lower class counts first. A sample without a [`best_class`] does not count. `scores` has a row
+/// for each label.
 pub fn top_k(scores: &[f32], labels: &[u32], most: usize) -> Mean {
     let classes = scores.len() / labels.len().max(1);
     let is_in = |(row, label): &(&[f32], &u32)| {
         let (label, own) = (**label as usize, row[**label as usize]);
         let before = |(class, score): (usize, &f32)| *score > own || *score == own && class < label;
-        row.iter().enumerate().filter(|other| before(*other)).count() < most
+        best_class(row).is_some() && row.iter().enumerate().filter(|other| before(*other)).count() < most
     };
     Mean::share(scores.chunks(classes.max(1)).zip(labels).filter(is_in).count(), labels.len())
 }
@@ -154,6 +155,8 @@ mod tests {
         let scores = [0.1, 0.5, 0.4, 0.3, 0.3, 0.3];
         let share = |most| top_k(&scores, &[2, 1], most).finish()[0];
         assert_eq!([share(1), share(2), share(3)], [0.0, 1.0, 1.0]);
+        let scores = [f32::NAN, 1.0, f32::NAN, f32::NAN, 2.0, 1.0];
+        assert_eq!(top_k(&scores, &[1, 0, 1], 2).finish(), [1.0 / 3.0], "only the last row is finite");
         assert_eq!(top_k(&[], &[], 5), Mean { sum: 0.0, count: 0.0 });
     }
 

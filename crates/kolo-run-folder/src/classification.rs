@@ -11,8 +11,15 @@ pub struct Classification {
     pub part: String,
     /// The classes, by label.
     pub classes: Vec<ClassScores>,
+    /// Number of samples whose scores are not finite. They are in no class's `predicted`, and count as wrong.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_finite: u64,
     /// Wrongly classified samples, those with the most probable wrong class first.
     pub most_wrong: Vec<WrongSample>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Scores of a class.

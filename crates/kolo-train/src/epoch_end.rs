@@ -2,7 +2,7 @@
 
 use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
-use kolo_metrics::{Best, EpochRow, Progress, Record, Scores, in_line};
+use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores, in_line};
 use kolo_trace::What;
 
 use crate::error::Error;
@@ -89,6 +89,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             evaluate::evaluate(&self.framework, &self.ddp, self.task, part, sizes, &stop)
         })?;
         let scores = evaluated.as_ref().map(|evaluated| evaluated.scores.clone());
+        if let Some(classes) = evaluated.as_ref().and_then(|evaluated| evaluated.classification.as_ref()) {
+            self.warn_of_not_finite(part, step, classes);
+        }
         self.evaluated = evaluated.map(|evaluated| (step, evaluated)).or(self.evaluated.take());
         Ok(scores)
     }
@@ -102,6 +105,20 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let mut lacking = [i32::from(!self.evaluated.as_ref().is_some_and(is_it))];
         self.ddp.group().all_reduce(&mut lacking, Op::Max)?;
         Ok(lacking == [0] || self.evaluate(part, step)?.is_some())
+    }
+
+    /// Warns once of a part, on rank 0, about samples whose scores are not finite.
+    fn warn_of_not_finite(&mut self, part: Part, step: u64, classes: &Classification) {
+        let (count, all) = (classes.confusion.not_finite(), classes.confusion.samples());
+        let part = match part {
+            Part::Train => "training",
+            Part::Test => "test",
+            Part::Validation => "validation",
+        };
+        let words = format!("{part} samples whose scores are not finite count as wrong: ");
+        if count > 0 && self.ddp.rank().0 == 0 && !self.warnings.has(&words) {
+            self.warnings.tell(format!("{words}{count} of {all} after step {step}"));
+        }
     }
 
     /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.

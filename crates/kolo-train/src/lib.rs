@@ -63,7 +63,7 @@ pub use kolo_metrics::{
     Auc, Better, Classification, Confusion, EpochRow, Error as RecordError, LOG_FORMAT, LiveMetrics,
     LogFormat, Mean, Meter, Metric, MetricSink, MetricsAddress, NoiseSummary, Perplexity, Progress, Quantile,
     Record, SINKS, SampleCounts, Score, Scores, SinkContext, SinkEntry, Speed, StalenessSummary, StepRow,
-    Summary, Tally, softmax, top_k,
+    Summary, Tally, best_class, softmax, top_k,
 };
 pub use kolo_recipe::{
     BatchNormalization, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, Plan, PrecisionConfig,

@@ -103,6 +103,8 @@ where
 /// any other launcher, or none, this function prints the error too.
 fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code, kind } = ending;
+    // Names of files in a message may have control characters.
+    let message = &message.split('\n').map(kolo_program::output::in_line).collect::<Vec<_>>().join("\n");
     let reported = kolo_launch::report_failure_of_kind(message, *culprit, *kind);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         // If printing fails, the exit code still shows the failure.

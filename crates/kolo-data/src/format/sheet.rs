@@ -63,11 +63,15 @@ impl Sheet {
         }
     }
 
-    /// Returns the number in a cell.
+    /// Returns the number in a cell, which single precision can hold: models compute in it.
     pub fn number(&self, row: &Row, column: usize) -> Result<f64, DataError> {
         let (cell, name) = (self.cell(row, column)?, &self.header[column]);
         match cell.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(number),
+            Ok(number) if (number as f32).is_finite() => Ok(number),
+            Ok(number) if number.is_finite() => {
+                let problem = format!("`{cell}` in column `{name}` is too large for single precision");
+                Err(self.wrong(row.0, problem))
+            }
             Ok(_) => Err(self.wrong(row.0, format!("`{cell}` in column `{name}` is not finite"))),
             Err(_) => Err(self.wrong(row.0, format!("`{cell}` in column `{name}` is no number"))),
         }

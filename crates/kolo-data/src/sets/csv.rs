@@ -100,8 +100,13 @@ impl Table {
                 Some(_) => {}
             }
             let columns = table.columns.numbers.iter().cycle();
-            part.numbers =
-                text.numbers.iter().zip(columns).map(|(number, column)| column.normalized(*number)).collect();
+            for (at, (number, column)) in text.numbers.iter().zip(columns).enumerate() {
+                let number = column.normalized(*number).map_err(|problem| {
+                    let line = text.classes[at / table.columns.numbers.len()].0;
+                    DataError::Table { path: text.path.clone(), line, problem }
+                })?;
+                part.numbers.push(number);
+            }
             for (line, class) in &text.classes {
                 let label = table.classes.iter().position(|known| known == class);
                 let label = label.ok_or_else(|| DataError::Table {
@@ -333,6 +338,10 @@ mod tests {
             ("a,b\n1,x\n2\n", "line 3: 1 cells, but the header has 2"),
             ("a,b\n1,x\ntwo,y\n", "line 3: `two` in column `a` is no number"),
             ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is not finite"),
+            ("a,b\ninf,x\n", "line 2: `inf` in column `a` is not finite"),
+            ("a,b\n1,x\n2,y\n1e39,y\n", "line 4: `1e39` in column `a` is too large for single precision"),
+            ("a,b\n1e200,x\n-1e200,y\n", "line 2: `1e200` in column `a` is too large for single precision"),
+            ("a,b\n1e308,x\n1e308,y\n", "line 2: `1e308` in column `a` is too large for single precision"),
             ("a,a,b\n1,2,x\n", "line 1: two columns have the name `a`; rename one"),
             (
                 "a,b\n1,0.5\n",

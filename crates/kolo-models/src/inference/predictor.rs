@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kolo_burn_train::softmax;
+use kolo_burn_train::{best_class, softmax};
 use kolo_data::{Batch, SampleFiles};
 use kolo_weights::{WeightsError, Which};
 
@@ -55,13 +55,14 @@ impl Predictor {
     }
 
     /// Returns the most probable `count` classes of each sample, the most probable one first. Of two that are
-    /// equally probable, the smaller label is first.
-    pub fn predict(&self, batch: Batch, count: usize) -> Vec<Vec<Prediction>> {
+    /// equally probable, the smaller label is first. A sample whose scores are not finite has `None`.
+    pub fn predict(&self, batch: Batch, count: usize) -> Vec<Option<Vec<Prediction>>> {
         let scores = self.classifier.scores(batch);
         scores.chunks_exact(self.classes.len()).map(|scores| self.best(scores, count)).collect()
     }
 
-    fn best(&self, scores: &[f32], count: usize) -> Vec<Prediction> {
+    fn best(&self, scores: &[f32], count: usize) -> Option<Vec<Prediction>> {
+        best_class(scores)?;
         let probabilities = softmax(scores);
         let mut labels: Vec<usize> = (0..scores.len()).collect();
         labels.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
@@ -70,6 +71,6 @@ impl Predictor {
             label,
             probability: probabilities[label],
         };
-        labels.into_iter().take(count).map(prediction).collect()
+        Some(labels.into_iter().take(count).map(prediction).collect())
     }
 }

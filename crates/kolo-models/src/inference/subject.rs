@@ -78,7 +78,11 @@ impl Subject {
         let run = run.or_else(above).filter(RunFolder::is_run);
         let step = reader.position().map_err(WeightsError::from)?.step;
         let (config, preprocessing) = match run {
-            Some(run) => (given.over(run.config()?), Description::of(&run, step)?.preprocessing),
+            Some(run) => {
+                let how = Description::of(&run, step)?.preprocessing;
+                checked(&how, &run.preprocessing())?;
+                (given.over(run.config()?), how)
+            }
             None => (given.alone(&path)?, None),
         };
         let weights = WeightsFile::of_checkpoint(&path, &reader)?;
@@ -90,6 +94,7 @@ impl Subject {
         let weights = WeightsFile::read(path)?;
         let (config, step, preprocessing) = match Description::beside(path)? {
             Some(Description { model, data, stem, step, preprocessing, .. }) => {
+                checked(&preprocessing, path)?;
                 let mut config = Recipe { model, data, stem, ..Recipe::default() };
                 // Images of any size come to the model as in training.
                 if let Some(how) = preprocessing.as_ref().filter(|how| how.resize.is_some()) {
@@ -147,6 +152,12 @@ impl Subject {
         };
         model.classifier(&blueprint, self.weights, precision(&self.config.precision)?)
     }
+}
+
+/// Checks a preprocessing, which may have been edited, of a file.
+fn checked(how: &Option<Preprocessing>, file: &Path) -> Result<(), Error> {
+    let checked = how.as_ref().map_or(Ok(()), Preprocessing::check);
+    checked.map_err(|problem| Error::Preprocessing { path: file.into(), problem })
 }
 
 /// Names of the classes by label; empty if they are not known.

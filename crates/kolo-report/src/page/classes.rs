@@ -142,7 +142,7 @@ mod tests {
             predicted: "dog".into(),
             probability: 0.98765,
         };
-        Classification { part: "test".into(), classes, most_wrong: vec![wrong] }
+        Classification { part: "test".into(), classes, not_finite: 0, most_wrong: vec![wrong] }
     }
 
     fn html(found: Classification) -> String {

@@ -10,7 +10,7 @@ use kolo_run_folder::{Classification, WrongSample};
 use serde::Serialize;
 
 use kolo::Failure;
-use kolo_program::output::{print, print_json};
+use kolo_program::output::{in_line, print, print_json};
 
 use super::of_run::OfRun;
 
@@ -156,7 +156,8 @@ fn classes(found: &Classification) -> String {
     }
     let left_out = classes.len().saturating_sub(MOST_CLASSES);
     classes.truncate(MOST_CLASSES);
-    let width = classes.iter().map(|(_, class)| class.class.chars().count()).max().unwrap_or(0).max(5);
+    let width =
+        classes.iter().map(|(_, class)| in_line(&class.class).chars().count()).max().unwrap_or(0).max(5);
     let columns = if has_matrix { classes.len() } else { 0 };
     let heads: String = (0..columns).map(|label| format!("{:>7}", format!("as {label}"))).collect();
     let mut text = format!(
@@ -169,8 +170,12 @@ fn classes(found: &Classification) -> String {
         let row: String = (0..columns).map(|guess| format!("{:>7}", count(guess))).collect();
         text += &format!(
             "{label:>5}  {:width$}  {:>7}  {precision:>11.2}  {recall:>8.2}  {f1:>8.2}{row}\n",
-            class.class, class.samples
+            in_line(&class.class),
+            class.samples
         );
+    }
+    if found.not_finite > 0 {
+        text += &format!("not finite      the scores of {} samples; they count as wrong\n", found.not_finite);
     }
     if left_out > 0 {
         text += &format!("{left_out} more classes have higher F1 scores; --json has all of them\n");
@@ -179,16 +184,14 @@ fn classes(found: &Classification) -> String {
         found.most_wrong.iter().take(MOST_WRONG)
     {
         let name = name.clone().unwrap_or_else(|| format!("test sample {sample}"));
-        text += &format!(
-            "most wrong      {name}: {class}, taken for {predicted} ({:.2} %)\n",
-            100.0 * probability
-        );
+        let words = format!("{name}: {class}, taken for {predicted} ({:.2} %)", 100.0 * probability);
+        text += &format!("most wrong      {}\n", in_line(words));
     }
     text
 }
 
 fn shown(path: &Path) -> String {
-    path.display().to_string()
+    in_line(path.display())
 }
 
 fn at_least_1(text: &str) -> Result<usize, String> {

@@ -1,5 +1,6 @@
 //! `kolo predict`: the classes of files.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -8,7 +9,7 @@ use kolo_models::inference::{Prediction, Predictor};
 use serde::Serialize;
 
 use kolo::Failure;
-use kolo_program::output::{note, print};
+use kolo_program::output::{in_line, note, print};
 
 use super::of_run::OfRun;
 
@@ -87,13 +88,13 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn images(&mut self, path: &Path) -> Result<(), Failure> {
         let files = image_files(path).unwrap_or_else(|error| {
-            self.fail(&error);
+            self.fail(error);
             Vec::new()
         });
         for file in files {
             match self.predictor.files.image(&file) {
                 Ok(image) => self.add(Sample { file, line: None }, image)?,
-                Err(error) => self.fail(&error),
+                Err(error) => self.fail(error),
             }
         }
         Ok(())
@@ -101,20 +102,20 @@ impl Printer<'_> {
 
     fn rows(&mut self, path: &Path) -> Result<(), Failure> {
         let rows = self.predictor.files.rows(path).unwrap_or_else(|error| {
-            self.fail(&error);
+            self.fail(error);
             Vec::new()
         });
         for (line, row) in rows {
             match row {
                 Ok(row) => self.add(Sample { file: path.into(), line: Some(line) }, row)?,
-                Err(error) => self.fail(&error),
+                Err(error) => self.fail(error),
             }
         }
         Ok(())
     }
 
-    fn fail(&mut self, error: &kolo_data::DataError) {
-        note(&format!("error: {error}"));
+    fn fail(&mut self, error: impl Display) {
+        note(&format!("error: {}", in_line(error)));
         self.failed += 1;
     }
 
@@ -133,11 +134,18 @@ impl Printer<'_> {
         let images = batches.into_iter().flat_map(|batch| batch.images).collect();
         let batch = Batch { images, labels: vec![0; samples.len()], shape };
         let predictions = self.predictor.predict(batch, self.predict.top_k);
-        let lines = samples.iter().zip(&predictions).map(|(sample, found)| match self.predict.json {
-            true => json(sample, found),
-            false => Ok(text(sample, found)),
-        });
-        print(&lines.collect::<Result<String, _>>()?)
+        let mut lines = String::new();
+        for (sample, found) in samples.iter().zip(&predictions) {
+            match found {
+                Some(found) if self.predict.json => lines += &json(sample, found)?,
+                Some(found) => lines += &text(sample, found),
+                None => self.fail(format!(
+                    "{}: the model's scores are not finite; choose a checkpoint from before it diverged",
+                    place(sample)
+                )),
+            }
+        }
+        print(&lines)
     }
 }
 
@@ -146,10 +154,15 @@ fn json(Sample { file, line }: &Sample, predictions: &[Prediction]) -> Result<St
     Ok(serde_json::to_string(&line).map_err(Failure::work)? + "\n")
 }
 
+/// Returns the file of a sample, and its line in a table.
+fn place(Sample { file, line }: &Sample) -> String {
+    let line = line.map_or(String::new(), |line| format!(", line {line}"));
+    format!("{}{line}", file.display())
+}
+
 /// Formats a sample and its classes: `flowers/1.jpg: rose 97.3 %, tulip 2.1 %`.
-fn text(Sample { file, line }: &Sample, predictions: &[Prediction]) -> String {
+fn text(sample: &Sample, predictions: &[Prediction]) -> String {
     let of_class = |found: &Prediction| format!("{} {:.1} %", found.class, 100.0 * found.probability);
     let classes: Vec<String> = predictions.iter().map(of_class).collect();
-    let line = line.map_or(String::new(), |line| format!(", line {line}"));
-    format!("{}{line}: {}\n", file.display(), classes.join(", "))
+    format!("{}\n", in_line(format_args!("{}: {}", place(sample), classes.join(", "))))
 }
