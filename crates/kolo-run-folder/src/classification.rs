@@ -15,6 +15,38 @@ pub struct Classification {
     pub most_wrong: Vec<WrongSample>,
 }
 
+impl Classification {
+    /// Checks numbers that cannot belong together: the field, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut all = 0_u64;
+        for (label, class) in self.classes.iter().enumerate() {
+            let field = |name: &str| format!("classification.classes[{label}].{name}");
+            let sum = class.predicted.values().try_fold(0_u64, |sum, count| sum.checked_add(*count));
+            if sum != Some(class.samples) {
+                return Err(format!("{} is {}, not the sum of predicted", field("samples"), class.samples));
+            }
+            let total = all.checked_add(class.samples);
+            all = total.ok_or_else(|| format!("{}: so many samples cannot be counted", field("samples")))?;
+            for (name, share) in [("precision", class.precision), ("recall", class.recall), ("f1", class.f1)]
+            {
+                check_share(&field(name), share)?;
+            }
+        }
+        for (index, wrong) in self.most_wrong.iter().enumerate() {
+            check_share(&format!("classification.most_wrong[{index}].probability"), wrong.probability)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_share(field: &str, share: f64) -> Result<(), String> {
+    // Probabilities are rounded.
+    match (0.0..=1.0 + 1e-9).contains(&share) {
+        true => Ok(()),
+        false => Err(format!("{field} is {share}, not in 0 to 1")),
+    }
+}
+
 /// Scores of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
@@ -46,4 +78,34 @@ pub struct WrongSample {
     pub predicted: String,
     /// Probability of the predicted class by the model.
     pub probability: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_belong_together_are_named() {
+        let class = |samples, predicted: &[(u32, u64)]| ClassScores {
+            class: "cat".into(),
+            samples,
+            precision: 1.0,
+            recall: 0.75,
+            f1: 6.0 / 7.0,
+            predicted: predicted.iter().copied().collect(),
+        };
+        let check = |classes| Classification { part: "test".into(), classes, most_wrong: vec![] }.check();
+        let right = class(4, &[(0, 3), (1, 1)]);
+        assert_eq!(check(vec![right.clone(), class(u64::MAX - 4, &[(1, u64::MAX - 4)])]), Ok(()));
+        for (class, problem) in [
+            (class(4, &[(0, u64::MAX), (1, u64::MAX)]), "classes[1].samples is 4, not the sum of predicted"),
+            (class(5, &[(0, 3), (1, 1)]), "classes[1].samples is 5, not the sum of predicted"),
+            (class(u64::MAX, &[(1, u64::MAX)]), "classes[1].samples: so many samples cannot be counted"),
+            (ClassScores { precision: -0.1, ..right.clone() }, "classes[1].precision is -0.1, not in 0 to 1"),
+            (ClassScores { recall: 1.5, ..right.clone() }, "classes[1].recall is 1.5, not in 0 to 1"),
+            (ClassScores { f1: 2.0, ..right.clone() }, "classes[1].f1 is 2, not in 0 to 1"),
+        ] {
+            assert_eq!(check(vec![right.clone(), class]), Err(format!("classification.{problem}")));
+        }
+    }
 }
