@@ -22,6 +22,47 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
+impl Classification {
+    /// Checks numbers that cannot belong together: the field, and what is wrong with it.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (mut all, mut without_class) = (0_u64, 0);
+        for (label, class) in self.classes.iter().enumerate() {
+            let field = |name: &str| format!("classification.classes[{label}].{name}");
+            let sum = class.predicted.values().try_fold(0_u64, |sum, count| sum.checked_add(*count));
+            let Some(rest) = sum.and_then(|sum| class.samples.checked_sub(sum)) else {
+                return Err(format!(
+                    "{} is {}, less than the sum of predicted",
+                    field("samples"),
+                    class.samples
+                ));
+            };
+            let total = all.checked_add(class.samples);
+            without_class += rest;
+            all = total.ok_or_else(|| format!("{}: so many samples cannot be counted", field("samples")))?;
+            for (name, share) in [("precision", class.precision), ("recall", class.recall), ("f1", class.f1)]
+            {
+                check_share(&field(name), share)?;
+            }
+        }
+        if without_class != self.not_finite {
+            let words = "samples are predicted as no class, and classification.not_finite is";
+            return Err(format!("classification.classes: {without_class} {words} {}", self.not_finite));
+        }
+        for (index, wrong) in self.most_wrong.iter().enumerate() {
+            check_share(&format!("classification.most_wrong[{index}].probability"), wrong.probability)?;
+        }
+        Ok(())
+    }
+}
+
+fn check_share(field: &str, share: f64) -> Result<(), String> {
+    // Probabilities are rounded.
+    match (0.0..=1.0 + 1e-9).contains(&share) {
+        true => Ok(()),
+        false => Err(format!("{field} is {share}, not in 0 to 1")),
+    }
+}
+
 /// Scores of a class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
@@ -53,4 +94,50 @@ pub struct WrongSample {
     pub predicted: String,
     /// Probability of the predicted class by the model.
     pub probability: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_cannot_belong_together_are_named() {
+        let class = |samples, predicted: &[(u32, u64)]| ClassScores {
+            class: "cat".into(),
+            samples,
+            precision: 1.0,
+            recall: 0.75,
+            f1: 6.0 / 7.0,
+            predicted: predicted.iter().copied().collect(),
+        };
+        let of = |classes, not_finite| Classification {
+            part: "test".into(),
+            classes,
+            not_finite,
+            most_wrong: vec![],
+        };
+        let check = |classes| of(classes, 0).check();
+        let right = class(4, &[(0, 3), (1, 1)]);
+        assert_eq!(check(vec![right.clone(), class(u64::MAX - 4, &[(1, u64::MAX - 4)])]), Ok(()));
+        // A sample of each without finite scores.
+        let with_two = vec![class(5, &[(0, 3), (1, 1)]), class(1, &[])];
+        assert_eq!(of(with_two, 2).check(), Ok(()));
+        for (class, problem) in [
+            (
+                class(4, &[(0, u64::MAX), (1, u64::MAX)]),
+                "classes[1].samples is 4, less than the sum of predicted",
+            ),
+            (class(3, &[(0, 3), (1, 1)]), "classes[1].samples is 3, less than the sum of predicted"),
+            (
+                class(5, &[(0, 3), (1, 1)]),
+                "classes: 1 samples are predicted as no class, and classification.not_finite is 0",
+            ),
+            (class(u64::MAX, &[(1, u64::MAX)]), "classes[1].samples: so many samples cannot be counted"),
+            (ClassScores { precision: -0.1, ..right.clone() }, "classes[1].precision is -0.1, not in 0 to 1"),
+            (ClassScores { recall: 1.5, ..right.clone() }, "classes[1].recall is 1.5, not in 0 to 1"),
+            (ClassScores { f1: 2.0, ..right.clone() }, "classes[1].f1 is 2, not in 0 to 1"),
+        ] {
+            assert_eq!(check(vec![right.clone(), class]), Err(format!("classification.{problem}")));
+        }
+    }
 }

@@ -59,8 +59,11 @@ pub(crate) fn read(folder: &Path) -> Result<Option<Summary>, Error> {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         read => read.map_err(|source| Error::Read { path: path.clone(), source })?,
     };
-    let summary = serde_json::from_str(&text);
-    summary.map(Some).map_err(|e| Error::line(&path, e.line().max(1), lines::problem(&e)))
+    let summary = serde_json::from_str::<Summary>(&text);
+    let summary = summary.map_err(|e| Error::line(&path, e.line().max(1), lines::problem(&e)))?;
+    let checked = summary.classification.as_ref().map_or(Ok(()), Classification::check);
+    checked.map_err(|problem| Error::content(&path, problem))?;
+    Ok(Some(summary))
 }
 
 #[cfg(test)]
@@ -79,5 +82,14 @@ mod tests {
         write("{\"world_size\": 2,\n \"warnings\": 3}");
         let error = read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("summary.json line 2: ") && !error.contains(" at line 2"), "{error}");
+        write(
+            "{\"classification\": {\"part\": \"test\", \"most_wrong\": [], \"classes\": [{\"class\": \"cat\", \
+             \"samples\": 1, \"precision\": 1, \"recall\": 1, \"f1\": 1, \"predicted\": \
+             {\"0\": 18446744073709551615, \"1\": 18446744073709551615}}]}}",
+        );
+        let error = read(folder.path()).unwrap_err().to_string();
+        let words =
+            "summary.json: classification.classes[0].samples is 1, less than the sum of predicted; take";
+        assert!(error.contains(words), "{error}");
     }
 }
