@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use kolo_run_folder::RANGE_PICTURE;
+
 /// Reason why there is no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -13,6 +15,16 @@ pub enum Error {
     /// The same folder was given twice.
     #[error("{} is given twice; give each run once", folder.display())]
     Twice {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The folder is that of a range test.
+    #[error(
+        "{} is the folder of a learning-rate range test, which trains nothing: look at its {RANGE_PICTURE}, and give the \
+         folders of trainings",
+        folder.display()
+    )]
+    RangeTest {
         /// The folder.
         folder: PathBuf,
     },

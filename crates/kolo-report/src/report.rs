@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use kolo_run_folder::Run;
+use kolo_run_folder::{RANGE_TABLE, Run};
 
 use crate::error::Error;
 use crate::findings::{Finding, findings};
@@ -24,7 +24,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// A folder belongs to no run, is given twice, or has a file that cannot be parsed.
+    /// A folder belongs to no run or to a range test, is given twice, or has a file that cannot be parsed.
     pub fn read(folders: &[PathBuf]) -> Result<Self, Error> {
         if folders.is_empty() {
             return Err(Error::NoRuns);
@@ -35,7 +35,11 @@ impl Report {
             if runs.iter().any(|run| place(&run.folder) == place(folder)) {
                 return Err(Error::Twice { folder: folder.clone() });
             }
-            runs.push(Run::read(folder)?);
+            let run = Run::read(folder)?;
+            if run.steps.is_empty() && folder.join(RANGE_TABLE).exists() {
+                return Err(Error::RangeTest { folder: folder.clone() });
+            }
+            runs.push(run);
         }
         make_names_unique(&mut runs);
         let found = |run: Run| {
@@ -147,5 +151,8 @@ mod tests {
         let twice = [places[2].clone(), folder.path().join("a/../c")];
         assert!(Report::read(&twice).unwrap_err().to_string().contains("is given twice"));
         assert!(matches!(Report::read(&[]), Err(Error::NoRuns)));
+        fs::write(places[2].join("learning-rates.csv"), "step,learning_rate,loss,smoothed_loss\n").unwrap();
+        let error = Report::read(&places).unwrap_err().to_string();
+        assert!(error.contains("c is the folder of a learning-rate range test"), "{error}");
     }
 }

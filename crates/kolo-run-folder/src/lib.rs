@@ -39,7 +39,7 @@ pub use epochs::{EpochRow, METRICS};
 pub use error::Error;
 pub use generations::{GENERATIONS, GenerationRow, unix_seconds};
 pub use ranks::{RANKS, RankTimes, RanksRow};
-pub use run::Run;
+pub use run::{RANGE_PICTURE, RANGE_TABLE, Run};
 pub use settings::Settings;
 pub use statistics::{mean, median, percentile};
 pub use steps::{NoiseRow, STEP_FIELDS, STEPS, StepRow};

@@ -12,6 +12,11 @@ use crate::settings::Settings;
 use crate::steps::{self, StepRow};
 use crate::summary::{self, Summary};
 
+/// Name of the table that a learning-rate range test leaves in place of all that a training writes.
+pub const RANGE_TABLE: &str = "learning-rates.csv";
+/// Name of the picture of that table.
+pub const RANGE_PICTURE: &str = "learning-rates.svg";
+
 /// A run of `kolo train`, or of your own trainer.
 #[derive(Clone, Debug)]
 pub struct Run {

@@ -50,7 +50,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.warn_of_nan(&row);
         progress.add_epoch(row.clone());
         let stops = self.heed_patience(progress);
-        if let Some(writer) = writer {
+        // A range test ends in its curve alone.
+        let is_test = self.job.range_test.is_some();
+        if let Some(writer) = writer.as_mut().filter(|_| !is_test) {
             self.tell(writer, &Record::Epoch(&row), progress);
             if let Some(note) = stops {
                 self.tell(writer, &Record::Note(&note), progress);
@@ -59,7 +61,11 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.agree(Moment::Epoch, progress)?;
         let Some(writer) = writer else { return Ok(true) };
         if progress.stopped_by().is_some() {
-            let note = format!("a callback ends the run after step {}", progress.step());
+            let done = progress.step();
+            let note = match is_test {
+                true => format!("the loss has diverged at step {done}: the test ends"),
+                false => format!("a callback ends the run after step {done}"),
+            };
             self.tell(writer, &Record::Note(&note), progress);
         }
         let best = self.job.config.best_metric.as_ref().and(self.best(progress));

@@ -26,8 +26,16 @@ const PART: f64 = 0.1;
 #[derive(Clone, Debug)]
 pub struct RangeTest {
     steps: u64,
-    /// Losses by step; those of steps before this worker was rank 0 are missing.
-    seen: Arc<Mutex<Vec<(u64, f64)>>>,
+    /// The steps; those before this worker was rank 0 are missing.
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    step: u64,
+    loss: f64,
+    /// True if the step changed nothing, because it overflowed.
+    skipped: bool,
 }
 
 /// Losses by rising learning rate.
@@ -35,8 +43,12 @@ pub struct RangeTest {
 pub struct RangeCurve {
     /// The steps until the loss has diverged, or all; none if the first loss is not finite.
     pub points: Vec<RangePoint>,
+    /// The step whose loss has diverged, which ended the test.
+    pub diverged: Option<RangePoint>,
     /// Index of the point with the lowest smoothed loss. `None` if that is the first one: no rate was good.
     pub lowest: Option<usize>,
+    /// Steps that changed nothing, because they overflowed, of those with a point.
+    pub skipped: usize,
 }
 
 /// A step of a range test.
@@ -71,10 +83,14 @@ impl RangeTest {
     /// An earlier rank 0 died, and the first losses with it.
     pub fn curve(&self) -> Result<Option<RangeCurve>, Error> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.iter().enumerate().any(|(at, (step, _))| *step != at as u64) {
+        if seen.iter().enumerate().any(|(at, seen)| seen.step != at as u64) {
             return Err(Error::RangeTestCut);
         }
-        let curve = || RangeCurve::of(seen.iter().map(|(step, loss)| (self.rate(*step), *loss)));
+        let curve = || {
+            let curve = RangeCurve::of(seen.iter().map(|seen| (self.rate(seen.step), seen.loss)));
+            let points = &seen[..curve.points.len()];
+            RangeCurve { skipped: points.iter().filter(|seen| seen.skipped).count(), ..curve }
+        };
         Ok((!seen.is_empty()).then(curve))
     }
 
@@ -82,9 +98,9 @@ impl RangeTest {
     pub(crate) fn note(&self, row: &StepRow) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // Steps may be repeated after a death.
-        seen.retain(|(step, _)| *step < row.step);
-        seen.push((row.step, row.loss));
-        RangeCurve::of(seen.iter().map(|(_, loss)| (1.0, *loss))).points.len() < seen.len()
+        seen.retain(|seen| seen.step < row.step);
+        seen.push(Seen { step: row.step, loss: row.loss, skipped: row.skipped });
+        RangeCurve::of(seen.iter().map(|seen| (1.0, seen.loss))).diverged.is_some()
     }
 
     /// Puts the test into a recipe over so many samples: its steps, and nothing that needs an evaluation.
@@ -93,13 +109,17 @@ impl RangeTest {
             let problem = "the workers have one model only after some of the steps, so that no loss is that of all; leave --sync out";
             return Err(Error::setting("--find-lr with --sync", &recipe.sync.mode, problem));
         }
+        if let Some(hours) = recipe.max_hours {
+            let problem = "a range test has no checkpoint to go on from; leave --max-hours out";
+            return Err(Error::setting("--find-lr with --max-hours", hours, problem));
+        }
         recipe.rate = RateConfig::default();
         (recipe.best_metric, recipe.patience, recipe.eval_steps) = (None, None, None);
         let Recipe { batch_size, shards, seed, .. } = recipe;
         let growth = &recipe.large_batch.grow_batch;
         let sampler = Sampler::growing(samples, *batch_size, growth, *shards, *seed);
         let sampler = sampler.map_err(|error| Error::Refused(error.into()))?;
-        recipe.steps = Some(self.steps);
+        (recipe.steps, recipe.epochs) = (Some(self.steps), 1);
         while sampler.steps_before(recipe.epochs) < self.steps {
             recipe.epochs += 1;
         }
@@ -110,13 +130,14 @@ impl RangeTest {
 impl RangeCurve {
     fn of(losses: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let (mut points, mut sum, mut weight) = (Vec::<RangePoint>::new(), 0.0, 0.0);
-        let mut lowest = 0;
+        let (mut lowest, mut diverged) = (0, None);
         for (rate, loss) in losses {
             sum = SMOOTHING * sum + (1.0 - SMOOTHING) * loss;
             weight = SMOOTHING * weight + (1.0 - SMOOTHING);
             let smoothed = sum / weight;
             let best = points.get(lowest).map_or(smoothed, |point| point.smoothed);
             if !smoothed.is_finite() || smoothed > DIVERGED * best {
+                diverged = Some(RangePoint { rate, loss, smoothed });
                 break;
             }
             if smoothed < best {
@@ -124,12 +145,18 @@ impl RangeCurve {
             }
             points.push(RangePoint { rate, loss, smoothed });
         }
-        RangeCurve { points, lowest: Some(lowest).filter(|lowest| *lowest > 0) }
+        RangeCurve { points, diverged, lowest: Some(lowest).filter(|lowest| *lowest > 0), skipped: 0 }
     }
 
-    /// Suggests a learning rate: a tenth of the one with the lowest smoothed loss.
+    /// True if more than half of the steps trained nothing, so that the losses tell nothing of the rates.
+    pub fn is_mostly_skipped(&self) -> bool {
+        self.skipped > self.points.len() / 2
+    }
+
+    /// Suggests a learning rate: a tenth of the one with the lowest smoothed loss. `None` if most steps
+    /// trained nothing.
     pub fn suggestion(&self) -> Option<f64> {
-        self.lowest.map(|lowest| PART * self.points[lowest].rate)
+        self.lowest.filter(|_| !self.is_mostly_skipped()).map(|lowest| PART * self.points[lowest].rate)
     }
 }
 
@@ -152,10 +179,15 @@ mod tests {
         let curve = RangeCurve::of([(0.01, 4.0), (0.1, 2.0), (1.0, 1.0), (10.0, 60.0), (100.0, 1.0)]);
         let expected = [4.0, 56.0 / 19.0, 604.0 / 271.0];
         assert_eq!(curve.points.len(), 3);
+        let diverged = curve.diverged.unwrap();
+        assert_eq!((diverged.rate, diverged.loss), (10.0, 60.0));
+        assert!((diverged.smoothed - (0.9 * 0.604 + 6.0) / 0.3439).abs() < 1e-12, "{diverged:?}");
         for (point, expected) in curve.points.iter().zip(expected) {
             assert!((point.smoothed - expected).abs() < 1e-12, "{point:?} {expected}");
         }
         assert_eq!((curve.lowest, curve.suggestion()), (Some(2), Some(0.1)));
+        let skipped = |skipped| RangeCurve { skipped, ..curve.clone() }.suggestion();
+        assert_eq!((skipped(1), skipped(2)), (Some(0.1), None));
         let rising = RangeCurve::of([(0.01, 1.0), (0.1, 2.0), (1.0, f64::NAN), (10.0, 0.1)]);
         assert_eq!((rising.points.len(), rising.suggestion()), (2, None));
     }

@@ -39,7 +39,8 @@ impl Matrix {
     }
 
     fn svg(&self, id: &str) -> Element {
-        let longest = self.names.iter().map(|name| cut(name).chars().count()).max().unwrap_or(0);
+        let names = self.names.iter().enumerate();
+        let longest = names.map(|(row, name)| row_label(row, name).chars().count()).max().unwrap_or(0);
         let left = (LETTER * longest as f64 + 8.0).max(40.0);
         let side = (WIDTH - left - 4.0) / self.names.len().max(1) as f64;
         let height = ABOVE + WIDTH - left;
@@ -54,7 +55,7 @@ impl Matrix {
             .add(self.marks(left, side))
     }
 
-    /// Draws the names of the rows, and the numbers of rows and columns as far as they have room.
+    /// Draws numbers and names of the rows, and those of the columns, as far as they have room.
     fn labels(&self, left: f64, side: f64) -> Html {
         let [rows, columns] = self.axes;
         let mut labels = Html::default();
@@ -63,7 +64,7 @@ impl Matrix {
         let every = (13.0 / side).ceil().max(1.0) as usize;
         for (index, name) in self.names.iter().enumerate().step_by(every) {
             let middle = (index as f64 + 0.5) * side;
-            labels.push(text("end", left - 6.0, ABOVE + middle + 4.5, &cut(name)));
+            labels.push(text("end", left - 6.0, ABOVE + middle + 4.5, &row_label(index, name)));
         }
         let every = (24.0 / side).ceil().max(1.0) as usize;
         let is_short = |name: &String| name.chars().count() as f64 * LETTER <= side * every as f64;
@@ -105,6 +106,12 @@ impl Matrix {
         marks.push(element("path").with("class", "grid").with("fill", "none").with("d", frame));
         marks
     }
+}
+
+/// The number of a row, by which columns are named, and its name.
+fn row_label(row: usize, name: &str) -> String {
+    let number = row.to_string();
+    if number == name { number } else { format!("{number} {}", cut(name)) }
 }
 
 fn cut(name: &str) -> String {

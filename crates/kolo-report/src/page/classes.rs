@@ -28,7 +28,12 @@ pub(super) fn section(runs: &[&Run], ids: &mut Ids) -> Option<Section> {
         let titled = |title: &str| titled(name, runs.len(), title);
         let title = titled("Confusion of classes");
         match found.classes.len() <= MOST_CLASSES {
-            true => body.push(gallery([matrix(title, &found.classes).html(&ids.next())])),
+            true => {
+                body.push(paragraph(
+                    "A cell of the picture is the darker, the larger its share of the samples of its row.",
+                ));
+                body.push(gallery([matrix(title, &found.classes).html(&ids.next())]));
+            }
             false => body.push(under(&titled("Most frequent confusions"), &confusions(&found.classes))),
         }
         let part = if found.part == "val" { "validation" } else { "test" };
@@ -97,10 +102,10 @@ fn confusions(classes: &[ClassScores]) -> Table {
 }
 
 fn scores(title: &str, classes: &[ClassScores]) -> Table {
-    let mut table = Table::new(title, ["class", "samples", "precision", "recall", "F1"]);
-    for ClassScores { class, samples, precision, recall, f1, .. } in classes {
+    let mut table = Table::new(title, ["class", "label", "samples", "precision", "recall", "F1"]);
+    for (label, ClassScores { class, samples, precision, recall, f1, .. }) in classes.iter().enumerate() {
         let shares = [*precision, *recall, *f1].map(percent);
-        table.add([class.clone(), count(*samples as usize)].into_iter().chain(shares));
+        table.add([class.clone(), label.to_string(), count(*samples as usize)].into_iter().chain(shares));
     }
     table
 }
@@ -156,6 +161,10 @@ mod tests {
         let text = html(pets());
         for part in [
             "5 of 6 samples are on the diagonal",
+            "the darker, the larger its share",
+            "0 &lt;cat&gt;</text>",
+            "1 dog</text>",
+            "<th scope=\"row\">dog</th><td>1</td><td>2</td>",
             "<td>4</td><td>100.0 %</td><td>75.0 %</td><td>85.7 %</td>",
             "<td>2</td><td>66.7 %</td><td>100.0 %</td><td>80.0 %</td>",
             "test/&lt;cat&gt;/3.png</th><td>&lt;cat&gt;</td><td>dog</td><td>98.8 %</td>",

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use kolo_run_folder::{Run, StepRow, percentile};
+use kolo_run_folder::{Run, StepRow, Summary, percentile};
 
 use super::section::{Section, paragraph};
 use crate::figures::Table;
@@ -27,10 +27,13 @@ const ROWS: &[Row] = &[
     ("batch of a shard", |run| run.settings.text("batch_size")),
     ("optimizer", |run| run.settings.text("optimizer.name")),
     ("steps", |run| Some(count(run.steps.len()))),
-    ("training time", |run| Some(seconds(run.summary.as_ref()?.train_seconds?))),
+    ("training time since the last start", |run| Some(seconds(run.summary.as_ref()?.train_seconds?))),
+    ("time of all steps", |run| Some(seconds(total(run, |step| step.seconds)))),
     ("step, median", |run| step_percentile(run, 50.0)),
     ("step, 95 % are shorter", |run| step_percentile(run, 95.0)),
-    ("samples a second", |run| Some(format!("{} {}/s", number(samples_per_second(run)?), run.unit))),
+    ("samples a second, over all steps", |run| {
+        Some(format!("{} {}/s", number(samples_per_second(run)?), run.unit))
+    }),
     ("waiting for communication", |run| share(run, |step| step.exposed_seconds)),
     ("hidden communication", |run| share(run, |step| step.hidden_seconds())),
     ("train loss of the last epoch", |run| last_of(run, "train_loss").map(number)),
@@ -38,7 +41,7 @@ const ROWS: &[Row] = &[
         let noise = run.summary.as_ref()?.others.get("noise_scale")?;
         Some(format!("{} {}", number(noise.get("critical")?.as_f64()?), run.unit))
     }),
-    ("most memory of a worker", |run| run.summary.as_ref()?.peak_rss_bytes.map(bytes)),
+    ("most memory of a worker since the last start", |run| run.summary.as_ref()?.peak_rss_bytes.map(bytes)),
     ("weights, SHA-256", |run| {
         Some(run.summary.as_ref()?.weights_sha256.as_ref()?.chars().take(16).collect())
     }),
@@ -55,7 +58,7 @@ pub(super) fn section(runs: &[&Run]) -> Section {
         }
     }
     for name in scores(runs) {
-        table.add(row(&name.replacen('_', " ", 1), runs.iter().map(|run| last_of(run, &name).map(number))));
+        table.add(row(&name.replacen('_', " ", 1), runs.iter().map(|run| score(run, &name).map(number))));
     }
     if runs.len() > 1 {
         table.add(row("speed beside the first run", runs.iter().map(|run| speed_beside(run, runs[0]))));
@@ -113,10 +116,19 @@ fn last_of(run: &Run, column: &str) -> Option<f64> {
     run.epochs.column(column)?.flatten().last()
 }
 
-/// Returns the columns of `metrics.csv` with metrics of validation or test samples.
+/// Returns the names of all metrics of validation or test samples. With validation samples, `metrics.csv` has
+/// none of the test samples: only the summary has.
 fn scores(runs: &[&Run]) -> BTreeSet<String> {
-    let names = runs.iter().flat_map(|run| run.epochs.names.iter());
-    names.filter(|name| name.starts_with("test_") || name.starts_with("val_")).cloned().collect()
+    let columns = runs.iter().flat_map(|run| &run.epochs.names).cloned();
+    let columns = columns.filter(|name| name.starts_with("test_") || name.starts_with("val_"));
+    let at_end = runs.iter().filter_map(|run| run.summary.as_ref()).flat_map(Summary::scores);
+    columns.chain(at_end.map(|(name, _)| format!("test_{name}"))).collect()
+}
+
+/// Returns a metric at the end of the run, or else after its last whole epoch.
+fn score(run: &Run, name: &str) -> Option<f64> {
+    let at_end = || run.summary.as_ref()?.others.get(name)?.as_f64();
+    at_end().or_else(|| last_of(run, name))
 }
 
 fn speed_beside(run: &Run, first: &Run) -> Option<String> {
@@ -179,5 +191,33 @@ mod tests {
         two.summary.as_mut().unwrap().weights_sha256 = Some("cd".into());
         assert!(same_bits(&[&one, &two]).unwrap().starts_with("Not all"));
         assert_eq!(same_bits(&[&one]), None);
+    }
+
+    #[test]
+    fn test_scores_of_a_run_with_validation_are_those_of_its_summary() {
+        let mut run = example::run(100);
+        run.epochs.names[2] = "val_accuracy".into();
+        run.summary.as_mut().unwrap().others.insert("test_accuracy".into(), 0.75.into());
+        let text = section(&[&run]).html().into_string();
+        for part in ["test accuracy</th><td>0.75</td>", "val accuracy</th><td>0.8</td>"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    /// 160 steps of 64 samples, 0.5 s each, of which the last part did some in 12 s.
+    #[test]
+    fn figures_of_a_resumed_run_say_what_they_are_of() {
+        let mut run = example::run(160);
+        run.steps.iter_mut().for_each(|step| step.seconds = 0.5);
+        run.summary.as_mut().unwrap().train_seconds = Some(12.0);
+        let text = section(&[&run]).html().into_string();
+        for part in [
+            "steps</th><td>160</td>",
+            "training time since the last start</th><td>12 s</td>",
+            "time of all steps</th><td>80 s</td>",
+            "samples a second, over all steps</th><td>128 images/s</td>",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 }

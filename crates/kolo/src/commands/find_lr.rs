@@ -5,10 +5,11 @@ use std::path::Path;
 use kolo::Failure;
 use kolo_burn_train::{RangeCurve, RangeTest};
 use kolo_program::output::say;
+use kolo_run_folder::{RANGE_PICTURE, RANGE_TABLE};
 use plotters::prelude::*;
 
-const TABLE: &str = "learning-rates.csv";
-const PICTURE: &str = "learning-rates.svg";
+/// Fewest steps of a test: fewer leave more than a factor of 7 between two rates.
+const LEAST_STEPS: u64 = 10;
 const SIZE: (u32, u32) = (900, 560);
 const LOSS: RGBColor = RGBColor(0, 114, 178);
 const SUGGESTED: RGBColor = RGBColor(213, 94, 0);
@@ -22,7 +23,7 @@ pub(super) fn show(test: &RangeTest, folder: &Path) -> Result<(), Failure> {
     }
     let fail =
         |path: &Path, cause: &dyn std::fmt::Display| Failure::work(format!("{}: {cause}", path.display()));
-    let (table, picture) = (folder.join(TABLE), folder.join(PICTURE));
+    let (table, picture) = (folder.join(RANGE_TABLE), folder.join(RANGE_PICTURE));
     kolo_durable::replace(&table, csv(&curve).as_bytes()).map_err(|error| fail(&table, &error))?;
     let drawn = draw(&curve).map_err(|cause| fail(&picture, &cause))?;
     kolo_durable::replace(&picture, drawn.as_bytes()).map_err(|error| fail(&picture, &error))?;
@@ -30,8 +31,14 @@ pub(super) fn show(test: &RangeTest, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Parses the number of steps of a test.
+pub(super) fn steps(text: &str) -> Result<u64, String> {
+    let steps = text.parse().ok().filter(|steps| *steps >= LEAST_STEPS);
+    steps.ok_or_else(|| format!("a range test takes a number of steps, at least {LEAST_STEPS}"))
+}
+
 fn csv(curve: &RangeCurve) -> String {
-    let rows = curve.points.iter().enumerate();
+    let rows = curve.points.iter().chain(&curve.diverged).enumerate();
     let row = |(step, point): (usize, &kolo_burn_train::RangePoint)| {
         format!("{step},{:?},{:?},{:?}\n", point.rate, point.loss, point.smoothed)
     };
@@ -39,6 +46,14 @@ fn csv(curve: &RangeCurve) -> String {
 }
 
 fn words(curve: &RangeCurve) -> String {
+    if curve.is_mostly_skipped() {
+        return format!(
+            "no rate is suggested: {} of {} steps trained nothing, because they overflowed; give a smaller --loss-scale, \
+             or --precision bf16",
+            curve.skipped,
+            curve.points.len()
+        );
+    }
     match (curve.lowest, curve.suggestion()) {
         (Some(lowest), Some(rate)) => {
             let lowest = curve.points[lowest];

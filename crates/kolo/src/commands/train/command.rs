@@ -16,7 +16,7 @@ use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
 use kolo_program::output::{note, say, warn};
-use kolo_recipe::{Recipe, RunFolder, shell_quoted};
+use kolo_recipe::{RateConfig, Recipe, RunFolder, shell_quoted};
 
 use super::super::find_lr;
 use super::options::Train;
@@ -43,7 +43,12 @@ impl Train {
         let images = config.open_data().map_err(Failure::input)?;
         self.refuse_images(&config, &*images)?;
         config.plan(images.samples(Part::Train))?;
-        surprises(&config, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
+        let mut own = config.clone();
+        if self.find_lr.is_some() {
+            // The test has rates of its own.
+            own.rate = RateConfig::default();
+        }
+        surprises(&own, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
         let folder = self.folder(&config)?;
         if self.may_continue() {
             folder.wait_until_free(self.take_over)?;

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, Id, value_parser};
+use clap::{Args, Command, Id};
 use kolo_burn_train::{LiveMetrics, Slowdown};
 use kolo_ddp::rate::BatchScaling;
 use kolo_ddp::table::parse_number;
 use kolo_recipe::{Recipe, RecipeOptions};
 
+use super::super::find_lr;
 use super::tables::tables;
 use crate::options::{Communication, Elastic, algorithms};
 
@@ -68,9 +69,9 @@ pub(crate) struct Train {
     pub(super) set: Vec<String>,
     /// Do not train, but find a learning rate: it grows from 1e-7 to 10 over so many steps, in place of the
     /// recipe's, until the loss diverges. The losses go to the run folder, with a picture [default without a
-    /// value: 100]
+    /// value: 100, at least 10]
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "100")]
-    #[arg(conflicts_with_all = ["resume", "resume_or_start"], value_parser = value_parser!(u64).range(10..))]
+    #[arg(conflicts_with_all = ["resume", "resume_or_start", "steps"], value_parser = find_lr::steps)]
     pub(in crate::commands) find_lr: Option<u64>,
     /// Print the whole configuration as --config takes it, and train nothing
     #[arg(long)]
