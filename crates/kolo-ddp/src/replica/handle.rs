@@ -252,7 +252,7 @@ impl Replica {
     }
 
     /// Adds time that the training thread waited for data since the last step. Otherwise
-    /// [`StepReport::straggler`] counts that time as computation.
+    /// [`StepReport::straggler`](crate::StepReport::straggler) counts that time as computation.
     pub fn data_waited(&mut self, time: Duration) {
         self.core.observers.stragglers.data_waited(time);
     }
