@@ -144,9 +144,9 @@ impl Replica {
     }
 
     /// Factor for the loss of each shard before its backward pass, in the current or next step
-    /// ([`Config::loss_scaling`](kolo_sync::Config::loss_scaling)). Pass the gradients so scaled to [`ShardPass::ready`], but the loss itself
-    /// and changes of statistics unscaled. 1 where losses are not scaled. [`Ddp`](crate::Ddp) applies the
-    /// factor by itself.
+    /// ([`Config::loss_scaling`](kolo_sync::Config::loss_scaling)). Pass the gradients so scaled to
+    /// [`ShardPass::ready`], but the loss itself and changes of statistics unscaled. 1 where losses are not
+    /// scaled. [`Ddp`](crate::Ddp) applies the factor by itself.
     ///
     /// [`ShardPass::ready`]: crate::ShardPass::ready
     pub fn loss_scale(&self) -> f32 {
