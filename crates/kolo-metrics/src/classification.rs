@@ -195,7 +195,7 @@ pub fn best_class(scores: &[f32]) -> Option<u32> {
 /// Returns the probability of each class by its score: exp(score) / Σ exp(scores).
 pub fn softmax(scores: &[f32]) -> Vec<f64> {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let powers: Vec<f64> = scores.iter().map(|score| f64::from(score - largest).exp()).collect();
+    let powers: Vec<f64> = scores.iter().map(|score| libm::exp(f64::from(score - largest))).collect();
     let sum: f64 = powers.iter().sum();
     powers.into_iter().map(|power| power / sum).collect()
 }

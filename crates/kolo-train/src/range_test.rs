@@ -73,7 +73,7 @@ impl RangeTest {
     pub fn rate(&self, step: u64) -> f64 {
         let [first, last] = RATES;
         let share = (step as f64 / (self.steps - 1) as f64).min(1.0);
-        first * (last / first).powf(share)
+        first * libm::pow(last / first, share)
     }
 
     /// Returns the curve of the losses; `None` if this worker was never rank 0.
