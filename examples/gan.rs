@@ -65,7 +65,7 @@ impl Gan {
         Loss::mean(loss.mean(), SAMPLES)
     }
 
-    /// How many of 1000 points from the generator are near each of the distributions.
+    /// Number of 1000 points from the generator that are near each of the distributions.
     fn hits(&self, device: &Device) -> [usize; 8] {
         let made = self.generator.forward(normal::<NOISE>(Key::new(1), 1000, device)).into_data();
         let made: Vec<f32> = made.iter().collect();

@@ -31,7 +31,7 @@ pub struct MixingKey {
     pub shard: usize,
 }
 
-/// How the images of a batch are mixed.
+/// Mixture of the images of a batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixing {
     /// For each image, the index of its partner in the batch.

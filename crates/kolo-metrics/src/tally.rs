@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::classification::{Classification, Confusion, best_class};
 use crate::metric::Mean;
 
-/// What some samples say of one or several metrics. All workers add the tallies of all batches, in the order
-/// of the batches, so that the values are the same for any number of workers.
+/// Contribution of some samples to one or several metrics. All workers add the tallies of all batches, in the
+/// order of the batches, so that the values are the same for any number of workers.
 pub trait Tally: Serialize + DeserializeOwned + 'static {
     /// Adds the tally of the samples that follow.
     fn merge(&mut self, later: Self);

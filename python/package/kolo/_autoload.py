@@ -16,6 +16,6 @@ def register():
 
 
 def _create(store, rank, size, timeout):
-    from kolo.torch import ProcessGroup
+    from kolo.torch._process_group import ProcessGroup
 
     return ProcessGroup(store, rank, size, timeout)

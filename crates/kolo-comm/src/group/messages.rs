@@ -57,7 +57,7 @@ struct Inbox {
     changed: Condvar,
 }
 
-/// What has arrived and nobody has asked for, and what was asked for and has not arrived: a message never
+/// Messages that have arrived unasked for, and requests whose messages have not arrived: a message never
 /// stands in the first while a request for it stands in the second.
 #[derive(Default)]
 struct State {

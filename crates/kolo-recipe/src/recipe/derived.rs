@@ -1,4 +1,5 @@
-//! What a run follows from its recipe: its steps, their learning rates, and the configuration of its replicas.
+//! Consequences of a recipe: the steps of its run, their learning rates, and the configuration of its
+//! replicas.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ impl Program {
 /// The job that all runs repeat.
 #[derive(Clone)]
 pub struct ChaosJob {
-    /// What it has besides the job that was asked for; empty for that job itself.
+    /// Additions to the job that was asked for; empty for that job itself.
     pub name: &'static str,
     /// The program.
     pub program: Program,

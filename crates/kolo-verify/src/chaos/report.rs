@@ -45,7 +45,7 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct Row {
     seed: u64,
-    /// What the job has besides the one that was asked for.
+    /// Additions of the job to the one that was asked for.
     #[serde(skip_serializing_if = "str::is_empty")]
     job: &'static str,
     hits: Vec<Injected>,

@@ -27,8 +27,8 @@ use crate::options::seconds;
 /// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`;
 /// or any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`.
 /// What happens in a run is drawn from its seed. Seeds 2, 3, 6, 7 and so on train on images of a folder, with
-/// two loading threads, a validation split, averaged weights and mixed images. A run that fails, hangs, loses a step or ends in other
-/// weights makes the exit code 1; its folder is kept. Linux only.
+/// two loading threads, a validation split, averaged weights and mixed images. A run that fails, hangs, loses
+/// a step or ends in other weights makes the exit code 1; its folder is kept. Linux only.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Runs, each with a seed of its own
@@ -201,7 +201,7 @@ fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
     options
 }
 
-/// What the second job of `kolo chaos` has.
+/// Additions of the second job of `kolo chaos`.
 const OWN_IMAGES: &str = "own images";
 
 /// Images of that job.

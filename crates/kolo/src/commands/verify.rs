@@ -25,8 +25,8 @@ const WORKERS: [usize; 2] = [2, 3];
 ///
 /// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify --
 /// ./my-trainer --its-options`. A second, shorter table is of the same training over images of a folder, with
-/// two loading threads, a validation split, averaged weights and mixed images. A difference is told with its step, its parameter and its likely cause; the
-/// exit code is 1 then.
+/// two loading threads, a validation split, averaged weights and mixed images. A difference is told with its
+/// step, its parameter and its likely cause; the exit code is 1 then.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// Numbers of workers to compare with one [default: 2,3, or --nproc]
@@ -54,7 +54,7 @@ fn of_train() -> impl Iterator<Item = Id> {
     train::settings().into_iter().chain(others).filter(|name| name != "steps")
 }
 
-/// What the second job of `kolo verify` has.
+/// Additions of the second job of `kolo verify`.
 const OWN_IMAGES: &str =
     "images of a folder, two loading threads, a validation split, averaged weights and mixed images";
 

@@ -270,7 +270,8 @@ fn pass_with_large(
     pass(replica, of.loss, samples.len() as f64, scaled.chain([(4, of.mean.clone())]))
 }
 
-/// Runs a script; returns the ends of the surviving workers. Servers have seen the same steps and hold no values.
+/// Runs a script; returns the ends of the surviving workers. Servers have seen the same steps and hold no
+/// values.
 pub fn run(script: &Script, transport: &'static TransportKind) -> Vec<(End, Known)> {
     let meeting = Meeting::default();
     std::thread::scope(|scope| {
