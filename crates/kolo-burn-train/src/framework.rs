@@ -3,15 +3,19 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use kolo_burn::{BurnModel, DropoutKey, Loss, Precision, check_precision, with_precision};
-use kolo_recipe::Recipe;
+use kolo_comm::env::WorkerEnv;
+use kolo_recipe::{DEVICES, Recipe};
 use kolo_train::{Error, Framework, Pass};
 
 use crate::context::TrainingContext;
+use crate::device::device;
 use crate::precision::precision;
 
-/// Burn on one of its devices, by default the CPU's `flex`.
+/// Burn on one of its devices, by default the recipe's.
 #[derive(Clone, Debug)]
 pub struct Burn {
+    /// True if the program gave the device.
+    is_given: bool,
     device: Device,
     /// The same device with autodiff.
     trainable: Device,
@@ -21,7 +25,7 @@ pub struct Burn {
 impl Default for Burn {
     fn default() -> Self {
         let device = Device::flex();
-        Burn { trainable: device.clone().autodiff(), device, precision: Precision::F32 }
+        Burn { is_given: false, trainable: device.clone().autodiff(), device, precision: Precision::F32 }
     }
 }
 
@@ -32,10 +36,20 @@ impl<M: Module> Framework<M> for Burn {
     type Context<'a> = TrainingContext<'a>;
 
     fn on(device: Device) -> Self {
-        Burn { trainable: device.clone().autodiff(), device, ..Burn::default() }
+        Burn { is_given: true, trainable: device.clone().autodiff(), device, ..Burn::default() }
     }
 
     fn prepare(&mut self, model: M, recipe: &Recipe, resumed: bool) -> Result<BurnModel<M>, Error> {
+        let is_usual = recipe.device == DEVICES[0];
+        if self.is_given && !is_usual {
+            let problem = "the program gives the trainer a device; leave this at its default, or that out";
+            return Err(kolo_recipe::Error::setting("--device", &recipe.device, problem).into());
+        }
+        if !is_usual {
+            let worker = WorkerEnv::from_env().map_err(kolo_ddp::Error::from)?;
+            let device = device(recipe, worker.map_or(0, |worker| worker.local_rank))?;
+            *self = Burn { trainable: device.clone().autodiff(), device, ..self.clone() };
+        }
         self.precision = precision(&recipe.precision)?;
         check_precision(self.precision, &self.device).map_err(|error| Error::Precision(error.into()))?;
         let model = match recipe.init.as_ref().filter(|_| !resumed) {
@@ -46,6 +60,7 @@ impl<M: Module> Framework<M> for Burn {
             None => model,
         };
         let model = kolo_burn::freeze(model, &recipe.freeze).map_err(|e| recipe.refused_freeze(e))?;
+        let model = if is_usual { model } else { model.fork(&self.trainable) };
         Ok(model.into())
     }
 

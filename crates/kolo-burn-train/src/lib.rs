@@ -6,11 +6,13 @@
 //! which a run computes, and files of weights ([`weights`]) with which it may begin.
 
 mod context;
+mod device;
 mod framework;
 mod precision;
 mod tensors;
 
 pub use context::{TrainingContext, accuracy, classification, confusion, count_correct, cross_entropy};
+pub use device::device;
 pub use framework::Burn;
 pub use kolo_train::*;
 pub use kolo_weights as weights;

@@ -1,5 +1,6 @@
 //! Errors of data sets: each names the file, the value found, the value expected, and the remedy.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -232,15 +233,24 @@ pub enum DataError {
         /// The empty part.
         part: Part,
     },
-    /// A line of a table is wrong.
-    #[error("{}, line {line}: {problem}", path.display())]
+    /// A place of a table is wrong.
+    #[error("{}, {place}: {problem}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
-        line: usize,
+        /// The line or the row.
+        place: TablePlace,
         /// The column, what it holds, and what it must hold.
         problem: String,
+    },
+    /// A table is a Parquet file, and this build reads none.
+    #[error(
+        "{}: is a Parquet file, which this build does not read; build it with `--features parquet`, or save the \
+         table as CSV", path.display()
+    )]
+    NoParquet {
+        /// The file.
+        path: PathBuf,
     },
     /// A folder of images has no folders.
     #[error("{}: holds no folders; put the images of each class into a folder of its own", folder.display())]
@@ -318,6 +328,28 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// Place in a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TablePlace {
+    /// Line of a text, from 1.
+    Line(usize),
+    /// Row of a Parquet file, from 1.
+    Row(usize),
+    /// Schema of a Parquet file, which names the columns.
+    Schema,
+}
+
+impl fmt::Display for TablePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TablePlace::Line(line) => write!(f, "line {line}"),
+            TablePlace::Row(row) => write!(f, "row {row}"),
+            TablePlace::Schema => f.write_str("schema"),
+        }
+    }
 }
 
 impl DataError {

@@ -58,7 +58,7 @@ pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalize};
 pub use dataset::{DataSet, ImageDataSet, SampleShape};
 pub use entry::{DatasetEntry, Folder, Location, Opened};
-pub use error::DataError;
+pub use error::{DataError, TablePlace};
 pub use fingerprint::{ContentHash, FINGERPRINT_SAMPLES, Fingerprint, Number};
 pub use image_set::ImageSet;
 pub use images::Images;

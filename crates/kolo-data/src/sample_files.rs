@@ -5,14 +5,14 @@ use std::path::Path;
 use crate::batch::{Batch, Normalize};
 use crate::dataset::SampleShape;
 use crate::decode;
-use crate::error::DataError;
+use crate::error::{DataError, TablePlace};
 use crate::format::sheet::Sheet;
 use crate::geometry::centered;
 use crate::images::Images;
 use crate::preprocessing::{Preprocessing, TableColumns};
 
-/// Line of a table's row, and the row as a sample.
-pub type TableRow = (usize, Result<Batch, DataError>);
+/// Place of a table's row, and the row as a sample.
+pub type TableRow = (TablePlace, Result<Batch, DataError>);
 
 /// Reads files as samples of a trained model: an image, or the rows of a table. Labels are 0.
 ///
@@ -79,7 +79,7 @@ impl SampleFiles {
         Ok(image.spread(channels, height.min(width)).batch(&[0], &self.normalize, None))
     }
 
-    /// Reads the rows of a table, each with its line. The columns may be in any order, and others beside them.
+    /// Reads the rows of a table, each with its place. The columns may be in any order, and others beside them.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
     use crate::{Augment, DataSet, ImageSet, OpenOptions, Part, open_with};
 
-    fn row(path: &Path, how: &Preprocessing) -> Vec<(usize, Result<Vec<f32>, String>)> {
+    fn row(path: &Path, how: &Preprocessing) -> Vec<(TablePlace, Result<Vec<f32>, String>)> {
         let rows = SampleFiles::new(how.clone()).unwrap().rows(path).unwrap();
         rows.into_iter().map(|(line, row)| (line, row.map(|b| b.images).map_err(|e| e.to_string()))).collect()
     }
@@ -173,7 +173,10 @@ mod tests {
         let trained = [0, 1].map(|index| data.batch(Part::Train, &[index], None).unwrap().images);
         fs::write(&path, "b,more,a\n1700000000,x,1\n,x,2\n1700000002.5,x,3\n").unwrap();
         let rows = row(&path, &how);
-        assert_eq!([&rows[0], &rows[2]], [&(2, Ok(trained[0].clone())), &(4, Ok(trained[1].clone()))]);
+        assert_eq!(
+            [&rows[0], &rows[2]],
+            [&(TablePlace::Line(2), Ok(trained[0].clone())), &(TablePlace::Line(4), Ok(trained[1].clone()))]
+        );
         assert!(
             rows[1]
                 .1

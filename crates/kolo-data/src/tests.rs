@@ -119,7 +119,7 @@ fn names_and_folders_are_checked() {
         &refusal("cifar11:x"),
         &[
             "`cifar11`",
-            "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, csv:FILE",
+            "fashion-mnist-small, fashion-mnist[:DIR], mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, csv:FILE, parquet:FILE",
         ],
     );
     assert_all(&refusal("cifar10"), &["`cifar10:DIR`", "cifar-10-binary.tar.gz"]);

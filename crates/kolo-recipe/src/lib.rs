@@ -26,9 +26,9 @@ pub use error::Error;
 pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalization, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts, PRECISIONS,
-    PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig, TransformChoices,
-    WORKERS, check_bucket_cap,
+    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts,
+    PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig,
+    TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;
 pub use run_folder::RunFolder;

@@ -28,9 +28,9 @@ pub trait Framework<M>: Default + Sync {
     /// Makes the library compute on `device`.
     fn on(device: Self::Device) -> Self;
 
-    /// Makes the model ready for a run of `recipe`. If the run is new (not resumed), the model gets the
-    /// initial weights that [`Recipe::init`] names. The parameters that [`Recipe::freeze`] selects are not
-    /// trained.
+    /// Makes the model ready for a run of `recipe`, on the recipe's device unless [`Framework::on`] has given
+    /// one. If the run is new (not resumed), the model gets the initial weights that [`Recipe::init`] names.
+    /// The parameters that [`Recipe::freeze`] selects are not trained.
     ///
     /// # Errors
     ///

@@ -96,19 +96,27 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
         self.listeners.iter().any(|listener| listener.decides == Some(moment))
     }
 
+    /// Reason that nothing is measured, and the remedy.
+    fn unjudged(&self) -> &'static str {
+        if self.metrics.is_empty() {
+            "nothing is measured; give the trainer metrics by `evaluate`"
+        } else {
+            "the data has no samples for validation or tests that could decide; give --val-split"
+        }
+    }
+
     /// Checks that the metric by which the recipe decides is measured.
     pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
         match (&config.best_metric, config.patience) {
             _ if self.deciding_metric(config).is_some() => Ok(()),
+            (Some(name), _) if self.measured().is_empty() => {
+                Err(Error::setting("--best-metric", name, self.unjudged()))
+            }
             (Some(name), _) => {
                 let known = self.measured().iter().map(|metric| metric.name);
                 Err(kolo_recipe::Error::unknown("metric", name, known).into())
             }
-            (None, Some(epochs)) => {
-                let problem =
-                    "no metric of test samples says when to stop; give the trainer one by `evaluate`";
-                Err(Error::setting("--patience", epochs, problem))
-            }
+            (None, Some(epochs)) => Err(Error::setting("--patience", epochs, self.unjudged())),
             (None, None) => Ok(()),
         }
     }

@@ -169,8 +169,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         self
     }
 
-    /// Computes on this device instead of the library's usual one.
-    pub fn on(mut self, device: F::Device) -> Self {
+    /// Computes on this device in place of the recipe's, which must be left at its default.
+    pub fn device(mut self, device: F::Device) -> Self {
         self.framework = F::on(device);
         self
     }

@@ -3,5 +3,9 @@
 pub(crate) mod cifar;
 pub(crate) mod csv;
 pub(crate) mod idx;
+#[cfg(not(feature = "parquet"))]
+mod no_parquet;
+#[cfg(feature = "parquet")]
+mod parquet;
 pub(crate) mod sheet;
 pub(crate) mod source;

@@ -1,40 +1,77 @@
-//! A table in a file: its header and its rows, with the line of what is wrong.
+//! A table in a file: its header and its rows, with the place of what is wrong.
 
 use std::path::{Path, PathBuf};
 
-use super::csv::{Row, rows};
-use crate::error::DataError;
+use super::csv;
+#[cfg(not(feature = "parquet"))]
+use super::no_parquet as parquet;
+#[cfg(feature = "parquet")]
+use super::parquet;
+use crate::error::{DataError, TablePlace};
+
+/// First bytes of a Parquet file.
+const PARQUET: &[u8] = b"PAR1";
+
+/// The cells of a row as text, and the row's place.
+pub(crate) type Row = (TablePlace, Vec<String>);
 
 /// A table as text.
+#[derive(Debug)]
 pub(crate) struct Sheet {
     pub path: PathBuf,
     /// Names of the columns, of which no two are equal.
     pub header: Vec<String>,
+    /// Place of those names.
+    pub header_place: TablePlace,
     pub rows: Vec<Row>,
 }
 
 impl Sheet {
+    /// Reads a table, in the format that its content shows.
     pub fn read(path: &Path) -> Result<Sheet, DataError> {
-        let text = kolo_durable::read_to_string(path)
-            .map_err(|source| DataError::Unreadable { path: path.into(), source })?;
-        let mut sheet = Sheet { path: path.into(), header: Vec::new(), rows: Vec::new() };
-        sheet.rows = rows(&text).map_err(|line| sheet.wrong(line, "a quote does not end"))?;
-        if sheet.rows.is_empty() {
-            return Err(sheet.wrong(1, "there is no header; the first line names the columns"));
-        }
-        sheet.header = sheet.rows.remove(0).1;
+        let unreadable = |source| DataError::Unreadable { path: path.into(), source };
+        let bytes = kolo_durable::read(path).map_err(unreadable)?;
+        let sheet = match bytes.starts_with(PARQUET) {
+            true => {
+                let (header, rows) = parquet::table(path, bytes)?;
+                let rows = rows.into_iter().zip(1..).map(|(cells, row)| (TablePlace::Row(row), cells));
+                let header_place = TablePlace::Schema;
+                Sheet { path: path.into(), header, header_place, rows: rows.collect() }
+            }
+            false => {
+                let text =
+                    String::from_utf8(bytes).map_err(|error| unreadable(std::io::Error::other(error)))?;
+                Sheet::of_text(path, &text)?
+            }
+        };
         let mut columns = sheet.header.iter().enumerate();
         match columns.find(|(column, name)| sheet.position(name) != Some(*column)) {
             Some((_, twice)) => {
-                Err(sheet.wrong(1, format!("two columns have the name `{twice}`; rename one")))
+                Err(sheet
+                    .wrong(sheet.header_place, format!("two columns have the name `{twice}`; rename one")))
             }
             None => Ok(sheet),
         }
     }
 
-    /// Returns the error of a line.
-    pub fn wrong(&self, line: usize, problem: impl Into<String>) -> DataError {
-        DataError::Table { path: self.path.clone(), line, problem: problem.into() }
+    fn of_text(path: &Path, text: &str) -> Result<Sheet, DataError> {
+        let first = TablePlace::Line(1);
+        let mut sheet =
+            Sheet { path: path.into(), header: Vec::new(), header_place: first, rows: Vec::new() };
+        let rows = csv::rows(text);
+        let mut rows =
+            rows.map_err(|line| sheet.wrong(TablePlace::Line(line), "a quote does not end"))?.into_iter();
+        let Some((_, header)) = rows.next() else {
+            return Err(sheet.wrong(first, "there is no header; the first line names the columns"));
+        };
+        sheet.header = header;
+        sheet.rows = rows.map(|(line, cells)| (TablePlace::Line(line), cells)).collect();
+        Ok(sheet)
+    }
+
+    /// Returns the error of a place.
+    pub fn wrong(&self, place: TablePlace, problem: impl Into<String>) -> DataError {
+        DataError::Table { path: self.path.clone(), place, problem: problem.into() }
     }
 
     /// Returns the place of a column.
@@ -45,19 +82,20 @@ impl Sheet {
     /// Returns the place of a column that must be there.
     pub fn column(&self, name: &str) -> Result<usize, DataError> {
         let problem = || format!("there is no column `{name}`; the table has {}", self.header.join(", "));
-        self.position(name).ok_or_else(|| self.wrong(1, problem()))
+        self.position(name).ok_or_else(|| self.wrong(self.header_place, problem()))
     }
 
     /// Returns a cell of a row, which must have as many as the header and not be empty there.
-    pub fn cell<'a>(&self, (line, cells): &'a Row, column: usize) -> Result<&'a str, DataError> {
+    pub fn cell<'a>(&self, (place, cells): &'a Row, column: usize) -> Result<&'a str, DataError> {
         if cells.len() != self.header.len() {
             let problem = format!("{} cells, but the header has {}", cells.len(), self.header.len());
-            return Err(self.wrong(*line, problem));
+            return Err(self.wrong(*place, problem));
         }
         match cells[column].trim() {
             "" => {
                 let name = &self.header[column];
-                Err(self.wrong(*line, format!("column `{name}` is empty; fill it, or remove the line")))
+                let unit = if let TablePlace::Line(_) = place { "line" } else { "row" };
+                Err(self.wrong(*place, format!("column `{name}` is empty; fill it, or remove the {unit}")))
             }
             cell => Ok(cell),
         }

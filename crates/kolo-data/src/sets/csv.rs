@@ -1,4 +1,4 @@
-//! The user's own table: numbers, and a column of classes.
+//! The user's own table, as text or as a Parquet file: numbers, and a column of classes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::augment::AugmentKey;
 use crate::batch::Batch;
 use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::entry::{DatasetEntry, Location};
-use crate::error::DataError;
+use crate::error::{DataError, TablePlace};
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::format::sheet::Sheet;
 use crate::options::OpenOptions;
@@ -24,7 +24,15 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     location: Location::Own("FILE"),
     takes: &["--label"],
     get: "a table with a header, or a folder with the tables train.csv, and if you like val.csv and test.csv",
-    open: |folder, options| Ok(Arc::new(Table::open(&folder.path, options)?)),
+    open: |folder, options| Ok(Arc::new(Table::open(&folder.path, "csv", options)?)),
+};
+
+pub(super) const PARQUET: DatasetEntry = DatasetEntry {
+    name: "parquet",
+    about: "the same as Parquet files, in a build with the feature parquet",
+    get: "a Parquet file of such a table, or a folder with train.parquet, and if you like val.parquet and test.parquet",
+    open: |folder, options| Ok(Arc::new(Table::open(&folder.path, "parquet", options)?)),
+    ..ENTRY
 };
 
 /// A table in memory: each row is an image of one row of pixels, normalized by the training rows.
@@ -41,8 +49,8 @@ struct Table {
 struct Rows {
     numbers: Vec<f32>,
     labels: Vec<u32>,
-    /// Line of each row in its file.
-    lines: Vec<usize>,
+    /// Place of each row in its file.
+    places: Vec<TablePlace>,
 }
 
 /// The numbers and classes of a file.
@@ -50,16 +58,19 @@ struct Text {
     path: PathBuf,
     /// Names of the columns, that of the classes included.
     header: Vec<String>,
+    /// Place of those names.
+    header_place: TablePlace,
     /// Place of the classes among them.
     label: usize,
     /// In double precision until they are normalized: dates and identifiers differ in their last digits.
     numbers: Vec<f64>,
-    /// Line and class of each row.
-    classes: Vec<(usize, String)>,
+    /// Place and class of each row.
+    classes: Vec<(TablePlace, String)>,
 }
 
 impl Table {
-    fn open(path: &Path, options: &OpenOptions) -> Result<Self, DataError> {
+    /// Opens a file, or the files of a folder that end with `ending`.
+    fn open(path: &Path, ending: &str, options: &OpenOptions) -> Result<Self, DataError> {
         let trained = options.trained.as_ref().and_then(|how| Some((how.table.as_ref()?, &how.label_names)));
         let read = |path: &Path| match trained {
             Some((columns, _)) => Text::of_columns(path, columns),
@@ -70,7 +81,7 @@ impl Table {
         if path.is_dir() {
             let is_needed = |part: &str| part == "train" && trained.is_none();
             for (text, part) in texts.iter_mut().zip(["train", "test", "val"]) {
-                let path = path.join(format!("{part}.csv"));
+                let path = path.join(format!("{part}.{ending}"));
                 *text = (is_needed(part) || path.exists()).then(|| read(&path)).transpose()?;
             }
         } else {
@@ -95,27 +106,27 @@ impl Table {
                 None => (first, table.header) = (Some(text.path.clone()), text.header.clone()),
                 Some(path) if table.header != text.header => {
                     let problem = format!("the header is not that of {}", path.display());
-                    return Err(DataError::Table { path: text.path, line: 1, problem });
+                    return Err(DataError::Table { path: text.path, place: text.header_place, problem });
                 }
                 Some(_) => {}
             }
             let columns = table.columns.numbers.iter().cycle();
             for (at, (number, column)) in text.numbers.iter().zip(columns).enumerate() {
                 let number = column.normalized(*number).map_err(|problem| {
-                    let line = text.classes[at / table.columns.numbers.len()].0;
-                    DataError::Table { path: text.path.clone(), line, problem }
+                    let place = text.classes[at / table.columns.numbers.len()].0;
+                    DataError::Table { path: text.path.clone(), place, problem }
                 })?;
                 part.numbers.push(number);
             }
-            for (line, class) in &text.classes {
+            for (place, class) in &text.classes {
                 let label = table.classes.iter().position(|known| known == class);
                 let label = label.ok_or_else(|| DataError::Table {
                     path: text.path.clone(),
-                    line: *line,
+                    place: *place,
                     problem: format!("the class `{class}` is none of the training table"),
                 })?;
                 part.labels.push(label as u32);
-                part.lines.push(*line);
+                part.places.push(*place);
             }
         }
         Ok(table)
@@ -156,11 +167,11 @@ impl Text {
                 value: name.into(),
                 problem: format!("{} has no such column; it has {}", path.display(), has()),
             })?,
-            None => sheet.position(LABEL).unwrap_or(sheet.header.len() - 1),
+            None => sheet.position(LABEL).unwrap_or(sheet.header.len().saturating_sub(1)),
         };
         if sheet.header.len() < 2 {
             let problem = "there is one column; a table has numbers and a column of classes";
-            return Err(sheet.wrong(1, problem));
+            return Err(sheet.wrong(sheet.header_place, problem));
         }
         let numbers: Vec<usize> = (0..sheet.header.len()).filter(|column| *column != at).collect();
         let hint = match label {
@@ -204,9 +215,14 @@ impl Text {
             classes.push((row.0, cell.to_owned()));
         }
         if classes.is_empty() {
-            return Err(sheet.wrong(1, "there are no lines after the header"));
+            let problem = match sheet.header_place {
+                TablePlace::Line(_) => "there are no lines after the header",
+                _ => "there are no rows",
+            };
+            return Err(sheet.wrong(sheet.header_place, problem));
         }
-        Ok(Text { path: sheet.path.clone(), header, label, numbers, classes })
+        let (path, header_place) = (sheet.path.clone(), sheet.header_place);
+        Ok(Text { path, header, header_place, label, numbers, classes })
     }
 }
 
@@ -257,7 +273,7 @@ impl DataSet for Table {
     }
 
     fn sample_name(&self, part: Part, index: usize) -> Option<String> {
-        self.parts[part as usize].lines.get(index).map(|line| format!("line {line}"))
+        self.parts[part as usize].places.get(index).map(TablePlace::to_string)
     }
 
     fn preprocessing(&self) -> Option<Preprocessing> {

@@ -19,4 +19,5 @@ pub static DATASETS: &[DatasetEntry] = &[
     cifar100::ENTRY,
     folder::ENTRY,
     csv::ENTRY,
+    csv::PARQUET,
 ];

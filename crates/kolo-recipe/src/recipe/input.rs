@@ -22,7 +22,7 @@ pub struct InputConfig {
     /// With --data folder: 3 makes gray images colored, 1 makes colored ones gray [default: 3]
     #[arg(long)]
     pub channels: Option<usize>,
-    /// With --data csv: column of the classes, numbers or names [default: label, or else the last one]
+    /// With --data csv or parquet: column of the classes, numbers or names [default: label, or else the last one]
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
     /// Share of the training samples, drawn by --seed, that is for validation: it decides in place of the

@@ -221,6 +221,7 @@ mod tests {
         match id {
             "model" | "data" | "init" | "best_metric" => "another",
             "stem" => "small",
+            "device" => "cuda:1",
             "schedule" => "poly",
             "reduction" | "compute" => "bf16",
             "batch_norm" => "sync",

@@ -8,6 +8,7 @@ mod check;
 mod choices;
 mod defaults;
 mod derived;
+mod device;
 mod effects;
 mod ema;
 mod fields;
@@ -36,6 +37,7 @@ use crate::error::Error;
 
 pub use check::check_bucket_cap;
 pub use choices::{OptimizerChoice, TransformChoices};
+pub use device::DEVICES;
 pub use input::InputConfig;
 pub use large_batch::LargeBatch;
 pub use layers::RecipeOptions;
@@ -115,6 +117,11 @@ pub struct Recipe {
     /// Threads that compute in each worker. Part of the recipe: kernels may round differently with more.
     #[arg(skip = 1_usize)]
     pub threads: usize,
+    /// Device that computes: flex (Kolo's layers on the CPU), or in a build with the feature of that name
+    /// cpu, cuda, rocm or wgpu. cuda:1 is the second one of a machine; without a number its workers take
+    /// turns. The same bits are promised on flex only
+    #[arg(long, value_name = "NAME[:NUMBER]", default_value = DEVICES[0])]
+    pub device: String,
     /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
     #[arg(long, value_parser = parse_number)]
     pub bucket_cap_mb: Option<f64>,

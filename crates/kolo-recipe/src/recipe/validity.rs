@@ -30,6 +30,7 @@ impl Recipe {
         count("--test-batch-size", self.test_batch_size)?;
         check_bucket_cap(self.bucket_cap_mb)?;
         below_1("--dropout", self.dropout)?;
+        self.device()?;
         self.input.check()?;
         self.optimizer.check()?;
         self.check_freeze()?;

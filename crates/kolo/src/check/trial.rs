@@ -4,7 +4,6 @@ use std::io::{BufRead, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use burn::tensor::Device;
 use kolo_burn_train::peak_bytes;
 use kolo_check::{Trial, TrialStep};
 use kolo_comm::{Group, env};
@@ -127,7 +126,7 @@ pub(crate) fn try_as_told() -> Result<(), Failure> {
 
 fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let recipe: Recipe = toml::from_str(&job.recipe).map_err(Failure::input)?;
-    let (images, device) = (recipe.open_data()?, Device::flex().autodiff());
+    let (images, device) = (recipe.open_data()?, kolo_burn_train::device(&recipe, 0)?.autodiff());
     let blueprint = Blueprint {
         seed: recipe.seed,
         samples: images.shape(),

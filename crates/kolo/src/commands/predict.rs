@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use kolo_data::{Batch, image_files};
+use kolo_data::{Batch, TablePlace, image_files};
 use kolo_models::inference::{Prediction, Predictor};
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ const BATCH: usize = 32;
 pub(crate) struct Predict {
     /// A run folder, a checkpoint, or a file that `kolo export` has written
     run: PathBuf,
-    /// Images, and folders of images; of a run with --data csv: tables with the columns of the run
+    /// Images, and folders of images; of a run with --data csv or parquet: tables with the columns of the run
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(crate) struct Predict {
     /// Classes of each sample that are named, the most probable ones
     #[arg(long, value_name = "CLASSES", default_value_t = 5)]
     top_k: usize,
-    /// Print an object a line: file, line (of tables), predictions
+    /// Print an object a line: file, line or row (of tables), predictions
     #[arg(long)]
     json: bool,
 }
@@ -40,15 +40,15 @@ pub(crate) struct Predict {
 /// A file, or a row of it.
 struct Sample {
     file: PathBuf,
-    line: Option<usize>,
+    place: Option<TablePlace>,
 }
 
 /// An object of `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
     file: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<usize>,
+    #[serde(flatten)]
+    place: Option<TablePlace>,
     predictions: &'a [Prediction],
 }
 
@@ -93,7 +93,7 @@ impl Printer<'_> {
         });
         for file in files {
             match self.predictor.files.image(&file) {
-                Ok(image) => self.add(Sample { file, line: None }, image)?,
+                Ok(image) => self.add(Sample { file, place: None }, image)?,
                 Err(error) => self.fail(error),
             }
         }
@@ -105,9 +105,9 @@ impl Printer<'_> {
             self.fail(error);
             Vec::new()
         });
-        for (line, row) in rows {
+        for (place, row) in rows {
             match row {
-                Ok(row) => self.add(Sample { file: path.into(), line: Some(line) }, row)?,
+                Ok(row) => self.add(Sample { file: path.into(), place: Some(place) }, row)?,
                 Err(error) => self.fail(error),
             }
         }
@@ -149,15 +149,15 @@ impl Printer<'_> {
     }
 }
 
-fn json(Sample { file, line }: &Sample, predictions: &[Prediction]) -> Result<String, Failure> {
-    let line = Line { file: &file.to_string_lossy(), line: *line, predictions };
+fn json(Sample { file, place }: &Sample, predictions: &[Prediction]) -> Result<String, Failure> {
+    let line = Line { file: &file.to_string_lossy(), place: *place, predictions };
     Ok(serde_json::to_string(&line).map_err(Failure::work)? + "\n")
 }
 
-/// Returns the file of a sample, and its line in a table.
-fn place(Sample { file, line }: &Sample) -> String {
-    let line = line.map_or(String::new(), |line| format!(", line {line}"));
-    format!("{}{line}", file.display())
+/// Returns the file of a sample, and its place in a table.
+fn place(Sample { file, place }: &Sample) -> String {
+    let place = place.map_or(String::new(), |place| format!(", {place}"));
+    format!("{}{place}", file.display())
 }
 
 /// Formats a sample and its classes: `flowers/1.jpg: rose 97.3 %, tulip 2.1 %`.

@@ -13,6 +13,8 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--model", "resnet19"][..], &["unknown model `resnet19`", "resnet18"][..]),
         (&["train", "--data", "imagenet"], &["imagenet", "cifar10"]),
         (&["train", "--data", "cifar10:nowhere"], &["nowhere"]),
+        (&["train", "--device", "gpu"], &["unknown --device `gpu`; known are flex, cpu, cuda, rocm, wgpu\n"]),
+        (&["train", "--device", "flex:1"], &["--device flex:1: this machine has 1"]),
         (&["train", "--optimizer", "adagrat"], &["unknown optimizer `adagrat`", "adamw"]),
         (
             &["train", "--reduction", "powersgd:rank=0"],
@@ -305,4 +307,16 @@ fn counts_of_workers_that_cannot_be_are_refused() {
     let args = ["launch", "--nproc", "2", "--", program, "train", "--nproc", "5", "--out", "run"];
     let (code, words) = fail(folder.path(), &args);
     assert!(code == 2 && words.contains("--nproc 5: this process is one of 2 workers"), "{words}");
+}
+
+#[test]
+fn a_decision_by_samples_that_are_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("own.csv"), "x,y\n1,a\n2,b\n3,a\n4,b\n").unwrap();
+    for option in [["--best-metric", "accuracy"], ["--patience", "2"]] {
+        let train = ["train", "--data", "csv:own.csv", "--model", "mlp", "--batch-size", "2", "--nproc", "1"];
+        let (code, error) = fail(folder.path(), &[&train[..], &option].concat());
+        let problem = "the data has no samples for validation or tests that could decide; give --val-split";
+        assert!(code == 2 && error.contains(&format!("{}: {problem}\n", option.join(" "))), "{code} {error}");
+    }
 }

@@ -27,6 +27,7 @@ impl Train {
         if !is_worker() {
             config.sync.check_servers(self.elastic.servers)?;
         }
+        kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
             WeightsFile::read(file)?;
@@ -77,7 +78,7 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
             "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
         ));
     }
-    if config.data.starts_with("csv:") && config.model != "mlp" {
+    if ["csv:", "parquet:"].iter().any(|kind| config.data.starts_with(kind)) && config.model != "mlp" {
         found.push(format!(
             "--model {}: its convolutions are for images; for the rows of a table give --model mlp",
             config.model
