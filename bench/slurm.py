@@ -66,6 +66,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 MpiDefault=none
 ReturnToService=2
+FirstJobId={job}
 KillWait=20
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
@@ -146,6 +147,8 @@ def slurm(folder: Path) -> Iterator[None]:
     first = next(port for port in ports if port + 1 in ports)
     port = next(port for port in ports if port not in (first, first + 1))
     settings = {"host": socket.gethostname().split(".")[0], "folder": folder, "port": port}
+    # Ports are derived from a job's number, and another Slurm of this machine may have the same ones.
+    settings["job"] = os.getpid() % 50_000 + 1
     text = CONFIGURATION.format(**settings, first=first, last=first + 1)
     (folder / "slurm.conf").write_text(text)
     for name in ("state", "spool", "log"):
@@ -285,10 +288,11 @@ def time_limit(job: Job) -> None:
 
 
 def cancel(job: Job) -> None:
+    before = job.restarts()
     output("scancel", job.id)
     wait(lambda: job.state() == "CANCELLED", lambda: f"{job.run} is not canceled: {job.state()}")
     wait(lambda: not output("squeue", "-h", "-j", job.id).strip(), lambda: f"{job.run} is canceled and stays")
-    if job.restarts():
+    if job.restarts() != before:
         raise Failure(f"{job.run} was canceled and has come back")
     job.submit()
 
