@@ -52,7 +52,8 @@ impl<T: Send + 'static> Background<T> {
         warnings: Warnings,
         work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let state = Mutex::new(State { waiting: None, must_run: false, closing: false, patience: Duration::ZERO });
+        let state =
+            Mutex::new(State { waiting: None, must_run: false, closing: false, patience: Duration::ZERO });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = shared.clone();
         let thread =
