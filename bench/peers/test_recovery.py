@@ -188,7 +188,7 @@ while time.monotonic() < until:
 class Faults(unittest.TestCase):
     """Strikes workers of a launcher that is made up here, and counts what it has to do."""
 
-    def plan(self, patience: float = 30) -> recovery.Plan:
+    def plan(self, patience: float = 100) -> recovery.Plan:
         return recovery.Plan(READY, [], 2, False, 1000, 20, 0, patience, lambda row: None)
 
     def system(self, code: str) -> recovery.System:
