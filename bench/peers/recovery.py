@@ -171,16 +171,14 @@ def head(options: argparse.Namespace, versions: dict) -> dict:
 
 
 def measure(plan: Plan, system: System) -> None:
-    """Two undisturbed runs, the one with kills, and the one with a stopped worker."""
+    """The undisturbed run, the one with kills, and the one with a stopped worker."""
     try:
-        weights = [undisturbed(plan, system) for _ in range(2)]
+        weights = undisturbed(plan, system)
         with job(plan, system, SLEEP) as (folder, running):
-            faults = disturbed(plan, system, folder, running, KILL, plan.kills)
+            for fault in disturbed(plan, system, folder, running, KILL, plan.kills):
+                plan.save({"row": "fault", "system": system.name, **fault.row()})
             wait(running[:1], plan.patience + plan.steps, "had not ended")
-            same = system.weights(folder) == weights[0]
-        for fault in faults:
-            plan.save({"row": "fault", "system": system.name, **fault.row()})
-        plan.save({"row": "end", "system": system.name, "same": same, "repeats": weights[0] == weights[1]})
+            plan.save({"row": "end", "system": system.name, "same": system.weights(folder) == weights})
         if plan.stops:
             with job(plan, system, SLEEP) as (folder, running):
                 for fault in disturbed(plan, system, folder, running, STOP, 1):

@@ -23,6 +23,7 @@ WORKERS, SHARD = 3, 32
 RESTARTS = "100"
 MARK = "PEERS_RECOVERY"
 """A variable of the job's processes, with the job's folder: only what has it is ever ended."""
+TRACE = "trace.jsonl"
 TORCH_WORKER, KOLO_WORKER = "TORCHELASTIC_RESTART_COUNT", "KOLO_MEMBER"
 """Variables that a system's launcher sets for workers only."""
 
@@ -102,24 +103,41 @@ class TorchReader:
 
 
 class KoloReader:
-    """The run folder's steps, and its generations with the time of their first step. The steps have no time of
-    their own: that of the look at the file, which is for counting only."""
+    """The trace has each step as often as it was done, the run folder each step once, and the generations with
+    the time of their first step. Other steps have the time of the look at the trace, which is for counting."""
 
     def __init__(self, folder: Path):
-        self.lines, self.rows = Lines(folder / "run" / "steps.jsonl"), Lines(folder / "run" / "generations.jsonl")
+        self.trace, self.lines = Lines(folder / TRACE), Lines(folder / "run" / "steps.jsonl")
+        self.rows = Lines(folder / "run" / "generations.jsonl")
         self.done: list[tuple[float, int, int]] = []
+        self.images: dict[int, int] = {}
         self.generations: list[dict] = []
 
     def steps(self) -> list[Step]:
-        self.done += [(time.time(), row["step"], row["images"]) for row in self.lines.new()]
+        now = time.time()
+        self.done += [(now, row["step"], int(row["count"])) for row in self.trace.new() if "step" in row]
+        self.images |= {row["step"]: row["images"] for row in self.lines.new()}
         self.generations += self.rows.new()
-        firsts = {row["first_step"]: row for row in self.generations}
+        done = with_missing(self.done, self.images)
+        last = {step: index for index, (_, step, _) in enumerate(done)}
+        firsts = {last[row["first_step"]]: row for row in self.generations if row["first_step"] in last}
         found, generation, world = [], 0, WORKERS
-        for unix, step, samples in self.done:
-            if row := firsts.get(step):
+        for index, (unix, step, samples) in enumerate(done):
+            if row := firsts.get(index):
                 unix, generation, world = row["first_step_unix"], row["generation"], row["world_size"]
             found.append(Step(unix, step, generation, world, samples))
         return found
+
+
+def with_missing(done: list[tuple[float, int, int]], images: dict[int, int]) -> list[tuple[float, int, int]]:
+    """Adds what the trace lacks: a step that the others had done when the worker that writes it died."""
+    traced = {step for _, step, _ in done}
+    result = list(done)
+    for step in sorted(images.keys() - traced):
+        place = next((index for index, (_, later, _) in enumerate(result) if later > step), None)
+        if place is not None:
+            result.insert(place, (result[place][0], step, images[step]))
+    return result
 
 
 def kolo(programs: Programs, job: Job) -> list[Command]:
@@ -130,7 +148,9 @@ def kolo(programs: Programs, job: Job) -> list[Command]:
         train += ["--slow", f"{rank}:compute:{1000 * job.sleep:g}"]
     train += ["--steps", str(job.steps), "--out", str(job.folder / "run")]
     launch = [programs.kolo, "launch", "--nproc", str(WORKERS), "--max-restarts", RESTARTS, "--"]
-    return [Command("kolo launch", [*launch, programs.kolo, *train], marked(job))]
+    # Rank 0 writes each step to the trace at once; the run folder has it up to a second later.
+    env = marked(job) | {"KOLO_VERIFY_FILE": str(job.folder / TRACE)}
+    return [Command("kolo launch", [*launch, programs.kolo, *train], env)]
 
 
 def torchrun(settings: dict, options: list[str]) -> Callable[[Programs, Job], list[Command]]:
@@ -254,8 +274,8 @@ SYSTEMS = (
     ),
     torch_system(
         "torchrun, tuned",
-        "monitor interval 0.01 s, Gloo's timeout 2 s",
-        torchrun({"collective_seconds": 2}, ["--monitor-interval", "0.01"]),
+        "monitor interval 0.01 s, Gloo's timeout 5 s",
+        torchrun({"collective_seconds": 5}, ["--monitor-interval", "0.01"]),
         "torch",
     ),
 )

@@ -95,21 +95,39 @@ class Table(unittest.TestCase):
 
 
 class Reading(unittest.TestCase):
-    def test_kolo_has_times_and_worlds_from_its_generations(self):
+    def kolo(self, trace: list[int], steps: list[int], generation: dict) -> list[Step]:
         with TemporaryDirectory() as text:
             run = Path(text) / "run"
             run.mkdir()
             reader = KoloReader(Path(text))
             self.assertEqual(reader.steps(), [])
-            (run / "steps.jsonl").write_text('{"step": 0, "images": 96}\n{"step": 1, "images": 96}\n{"st')
-            row = {"generation": 2, "world_size": 2, "first_step": 1, "first_step_unix": 7.0}
-            (run / "generations.jsonl").write_text(json.dumps(row) + "\n")
-            first, second = reader.steps()
-            self.assertEqual((first.step, first.generation, first.world), (0, 0, 3))
-            self.assertEqual(second, Step(7.0, 1, 2, 2, 96))
-            with (run / "steps.jsonl").open("a") as file:
-                file.write('ep": 2, "images": 96}\n')
-            self.assertEqual([found.step for found in reader.steps()], [0, 1, 2])
+            lines = ['{"world_size": 3}', *(f'{{"step": {number}, "count": 96.0}}' for number in trace), '{"st']
+            (run.parent / "trace.jsonl").write_text("\n".join(lines))
+            (run / "steps.jsonl").write_text("".join(f'{{"step": {n}, "images": 96}}\n' for n in steps))
+            (run / "generations.jsonl").write_text(json.dumps(generation) + "\n")
+            found = reader.steps()
+            with (run.parent / "trace.jsonl").open("a") as file:
+                file.write('ep": 99, "count": 96}\n')
+            self.assertEqual([step.step for step in reader.steps()], [*(step.step for step in found), 99])
+            return found
+
+    def test_kolo_has_times_and_worlds_from_its_generations(self):
+        row = {"generation": 2, "world_size": 2, "first_step": 1, "first_step_unix": 7.0}
+        first, second = self.kolo([0, 1], [0], row)
+        self.assertEqual((first.step, first.generation, first.world), (0, 0, 3))
+        self.assertEqual(second, Step(7.0, 1, 2, 2, 96))
+
+    def test_a_step_that_kolo_does_again_is_in_its_trace_twice(self):
+        row = {"generation": 2, "world_size": 2, "first_step": 1, "first_step_unix": 7.0}
+        found = self.kolo([0, 1, 2, 1, 2], [0, 1, 2], row)
+        self.assertEqual([step.generation for step in found], [0, 0, 0, 2, 2])
+        self.assertEqual(cost(Struck(KILL, 5.0, 2, 0), found).again, 2)
+
+    def test_a_step_that_the_trace_lacks_is_in_the_run_folder(self):
+        row = {"generation": 2, "world_size": 2, "first_step": 2, "first_step_unix": time.time() + 1}
+        found = self.kolo([0, 2], [0, 1, 2], row)
+        self.assertEqual([(step.step, step.generation) for step in found], [(0, 0), (1, 0), (2, 2)])
+        self.assertEqual(cost(Struck(KILL, 5.0, 0, 0), found).skipped, 0)
 
     def test_torch_has_a_file_for_each_worker(self):
         with TemporaryDirectory() as text:
@@ -136,7 +154,7 @@ class Calls(unittest.TestCase):
         (command,) = self.commands("Kolo")
         self.assertEqual(command.argv[:6], ["/kolo", "launch", "--nproc", "3", "--max-restarts", "100"])
         self.assertIn("--slow 2:compute:45 --steps 100", " ".join(command.argv))
-        self.assertEqual(command.env, {"PEERS_RECOVERY": "/folder"})
+        self.assertEqual(command.env["PEERS_RECOVERY"], "/folder")
         (undisturbed,) = SYSTEMS[0].commands(READY, replace(JOB, sleep=0))
         self.assertNotIn("--slow", undisturbed.argv)
 
