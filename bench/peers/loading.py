@@ -112,8 +112,8 @@ def report(rates: dict[str, list[float]], options: argparse.Namespace, load: flo
     return f"""## Loading images
 
 Images a second from {options.images} JPEG files of {size} pixels, decoded, cropped, flipped and normalized: Kolo by
-{threads} threads, torchvision by a DataLoader with {threads} workers. Median (lowest–highest) of {len(ratios)} rounds in turn;
-the ratio is taken round by round.
+{threads} threads, torchvision by a DataLoader with {threads} workers. Median (lowest–highest) of {len(ratios)} rounds
+in turn; the ratio is taken round by round.
 
 - machine: {machine.describe()}; load average before the run {load:.2f}
 - date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, commit {machine.commit(ROOT)}

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from figures import table
-from recovery_systems import SHARD, SYSTEMS, WORKERS, Step
+from recovery_systems import BATCH, SYSTEMS, WORKERS, Step
 
-BATCH = WORKERS * SHARD
 KILL, STOP = "kill", "stop"
 NEVER = "never"
 

@@ -20,6 +20,8 @@ from processes import BenchError, Command
 from systems import HERE, Programs
 
 WORKERS, SHARD = 3, 32
+BATCH = WORKERS * SHARD
+KOLO_IMAGES = 10_000
 RESTARTS = "100"
 MARK = "PEERS_RECOVERY"
 """A variable of the job's processes, with the job's folder: only what has it is ever ended."""
@@ -125,8 +127,14 @@ class KoloReader:
         for index, (unix, step, samples) in enumerate(done):
             if row := firsts.get(index):
                 unix, generation, world = row["first_step_unix"], row["generation"], row["world_size"]
-            found.append(Step(unix, step, generation, world, samples))
+            found.append(Step(unix, step, generation, world, whole(step, samples)))
         return found
+
+
+def whole(step: int, samples: int) -> int:
+    """What is left of an epoch counts as a whole batch."""
+    left = KOLO_IMAGES - step % -(-KOLO_IMAGES // BATCH) * BATCH
+    return BATCH if samples >= min(left, BATCH) else samples
 
 
 def with_missing(done: list[tuple[float, int, int]], images: dict[int, int]) -> list[tuple[float, int, int]]:

@@ -129,6 +129,11 @@ class Reading(unittest.TestCase):
         self.assertEqual([(step.step, step.generation) for step in found], [(0, 0), (1, 0), (2, 2)])
         self.assertEqual(cost(Struck(KILL, 5.0, 0, 0), found).skipped, 0)
 
+    def test_the_end_of_an_epoch_is_whole_if_it_has_all_that_is_left(self):
+        # 104 batches of 96 images, and 16.
+        found = [recovery_systems.whole(*each) for each in ((0, 96), (0, 64), (104, 16), (104, 8), (105, 64), (209, 16))]
+        self.assertEqual(found, [96, 64, 96, 8, 64, 96])
+
     def test_torch_has_a_file_for_each_worker(self):
         with TemporaryDirectory() as text:
             lines = [{"unix": 1.0, "step": 0, "generation": 0, "world": 3, "samples": 96}]
