@@ -7,7 +7,7 @@ use kolo_metrics::{Progress, Record, SinkContext, StepRow};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
-use crate::checkpoints;
+use crate::checkpoints::{self, Demand};
 use crate::error::Error;
 use crate::framework::Framework;
 use crate::resume_check::check_end;
@@ -149,7 +149,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             && !self.job.folder.as_ref().is_some_and(written)
         {
             // The previous rank 0 died while it wrote the checkpoint.
-            checkpoints.take(&self.ddp, progress)?;
+            checkpoints.take(&self.ddp, progress, Demand::Routine)?;
         }
         *writer = Some(new);
         // The previous rank 0 may have died in the listeners of the epoch that has just ended.

@@ -135,7 +135,17 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def supports_splitting(self):
-        return False
+        return True
+
+    def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None):
+        """Forms a group of some ranks of this one, for `torch.distributed.split_group`; None on other ranks."""
+        if self._rank not in ranks:
+            return None
+        store = dist.PrefixStore(f"{group_name}/", self._store)
+        group = ProcessGroup(store, ranks.index(self._rank), len(ranks), timeout)
+        group.setGroupName(group_name)
+        group.setGroupDesc(group_desc)
+        return group
 
     def supports_tensor_alloc(self, device):
         return True
@@ -419,6 +429,18 @@ class ProcessGroup(dist.ProcessGroup):
             barrier(self._native, self._barriers, seconds(timeout) or self._timeout, wait_all_ranks)
         except Error as error:
             raise backend_error(error) from None
+
+    # ---- sums over shards
+
+    def tree_sum(self, rows, shares):
+        """Starts the sum of all ranks' rows in the order of the shards' tree; it replaces row 0. A row is the sum of
+        one node of the tree, and `shares` are the numbers of shards of all ranks."""
+        return self._start("tree_sum", None, [rows], target=rows, counts=(shares, None))
+
+    def broadcast_from(self, tensor, root):
+        """Copies the tensor of a rank of this group to all."""
+        memory, after = self._writable(tensor, filled=True)
+        self._start("broadcast", None, [tensor], target=memory, root=root, after=after).wait()
 
     # ---- messages
 
