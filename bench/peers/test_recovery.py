@@ -173,6 +173,7 @@ class Calls(unittest.TestCase):
     def test_torchrun_is_tuned_by_its_monitor_interval(self):
         (plain,), (tuned,) = self.commands("torchrun"), self.commands("torchrun, tuned")
         self.assertNotIn("--monitor-interval", plain.argv)
+        self.assertEqual(plain.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"], "1")
         self.assertIn("--monitor-interval 0.01", " ".join(tuned.argv))
         self.assertEqual(json.loads(plain.argv[-1])["checkpoint_steps"], 20)
 
