@@ -80,7 +80,7 @@ def rendered(rows: list[dict]) -> str:
             continue
         same = {True: "yes", False: "no", None: ""}[ends.get(system.name, {}).get("same")]
         cells = [shown(kills, "next_step", seconds), shown(kills, "full_strength", seconds)]
-        cells += [shown(kills, "again", str), shown(kills, "skipped", str), same]
+        cells += [shown(kills, "again", count), shown(kills, "skipped", count), same]
         cells += [shown(stops, "next_step", seconds), shown(stops, "full_strength", seconds)]
         lines.append([system.name, *cells])
     return table(head, lines)
@@ -102,3 +102,7 @@ def shown(rows: list[dict], name: str, form: Callable[[float], str]) -> str:
 
 def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+
+
+def count(value: float) -> str:
+    return f"{value:g}"

@@ -166,7 +166,7 @@ def torchrun(settings: dict, options: list[str]) -> Callable[[Programs, Job], li
 
     def commands(programs: Programs, job: Job) -> list[Command]:
         argv = [*launcher(programs, WORKERS), *options, *script("torchrun", job, settings)]
-        return [Command("torchrun", argv, marked(job) | ONE_THREAD)]
+        return [Command("torchrun", argv, marked(job) | ONE_THREAD | OWN_STORE)]
 
     return commands
 
@@ -190,6 +190,9 @@ def torchft(settings: dict, lighthouse: list[str]) -> Callable[[Programs, Job], 
 
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""By default the workers share the launcher's store, where the addresses of the workers before them still are:
+one that reads these waits for its dead peers until Gloo's timeout."""
 
 
 def launcher(programs: Programs, workers: int) -> list[str]:
@@ -276,13 +279,13 @@ SYSTEMS = (
     ),
     torch_system(
         "torchrun",
-        "monitor interval 0.1 s, Gloo's timeout 30 minutes",
+        "monitor interval 0.1 s, Gloo's timeout 30 minutes, a store of the workers' own",
         torchrun({"collective_seconds": 0}, []),
         "torch",
     ),
     torch_system(
         "torchrun, tuned",
-        "monitor interval 0.01 s, Gloo's timeout 5 s",
+        "monitor interval 0.01 s, Gloo's timeout 5 s, a store of the workers' own",
         torchrun({"collective_seconds": 5}, ["--monitor-interval", "0.01"]),
         "torch",
     ),

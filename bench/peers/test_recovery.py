@@ -131,8 +131,8 @@ class Reading(unittest.TestCase):
 
     def test_the_end_of_an_epoch_is_whole_if_it_has_all_that_is_left(self):
         # 104 batches of 96 images, and 16.
-        found = [recovery_systems.whole(*each) for each in ((0, 96), (0, 64), (104, 16), (104, 8), (105, 64), (209, 16))]
-        self.assertEqual(found, [96, 64, 96, 8, 64, 96])
+        steps = ((0, 96), (0, 64), (104, 16), (104, 8), (105, 64), (209, 16))
+        self.assertEqual([recovery_systems.whole(*step) for step in steps], [96, 64, 96, 8, 64, 96])
 
     def test_torch_has_a_file_for_each_worker(self):
         with TemporaryDirectory() as text:
@@ -173,6 +173,7 @@ class Calls(unittest.TestCase):
     def test_torchrun_is_tuned_by_its_monitor_interval(self):
         (plain,), (tuned,) = self.commands("torchrun"), self.commands("torchrun, tuned")
         self.assertNotIn("--monitor-interval", plain.argv)
+        self.assertEqual(plain.env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"], "1")
         self.assertIn("--monitor-interval 0.01", " ".join(tuned.argv))
         self.assertEqual(json.loads(plain.argv[-1])["checkpoint_steps"], 20)
 
