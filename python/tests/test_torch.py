@@ -6,7 +6,6 @@ import signal
 import time
 import unittest
 
-from tests.forked import outputs
 from tests.processes import run
 
 
@@ -199,20 +198,6 @@ def callbacks_that_communicate():
     dist.destroy_process_group()
 
 
-def splits():
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("kolo", device_id=torch.device("cpu", 0))
-    rank = dist.get_rank()
-    half = dist.split_group(split_ranks=[[0, 2], [1, 3]])
-    data = torch.tensor([float(rank)])
-    dist.all_reduce(data, group=half)
-    assert data.item() == (2.0 if rank % 2 == 0 else 4.0) and dist.get_rank(half) == rank // 2, data
-    assert (dist.split_group(split_ranks=[[3, 1]]) is None) == (rank % 2 == 0)
-    dist.destroy_process_group()
-
-
 def a_rank_is_killed():
     torch, dist, rank, size = started()
     dist.all_reduce(torch.ones(10))
@@ -233,9 +218,6 @@ class TorchTest(unittest.TestCase):
 
     def test_groups_and_messages(self):
         run(self, 4, groups_and_messages)
-
-    def test_split_groups(self):
-        outputs(self, [4], splits)
 
     def test_callbacks_that_communicate(self):
         run(self, 2, callbacks_that_communicate)

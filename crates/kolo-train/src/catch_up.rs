@@ -49,7 +49,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         match checked {
             Err(Error::OtherSamples { setting, there, here, .. }) if self.job.accept_changed_data => {
                 if self.ddp.rank().0 == 0 {
-                    self.warnings.tell(format!("going on with {setting} = {here}, which was {there}"));
+                    self.warnings.tell(format!("continuing with {setting} = {here}, which was {there}"));
                 }
                 Ok(())
             }

@@ -129,7 +129,7 @@ impl Series {
             }
             Err(error) => {
                 self.warnings.tell(format!(
-                    "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
+                    "checkpoint not written: {error}; training continues, and the next checkpoint is another try"
                 ));
                 self.unwritten = Some(snapshot);
             }

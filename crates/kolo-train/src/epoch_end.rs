@@ -2,7 +2,8 @@
 
 use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
-use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores, in_line};
+use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores};
+use kolo_run_folder::in_line;
 use kolo_trace::What;
 
 use crate::checkpoints::Demand;

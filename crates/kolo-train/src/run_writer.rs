@@ -86,7 +86,7 @@ impl RunWriter {
             Ok(()) => {}
             Err(NotTheWriter(refusal)) => self.refusal = Some(refusal),
             Err(error) => {
-                let words = format!("{error}; training goes on and tries again later");
+                let words = format!("{error}; training continues and tries again later");
                 if is_told { self.warnings.keep(words) } else { self.warnings.tell(words) }
             }
         }

@@ -19,48 +19,52 @@ pub(crate) struct Launch {
     /// Workers on this node [default: PET_NPROC_PER_NODE, or 2]
     #[arg(long)]
     nproc: Option<usize>,
-    /// Nodes of the job; run the command on each. With MIN:MAX it begins when MIN are there, and others may
-    /// come later [default: PET_NNODES, or the tasks of srun, or 1]
+    /// Number of nodes; run the command on each of them. With MIN:MAX the job begins when MIN nodes are
+    /// there, and others may join later [default: PET_NNODES, or the tasks of srun, or 1]
     #[arg(long, value_name = "NODES or MIN:MAX", value_parser = nnodes)]
     nnodes: Option<Nodes>,
-    /// This node's number, from 0 [default: PET_NODE_RANK, the task of srun or the index of an Indexed Job's
-    /// pod, or 0]; not with --nnodes MIN:MAX, where nodes are numbered as they come
+    /// Number of this node, from 0 [default: PET_NODE_RANK, the task of srun or the index of an Indexed Job's
+    /// pod, or 0]. Leave it out with --nnodes MIN:MAX, which numbers nodes as they arrive
     #[arg(long)]
     node_rank: Option<usize>,
-    /// Where rank 0 meets the others, the same on all nodes: node 0 and a port, [::1]:29500 with IPv6; others
-    /// behind commas, where a launcher that comes late finds the job when node 0 is gone [default:
-    /// PET_MASTER_ADDR and PET_MASTER_PORT, or the first node of srun, or a free port of this machine]
+    /// Address at which rank 0 meets the others, the same on all nodes: the name of node 0 and a port, or
+    /// [::1]:29500 with IPv6. After commas, you may add other nodes, at which a launcher finds the job if
+    /// node 0 is gone [default: PET_MASTER_ADDR and PET_MASTER_PORT, or the first node of srun, or a free
+    /// port of this machine]
     #[arg(long, value_name = "HOST:PORT,…")]
     master: Option<String>,
-    /// The host of --master, as torchrun spells it
+    /// Host of --master, in torchrun's spelling
     #[arg(long, value_name = "HOST")]
     master_addr: Option<String>,
-    /// The port of --master, as torchrun spells it
+    /// Port of --master, in torchrun's spelling
     #[arg(long, value_name = "PORT")]
     master_port: Option<u16>,
     /// Name of the job, the same on all nodes
     #[arg(long)]
     run_id: Option<String>,
-    /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new one where there is one
-    /// node]
+    /// File with the job's token, the same on all nodes [default: KOLO_TOKEN, or a new token if there is
+    /// one node]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Algorithm of the collectives of Kolo's workers [default: the quickest that keeps the bits]
+    /// Algorithm of the collectives [default: the fastest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     algorithm: Option<String>,
     #[command(flatten)]
     communication: Communication,
     #[command(flatten)]
     elastic: Elastic,
-    /// By what the launchers of several nodes agree which of them goes on when the network between them is
-    /// cut, the same on all nodes
+    /// How the launchers decide which of them continue when the network between them fails; the same on all
+    /// nodes
     #[arg(long, default_value = "majority", long_help = arbiter_help())]
     arbiter: String,
-    /// Seconds between asking workers to end and killing them [default: 30; 2 after a failure of a program that
-    /// is not elastic]
+    /// Seconds that workers have to end before Kolo kills them [default: 30; 2 after a failure of a program
+    /// that is not elastic]
     #[arg(long, value_name = "SECONDS", value_parser = parse_number)]
     grace: Option<f64>,
-    /// The program and its arguments, after `--`
+    /// Print JSON: the launcher's own messages, an object per line on standard error
+    #[arg(long)]
+    json: bool,
+    /// Your program and its arguments, after `--`
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
@@ -90,6 +94,7 @@ impl Launch {
         }
         job.node_rank = self.node_rank.unwrap_or(job.node_rank);
         job.set_master(self.master.as_deref(), addr.as_deref(), port)?;
+        job.messages = if self.json { kolo_launch::Messages::Json } else { kolo_launch::Messages::Text };
         job.run_id = self.run_id.or(given.run_id);
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
@@ -115,8 +120,8 @@ fn grace(seconds: f64) -> Result<Duration, Failure> {
 }
 
 fn arbiter_help() -> String {
-    let says = "By what the launchers of several nodes agree which of them goes on when the network between \
-                them is cut, the same on all nodes:";
+    let says = "How the launchers decide which of them continue when the network between them fails; the same \
+                on all nodes:";
     let kinds = kolo_elastic::ARBITERS.iter().map(|kind| format!("\n  {}: {}", kind.usage, kind.summary));
     kinds.fold(says.into(), |help, kind| help + &kind)
 }

@@ -32,7 +32,7 @@ fn ignored(signal: &str) -> bool {
 
 /// Checks that the output names the step of the checkpoint, and resumes the run with two workers.
 fn goes_on(folder: &Path, words: &str) {
-    let after = words.split("`kolo train --resume run` goes on after step ").nth(1);
+    let after = words.split("`kolo train --resume run` continues after step ").nth(1);
     let step: u64 = after.unwrap_or_else(|| panic!("{words}")).trim().parse().unwrap();
     assert!(
         folder.join(format!("run/checkpoints/step-{step:08}")).is_dir() && step < STEPS as u64,

@@ -135,17 +135,8 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def supports_splitting(self):
-        return True
-
-    def split_group(self, ranks, timeout=None, opts=None, group_name=None, group_desc=None):
-        """Forms a group of some ranks of this one, for `torch.distributed.split_group`; None on other ranks."""
-        if self._rank not in ranks:
-            return None
-        store = dist.PrefixStore(f"{group_name}/", self._store)
-        group = ProcessGroup(store, ranks.index(self._rank), len(ranks), timeout)
-        group.setGroupName(group_name)
-        group.setGroupDesc(group_desc)
-        return group
+        # torch splits groups with an accelerator only; `new_group` forms one by its members alone.
+        return False
 
     def supports_tensor_alloc(self, device):
         return True
