@@ -41,7 +41,7 @@ def job(end, rank):
         dist.all_reduce(data)
 
 
-def start(end, world, folder):
+def start(end, world, folder, limit):
     """Returns what went wrong in a job, or None. The processes are forked and end as Python does."""
     port, children = str(free_port()), []
     for rank in range(world):
@@ -55,7 +55,7 @@ def start(end, world, folder):
             job(end, rank)
             sys.exit(0)
         children.append(child)
-    until, codes = time.monotonic() + 60, {}
+    until, codes = time.monotonic() + limit, {}
     while len(codes) < world and time.monotonic() < until:
         for rank, child in enumerate(children):
             if rank not in codes:
@@ -78,6 +78,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--count", type=int, default=200, help="number of jobs (default 200)")
     arguments.add_argument("--world", type=int, default=2, help="processes of each (default 2)")
+    arguments.add_argument("--limit", type=float, default=60.0, help="seconds after which a job hangs (default 60)")
     chosen = arguments.parse_args()
     import torch
     import torch.distributed  # noqa: F401
@@ -89,10 +90,12 @@ def main():
     # No context manager: a forked process that ends would leave it, too.
     folder = tempfile.mkdtemp(prefix="kolo-exits-")
     for number in range(chosen.count):
-        problem = start(ENDS[number % len(ENDS)], chosen.world, folder)
+        problem = start(ENDS[number % len(ENDS)], chosen.world, folder, chosen.limit)
         if problem:
             problems.append(problem)
             print(f"job {number}: {problem}", flush=True)
+        if (number + 1) % 10 == 0:
+            print(f"{number + 1} jobs, {len(problems)} wrong", flush=True)
     shutil.rmtree(folder)
     print(f"{chosen.count} jobs of {chosen.world} processes in {time.monotonic() - began:.0f} s: {len(problems)} wrong")
     if problems:

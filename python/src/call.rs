@@ -105,15 +105,15 @@ impl Call {
             return Err(Failure::Refused(format!("{len} elements do not divide into {parts} parts")));
         }
         let sum = Collective::tree_sum(Arc::new(contributions), len / parts);
-        match self.element {
+        let ElementType::Native(dtype) = self.element else {
+            let name = self.element.name();
+            return Err(Failure::Refused(format!("a sum over shards of {name} is not defined")));
+        };
+        with_type!(dtype, T => {
             // SAFETY: Python keeps the array alive.
-            ElementType::Native(dtype) => with_type!(dtype, T => {
-                group.run_directly_on_slice(&sum, unsafe { self.output.write::<T>() }, mode)?
-            }),
-            other => {
-                return Err(Failure::Refused(format!("a sum of shards of {} is not defined", other.name())));
-            }
-        }
+            let rows = unsafe { self.output.write::<T>() };
+            group.run_directly_on_slice(&sum, rows, mode)?;
+        });
         Ok(())
     }
 

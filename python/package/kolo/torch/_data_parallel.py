@@ -15,24 +15,26 @@ from ._shards import ShardSum, rows_of, share, stream
 
 # Ranks compare numbers below this; sums of their squares are exact.
 _COMPARED = 1 << 20
+_FORM = 'call torch.distributed.init_process_group("kolo")'
 
 
 def _group_of(group):
     """Returns Kolo's group, or None in a process on its own."""
     if not (dist.is_available() and dist.is_initialized()):
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise InvalidCall('DistributedDataParallel: this process is one of several; call torch.distributed.init_process_group("kolo") first')
+            raise InvalidCall(f"DistributedDataParallel: this process is one of several; {_FORM} first")
         return None
     group = group or dist.group.WORLD
     if not isinstance(group, ProcessGroup):
-        raise InvalidCall('DistributedDataParallel: the group is not one of Kolo; call torch.distributed.init_process_group("kolo")')
+        raise InvalidCall(f"DistributedDataParallel: the group is not one of Kolo; {_FORM}")
     return group
 
 
 def _aligned(value):
     """Returns a batch whose tensors begin at multiples of 64 bytes: kernels' bits depend on the alignment."""
     if isinstance(value, torch.Tensor):
-        return value.clone() if value.device.type == "cpu" and value.layout is torch.strided and value.data_ptr() % 64 else value
+        is_dense = value.device.type == "cpu" and value.layout is torch.strided
+        return value.clone() if is_dense and value.data_ptr() % 64 else value
     if isinstance(value, dict):
         return {key: _aligned(part) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
