@@ -2,7 +2,7 @@
 """How runs of `kolo chaos` have ended and recovered: puts together what several have written with --json,
 which may have run at the same time with other seeds.
 
-    kolo chaos --seeds 250 --json a.json & kolo chaos --seeds 250 --seed 250 --json b.json
+    kolo chaos --seeds 250 --json > a.json & kolo chaos --seeds 250 --seed 250 --json > b.json
     python3 bench/recoveries.py "shared memory: a.json b.json" "TCP: c.json d.json"
 """
 

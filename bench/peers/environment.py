@@ -18,6 +18,8 @@ from processes import BenchError, Command, run
 
 TORCH = "2.11.0"
 TORCHVISION = "0.26.0"
+TORCHFT = "2026.10.26"
+"""Of `torchft-nightly`: in the release 0.2.0 a failed all-reduce fails the others' backward pass, too."""
 SMALL_DEPENDENCIES = (
     "filelock typing-extensions>=4.10 sympy>=1.13.3 networkx>=2.5.1 jinja2 fsspec numpy setuptools<82"
 )
@@ -30,6 +32,8 @@ EMPTY_LIBRARIES = (
     "libcublas.so.13 libcublasLt.so.13 libcudnn.so.9 libcufft.so.12 libcurand.so.10 libcusparse.so.12 "
     "libcusparseLt.so.0 libnccl.so.2"
 )
+TELEMETRY = "opentelemetry-api opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+"""What torchft imports besides torch."""
 LIBRARY_FOLDER = "nvidia/cu13/lib"
 """Below site-packages; on the search path that is written into torch's libraries."""
 LAZY_BINDING = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
@@ -84,6 +88,22 @@ def with_torchvision(given: Path | None, folder: Path) -> str:
         packages = [f"torchvision=={TORCHVISION}", "pillow", "safetensors"]
         run(Command("pip install", pip + packages, show=True), INSTALL_SECONDS)
     return python
+
+
+def torchft_version(python: str, install: bool) -> str:
+    """The version of torchft that `python` imports; with `install` it is installed where it is missing."""
+    code = "import torchft; from importlib import metadata as m; print(m.version('torchft-nightly'))"
+    test = Command(f"import of torchft by {python}", [python, "-c", code])
+    try:
+        return run(test, IMPORT_SECONDS).strip()
+    except BenchError:
+        if not install:
+            raise
+    # Its wheels ask for the torch that is there already.
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run(Command("pip install", [*pip, "--no-deps", f"torchft-nightly=={TORCHFT}"], show=True), INSTALL_SECONDS)
+    run(Command("pip install", [*pip, *TELEMETRY.split()], show=True), INSTALL_SECONDS)
+    return run(test, IMPORT_SECONDS).strip()
 
 
 def given_python(path: Path) -> str:

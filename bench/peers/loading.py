@@ -2,11 +2,15 @@
 """Compares loading JPEG files for training: Kolo's folder data set with torchvision's ImageFolder and DataLoader.
 
 Pillow writes the files into a temporary folder. Both decode, crop, flip and normalize all of them; Kolo with
-so many threads, torchvision with as many worker processes. The two take turns; the median of the ratios, round
-by round, is printed.
+so many threads, torchvision with as many worker processes. The two take turns; ratios are taken round by round.
+
+    python3 bench/peers/loading.py --docs docs/benchmarks.md
 """
 
 import argparse
+import datetime
+import os
+import shlex
 import statistics
 import sys
 import tempfile
@@ -14,10 +18,16 @@ from pathlib import Path
 
 import arguments
 import environment
+import machine
+from arguments import ROOT
 from processes import BenchError, Command, run
+from programs import BUILD_SECONDS
+from report import splice
+from run import read_docs, replace, without_absolute_path
 
+PART = "loading"
 TIMEOUT = 900.0
-EXAMPLE = ["cargo", "run", "--release", "-q", "-p", "kolo-data", "--example", "loading_speed", "--"]
+EXAMPLE = ["-p", "kolo-data", "--example", "loading_speed", "--manifest-path", str(ROOT / "Cargo.toml")]
 SCRIPT = Path(__file__).with_name("loading_pytorch.py")
 KOLO, TORCHVISION = "Kolo", "torchvision"
 
@@ -27,10 +37,15 @@ def main() -> int:
     try:
         folder = Path(__file__).with_name(".venv")
         python = environment.with_torchvision(options.python, folder)
+        program = example(options.example)
+        load = machine.load()
         with tempfile.TemporaryDirectory() as images:
             make = [python, str(SCRIPT), "make", images, str(options.images), str(options.size)]
             run(Command("images by Pillow", make), TIMEOUT)
-            print(report(measure(commands(python, images, options), options.rounds), options))
+            text = report(measure(commands(program, python, images, options), options.rounds), options, load)
+        print(text)
+        if options.docs:
+            replace(options.docs, splice(read_docs(options.docs), text, PART))
     except (BenchError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -45,14 +60,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=arguments.positive, default=2, help="threads, and worker processes")
     parser.add_argument("--rounds", type=arguments.positive, default=5)
     parser.add_argument("--python", type=Path, help="a Python that has torch, torchvision and safetensors")
+    parser.add_argument("--example", type=Path, help="measure this program (default: build the example loading_speed)")
+    parser.add_argument("--docs", type=Path, help="put the figures into this document, as docs/benchmarks.md")
     return parser.parse_args()
 
 
-def commands(python: str, images: str, options: argparse.Namespace) -> dict[str, Command]:
+def example(given: Path | None) -> str:
+    """The program that loads by Kolo. It is built unless one is given."""
+    if given:
+        if not os.access(given, os.X_OK) or given.is_dir():
+            raise BenchError(f"--example {given}: no such program; leave the option out to have it built")
+        return str(given.resolve())
+    run(Command("cargo build", ["cargo", "build", "--release", *EXAMPLE], show=True), BUILD_SECONDS)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+    return str(target / "release" / "examples" / "loading_speed")
+
+
+def commands(program: str, python: str, images: str, options: argparse.Namespace) -> dict[str, Command]:
     """One epoch of each side."""
     numbers = [str(number) for number in (options.size, options.batch, options.threads)]
     return {
-        KOLO: Command("loading_speed", [*EXAMPLE, images, *numbers]),
+        KOLO: Command("loading_speed", [program, images, *numbers]),
         TORCHVISION: Command("torchvision", [python, str(SCRIPT), "load", images, *numbers]),
     }
 
@@ -75,12 +103,25 @@ def rate(line: str) -> float:
         raise BenchError(f"the answer is not `IMAGES SECONDS`: {line[:200]!r}") from None
 
 
-def report(rates: dict[str, list[float]], options: argparse.Namespace) -> str:
+def report(rates: dict[str, list[float]], options: argparse.Namespace, load: float) -> str:
+    """The part of the document."""
     ratios = [own / other for own, other in zip(rates[KOLO], rates[TORCHVISION], strict=True)]
-    what = f"{options.images} JPEG files of {options.size}×{options.size}, {options.threads} threads"
-    lines = [f"{what}, median and range of {len(ratios)} rounds in turn:"]
-    lines += [f"{side}: {spread(numbers, 0)} images/s" for side, numbers in rates.items()]
-    return "\n".join([*lines, f"Kolo / torchvision: {spread(ratios, 2)}"])
+    command = shlex.join(["python3", "bench/peers/loading.py", *map(without_absolute_path, sys.argv[1:])])
+    cells = [*(spread(numbers, 0) for numbers in rates.values()), f"{spread(ratios, 2)} ×"]
+    size, threads = f"{options.size}×{options.size}", options.threads
+    return f"""## Loading images
+
+Images a second from {options.images} JPEG files of {size} pixels, decoded, cropped, flipped and normalized: Kolo by
+{threads} threads, torchvision by a DataLoader with {threads} workers. Median (lowest–highest) of {len(ratios)} rounds
+in turn; the ratio is taken round by round.
+
+- machine: {machine.describe()}; load average before the run {load:.2f}
+- date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, commit {machine.commit(ROOT)}
+- command: `{command}`
+
+| Kolo | torchvision | Kolo / torchvision |
+| ---: | ---: | ---: |
+| {" | ".join(cells)} |"""
 
 
 def spread(numbers: list[float], digits: int) -> str:

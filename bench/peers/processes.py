@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,13 +96,20 @@ def run_together(commands: list[Command], timeout: float) -> list[str]:
 
     The first failure, or the end of `timeout` seconds, ends all and raises an error that names the culprit.
     """
+    with started(commands) as running:
+        _wait(running, time.monotonic() + timeout, timeout)
+        return [each.out.read_text() for each in running]
+
+
+@contextmanager
+def started(commands: list[Command]) -> Iterator[list[Running]]:
+    """All commands while they run; at the end each is asked to end, and then ended."""
     with tempfile.TemporaryDirectory(prefix="kolo-peers-") as folder:
         running: list[Running] = []
         try:
             for index, command in enumerate(commands):
                 running.append(Running(command, Path(folder) / str(index)))
-            _wait(running, time.monotonic() + timeout, timeout)
-            return [each.out.read_text() for each in running]
+            yield running
         finally:
             for each in running:
                 each.ask_to_end()

@@ -3,6 +3,7 @@
 import argparse
 import sys
 import unittest
+from pathlib import Path
 
 import loading
 from processes import BenchError, Command
@@ -27,13 +28,18 @@ class Loading(unittest.TestCase):
         self.assertEqual(rates, {loading.KOLO: [16.0, 16.0], loading.TORCHVISION: [8.0, 8.0]})
 
     def test_both_sides_load_the_same(self) -> None:
-        sides = loading.commands("python", "folder", OPTIONS)
+        sides = loading.commands("example", "python", "folder", OPTIONS)
         self.assertEqual({tuple(command.argv[-4:]) for command in sides.values()}, {("folder", "224", "4", "2")})
 
     def test_the_ratio_is_that_of_each_round(self) -> None:
-        text = loading.report({loading.KOLO: [10.0, 40.0, 30.0], loading.TORCHVISION: [10.0, 20.0, 10.0]}, OPTIONS)
-        self.assertIn("Kolo: 30 (10–40) images/s", text)
-        self.assertTrue(text.endswith("Kolo / torchvision: 2.00 (1.00–3.00)"), text)
+        rates = {loading.KOLO: [10.0, 40.0, 30.0], loading.TORCHVISION: [10.0, 20.0, 10.0]}
+        text = loading.report(rates, OPTIONS, 0.25)
+        self.assertTrue(text.endswith("| 30 (10–40) | 10 (10–20) | 2.00 (1.00–3.00) × |"), text)
+        self.assertIn("load average before the run 0.25", text)
+
+    def test_a_program_that_is_not_there_is_refused(self) -> None:
+        with self.assertRaisesRegex(BenchError, "leave the option out"):
+            loading.example(Path("/no-such-program"))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kolo_comm::backend::WaitMode;
 use kolo_comm::schedule::Chunks;
+use kolo_comm::tree::Contributions;
 use kolo_comm::{Collective, Element, Group, Rank, with_type};
 
 use crate::elements::{ElementType, Reduction};
@@ -23,10 +24,12 @@ pub enum Operation {
     Scatter,
     AllToAll,
     Barrier,
+    /// The sum of all ranks' tree nodes (`kolo_comm::tree`), which are parts of the output; it replaces part 0.
+    TreeSum,
 }
 
 /// The operations with their names, in the order of their codes.
-pub const OPERATIONS: [(&str, Operation); 9] = [
+pub const OPERATIONS: [(&str, Operation); 10] = [
     ("all_reduce", Operation::AllReduce),
     ("reduce", Operation::Reduce),
     ("reduce_scatter", Operation::ReduceScatter),
@@ -36,6 +39,7 @@ pub const OPERATIONS: [(&str, Operation); 9] = [
     ("scatter", Operation::Scatter),
     ("all_to_all", Operation::AllToAll),
     ("barrier", Operation::Barrier),
+    ("tree_sum", Operation::TreeSum),
 ];
 
 impl Operation {
@@ -55,7 +59,7 @@ pub struct Call {
     /// Operations in place have only an output.
     pub input: Region,
     pub output: Region,
-    /// Elements to and from each rank, for [`Operation::AllToAll`].
+    /// Elements to and from each rank, for [`Operation::AllToAll`]; shards of each rank, for [`Operation::TreeSum`].
     pub send: Vec<usize>,
     pub receive: Vec<usize>,
 }
@@ -78,11 +82,39 @@ impl Call {
                         .run_directly(&Collective::Barrier, group.alloc::<u8>(1)?, mode)
                         .map(drop)?);
                 }
+                Operation::TreeSum => return self.tree_sum(group, mode),
                 _ => return self.movement(group, mode),
             };
             let input = if part == Part::Own { self.input } else { self.output };
             Reduce { group, part, input, output: self.output, mode }.run(self.element, self.reduction)
         })
+    }
+
+    fn tree_sum(&self, group: &Group, mode: WaitMode) -> Result<(), Failure> {
+        let shares = &self.send;
+        if shares.len() != group.world_size() {
+            return Err(Failure::Refused(format!(
+                "{} shares of shards are given for {} ranks",
+                shares.len(),
+                group.world_size()
+            )));
+        }
+        let contributions = Contributions::of_shares(shares);
+        let (len, parts) = (self.output.len(), contributions.parts(group.rank()));
+        if !len.is_multiple_of(parts) {
+            return Err(Failure::Refused(format!("{len} elements do not divide into {parts} parts")));
+        }
+        let sum = Collective::tree_sum(Arc::new(contributions), len / parts);
+        let ElementType::Native(dtype) = self.element else {
+            let name = self.element.name();
+            return Err(Failure::Refused(format!("a sum over shards of {name} is not defined")));
+        };
+        with_type!(dtype, T => {
+            // SAFETY: Python keeps the array alive.
+            let rows = unsafe { self.output.write::<T>() };
+            group.run_directly_on_slice(&sum, rows, mode)?;
+        });
+        Ok(())
     }
 
     /// Moves elements; those that Kolo's collectives do not know are moved as bytes.

@@ -1,4 +1,4 @@
-//! Thread that runs one job at a time; a newer job replaces the waiting one.
+//! Thread that runs one job at a time; a newer job replaces the waiting one, unless that one must run.
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, sleep};
@@ -26,6 +26,8 @@ struct Shared<T> {
 
 struct State<T> {
     waiting: Option<T>,
+    /// True if no newer job may replace the waiting one.
+    must_run: bool,
     closing: bool,
     /// Time during which the last job is retried.
     patience: Duration,
@@ -36,7 +38,10 @@ impl<T> Shared<T> {
     fn next(&self) -> Option<T> {
         let mut state = self.state.lock();
         self.changed.wait_while(&mut state, |state| state.waiting.is_none() && !state.closing);
-        state.waiting.take()
+        let job = state.waiting.take();
+        // The owner may wait for the free place.
+        self.changed.notify_all();
+        job
     }
 }
 
@@ -47,7 +52,8 @@ impl<T: Send + 'static> Background<T> {
         warnings: Warnings,
         work: impl FnMut(&T) -> Result<(), Error> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let state = Mutex::new(State { waiting: None, closing: false, patience: Duration::ZERO });
+        let state =
+            Mutex::new(State { waiting: None, must_run: false, closing: false, patience: Duration::ZERO });
         let shared = Arc::new(Shared { state, changed: Condvar::new() });
         let own = shared.clone();
         let thread =
@@ -55,11 +61,23 @@ impl<T: Send + 'static> Background<T> {
         Ok(Background { shared, thread: Some(thread) })
     }
 
-    /// Hands a job to the thread, in place of one that still waits. Returns at once.
-    pub(crate) fn put(&self, job: T) {
-        // Drop the replaced job after the lock is released.
-        let _replaced = self.shared.state.lock().waiting.replace(job);
-        self.shared.changed.notify_one();
+    /// Hands a job to the thread, in place of one that still waits. If that one must run, waits until it has
+    /// begun; a thread that has panicked begins no more.
+    pub(crate) fn put(&self, job: T, must_run: bool) {
+        let mut state = self.shared.state.lock();
+        while state.waiting.is_some() && state.must_run && !self.has_ended() {
+            self.shared.changed.wait_for(&mut state, RETRY);
+        }
+        state.must_run = must_run;
+        let replaced = state.waiting.replace(job);
+        drop(state);
+        // Frees its memory without the lock.
+        drop(replaced);
+        self.shared.changed.notify_all();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for all jobs. A last job that fails is retried at least once, and for as long as `patience`
@@ -75,7 +93,7 @@ impl<T> Background<T> {
     fn end(&mut self) -> Result<(), Error> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         self.shared.state.lock().closing = true;
-        self.shared.changed.notify_one();
+        self.shared.changed.notify_all();
         thread.join().unwrap_or(Err(Error::WriterPanicked))
     }
 }
@@ -140,9 +158,27 @@ mod tests {
     #[test]
     fn the_newest_job_replaces_the_waiting_one() {
         let (background, begins, outcome) = background();
-        background.put(1);
+        background.put(1, false);
         assert_eq!(begins.recv().unwrap(), 1);
-        (2..=4).for_each(|job| background.put(job));
+        (2..=4).for_each(|job| background.put(job, false));
+        (0..2).for_each(|_| outcome.send(true).unwrap());
+        background.finish(Duration::ZERO).unwrap();
+        assert_eq!(begins.iter().collect::<Vec<_>>(), [4]);
+    }
+
+    #[test]
+    fn a_job_that_must_run_is_not_replaced() {
+        let (background, begins, outcome) = background();
+        background.put(1, false);
+        assert_eq!(begins.recv().unwrap(), 1);
+        background.put(2, true);
+        std::thread::scope(|scope| {
+            // Waits for the second job's begin, which waits for the first one's end.
+            let newer = scope.spawn(|| (3..=4).for_each(|job| background.put(job, false)));
+            outcome.send(true).unwrap();
+            assert_eq!(begins.recv().unwrap(), 2);
+            newer.join().unwrap();
+        });
         (0..2).for_each(|_| outcome.send(true).unwrap());
         background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [4]);
@@ -153,9 +189,9 @@ mod tests {
         let warnings = Warnings::default();
         let (background, begins, outcome) = with(warnings.clone());
         [false, false, true].into_iter().for_each(|end| outcome.send(end).unwrap());
-        background.put(1);
+        background.put(1, false);
         assert_eq!(begins.recv().unwrap(), 1);
-        background.put(2);
+        background.put(2, false);
         background.finish(Duration::ZERO).unwrap();
         assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
         let seen: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
@@ -167,7 +203,7 @@ mod tests {
     #[test]
     fn the_last_failure_is_returned() {
         let (background, _begins, outcome) = background();
-        background.put(7);
+        background.put(7, false);
         (0..2).for_each(|_| outcome.send(false).unwrap());
         assert_eq!(background.finish(Duration::ZERO).unwrap_err().to_string(), "checkpoint: job 7");
     }
@@ -175,7 +211,7 @@ mod tests {
     #[test]
     fn the_last_job_is_retried_while_patience_lasts() {
         let (background, begins, outcome) = background();
-        background.put(7);
+        background.put(7, false);
         [false, false, false, true].into_iter().for_each(|end| outcome.send(end).unwrap());
         background.finish(Duration::from_secs(3600)).unwrap();
         assert_eq!(begins.iter().count(), 4);
@@ -184,7 +220,7 @@ mod tests {
     #[test]
     fn dropping_it_runs_the_waiting_job_and_ends() {
         let (background, begins, outcome) = background();
-        background.put(1);
+        background.put(1, false);
         outcome.send(true).unwrap();
         drop(background);
         assert_eq!(begins.iter().collect::<Vec<_>>(), [1]);

@@ -13,7 +13,7 @@ use crate::error::Error;
 #[non_exhaustive]
 pub enum Warning {
     /// A checkpoint could not be written.
-    #[error("checkpoint not written: {0}; training goes on, the next checkpoint is another try")]
+    #[error("checkpoint not written: {0}; training continues, and the next checkpoint is another try")]
     NotWritten(#[source] Error),
     /// A surplus checkpoint could not be removed.
     #[error("an old checkpoint stays: {0}")]

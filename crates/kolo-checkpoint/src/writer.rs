@@ -16,7 +16,7 @@ use crate::{folder, write};
 
 /// Thread that writes checkpoints and keeps the last few.
 ///
-/// It writes one checkpoint at a time; a newer one replaces one that still waits. A failed write, for example
+/// It writes one checkpoint at a time; a newer one replaces one that still waits ([`Writer::put`]). A failed write, for example
 /// on a full disk, is a warning ([`Writer::take_warnings`]) with path and cause; the next checkpoint tries
 /// again. Memory: the checkpoint being written, the waiting one, and the current file.
 ///
@@ -78,9 +78,16 @@ impl Writer {
         Ok(Writer { background, warnings })
     }
 
-    /// Hands a checkpoint to the thread. Returns at once and cannot fail.
+    /// Hands a checkpoint to the thread. Cannot fail, and returns at once, unless one of
+    /// [`Writer::put_to_stay`] still waits.
     pub fn put(&self, snapshot: Snapshot) {
-        self.background.put(snapshot);
+        self.background.put(snapshot, false);
+    }
+
+    /// Same as [`Writer::put`], for a checkpoint that somebody counts on: the next one waits until this one
+    /// is being written, instead of replacing it.
+    pub fn put_to_stay(&self, snapshot: Snapshot) {
+        self.background.put(snapshot, true);
     }
 
     /// Returns the warnings since the last call: checkpoints that could not be written, and old ones that

@@ -73,7 +73,7 @@ fn description(kind: RefusalKind, by: Option<&Claim>) -> String {
     match kind {
         RefusalKind::Taken => format!("is written by {by}"),
         RefusalKind::OtherPart => {
-            format!("is written by another part of this job, which has gone on without this one: {by}")
+            format!("is written by another part of this job, which has continued without this one: {by}")
         }
         RefusalKind::Fenced => format!("has been taken from this job by {by}"),
     }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use ratatui::backend::TermionBackend;
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Color;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 
 use crate::state::RunState;
@@ -56,7 +58,7 @@ impl Painter {
         std::thread::Builder::new().name("kolo-dashboard".into()).spawn(move || {
             let _working: Sender<Infallible> = working;
             // An error means that the terminal is gone; nobody would see a report.
-            let _ = draw(&of_thread, tty);
+            let _ = draw(&of_thread, tty, std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()));
         })?;
         Ok(Painter { shared, ended })
     }
@@ -76,7 +78,8 @@ impl Drop for Painter {
     }
 }
 
-fn draw(shared: &Shared, tty: File) -> io::Result<()> {
+/// Draws until the run is over, without colors if the user has set NO_COLOR.
+fn draw(shared: &Shared, tty: File, has_color: bool) -> io::Result<()> {
     let mut area = self::area(&tty);
     let mut terminal = cleared(&tty, area)?;
     loop {
@@ -86,7 +89,12 @@ fn draw(shared: &Shared, tty: File) -> io::Result<()> {
         }
         // A copy, so that the training thread does not wait for a picture.
         let run = shared.run.lock().clone();
-        terminal.draw(|frame| view::draw(frame, &run, Instant::now()))?;
+        terminal.draw(|frame| {
+            view::draw(frame, &run, Instant::now());
+            if !has_color {
+                remove_color(frame.buffer_mut());
+            }
+        })?;
         let mut over = shared.over.lock();
         if *over {
             return Ok(());
@@ -106,6 +114,13 @@ fn cleared(tty: &File, area: Rect) -> io::Result<Terminal<TermionBackend<BufWrit
     Terminal::with_options(TermionBackend::new(writer), options)
 }
 
+/// Gives all cells the terminal's own colors. Shapes and labels carry the same information.
+fn remove_color(buffer: &mut Buffer) {
+    for cell in &mut buffer.content {
+        cell.set_fg(Color::Reset).set_bg(Color::Reset);
+    }
+}
+
 fn area(tty: &File) -> Rect {
     let size = rustix::termios::tcgetwinsize(tty).ok().map(|size| (size.ws_col, size.ws_row));
     let (columns, lines) = size.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(DEFAULT_SIZE);
@@ -115,6 +130,24 @@ fn area(tty: &File) -> Rect {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colors_are_drawn_only_where_the_user_wants_them() {
+        // The sequence that sets one of the terminal's colors.
+        let is_colored = |text: &str| text.contains("\x1b[38;5;");
+        for has_color in [true, false] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let shared = Shared {
+                run: Mutex::new(crate::state::tests::run()),
+                over: Mutex::new(true),
+                wake: Condvar::new(),
+            };
+            draw(&shared, file.reopen().unwrap(), has_color).unwrap();
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            assert_eq!(is_colored(&text), has_color, "{text:?}");
+            assert!(text.contains("fashion-mnist-small"), "{text:?}");
+        }
+    }
 
     #[test]
     fn a_file_is_drawn_on_in_the_default_size() {

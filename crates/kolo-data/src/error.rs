@@ -282,6 +282,22 @@ pub enum DataError {
         /// The part that has it.
         other: PathBuf,
     },
+    /// A class has the same name in two parts, in other forms of Unicode.
+    #[error(
+        "the class `{class}` of {} has another form of Unicode in {} ({} and {}), so its name looks the same and is not; \
+         rename one of them, for example by `convmv -r -f utf8 -t utf8 --nfc --notest`",
+        folder.display(), other.display(), class.escape_default(), there.escape_default()
+    )]
+    ClassForms {
+        /// The class.
+        class: String,
+        /// The part with that class.
+        folder: PathBuf,
+        /// Name of the class in the other part.
+        there: String,
+        /// The other part.
+        other: PathBuf,
+    },
     /// The class of a folder is none of the trained model.
     #[error("{}: the model was trained for the classes {known}, and this is none of them", folder.display())]
     UnknownClass {

@@ -90,6 +90,18 @@ fn parts_have_folders_of_their_own() {
     let error = opened(folder.path(), &OpenOptions { val_split: Some(0.1), ..options() }).err().unwrap();
     assert_eq!(error.to_string(), "--val-split: the data has validation samples of its own; leave it out");
 
+    // The same name with a letter and an accent of their own, as some systems write it.
+    let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+    for (part, name) in [("train", composed), ("val", composed), ("test", decomposed)] {
+        fs::rename(folder.path().join(part).join("dog"), folder.path().join(part).join(name)).unwrap();
+    }
+    let forms = refusal(folder.path());
+    assert!(forms.contains("the class `café` of ") && forms.contains("/test ("), "{forms}");
+    assert!(forms.contains("(caf\\u{e9} and cafe\\u{301})"), "{forms}");
+    for (part, name) in [("train", composed), ("val", composed), ("test", decomposed)] {
+        fs::rename(folder.path().join(part).join(name), folder.path().join(part).join("dog")).unwrap();
+    }
+
     fs::rename(folder.path().join("test/dog"), folder.path().join("test/hound")).unwrap();
     let (root, differ) = (folder.path().display().to_string(), refusal(folder.path()));
     let expected =

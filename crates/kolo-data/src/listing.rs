@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::decode::ENDINGS;
 use crate::error::DataError;
 use crate::part::Part;
+use unicode_normalization::UnicodeNormalization;
 
 /// Folders of the parts, by the number of the part.
 const PARTS: [&str; 3] = ["train", "test", "val"];
@@ -56,6 +57,9 @@ impl Listing {
             let (other, samples) = classes(&folder)?;
             let [missing, added] = [(&names, &other), (&other, &names)]
                 .map(|(here, there)| here.iter().find(|name| !there.contains(name)).cloned());
+            if let Some((class, there)) = in_other_form(&names, &other) {
+                return Err(DataError::ClassForms { class, folder: train, there, other: folder });
+            }
             let lacking = missing.map(|class| (class, folder.clone(), train.clone()));
             if let Some((class, folder, other)) =
                 lacking.or(added.map(|class| (class, train.clone(), folder)))
@@ -95,6 +99,17 @@ impl Listing {
         }
         Ok(listing)
     }
+}
+
+/// Returns a name of the first list that the second one has only in another form of Unicode, and that form: an
+/// `é` may be one character or two.
+fn in_other_form(names: &[String], others: &[String]) -> Option<(String, String)> {
+    let lacking = names.iter().filter(|name| !others.contains(name));
+    let pair = |name: &String| {
+        let other = others.iter().find(|other| name.nfc().eq(other.nfc()))?;
+        Some((name.clone(), other.clone()))
+    };
+    lacking.filter_map(pair).next()
 }
 
 /// Returns the images at a path, sorted: the file itself, or those in a folder and in the folders below it.

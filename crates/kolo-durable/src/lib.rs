@@ -8,6 +8,11 @@
 //!
 //! With the feature `recording` tests see the order of all operations, and can let some of them fail.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Kolo runs on Linux only: build it there, or in a container or virtual machine of Linux (on Windows: WSL 2)"
+);
+
 mod folder;
 mod operation;
 #[cfg(feature = "recording")]

@@ -51,7 +51,7 @@ pub enum LaunchError {
     },
     /// The launchers of a job have lost each other, and this one may not continue.
     #[error(
-        "this node's workers are ended, because others of the job go on or may: {why}. If none does, go on from the \
+        "this node's workers are ended, because others of the job continue or may: {why}. If none does, continue from the \
          last checkpoint (kolo train --resume RUN_FOLDER)"
     )]
     Superseded {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use kolo_comm::{Rank, env};
+use kolo_run_folder::in_lines;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -189,8 +190,8 @@ fn parse(bytes: &[u8]) -> Option<WorkerError> {
 /// Returns the text in a form for the launcher's terminal: without escape sequences, and of limited length.
 pub(crate) fn printable(text: &str) -> String {
     let cut = text.floor_char_boundary(MAX_MESSAGE);
-    let shown = text[..cut].chars().map(|c| if unprintable(c) { '\u{fffd}' } else { c });
-    shown.chain((cut < text.len()).then_some('…')).collect()
+    let end = if cut < text.len() { "…" } else { "" };
+    in_lines(&text[..cut]) + end
 }
 
 fn unprintable(c: char) -> bool {
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn messages_are_fit_for_a_terminal() {
-        assert_eq!(parse(b"{\"message\": \"\\u001b[31mred\\nline\"}"), error("\u{fffd}[31mred\nline", None));
+        assert_eq!(parse(b"{\"message\": \"\\u001b[31mred\\nline\"}"), error("\\u{1b}[31mred\nline", None));
         let long = "ä".repeat(MAX_MESSAGE);
         let shown = parse(long.as_bytes()).unwrap().message;
         assert!(shown.len() <= MAX_MESSAGE + '…'.len_utf8() && shown.ends_with('…'));

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use kolo_comm::Rank;
 use kolo_comm::env::MOST_PROCESSES;
 use kolo_elastic::{Arbiter, StopSignal};
+use kolo_run_folder::in_lines;
 
 use crate::error::LaunchError;
 use crate::unblocked_stderr::UnblockedStderr;
@@ -96,7 +97,8 @@ pub enum Messages {
 impl Messages {
     pub(crate) fn print(self, message: &str) {
         let line = match self {
-            Messages::Text => format!("kolo: {message}\n"),
+            // Names of programs, files and hosts come from outside.
+            Messages::Text => format!("kolo: {}\n", in_lines(message)),
             Messages::Json => format!("{}\n", object(SystemTime::now(), message)),
         };
         // If nobody reads it, the job continues.

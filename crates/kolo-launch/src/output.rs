@@ -234,7 +234,7 @@ impl Destination {
         // A reader that closes a pipe has read enough.
         if !is_known && error.kind() != ErrorKind::BrokenPipe {
             self.messages.print(&format!(
-                "{} cannot be written: {error}; what workers print there is lost, and the job goes on",
+                "{} cannot be written: {error}; what workers print there is lost, and the job continues",
                 self.name
             ));
         }

@@ -4,6 +4,7 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use crate::error::LaunchError;
 use crate::job::Job;
@@ -12,14 +13,30 @@ use crate::job::Job;
 pub(crate) fn choose(job: &Job) -> Result<u16, LaunchError> {
     match job.master_port {
         Some(port) if job.node_rank > 0 => Ok(port),
-        port => bound(&job.master_addr, port.unwrap_or(0)),
+        port => {
+            let patience = if job.nnodes > 1 { NAMED_WITHIN } else { Duration::ZERO };
+            bound(&job.master_addr, port.unwrap_or(0), patience)
+        }
     }
 }
 
-fn bound(host: &str, port: u16) -> Result<u16, LaunchError> {
+/// Time in which this node's name has to resolve: a pod's name does so some seconds after its start.
+const NAMED_WITHIN: Duration = Duration::from_secs(20);
+
+fn resolve(host: &str, port: u16, patience: Duration) -> io::Result<Vec<SocketAddr>> {
+    let until = Instant::now() + patience;
+    loop {
+        match (host, port).to_socket_addrs() {
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(200)),
+            found => return Ok(found?.collect()),
+        }
+    }
+}
+
+fn bound(host: &str, port: u16, patience: Duration) -> Result<u16, LaunchError> {
     let free = || -> io::Result<u16> {
         // A name may have several addresses: one that can be bound is enough.
-        let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
+        let addresses = resolve(host, port, patience)?;
         let listener = TcpListener::bind(&*addresses).or_else(|error| match error.kind() {
             // The name leads here indirectly (a service's address, for example), so only the port is tested.
             ErrorKind::AddrNotAvailable => TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),

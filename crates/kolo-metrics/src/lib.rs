@@ -36,7 +36,7 @@ pub use classification::{Classification, Confusion, best_class, softmax};
 pub use evaluations::{Best, Evaluations};
 pub use kolo_recipe::Error;
 pub use meter::{EpochRow, Meter, StepRow};
-pub use metric::{Better, Mean, Metric, Score, Scores, in_line};
+pub use metric::{Better, Mean, Metric, Score, Scores};
 pub use names::check_names;
 pub use noise_summary::NoiseSummary;
 pub use progress::Progress;

@@ -2,6 +2,7 @@
 
 use kolo_data::Part;
 use kolo_ddp::binding::Loss;
+use kolo_run_folder::in_line;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -74,11 +75,6 @@ impl Metric {
             Better::Lower => value < other || other.is_nan() && !value.is_nan(),
         }
     }
-}
-
-/// Replaces control characters, such as line breaks, by spaces: for a line of text.
-pub fn in_line(name: &str) -> String {
-    name.replace(char::is_control, " ")
 }
 
 /// Returns the part's name in columns.

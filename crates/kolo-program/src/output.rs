@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
 
 use kolo_launch::UnblockedStderr;
+pub use kolo_run_folder::{in_line, in_lines};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -46,27 +47,10 @@ pub fn check() -> Result<(), Failure> {
     }
 }
 
-/// Returns a text as one line of a terminal: control characters, and those that change the direction of
-/// writing or break lines, become escapes such as `\u{1b}`. Names of files and classes may have them.
-pub fn in_line(text: impl fmt::Display) -> String {
-    let is_raw = |character: char| {
-        character.is_control()
-            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let mut line = String::new();
-    for character in text.to_string().chars() {
-        match is_raw(character) {
-            true => line.extend(character.escape_default()),
-            false => line.push(character),
-        }
-    }
-    line
-}
-
-/// Prints a message on standard error, without waiting for its reader. A failure is ignored: there is nowhere
-/// to report it.
+/// Prints a message on standard error, without waiting for its reader. Control characters in it, as names of
+/// files may have them, become escapes. A failure is ignored: there is nowhere to report it.
 pub fn note(words: &str) {
-    let _ = UnblockedStderr.write_all(format!("{words}\n").as_bytes());
+    let _ = UnblockedStderr.write_all(format!("{}\n", in_lines(words)).as_bytes());
 }
 
 /// Prints a warning on standard error.
@@ -94,15 +78,4 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::work)?;
     print(&(text + "\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::in_line;
-
-    #[test]
-    fn a_line_of_a_terminal_has_no_control_characters() {
-        let name = "b\u{1b}[2J\u{7}\r\n\u{202e}\u{9b}é '\\\"";
-        assert_eq!(in_line(name), "b\\u{1b}[2J\\u{7}\\r\\n\\u{202e}\\u{9b}é '\\\"");
-    }
 }

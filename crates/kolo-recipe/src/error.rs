@@ -217,7 +217,7 @@ fn refused(refusal: &Refusal) -> String {
              --take-over`"
         ),
         _ => format!(
-            "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` goes on when the \
+            "{refusal}; this one writes nothing there any more; `kolo train --resume {folder}` continues when the \
              other has ended"
         ),
     }

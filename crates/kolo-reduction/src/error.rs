@@ -63,7 +63,7 @@ pub enum Error {
         world: usize,
     },
     /// A reduction has failed before and was reported then; its gradients are lost.
-    #[error("training cannot go on: a reduction has failed before; start again from the last checkpoint")]
+    #[error("training cannot continue: a reduction has failed before; start again from the last checkpoint")]
     Lost,
     /// A name that is in no table, or a setting that its entry does not have or whose value is invalid.
     #[error(transparent)]

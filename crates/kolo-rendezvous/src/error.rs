@@ -169,7 +169,7 @@ pub enum Error {
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
     /// The job's launchers have lost each other, and this worker is not on the side that may continue.
-    #[error("this worker must not go on, because others of its job do or may: {reason}")]
+    #[error("this worker must not continue, because others of its job do or may: {reason}")]
     Superseded {
         /// Sentence that names the side that continues, or says why another side may.
         reason: String,

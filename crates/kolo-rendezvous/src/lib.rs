@@ -13,6 +13,11 @@
 #![doc = include_str!("../examples/exchange.rs")]
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Kolo runs on Linux only: build it there, or in a container or virtual machine of Linux (on Windows: WSL 2)"
+);
+
 mod backend_error;
 pub mod env;
 mod error;

@@ -69,8 +69,8 @@ impl Report {
         kolo_durable::replace_through(&draft, path, self.html().as_bytes()).map_err(fail)
     }
 
-    /// Returns one line per finding, the most severe first, and one about the outcome of a prediction. If
-    /// there are several runs, each line begins with the run's name.
+    /// Returns one line per finding, the most severe first, one per remark about the run's files, and one about
+    /// the outcome of a prediction. If there are several runs, each line begins with the run's name.
     pub fn headlines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for (run, found) in &self.runs {
@@ -82,6 +82,7 @@ impl Report {
                 format!("{name}{}: {}", page::word(finding.severity).to_lowercase(), finding.what)
             };
             lines.extend(found.iter().map(line));
+            lines.extend(run.remarks.iter().map(|remark| format!("{name}note: {remark}")));
             let outcome = Outcome::of(run, &self.predicted);
             lines.extend(outcome.map(|outcome| format!("{name}{}", outcome.sentence())));
         }
@@ -137,6 +138,21 @@ mod tests {
     }
 
     #[test]
+    fn steps_that_are_written_twice_are_told_beside_the_findings() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("config.toml"), "").unwrap();
+        let line = "{\"step\":0,\"epoch\":0,\"loss\":1,\"images\":8,\"learning_rate\":0.1,\"seconds\":1,\
+                    \"comm_seconds\":0,\"exposed_comm_seconds\":0}\n";
+        let headlines = |text: &str| {
+            fs::write(folder.path().join("steps.jsonl"), text).unwrap();
+            Report::read(&[folder.path().into()]).unwrap().headlines()
+        };
+        let twice = "note: 1 step is in steps.jsonl more than once; the last lines count.".to_string();
+        assert!(headlines(&line.repeat(2)).contains(&twice), "{:?}", headlines(&line.repeat(2)));
+        assert!(!headlines(line).contains(&twice));
+    }
+
+    #[test]
     fn runs_have_names_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
         let places = ["a/run", "b/run", "c"].map(|name| folder.path().join(name));
@@ -147,7 +163,7 @@ mod tests {
         let report = Report::read(&places).unwrap();
         let names: Vec<&str> = report.runs.iter().map(|(run, _)| run.name.as_str()).collect();
         assert!(names[0].ends_with("a/run") && names[1].ends_with("b/run") && names[2] == "c", "{names:?}");
-        assert_eq!(report.headlines()[2], "c: nothing stands out");
+        assert!(report.headlines().contains(&"c: nothing stands out".to_string()));
         let twice = [places[2].clone(), folder.path().join("a/../c")];
         assert!(Report::read(&twice).unwrap_err().to_string().contains("is given twice"));
         assert!(matches!(Report::read(&[]), Err(Error::NoRuns)));

@@ -16,6 +16,7 @@
 //! | `csv`, `lines` | tables of numbers; files with one JSON object per line |
 //! | `run` | all of them together |
 //! | [`units`] | numbers as text with units |
+//! | `terminal` | names from outside as text for a terminal |
 
 mod buckets;
 mod classification;
@@ -30,6 +31,7 @@ mod settings;
 mod statistics;
 mod steps;
 mod summary;
+mod terminal;
 pub mod units;
 
 pub use buckets::{BUCKETS, BucketRow};
@@ -44,3 +46,4 @@ pub use settings::Settings;
 pub use statistics::{mean, median, percentile};
 pub use steps::{NoiseRow, STEP_FIELDS, STEPS, StepRow};
 pub use summary::{SUMMARY, Summary};
+pub use terminal::{in_line, in_lines};

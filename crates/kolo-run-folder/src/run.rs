@@ -64,7 +64,7 @@ impl Run {
         remarks.extend([about_epochs, about_buckets, about_ranks, about_generations].into_iter().flatten());
         let summary = summary::read(folder)?;
         if summary.is_none() {
-            remarks.push("There is no summary.json: the run goes on, or has ended before its end.".into());
+            remarks.push("There is no summary.json: the run is still training, or has ended early.".into());
         }
         let unit = steps.unit.or_else(|| unit_of(&epochs)).unwrap_or_else(|| "samples".into());
         let name = name_of(folder);

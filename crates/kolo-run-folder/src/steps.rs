@@ -208,7 +208,7 @@ pub(crate) fn read(folder: &Path) -> Result<Steps, Error> {
     }
     if lines.is_half {
         steps.remarks.push(format!(
-            "The last line of {STEPS} is half written and left out: the run goes on, or was killed while it \
+            "The last line of {STEPS} is half written and left out: the run still writes, or was killed while it \
              wrote."
         ));
     }

@@ -37,6 +37,11 @@ pub fn test_where(name: &str, run: impl FnOnce() -> Result<(), String> + Send + 
     Trial::ignorable_test(name, move || completed(run()))
 }
 
+/// Marks a test that only `.ci/slow` runs, as `#[ignore]` does.
+pub fn slow(test: Trial) -> Trial {
+    test.with_ignored_flag(true)
+}
+
 /// Runs the tests that the command line selects, two for each core unless it says otherwise: they wait more
 /// than they compute.
 pub fn run(tests: Vec<Trial>) -> ExitCode {

@@ -26,6 +26,6 @@ pub use fuzz_seeds::assert_seeds_are_taken;
 pub use processes::{alive, children, children_that_run, ignores, send, wait_until};
 pub use pty::PseudoTerminal;
 pub use small_disk::SmallDisk;
-pub use thorough::is_thorough;
+pub use thorough::{is_thorough, selected};
 pub use two_hosts::{Hosts, TwoHosts};
 pub use world::{ALL, Over, free_port, spawn, try_spawn};

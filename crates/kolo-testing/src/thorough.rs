@@ -5,3 +5,9 @@
 pub fn is_thorough() -> bool {
     std::env::var_os("THOROUGH_TESTS").is_some()
 }
+
+/// Returns all cases of a thorough test, and otherwise the first `quick` ones: each case takes whole jobs, and
+/// the first ones have to fail for whatever breaks often.
+pub fn selected<T, const N: usize>(quick: usize, cases: [T; N]) -> impl Iterator<Item = T> {
+    cases.into_iter().take(if is_thorough() { N } else { quick })
+}

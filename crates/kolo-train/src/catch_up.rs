@@ -7,7 +7,7 @@ use kolo_metrics::{Progress, Record, SinkContext, StepRow};
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
-use crate::checkpoints;
+use crate::checkpoints::{self, Demand};
 use crate::error::Error;
 use crate::framework::Framework;
 use crate::resume_check::check_end;
@@ -49,7 +49,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         match checked {
             Err(Error::OtherSamples { setting, there, here, .. }) if self.job.accept_changed_data => {
                 if self.ddp.rank().0 == 0 {
-                    self.warnings.tell(format!("going on with {setting} = {here}, which was {there}"));
+                    self.warnings.tell(format!("continuing with {setting} = {here}, which was {there}"));
                 }
                 Ok(())
             }
@@ -149,7 +149,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             && !self.job.folder.as_ref().is_some_and(written)
         {
             // The previous rank 0 died while it wrote the checkpoint.
-            checkpoints.take(&self.ddp, progress)?;
+            checkpoints.take(&self.ddp, progress, Demand::Routine)?;
         }
         *writer = Some(new);
         // The previous rank 0 may have died in the listeners of the epoch that has just ended.

@@ -18,6 +18,15 @@ use crate::resume_check::{STATE, explained, state_settings};
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
+/// Who wants a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demand {
+    /// The calendar: a newer checkpoint is as good, if the disk is too slow for both.
+    Routine,
+    /// A callback ([`Flow::Checkpoint`](crate::Flow)): this one is written.
+    Asked,
+}
+
 /// The checkpoints of rank 0, which copies the state between two steps. Threads write the copies.
 pub(crate) struct Checkpoints {
     last: Series,
@@ -62,13 +71,18 @@ impl Checkpoints {
     }
 
     /// Copies the state of a checkpoint, and leaves the writing to the thread.
-    pub(crate) fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
-        self.last.take(ddp, progress)
+    pub(crate) fn take<B: Binding>(
+        &mut self,
+        ddp: &Ddp<B>,
+        progress: &Progress,
+        demand: Demand,
+    ) -> Result<(), Error> {
+        self.last.take(ddp, progress, demand)
     }
 
     /// Does the same for the best checkpoint so far, kept apart because it may be older than the last few.
     pub(crate) fn take_best<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
-        self.best.take(ddp, progress)
+        self.best.take(ddp, progress, Demand::Routine)
     }
 
     /// Takes the warnings that the user has received about checkpoints.
@@ -98,19 +112,24 @@ impl Series {
         Ok(self.writer.insert(writer))
     }
 
-    fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
+    fn take<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress, demand: Demand) -> Result<(), Error> {
+        // A checkpoint that was asked for is waited for, if the disk is slow.
+        let _working = kolo_elastic::working();
         let mut position = progress.noted();
         position.notes[SAMPLING] = serde_json::json!(self.sampling);
         position.notes[STATE] = serde_json::json!(self.state);
         let snapshot = ddp.with_replica(|replica| checkpoint::snapshot(replica, &position))?;
         match self.open() {
             Ok(writer) => {
-                writer.put(snapshot);
+                match demand {
+                    Demand::Routine => writer.put(snapshot),
+                    Demand::Asked => writer.put_to_stay(snapshot),
+                }
                 self.unwritten = None;
             }
             Err(error) => {
                 self.warnings.tell(format!(
-                    "checkpoint not written: {error}; training goes on, the next checkpoint is another try"
+                    "checkpoint not written: {error}; training continues, and the next checkpoint is another try"
                 ));
                 self.unwritten = Some(snapshot);
             }

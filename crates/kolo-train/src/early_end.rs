@@ -101,7 +101,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
                 max_hours: self.time_is_over,
                 step: progress.step(),
                 total: self.calendar.total,
-                kept: "rank 0 writes a checkpoint of all of it".into(),
+                kept: kept(progress.step(), self.calendar.total, "rank 0 writes a checkpoint of all of it"),
                 cause: None,
             }),
         }
@@ -113,7 +113,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let Some(writer) = writer else { return Ok(()) };
         let (step, total) = (progress.step(), self.calendar.total);
         let (kept, cause) = match writer.end_early(&self.ddp, progress) {
-            Ok(()) => ("a checkpoint holds all of it".into(), None),
+            Ok(()) => (kept(step, total, "a checkpoint holds all of it"), None),
             Err(failure) => {
                 // A launcher that is itself ending does not show the error.
                 kolo_ddp::checkpoint::tell(&failure);
@@ -123,5 +123,27 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         };
         let (too_few, max_hours) = (self.too_few.clone(), self.time_is_over);
         Err(Error::EndedEarly { too_few, max_hours, step, total, kept, cause })
+    }
+}
+
+/// Returns the sentence about the saved work. A run that was asked to end after its last step lacks its end only.
+fn kept(step: u64, total: u64, checkpoint: &str) -> String {
+    match step >= total {
+        true => format!(
+            "{checkpoint}: the training is complete, and resuming it only evaluates it and writes summary.json"
+        ),
+        false => checkpoint.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_ends_after_its_last_step_is_complete() {
+        assert_eq!(kept(3, 4, "a checkpoint holds all of it"), "a checkpoint holds all of it");
+        let words = kept(4, 4, "a checkpoint holds all of it");
+        assert!(words.starts_with("a checkpoint holds all of it: the training is complete"), "{words}");
     }
 }

@@ -12,6 +12,7 @@ use kolo_ddp::{Change, Ddp, Sampler, StepReport};
 use kolo_metrics::{Progress, Record, StepRow};
 use kolo_trace::What;
 
+use crate::checkpoints::Demand;
 use crate::error::Error;
 use crate::flow::{self, Flow, Moment};
 use crate::framework::{Framework, Pass};
@@ -93,7 +94,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             self.ddp.with_replica(|replica| replica.gather_residuals())?;
             if let Some(writer) = writer {
                 writer.flush(progress);
-                kolo_trace::spanned(What::Checkpoint, || writer.checkpoint(&self.ddp, progress))?;
+                let demand = if asked { Demand::Asked } else { Demand::Routine };
+                kolo_trace::spanned(What::Checkpoint, || writer.checkpoint(&self.ddp, progress, demand))?;
             }
         }
         Ok(report)

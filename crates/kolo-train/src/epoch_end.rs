@@ -2,9 +2,11 @@
 
 use kolo_comm::Op;
 use kolo_data::{DataSet, Part};
-use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores, in_line};
+use kolo_metrics::{Best, Classification, EpochRow, Progress, Record, Scores};
+use kolo_run_folder::in_line;
 use kolo_trace::What;
 
+use crate::checkpoints::Demand;
 use crate::error::Error;
 use crate::evaluate::{self, Evaluated};
 use crate::flow::{Flow, Moment};
@@ -77,7 +79,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let answers = [Moment::Step, Moment::Epoch].map(|moment| self.answers.at(moment, progress.step()));
         let asked = answers.contains(&Some(Flow::Checkpoint));
         if asked || progress.is_over() || self.calendar.after(progress.step()).checkpoint {
-            kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress))?;
+            let demand = if asked { Demand::Asked } else { Demand::Routine };
+            kolo_trace::spanned(What::Checkpoint, || checkpoints.take(&self.ddp, progress, demand))?;
         }
         Ok(true)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kolo_ddp::Sampler;
+use kolo_ddp::{ParamGroup, Sampler, Selector};
 use kolo_metrics::StepRow;
 use kolo_recipe::{RateConfig, Recipe};
 
@@ -110,8 +110,12 @@ impl RangeTest {
             return Err(Error::setting("--find-lr with --sync", &recipe.sync.mode, problem));
         }
         if let Some(hours) = recipe.max_hours {
-            let problem = "a range test has no checkpoint to go on from; leave --max-hours out";
+            let problem = "a range test has no checkpoint to continue from; leave --max-hours out";
             return Err(Error::setting("--find-lr with --max-hours", hours, problem));
+        }
+        if trains_nothing(&recipe.groups) {
+            let problem = "no rate changes a weight then; leave the group out";
+            return Err(Error::setting("--find-lr with --group", "*:lr_scale=0", problem));
         }
         recipe.rate = RateConfig::default();
         (recipe.best_metric, recipe.patience, recipe.eval_steps) = (None, None, None);
@@ -125,6 +129,14 @@ impl RangeTest {
         }
         Ok(())
     }
+}
+
+/// True if a group freezes all tensors by `lr_scale=0`, and none after it has a rate again.
+fn trains_nothing(groups: &[ParamGroup]) -> bool {
+    let all = Selector::Pattern("*".into());
+    let frozen = groups.iter().rposition(|group| group.lr_scale == Some(0.0) && group.tensors.contains(&all));
+    let has_rate = |group: &ParamGroup| group.lr_scale.is_some_and(|scale| scale != 0.0);
+    frozen.is_some_and(|at| !groups[at + 1..].iter().any(has_rate))
 }
 
 impl RangeCurve {
@@ -163,6 +175,22 @@ impl RangeCurve {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_without_any_rate_are_found() {
+        let group = |text: &str| text.parse::<ParamGroup>().unwrap();
+        for (groups, expected) in [
+            (&[][..], false),
+            (&["*:lr_scale=0"], true),
+            (&["fc.*:lr_scale=0"], false),
+            (&["*:weight_decay=0"], false),
+            (&["*:lr_scale=0", "fc.*:lr_scale=10"], false),
+            (&["fc.*:lr_scale=10", "*:lr_scale=0", "fc.*:weight_decay=0"], true),
+        ] {
+            let groups: Vec<ParamGroup> = groups.iter().map(|text| group(text)).collect();
+            assert_eq!(trains_nothing(&groups), expected, "{groups:?}");
+        }
+    }
 
     #[test]
     fn rates_grow_by_the_same_factor() {

@@ -9,7 +9,7 @@ use kolo_metrics::{Error as RecordError, MetricSink, Progress, Record, SinkConte
 use kolo_recipe::Error::NotTheWriter;
 use kolo_recipe::RunFolder;
 
-use crate::checkpoints::Checkpoints;
+use crate::checkpoints::{Checkpoints, Demand};
 use crate::error::Error;
 use crate::patience::{PATIENCE, patiently};
 use crate::sampling::Sampling;
@@ -86,7 +86,7 @@ impl RunWriter {
             Ok(()) => {}
             Err(NotTheWriter(refusal)) => self.refusal = Some(refusal),
             Err(error) => {
-                let words = format!("{error}; training goes on and tries again later");
+                let words = format!("{error}; training continues and tries again later");
                 if is_told { self.warnings.keep(words) } else { self.warnings.tell(words) }
             }
         }
@@ -139,8 +139,13 @@ impl RunWriter {
         std::mem::take(&mut self.warnings)
     }
 
-    pub(crate) fn checkpoint<B: Binding>(&mut self, ddp: &Ddp<B>, progress: &Progress) -> Result<(), Error> {
-        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress))
+    pub(crate) fn checkpoint<B: Binding>(
+        &mut self,
+        ddp: &Ddp<B>,
+        progress: &Progress,
+        demand: Demand,
+    ) -> Result<(), Error> {
+        self.checkpoints.as_mut().map_or(Ok(()), |checkpoints| checkpoints.take(ddp, progress, demand))
     }
 
     /// Ends the run early: writes all pending lines, and a checkpoint to continue from.
@@ -149,7 +154,7 @@ impl RunWriter {
         self.check()?;
         let Some(mut checkpoints) = self.checkpoints else { return Err(Error::NoFolder) };
         let until = Instant::now() + PATIENCE;
-        checkpoints.take(ddp, progress)?;
+        checkpoints.take(ddp, progress, Demand::Routine)?;
         checkpoints.finish(until)?;
         // Lines without space before the checkpoint. The checkpoint comes first, since it holds the work.
         for opened in &mut self.sinks {

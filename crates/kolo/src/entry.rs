@@ -10,6 +10,7 @@ use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
 use kolo_launch::UnblockedStderr;
 use kolo_program::Ending;
+use kolo_program::output::in_lines;
 
 use crate::environment;
 
@@ -104,7 +105,7 @@ where
 fn end(ending: &Ending) -> ExitCode {
     let Ending { message, culprit, code, kind } = ending;
     // Names of files in a message may have control characters.
-    let message = &message.split('\n').map(kolo_program::output::in_line).collect::<Vec<_>>().join("\n");
+    let message = &in_lines(message);
     let reported = kolo_launch::report_failure_of_kind(message, *culprit, *kind);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         // If printing fails, the exit code still shows the failure.
@@ -126,9 +127,13 @@ fn install_logger() {
     if std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json") {
         let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
         builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));
-    } else if let Some(rank) = rank_to_show() {
+    } else {
+        let rank = rank_to_show().map(|rank| format!("[{rank}] ")).unwrap_or_default();
         builder.format(move |out, record| {
-            writeln!(out, "[{rank}] [{} {}] {}", record.level(), record.target(), record.args())
+            let (level, target) = (record.level(), record.target());
+            let style = out.default_level_style(level);
+            // Names of files in a message may have control characters.
+            writeln!(out, "{rank}[{style}{level}{style:#} {target}] {}", in_lines(record.args()))
         });
     }
     // Fails if the program has a logger of its own, which stays.

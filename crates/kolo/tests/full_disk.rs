@@ -146,7 +146,7 @@ fn a_disk_that_stays_full() -> Result<(), String> {
     assert_eq!(status.code(), Some(1), "{said}");
     let error = said.lines().rfind(|line| line.starts_with("error:")).unwrap_or_default();
     assert!(error.contains("No space left") && error.contains("; make room there"), "{said}");
-    assert!(said.contains("`kolo train --resume run` goes on after step"), "{said}");
+    assert!(said.contains("`kolo train --resume run` continues after step"), "{said}");
     job.disk.free();
     let resumed = kolo(job.disk.path(), &["train", "--resume", "run", "--nproc", "2"]).output().unwrap();
     assert!(resumed.status.success(), "{}", String::from_utf8_lossy(&resumed.stderr));

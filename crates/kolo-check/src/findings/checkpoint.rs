@@ -18,13 +18,13 @@ fn find(facts: &Facts) -> Option<Found> {
     };
     let (what, why) = match (first, differs) {
         (Err(error), None) => {
-            (format!("the run cannot go on: {error}"), "`kolo train --resume` would refuse it.")
+            (format!("the run cannot continue: {error}"), "`kolo train --resume` would refuse it.")
         }
         (_, Some(rank)) => {
             let other = facts.ranks[rank].checkpoint.as_ref().map_or("none".into(), describe);
             (
-                format!("rank 0 would go on from {}, {} from {other}", describe(first), facts.name(rank)),
-                "All ranks go on from one state, and each reads it itself.",
+                format!("rank 0 would continue from {}, {} from {other}", describe(first), facts.name(rank)),
+                "All ranks continue from one state, and each reads it itself.",
             )
         }
         (Ok(_), None) => return None,
@@ -51,9 +51,9 @@ mod tests {
         let (_, what, ..) = find(&facts).unwrap();
         assert_eq!(
             what,
-            "rank 0 would go on from the checkpoint of step 40, rank 1 on b from the checkpoint of step 20"
+            "rank 0 would continue from the checkpoint of step 40, rank 1 on b from the checkpoint of step 20"
         );
         facts.ranks.iter_mut().for_each(|rank| rank.checkpoint = Some(Err("it is empty".into())));
-        assert_eq!(find(&facts).unwrap().1, "the run cannot go on: it is empty");
+        assert_eq!(find(&facts).unwrap().1, "the run cannot continue: it is empty");
     }
 }

@@ -59,7 +59,7 @@ fn of_ranks(facts: &Facts) -> Option<Found> {
     }
     let severity = if limit < used + FILES { Severity::Error } else { Severity::Warning };
     let more = match facts.settings.is_elastic {
-        true => ", and as many again while it goes on after a death",
+        true => ", and as many again while it continues after a death",
         false => "",
     };
     Some((

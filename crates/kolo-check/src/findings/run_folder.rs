@@ -28,7 +28,7 @@ fn find(facts: &Facts) -> Option<Found> {
         (
             format!("{folder} exists already"),
             "A new run makes its folder, so that it never writes over another one.",
-            "Name another one (--out), or go on with the run that is there (--resume, or --resume-or-start).",
+            "Name another one (--out), or continue the run that is there (--resume, or --resume-or-start).",
         )
     } else {
         return None;

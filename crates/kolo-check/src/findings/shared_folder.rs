@@ -13,9 +13,10 @@ fn find(facts: &Facts) -> Option<Found> {
     let rank = facts.ranks.iter().position(|rank| rank.folder.is_shared == Some(false))?;
     let (is_elastic, resumes) = (facts.settings.is_elastic, facts.settings.resumes);
     let (severity, why) = match (resumes, is_elastic) {
-        (true, _) => {
-            (Severity::Error, "All ranks read the checkpoint that the run goes on from, and this one cannot.")
-        }
+        (true, _) => (
+            Severity::Error,
+            "All ranks read the checkpoint that the run continues from, and this one cannot.",
+        ),
         (false, true) => (
             Severity::Error,
             "When rank 0 dies another one goes on writing, and a worker that takes a dead one's place looks for the folder: neither \

@@ -203,7 +203,13 @@ impl Text {
         let (mut numbers, mut classes) = (Vec::new(), Vec::new());
         for row in &sheet.rows {
             for column in columns {
-                numbers.push(sheet.number(row, *column)?);
+                let cell = sheet.cell(row, *column)?;
+                let is_name = !hint.is_empty() && cell.parse::<f64>().is_err();
+                let number = sheet.number(row, *column);
+                numbers.push(number.map_err(|error| match is_name {
+                    true => with_label_hint(error, &sheet.header[*column]),
+                    false => error,
+                })?);
             }
             let (cell, name) = (sheet.cell(row, label)?, &sheet.header[label]);
             if cell.parse::<f64>().is_ok() && cell.parse::<i64>().is_err() {
@@ -223,6 +229,18 @@ impl Text {
         }
         let (path, header_place) = (sheet.path.clone(), sheet.header_place);
         Ok(Text { path, header, header_place, label, numbers, classes })
+    }
+}
+
+/// Adds to the refusal of a cell that is no number how its column becomes that of the classes, if the user has
+/// named none.
+fn with_label_hint(error: DataError, column: &str) -> DataError {
+    match error {
+        DataError::Table { path, line, problem } => {
+            let problem = format!("{problem}; if `{column}` has the classes, give --label {column}");
+            DataError::Table { path, line, problem }
+        }
+        error => error,
     }
 }
 
@@ -352,7 +370,10 @@ mod tests {
             ("b\nx\n", "line 1: there is one column; a table has numbers and a column of classes"),
             ("a,b\n1,x\n\n,y\n", "line 4: column `a` is empty; fill it, or remove the line"),
             ("a,b\n1,x\n2\n", "line 3: 1 cells, but the header has 2"),
-            ("a,b\n1,x\ntwo,y\n", "line 3: `two` in column `a` is no number"),
+            (
+                "a,b\n1,x\ntwo,y\n",
+                "line 3: `two` in column `a` is no number; if `a` has the classes, give --label a",
+            ),
             ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is not finite"),
             ("a,b\ninf,x\n", "line 2: `inf` in column `a` is not finite"),
             ("a,b\n1,x\n2,y\n1e39,y\n", "line 4: `1e39` in column `a` is too large for single precision"),
@@ -367,6 +388,8 @@ mod tests {
         ] {
             assert_eq!(refused(text, None), format!("own.csv, {told}"));
         }
+        let named = refused("a,b\n1,x\ntwo,y\n", Some("b"));
+        assert_eq!(named, "own.csv, line 3: `two` in column `a` is no number");
     }
 
     #[test]

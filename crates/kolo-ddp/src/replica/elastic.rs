@@ -73,7 +73,7 @@ impl Replica {
             return Err(error);
         }
         let Some(mut membership) = self.core.observers.members.membership.take() else { return Err(error) };
-        log::info!("{error}; going on with the others");
+        log::info!("{error}; continuing with the others");
         let result = self.next_group(&mut *membership, error.to_string());
         self.core.observers.members.membership = Some(membership);
         result

@@ -140,7 +140,7 @@ fn what_makes_no_sense_is_refused_at_the_start() {
     assert_eq!(refused(&base, 1), "");
     let error = refused(&Config { elastic: true, ..base.clone() }, 1);
     assert!(
-        error.contains("synchronization `stale:K=2` cannot go on without a worker or a server"),
+        error.contains("synchronization `stale:K=2` cannot continue without a worker or a server"),
         "{error}"
     );
     let error = refused(&base, 0);

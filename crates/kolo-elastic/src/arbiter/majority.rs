@@ -33,7 +33,7 @@ pub(super) fn decide(claim: &Claim) -> Verdict {
         if !is_quorum(members, &claim.members) {
             return Verdict::NotYet(format!(
                 "{here} of the {} workers of generation {number} that may be alive are here, and without more \
-                 than half of them, or half and the lowest rank, the others may have gone on",
+                 than half of them, or half and the lowest rank, the others may have continued",
                 members.len()
             ));
         }
@@ -108,7 +108,7 @@ mod tests {
     fn text(here: usize, of: usize, number: u64) -> String {
         format!(
             "{here} of the {of} workers of generation {number} that may be alive are here, and without more than \
-             half of them, or half and the lowest rank, the others may have gone on"
+             half of them, or half and the lowest rank, the others may have continued"
         )
     }
 }

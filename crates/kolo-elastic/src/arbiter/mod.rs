@@ -72,7 +72,7 @@ pub static ARBITERS: &[ArbiterKind] = &[
     ArbiterKind {
         name: "majority",
         usage: "majority",
-        summary: "more than half of the last generation's workers go on, or half with the lowest rank",
+        summary: "the side with more than half of the last generation's workers continues, or with half and the lowest rank",
         needs: Needs::Nothing,
         prefix: "majority",
         read: majority::read,
@@ -80,7 +80,7 @@ pub static ARBITERS: &[ArbiterKind] = &[
     ArbiterKind {
         name: "folder",
         usage: "folder:PATH",
-        summary: "who first makes a file in a folder that all nodes share",
+        summary: "the side that first creates a file in a folder that all nodes share",
         needs: Needs::Folder,
         prefix: "folder:",
         read: folder::read,
@@ -89,7 +89,7 @@ pub static ARBITERS: &[ArbiterKind] = &[
     ArbiterKind {
         name: "etcd",
         usage: "etcd://HOST:PORT",
-        summary: "who first writes a key of an etcd cluster; hosts behind commas",
+        summary: "the side that first writes a key of an etcd cluster; separate several hosts by commas",
         needs: Needs::Etcd,
         prefix: "etcd://",
         read: etcd::read,

@@ -15,7 +15,7 @@ use crate::member_name::{initial_members, node_rank_of};
 use crate::timeouts::launcher_silence;
 
 /// Sent to a follower that the leader has removed, in case it still lives.
-const GONE_ON: &str = "has gone on without this launcher, which was not heard of for too long";
+const GONE_ON: &str = "has continued without this launcher, which was silent for too long";
 
 /// All followers, and the view that the leader keeps for them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

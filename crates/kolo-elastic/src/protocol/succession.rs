@@ -72,7 +72,7 @@ pub(crate) fn succeed(view: &LauncherView, own: u64, loss: LeaderLoss) -> (Succe
         }
         LeaderAnswer::Leads => {
             let reason =
-                format!("it was cut off from the one that leads, at {}, which goes on", lost.address);
+                format!("it was cut off from the one that leads, at {}, which continues", lost.address);
             return (Succession::Detach, reason);
         }
         LeaderAnswer::Follows => {

@@ -232,6 +232,6 @@ fn a_replacement_that_cannot_be_started_ends_no_job() {
     running.wait_for_output("no worker could be started in place of a dead one: cannot start");
     running.note("go");
     let ended = running.ends_with(0);
-    assert!(ended.err.contains("script`: there is no such file; the job goes on without"), "{}", ended.err);
+    assert!(ended.err.contains("script`: there is no such file; the job continues without"), "{}", ended.err);
     ended.left_nothing(&pids);
 }

@@ -13,8 +13,8 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: BUCKETS,
-    about: "a row a bucket: its bytes, those in which a shard's part of it travels, how long its reductions \
-            took, when it was ready, when its values were needed, how long it was waited for",
+    about: "a row per bucket: its bytes, the bytes of a shard's part on the wire, the time of its reductions, \
+            when it was ready, when its values were needed, and how long the step waited for it",
     open: |run| {
         Some(Box::new(Buckets {
             folder: run.folder?.clone(),

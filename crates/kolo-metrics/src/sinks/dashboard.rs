@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use kolo_dashboard::{Bucket, Painter, RunState};
 use kolo_ddp::StepReport;
+use kolo_run_folder::in_line;
 
 use super::ranks::comparison;
 use super::sink::{MetricSink, Record, SinkContext, SinkEntry};
 use super::terminal::epoch_words;
 use crate::meter::StepRow;
-use crate::metric::in_line;
 use crate::progress::Progress;
 use kolo_recipe::Error;
 

@@ -13,7 +13,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: GENERATIONS,
-    about: "of an elastic job, a line a generation: its workers, why it began, how long that took",
+    about: "of an elastic job, a line per generation: its workers, why it began, and how long that took",
     open: |run| {
         Some(Box::new(Generations { file: AppendFile::new(run.folder?, ENTRY.name, ""), begun: None }))
     },

@@ -17,7 +17,7 @@ use kolo_recipe::Error;
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "json log",
     about: "with --log-format json, in place of the terminal: progress and messages on standard error, the \
-            result on standard output, a JSON object a line",
+            result on standard output, a JSON object per line",
     open: |run| {
         let folder = run.folder.map(|folder| folder.path().to_owned());
         let job = Job { folder, epochs: run.config.epochs, unit: run.unit.into() };

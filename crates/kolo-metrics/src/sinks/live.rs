@@ -14,22 +14,23 @@ use kolo_recipe::Error;
 /// Options for live views of a run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LiveMetrics {
-    /// Also write the metrics as TensorBoard's event files, to tensorboard/ in the run folder
+    /// Also write the metrics for TensorBoard, to tensorboard/ in the run folder
     #[arg(long)]
     pub tensorboard: bool,
     /// Serve the metrics to Prometheus at http://HOST:PORT/metrics [default HOST: 127.0.0.1]
     #[arg(long, value_name = "[HOST:]PORT")]
     pub metrics_addr: Option<MetricsAddress>,
-    /// Show the run on the terminal while it goes on: loss, throughput, ranks, buckets
+    /// Show the running job on the terminal: loss, throughput, ranks, buckets
     #[arg(long, conflicts_with = "log_format")]
     pub dashboard: bool,
-    /// How progress, messages and the result are written
+    /// Format of progress, messages and the result
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub log_format: LogFormat,
-    /// Write a timeline of all ranks as Chrome trace JSON, for Perfetto (ui.perfetto.dev); must not exist
+    /// Write a timeline of all ranks to this file, which must not exist. Perfetto (ui.perfetto.dev) shows
+    /// it; the format is Chrome trace JSON
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// The steps that are in it, from 0 [default: all]
+    /// With --trace: the steps to record, counted from 0 [default: all]
     #[arg(long, value_name = "FIRST-LAST", requires = "trace")]
     pub trace_steps: Option<Steps>,
 }
@@ -40,7 +41,7 @@ pub enum LogFormat {
     /// For people: a bar or lines, and a table at the end.
     #[default]
     Text,
-    /// For programs: a JSON object a line
+    /// For programs: a JSON object per line
     Json,
 }
 

@@ -8,7 +8,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: kolo_run_folder::METRICS,
-    about: "a row an epoch: loss, accuracy, speed",
+    about: "a row per epoch: loss, accuracy, speed",
     open: |run| {
         let header = EpochRow::csv_header(run.unit, run.metrics, run.config.noise_scale);
         Some(Box::new(Metrics(AppendFile::new(run.folder?, ENTRY.name, header))))

@@ -10,7 +10,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: RANKS,
-    about: "what each rank computes and waits for, and for whom, as the ranks compare it",
+    about: "computing and waiting time of each rank, and for which rank it waited; a line per comparison of the ranks",
     open: |run| {
         let file = AppendFile::new(run.folder?, ENTRY.name, "");
         Some(Box::new(Ranks { file, generation: 0, compared: 0 }))

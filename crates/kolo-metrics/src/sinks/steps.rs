@@ -7,7 +7,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: kolo_run_folder::STEPS,
-    about: "a line a step: loss, time, communication",
+    about: "a line per step: loss, time, communication",
     open: |run| {
         let file = AppendFile::new(run.folder?, ENTRY.name, "");
         Some(Box::new(Steps { file, unit: run.unit.into() }))

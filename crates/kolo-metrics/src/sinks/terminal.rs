@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kolo_ddp::sync::SyncMode;
+use kolo_run_folder::in_line;
 use kolo_run_folder::units::clock;
 
 use super::console::Console;
 use super::live::LogFormat;
 use super::sink::{MetricSink, Record, SinkEntry};
 use crate::meter::{EpochRow, Meter, StepRow};
-use crate::metric::in_line;
 use crate::progress::Progress;
 use crate::summary::Summary;
 use kolo_recipe::Error;
@@ -45,7 +45,8 @@ pub(super) const ENTRY: SinkEntry = SinkEntry {
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Message about a dashboard without a terminal.
-const NO_DASHBOARD: &str = "--dashboard: `kolo train` has not started these workers, so that nobody holds a terminal for it; lines follow";
+const NO_DASHBOARD: &str =
+    "--dashboard: `kolo train` has not started these workers, so no terminal is held for it; lines follow";
 
 struct Terminal {
     console: Console,

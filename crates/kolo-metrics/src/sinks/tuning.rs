@@ -10,7 +10,7 @@ use kolo_recipe::Error;
 
 pub(super) const ENTRY: SinkEntry = SinkEntry {
     name: "tuning.jsonl",
-    about: "with --tune, a line a tuning: the settings that were tried, the one that is kept, and what it saves",
+    about: "with --tune, a line per tuning: the settings it tried, the one it kept, and the time that saves",
     open: |run| Some(Box::new(Tunings { file: AppendFile::new(run.folder?, ENTRY.name, "") })),
 };
 

@@ -59,6 +59,9 @@ impl Subject {
         } else if which.is_some() {
             return Err(WeightsError::NoRun { path: path.into() }.into());
         } else if path.is_dir() {
+            if !path.join("manifest.json").exists() && !path.join(WEIGHTS).exists() {
+                return Err(WeightsError::NoRun { path: path.into() }.into());
+            }
             Self::of_checkpoint(path.into(), None, given)?
         } else if path.file_name() == Some(WEIGHTS.as_ref())
             && let Some(folder) = kolo_ddp::checkpoint::of_file(path)
@@ -187,5 +190,22 @@ impl Given {
             (Some(_), Some(_)) => Ok(self.over(Recipe::default())),
             _ => Err(WeightsError::Undescribed { path: path.into() }.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_something_else_is_told_from_a_damaged_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = || Subject::find(folder.path(), None, &Given::default()).err().unwrap();
+        let error = refusal();
+        assert!(matches!(error, Error::Weights(WeightsError::NoRun { .. })), "{error}");
+        assert!(error.to_string().contains("is no run folder: it has no config.toml"), "{error}");
+        std::fs::write(folder.path().join(WEIGHTS), "half of the").unwrap();
+        let error = refusal();
+        assert!(matches!(error, Error::Weights(WeightsError::Checkpoint(_))), "{error}");
     }
 }

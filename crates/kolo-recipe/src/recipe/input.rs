@@ -15,24 +15,25 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InputConfig {
-    /// With --data folder: length of the sides of the network's input. Training takes random parts of the
-    /// images; evaluation resizes their shorter side to 8/7 of it and takes the center [default: 224]
+    /// With --data folder: width and height of the network's input. Training takes random crops; evaluation
+    /// resizes the shorter side to 8/7 of this size and takes the center [default: 224]
     #[arg(long, value_name = "PIXELS")]
     pub size: Option<usize>,
-    /// With --data folder: 3 makes gray images colored, 1 makes colored ones gray [default: 3]
+    /// With --data folder: 3 converts gray images to color, 1 converts color images to gray [default: 3]
     #[arg(long)]
     pub channels: Option<usize>,
-    /// With --data csv or parquet: column of the classes, numbers or names [default: label, or else the last one]
+    /// With --data csv or parquet: the column with the classes, as numbers or names [default: label, or else
+    /// the last column]
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
-    /// Share of the training samples, drawn by --seed, that is for validation: it decides in place of the
-    /// test samples, which are looked at once, at the end
+    /// Share of the training samples that Kolo sets aside for validation, drawn by --seed. The best
+    /// checkpoint and early stopping follow these samples; Kolo evaluates the test samples once, at the end
     #[arg(long, value_name = "SHARE", value_parser = parse_number)]
     pub val_split: Option<f64>,
-    /// With --data folder: decode all files at the start and leave out those that are no images
+    /// With --data folder: decode all files at the start, and skip those that are not images
     #[arg(long)]
     pub skip_unreadable: bool,
-    /// Threads of each worker that load and decode samples. Does not change the result
+    /// Threads of each worker that load and decode samples. The result stays the same
     #[arg(long, value_name = "THREADS", default_value_t = 1)]
     pub data_threads: usize,
 }

@@ -14,14 +14,15 @@ const GROW_BATCH: &str = "--grow-batch";
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LargeBatch {
-    /// Begin with residual blocks that hand on their input: the scale of the last batch normalization of each
-    /// is 0
+    /// Start with residual blocks that pass on their input: the last batch normalization of each block
+    /// starts with scale 0
     #[arg(long)]
     pub zero_gamma: bool,
-    /// Share of a label that the loss in training spreads over all classes; tests are by the plain labels
+    /// Share of each label that the training loss spreads over all classes. Evaluation uses the plain
+    /// labels
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = parse_number)]
     pub label_smoothing: f64,
-    /// Make the batch larger after so many epochs, as 30:2,60:5 for 2 and then 10 times --batch-size
+    /// Enlarge the batch after some epochs: 30:2,60:5 trains with 2 and then 10 times --batch-size
     #[arg(long, value_name = "EPOCHS:FACTOR", value_delimiter = ',')]
     pub grow_batch: Vec<BatchGrowth>,
 }

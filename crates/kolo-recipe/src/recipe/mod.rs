@@ -59,46 +59,46 @@ pub struct Recipe {
     /// Network (see below)
     #[arg(long, default_value = "small")]
     pub model: String,
-    /// How images come into a residual network: imagenet (7×7 convolution with stride 2, then pooling) or
-    /// small (3×3 with stride 1, for images of some 32 pixels) [default: imagenet; of the model small, small]
+    /// First layers of a residual network: imagenet (a 7×7 convolution with stride 2, then pooling) or
+    /// small (3×3 with stride 1, for images of about 32 pixels) [default: imagenet; small for the model
+    /// small]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub stem: Option<Stem>,
     /// Data set (see below) [default: fashion-mnist-small]
     // A program brings its own data: only `kolo train` has this default.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub data: String,
-    /// Train on the images as they are, without random crop and flip
+    /// Train on the images without random crops and flips
     #[arg(long = "no-augment", action = clap::ArgAction::SetFalse)]
     pub augment: bool,
-    /// Blend the training images of a shard in pairs, and their labels, with shares of the distribution
-    /// Beta(ALPHA, ALPHA)
+    /// Blend pairs of training images and their labels, with weights drawn from Beta(ALPHA, ALPHA)
     #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
     pub mixup: Option<f64>,
-    /// Replace a rectangle of each training image by one of another, with shares as in --mixup; with both,
-    /// each shard's batch has one of them
+    /// Replace a rectangle of each training image with one from another image, with weights as in --mixup.
+    /// With both options, each shard's batch gets one of the two
     #[arg(long, value_name = "ALPHA", value_parser = parse_number)]
     pub cutmix: Option<f64>,
     /// Passes over the training data
     #[arg(long, default_value_t = 8)]
     pub epochs: usize,
-    /// End after that many steps
+    /// Stop after this many steps
     #[arg(long)]
     pub steps: Option<u64>,
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Begin with the weights of this file, as `kolo export` writes it
+    /// Start from the weights in this file, which `kolo export` has written
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
-    /// With --init: tensors that keep their fresh values, as 'fc.*' where the number of classes is another;
-    /// patterns and classes as in --group
+    /// With --init: tensors that keep their new random values, such as 'fc.*' if your data has other
+    /// classes. Takes patterns and classes, as --group does
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub init_skip: Vec<Selector>,
-    /// Parameters that stay as they are, as 'layer1.*' (patterns and classes as in --group). So do the
-    /// running statistics of a batch normalization of which all parameters are frozen
+    /// Parameters that training does not change, such as 'layer1.*'. Takes patterns and classes, as --group
+    /// does. A batch normalization whose parameters are all frozen keeps its running statistics
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub freeze: Vec<Selector>,
-    /// Images a shard (a micro-batch of one worker)
+    /// Images per shard. A shard is one micro-batch of one worker
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
     /// Shards of a step. Together with the batch size they make the global batch, for any number of workers.
@@ -117,78 +117,80 @@ pub struct Recipe {
     /// Threads that compute in each worker. Part of the recipe: kernels may round differently with more.
     #[arg(skip = 1_usize)]
     pub threads: usize,
-    /// Device that computes: flex (Kolo's layers on the CPU), or in a build with the feature of that name
-    /// cpu, cuda, rocm or wgpu. cuda:1 is the second one of a machine; without a number its workers take
-    /// turns. The same bits are promised on flex only
+    /// Device that computes: flex (Kolo's layers on the CPU), or cpu, cuda, rocm or wgpu in a build with the
+    /// feature of that name. cuda:1 is the second one of a machine; without a number, its workers take turns.
+    /// Kolo promises the same bits on flex only
     #[arg(long, value_name = "NAME[:NUMBER]", default_value = DEVICES[0])]
     pub device: String,
-    /// Largest bucket in MiB; the first and the last one have at most 1 [default: 25, over sockets 4]
+    /// Size limit of a bucket in MiB. The first and the last bucket have at most 1 MiB [default: 25; 4 over
+    /// sockets]
     #[arg(long, value_parser = parse_number)]
     pub bucket_cap_mb: Option<f64>,
-    /// Use the first steps to find the bucket cap, slices, algorithm and connections with which a step takes
-    /// least, and keep them; begins with --bucket-cap-mb. Does not change the result
+    /// Use the first steps to find the fastest bucket cap, slices, algorithm and connections, starting from
+    /// --bucket-cap-mb. The result stays the same
     #[arg(long)]
     pub tune: bool,
-    /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
+    /// How Kolo combines the gradients of all shards (see below), for example powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
-    /// Where the reduction keeps something for each shard, or islands synchronize rarely: steps between
-    /// copies on two more workers, to which the job goes back after a death; 0: what a worker kept dies with
-    /// it. With --sync delayed: steps after which all updates are made
+    /// Steps between copies of the state that only one worker holds (residuals, islands) to two other
+    /// workers. After a death the job returns to the last copy; with 0 that state is lost. With --sync
+    /// delayed: steps after which Kolo applies all pending updates
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
-    /// Share of the features before the last layer that a training step drops
+    /// Share of the features before the last layer that each training step drops
     #[arg(long, default_value_t = 0.0, value_parser = parse_number)]
     pub dropout: f64,
-    /// Batch normalization: per-shard (by the shard's mean and variance), sync (by the global batch's), both
-    /// the same for any --nproc, or local (as per-shard, with running statistics of each worker's own)
+    /// Statistics of batch normalization: per-shard (of each shard), sync (of the global batch) or local
+    /// (per-shard, but each worker keeps its own running statistics). The first two give the same bits for
+    /// any --nproc
     #[arg(long, value_enum, hide_possible_values = true, default_value = "per-shard")]
     pub batch_norm: BatchNormalization,
-    /// Steps between two comparisons of all workers' weights; 0: never
+    /// Steps between comparisons of all workers' weights; 0 turns them off
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub verify_every: u64,
-    /// Tensors without weight decay, whatever --group says, as norm,bias (see below) or patterns of names
+    /// Tensors without weight decay, such as norm,bias (see below) or patterns of names. Overrides --group
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_decay: Vec<Selector>,
-    /// Tensors whose steps do not depend on their norms in LARS and LAMB, whatever --group says, as norm,bias
+    /// Tensors whose steps in LARS and LAMB do not depend on their norms, such as norm,bias. Overrides
+    /// --group
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub no_trust_ratio: Vec<Selector>,
-    /// Keep a moving average of the weights with this decay, as 0.9999: it is what is evaluated, exported and
-    /// the best. Training goes on with the weights themselves
+    /// Keep a moving average of the weights with this decay, for example 0.9999. Kolo evaluates and exports
+    /// the average, and picks the best checkpoint by it; training continues with the weights themselves
     #[arg(long, value_name = "DECAY", value_parser = parse_number)]
     pub ema: Option<f64>,
-    /// With --ema: a decay of at most (1 + t) / (10 + t) in step t, from 1
+    /// With --ema: limit the decay to (1 + t) / (10 + t) in step t, counted from 1
     #[arg(long)]
     pub ema_warmup: bool,
-    /// Measure the noise scale of the gradient: how large a batch may be before more images a step bring
-    /// little
+    /// Measure the gradient noise scale: the batch size beyond which more images per step help little
     #[arg(long)]
     pub noise_scale: bool,
     /// Epochs between checkpoints
     #[arg(long, value_name = "EPOCHS", default_value_t = 1)]
     pub checkpoint_epochs: usize,
-    /// Also write a checkpoint every so many steps
+    /// Also write a checkpoint every STEPS steps
     #[arg(long, value_name = "STEPS")]
     pub checkpoint_steps: Option<u64>,
-    /// Checkpoints to keep; older ones are removed
+    /// Number of checkpoints to keep; Kolo removes older ones
     #[arg(long, value_name = "CHECKPOINTS", default_value_t = 3)]
     pub keep_checkpoints: usize,
-    /// Keep the checkpoint that is best by this metric as well, as `accuracy`: of the validation samples, or
-    /// else of the test samples
+    /// Also keep the best checkpoint by this metric, such as `accuracy`. Kolo measures it on the validation
+    /// samples, or on the test samples if there are none
     #[arg(long, value_name = "METRIC")]
     pub best_metric: Option<String>,
-    /// Also evaluate every so many steps, besides the end of each epoch
+    /// Also evaluate every STEPS steps, not only at the end of each epoch
     #[arg(long, value_name = "STEPS")]
     pub eval_steps: Option<u64>,
-    /// Save and end after so many hours, counted from this start; --resume continues, for as long again or for
-    /// another --max-hours
+    /// Save and stop after this many hours, counted from this start. --resume continues for the same time
+    /// again, or for a new --max-hours
     #[arg(long, value_name = "HOURS", value_parser = parse_number)]
     pub max_hours: Option<f64>,
-    /// End when so many epochs (with --eval-steps, evaluations) have passed without a better one, by
-    /// --best-metric or else the first metric
+    /// Stop after this many epochs without improvement of --best-metric, or else of the first metric. With
+    /// --eval-steps, evaluations count in place of epochs
     #[arg(long, value_name = "EPOCHS")]
     pub patience: Option<usize>,
-    /// Samples of a forward pass in evaluation
+    /// Samples per forward pass in evaluation
     #[arg(long, value_name = "SAMPLES", default_value_t = 250)]
     pub test_batch_size: usize,
     /// The samples.
@@ -212,8 +214,8 @@ pub struct Recipe {
     /// Synchronization of the shards.
     #[command(flatten)]
     pub sync: SyncConfig,
-    /// Settings of the optimizer for some tensors, as 'fc.*:lr_scale=10,weight_decay=0' (see below); may be
-    /// repeated, a later one wins
+    /// Optimizer settings for some tensors, such as 'fc.*:lr_scale=10,weight_decay=0' (see below). You may
+    /// repeat it; later ones win
     #[arg(long = "group", value_name = "TENSORS:SETTINGS")]
     pub groups: Vec<ParamGroup>,
     /// Parts that the program brings itself, which its trainer sets.

@@ -19,19 +19,19 @@ pub const PRECISIONS: [&str; 3] = ["f32", "bf16", "f16"];
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PrecisionConfig {
-    /// Type in which convolutions and matrix products compute: f32, bf16 or f16; all else is f32
+    /// Type of convolutions and matrix products: f32, bf16 or f16. Everything else uses f32
     #[arg(long = "precision", value_name = "TYPE", default_value = PRECISIONS[0])]
     pub compute: String,
-    /// With --precision f16: what the loss is multiplied by at first
+    /// With --precision f16: initial loss scale
     #[arg(long = "loss-scale", value_name = "SCALE", default_value_t = SCALING.initial, value_parser = parse_number)]
     pub scale: f64,
-    /// What the loss scale is multiplied by after --loss-scale-interval steps without an overflow
+    /// Factor of the loss scale after --loss-scale-interval steps without an overflow
     #[arg(long = "loss-scale-growth", value_name = "FACTOR", default_value_t = SCALING.growth, value_parser = parse_number)]
     pub growth: f64,
-    /// What it is multiplied by after a step that overflowed, which is skipped
+    /// Factor of the loss scale after an overflow. Kolo skips a step that overflows
     #[arg(long = "loss-scale-backoff", value_name = "FACTOR", default_value_t = SCALING.backoff, value_parser = parse_number)]
     pub backoff: f64,
-    /// Steps without an overflow after which the loss scale grows
+    /// Steps without an overflow before the loss scale grows
     #[arg(long = "loss-scale-interval", value_name = "STEPS", default_value_t = SCALING.growth_interval)]
     pub interval: u64,
 }

@@ -16,28 +16,28 @@ pub struct RateConfig {
     /// Learning rate
     #[arg(long, default_value_t = 0.1, value_parser = parse_number)]
     pub lr: f64,
-    /// The global batch that --lr is meant for
+    /// Global batch size that --lr was chosen for
     #[arg(long)]
     pub base_batch: Option<usize>,
     /// Rule that adapts the learning rate to a global batch other than `base_batch`.
     #[arg(skip)]
     pub scaling: BatchScaling,
-    /// How the learning rate falls: constant, step, cosine, poly
+    /// Schedule of the learning rate: constant, step, cosine or poly
     #[arg(long, value_enum, hide_possible_values = true, default_value = "cosine")]
     pub schedule: LearningRateSchedule,
     /// Steps over which the learning rate rises
     #[arg(long, default_value_t = 100)]
     pub warmup_steps: u64,
-    /// Epochs over which the learning rate rises, in place of --warmup-steps
+    /// Epochs over which the learning rate rises; replaces --warmup-steps
     #[arg(long, value_name = "EPOCHS", conflicts_with = "warmup_steps")]
     pub warmup_epochs: Option<usize>,
-    /// Epochs between the cuts of --schedule step
+    /// With --schedule step: epochs between the cuts
     #[arg(long = "lr-step-epochs", value_name = "EPOCHS", default_value_t = 30)]
     pub step_epochs: usize,
-    /// What a cut of --schedule step leaves
+    /// With --schedule step: factor of each cut
     #[arg(long = "lr-factor", value_name = "FACTOR", default_value_t = 0.1, value_parser = parse_number)]
     pub step_factor: f64,
-    /// The exponent of --schedule poly
+    /// With --schedule poly: the exponent
     #[arg(long = "lr-power", value_name = "POWER", default_value_t = 2.0, value_parser = parse_number)]
     pub power: f64,
 }
@@ -79,7 +79,7 @@ impl RateConfig {
         match self.schedule {
             LearningRateSchedule::Constant => {
                 format!(
-                    "{epochs} epochs in place of {before}: the constant schedule goes on with its learning rate"
+                    "{epochs} epochs in place of {before}: the constant schedule continues with its learning rate"
                 )
             }
             LearningRateSchedule::Step => format!(
@@ -178,7 +178,7 @@ mod tests {
         use LearningRateSchedule::*;
         let sampler = Sampler::growing(100, 5, &[], 2, 0).unwrap();
         for (schedule, words, stretched) in [
-            (Constant, "goes on with its learning rate", false),
+            (Constant, "continues with its learning rate", false),
             (Step, "a cut every 3 epochs, and none is moved", false),
             (Cosine, "is stretched to the new end", true),
             (Poly, "is stretched to the new end", true),

@@ -12,12 +12,12 @@ use crate::error::Error;
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SyncConfig {
-    /// How often shards synchronize (see below), as local:H=8, diloco:H=50,outer-lr=0.7, delayed:1 or, with
-    /// --servers, stale:3
+    /// How often shards synchronize (see below): for example local:H=8, diloco:H=50,outer-lr=0.7, delayed:1
+    /// or, with --servers, stale:3
     #[arg(long = "sync", id = "sync", value_name = "NAME", default_value = SYNCS[0].name)]
     pub mode: SyncMode,
-    /// Equal parts of the shards that --sync local, post-local or diloco lets train apart, the same result
-    /// for any --nproc [default: one for each shard]
+    /// With --sync local, post-local or diloco: groups of shards that train apart. Any --nproc gives the
+    /// same result [default: one for each shard]
     #[arg(long)]
     pub islands: Option<usize>,
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use super::launchers::Launcher;
 use super::names::{MASTER_ADDR, MASTER_PORT};
@@ -116,13 +117,15 @@ pub(super) fn read(
     }
     let given = variables.get(MASTER_ADDR);
     let host = given.clone().map_or_else(|| host(variables, launcher, one_host), Ok)?;
-    let port = port(variables)?.filter(|_| !launcher.occupies_master_port(variables));
+    let port = port(variables, MASTER_PORT)?.filter(|_| !launcher.occupies_master_port(variables));
     let (ports, job) = match (port, launcher.job_name(variables, one_host)) {
         (Some(port), _) => (vec![port], None),
         (None, Some(job)) => (ports::of_job(&job), Some(job)),
         (None, None) => return Err(missing(MASTER_PORT, "is not set", launcher)),
     };
-    Endpoint::resolve(&host, &ports, job).map_err(|problem| match given {
+    let resolve = || Endpoint::resolve(&host, &ports, job.clone());
+    let resolved = if launcher.one_worker_per_host() { repeat(resolve, NAMED_WITHIN) } else { resolve() };
+    resolved.map_err(|problem| match given {
         Some(_) => Error::environment(MASTER_ADDR, format!("is {problem}; set it to rank 0's host")),
         None => {
             missing(MASTER_ADDR, &format!("is not set, and {} gives {problem}", launcher.name()), launcher)
@@ -130,13 +133,28 @@ pub(super) fn read(
     })
 }
 
-fn port(variables: &Variables) -> Result<Option<u16>, Error> {
-    let Some(text) = variables.get(MASTER_PORT) else { return Ok(None) };
+/// Time in which rank 0's name has to resolve, where it does so only from the start of rank 0's container on.
+const NAMED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Calls until there is a result, or for so long.
+fn repeat<T, E>(call: impl Fn() -> Result<T, E>, at_most: Duration) -> Result<T, E> {
+    let until = Instant::now() + at_most;
+    loop {
+        match call() {
+            Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(200)),
+            result => return result,
+        }
+    }
+}
+
+/// Reads the port in the variable `name`, if it is set.
+pub(super) fn port(variables: &Variables, name: &str) -> Result<Option<u16>, Error> {
+    let Some(text) = variables.get(name) else { return Ok(None) };
     match text.parse() {
         Ok(port) if port > 0 => Ok(Some(port)),
         _ => {
             let problem = format!("is `{text}`; it must be a port number from 1 to 65535");
-            Err(Error::environment(MASTER_PORT, problem))
+            Err(Error::environment(name, problem))
         }
     }
 }
@@ -167,6 +185,17 @@ mod tests {
         assert_eq!(resolve("::1", &[5, 6]), ["[::1]:5", "[::1]:6"]);
         assert_eq!(resolve("[::1]", &[5]), ["[::1]:5"]);
         assert!(resolve("localhost", &[5]).contains(&"127.0.0.1:5".into()));
+    }
+
+    #[test]
+    fn a_name_may_come_later() {
+        let calls = std::cell::Cell::new(0);
+        let third = || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 { Err("unknown") } else { Ok(7) }
+        };
+        assert_eq!(repeat(third, NAMED_WITHIN), Ok(7));
+        assert_eq!(repeat(|| Err::<u8, _>("unknown"), Duration::ZERO), Err("unknown"));
     }
 
     #[test]

@@ -7,17 +7,19 @@
 mod endpoint;
 mod launchers;
 mod names;
+mod node_env;
 mod ports;
 mod variables;
 
 pub use endpoint::Endpoint;
 pub use launchers::{LAUNCHERS, Launcher, Numbers};
 pub use names::*;
+pub use node_env::{NodeEnv, Nodes};
 pub use variables::Variables;
 
 use crate::error::Error;
 use kolo_schedule::Rank;
-use launchers::{Origin, detect};
+use launchers::{Origin, detect, read_ranks};
 
 /// A worker's view of its job before it connects to the other workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +37,7 @@ pub struct WorkerEnv {
 /// Returns true if some launcher started this process as a worker. [`WorkerEnv::from_env`] then returns its
 /// rank, or an error if the launcher's variables are wrong or Kolo does not know the launcher.
 pub fn is_worker() -> bool {
-    !matches!(detect(&Variables(&process_variable)), Origin::NoLauncher)
-}
-
-fn process_variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+    !matches!(detect(&Variables::of_process()), Origin::NoLauncher)
 }
 
 /// Returns this worker's rank and the number of workers from the launcher's variables. `None` if no
@@ -50,7 +48,7 @@ fn process_variable(name: &str) -> Option<String> {
 ///
 /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
 pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
-    let variables = Variables(&process_variable);
+    let variables = Variables::of_process();
     match detect(&variables) {
         Origin::Launcher(launcher) => read_ranks(launcher, &variables).map(Some),
         Origin::Unknown { .. } | Origin::NoLauncher => Ok(None),
@@ -63,7 +61,7 @@ pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
 ///
 /// [`Error::Environment`]: the variable is no number, or above [`MOST_PROCESSES`].
 pub fn servers() -> Result<usize, Error> {
-    Ok(Variables(&process_variable).count_if_set(&[SERVERS])?.unwrap_or(0))
+    Ok(Variables::of_process().count_if_set(&[SERVERS])?.unwrap_or(0))
 }
 
 /// Returns the maximum number of workers that the environment gives.
@@ -72,18 +70,7 @@ pub fn servers() -> Result<usize, Error> {
 ///
 /// Same as [`servers`].
 pub fn most_workers() -> Result<Option<usize>, Error> {
-    Variables(&process_variable).count_if_set(&[MOST_WORKERS])
-}
-
-fn read_ranks(launcher: &dyn Launcher, variables: &Variables) -> Result<(Rank, usize), Error> {
-    let names = launcher.numbers();
-    let rank = variables.number(names.rank, names.world_size)?;
-    let world_size = variables.number(names.world_size, names.rank)?;
-    if rank >= world_size {
-        let (name, whole) = (variables.first(names.rank), variables.first(names.world_size));
-        return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
-    }
-    Ok((Rank(rank), world_size))
+    Variables::of_process().count_if_set(&[MOST_WORKERS])
 }
 
 impl WorkerEnv {
@@ -94,7 +81,7 @@ impl WorkerEnv {
     /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another. It
     /// also names the rank variable of an unknown launcher that started this process as one of several.
     pub fn from_env() -> Result<Option<WorkerEnv>, Error> {
-        Self::from_variables(&Variables(&process_variable))
+        Self::from_variables(&Variables::of_process())
     }
 
     fn from_variables(variables: &Variables) -> Result<Option<WorkerEnv>, Error> {
@@ -105,9 +92,10 @@ impl WorkerEnv {
         };
         let names = launcher.numbers();
         let (rank, world_size) = read_ranks(launcher, variables)?;
-        let local_rank = variables.number_if_set(names.local_rank)?.unwrap_or(rank.0);
+        let apart = launcher.one_worker_per_host();
+        let local_rank = variables.number_if_set(names.local_rank)?.unwrap_or(if apart { 0 } else { rank.0 });
         let local_world_size = variables.number_if_set(names.local_world_size)?;
-        let one_host = local_world_size.is_none_or(|local| local == world_size);
+        let one_host = !apart && local_world_size.is_none_or(|local| local == world_size);
         let endpoint = endpoint::read(variables, launcher, world_size, one_host)?;
         log::debug!("{} says: {rank} of {world_size}, the store is at {endpoint}", launcher.name());
         Ok(Some(WorkerEnv { rank, world_size, local_rank, endpoint }))

@@ -17,6 +17,8 @@ pub const GROUP_RANK: &str = "GROUP_RANK";
 pub const MASTER_ADDR: &str = "MASTER_ADDR";
 /// Port on which rank 0 serves the store.
 pub const MASTER_PORT: &str = "MASTER_PORT";
+/// Index of this pod in an Indexed Job of Kubernetes, from 0.
+pub const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 /// Name of the job, the same for all its workers.
 pub const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 /// File into which a failing worker writes its error, for the launcher to print.
@@ -57,3 +59,5 @@ pub const SERVERS: &str = "KOLO_SERVERS";
 pub const MOST_WORKERS: &str = "KOLO_MOST_WORKERS";
 /// Name of the network interface at which peers reach this worker: overrides the choice.
 pub const IFACE: &str = "KOLO_IFACE";
+/// Nodes of the job, as torchrun's option `--nnodes`: a number, or `MIN:MAX`.
+pub const PET_NNODES: &str = "PET_NNODES";

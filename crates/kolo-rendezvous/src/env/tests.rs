@@ -129,6 +129,31 @@ fn processes_of_an_unknown_manager_are_refused_unless_there_is_one() {
     assert_eq!(worker_env(&by_hand).rank, Rank(1));
 }
 
+/// Kubeflow's pods expect torchrun, or `kolo launch`, to start their workers.
+#[test]
+fn a_node_of_several_that_starts_no_workers_is_refused() {
+    let error = read(&[("PET_NNODES", "2"), ("PET_NODE_RANK", "1")]).unwrap_err().to_string();
+    let expected = "the environment variable PET_NNODES is 2, so this node is one of several, but nothing has started \
+                    its workers: each node would train alone. Put `kolo launch --` before the command, or unset \
+                    PET_NNODES";
+    assert_eq!(error, expected);
+    assert_eq!(read(&[("PET_NNODES", "1"), ("PET_NODE_RANK", "0")]).unwrap(), None);
+    let started = [("PET_NNODES", "2"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_PORT", "29500")];
+    assert_eq!(worker_env(&started).rank, Rank(1));
+}
+
+#[test]
+fn pods_of_an_indexed_job_are_workers_where_their_number_is_set() {
+    assert_eq!(read(&[("JOB_COMPLETION_INDEX", "2")]).unwrap(), None, "each may have its own work");
+    let pod = set("an Indexed Job");
+    let error = read(&changed(pod, &[("MASTER_ADDR", "")])).unwrap_err().to_string();
+    let expected = "the environment variable MASTER_ADDR is not set, and the workers are on several hosts; set it in \
+                    the pods' manifest: MASTER_ADDR is pod 0 by its headless service, as in train-0.train";
+    assert_eq!(error, expected);
+    let error = read(&changed(pod, &[("JOB_COMPLETION_INDEX", "3")])).unwrap_err().to_string();
+    assert!(error.ends_with("JOB_COMPLETION_INDEX is 3; it must be below WORLD_SIZE=3"), "{error}");
+}
+
 #[test]
 fn given_endpoints_are_taken() {
     for set in [&torchrun()[..6], open_mpi(), slurm()] {

@@ -7,6 +7,11 @@ use crate::error::Error;
 pub struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
 
 impl Variables<'_> {
+    /// Returns the environment of this process.
+    pub(super) fn of_process() -> Variables<'static> {
+        Variables(&|name| std::env::var(name).ok())
+    }
+
     /// Returns the value of a variable, if it is set.
     pub fn get(&self, name: &str) -> Option<String> {
         (self.0)(name)

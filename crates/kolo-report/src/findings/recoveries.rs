@@ -31,7 +31,7 @@ fn find(run: &Run) -> Option<Found> {
     let (severity, workers) = if last < first.world_size {
         (
             Severity::Warning,
-            format!("it began with {} and goes on with {last}", plural(first.world_size, "worker")),
+            format!("it began with {} and continues with {last}", plural(first.world_size, "worker")),
         )
     } else {
         (Severity::Notice, format!("it has {} at the end", plural(last, "worker")))

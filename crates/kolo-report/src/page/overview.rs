@@ -88,7 +88,7 @@ fn row(name: &str, values: impl IntoIterator<Item = Option<String>>) -> Vec<Stri
 fn state(run: &Run) -> &'static str {
     match (&run.summary, run.steps.is_empty()) {
         (Some(_), _) => "complete",
-        (None, false) => "not complete: it goes on, or has ended early",
+        (None, false) => "not complete: it is still training, or has ended early",
         (None, true) => "no step is written yet",
     }
 }

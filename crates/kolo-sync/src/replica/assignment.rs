@@ -13,8 +13,7 @@ use kolo_straggler::Policy;
 pub fn check(config: &Config) -> Result<(), Error> {
     kolo_reduction::reduction::check(&*config.reduction)?;
     if config.straggler == Policy::Drop && !config.elastic {
-        let problem =
-            "a straggler can only be dropped by a replica that can go on without it: set `Config::elastic`";
+        let problem = "a straggler can only be dropped by a replica that can continue without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
     if config.noise_scale && !config.reduction.is_sum() {

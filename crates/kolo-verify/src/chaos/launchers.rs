@@ -30,7 +30,7 @@ struct Node {
 }
 
 /// Message of a launcher that the arbiter stopped.
-const PARTED: &str = "others of the job go on or may";
+const PARTED: &str = "others of the job continue or may";
 
 /// Exit statuses of the launchers that were not gone, each with the number of its node.
 pub(super) struct Ended(Vec<(usize, ExitStatus)>);

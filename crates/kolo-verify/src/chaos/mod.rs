@@ -21,7 +21,6 @@ mod strike;
 mod workers;
 
 use std::ops::Range;
-use std::path::Path;
 
 pub use job::{ChaosJob, Program};
 
@@ -39,7 +38,7 @@ use report::Report;
 /// # Errors
 ///
 /// A run did not end as it should; the folders of such runs are kept.
-pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: Option<&Path>) -> Result<(), Failure> {
+pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: bool) -> Result<(), Failure> {
     let [job, ..] = jobs else { return Ok(()) };
     if job.disk.is_some() || job.cut_links {
         own_mounts(if job.cut_links { "--cut-links" } else { "--disk-mb" })?;
@@ -48,7 +47,7 @@ pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: Option<&Path>) -> Resul
         own_names()?;
     }
     let undisturbed = job.undisturbed(&job.place("undisturbed")?)?;
-    let mut report = Report::begin(job, &undisturbed);
+    let mut report = Report::begin(job, &undisturbed, json);
     // Each job with its undisturbed run, once it is needed, and the shortest time of its runs: a machine that
     // was busy at first must not move all faults behind the end of the run.
     let mut known: Vec<Option<(RunRecord, f64)>> = vec![None; jobs.len()];
@@ -60,7 +59,7 @@ pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: Option<&Path>) -> Resul
             Some(known) => known,
             unknown => {
                 let record = job.undisturbed(&job.place("undisturbed")?)?;
-                report::undisturbed(job, &record);
+                report.undisturbed(job, &record);
                 let seconds = record.train_seconds;
                 unknown.insert((record, seconds))
             }
@@ -73,5 +72,5 @@ pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: Option<&Path>) -> Resul
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
         report.add(seed, job.name, run, kept.as_deref());
     }
-    report.end(json)
+    report.end()
 }

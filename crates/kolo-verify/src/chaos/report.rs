@@ -3,26 +3,13 @@
 use std::path::Path;
 
 use kolo_program::Failure;
-use kolo_program::output::say;
+use kolo_program::output::{note, print_json, say};
 use kolo_run_folder::percentile;
 use serde::Serialize;
 
 use super::inject::Injected;
 use super::job::{ChaosJob, Run, RunVerdict};
 use super::record::RunRecord;
-
-/// Prints the line of an undisturbed run.
-pub(super) fn undisturbed(job: &ChaosJob, undisturbed: &RunRecord) {
-    say!(
-        "undisturbed{}: {} workers, {} steps in {:.1} s, weights {} {}",
-        with(job.name),
-        job.workers(),
-        undisturbed.steps,
-        undisturbed.train_seconds,
-        if job.program.is_own() { "fingerprint" } else { "sha256" },
-        undisturbed.weights
-    );
-}
 
 fn with(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" ({name})") }
@@ -31,6 +18,9 @@ fn with(name: &str) -> String {
 /// All runs so far.
 #[derive(Serialize)]
 pub(super) struct Report {
+    /// True to print JSON at the end.
+    #[serde(skip)]
+    json: bool,
     options: Vec<String>,
     workers: usize,
     steps: u64,
@@ -67,9 +57,9 @@ struct Recovery {
 }
 
 impl Report {
-    pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord) -> Self {
-        self::undisturbed(job, undisturbed);
-        Report {
+    pub(super) fn begin(job: &ChaosJob, undisturbed: &RunRecord, json: bool) -> Self {
+        let report = Report {
+            json,
             options: job.program.words().iter().map(|option| option.to_string_lossy().into_owned()).collect(),
             workers: job.workers(),
             steps: undisturbed.steps,
@@ -79,7 +69,27 @@ impl Report {
             failed: 0,
             hung: 0,
             recoveries: Vec::new(),
-        }
+        };
+        report.undisturbed(job, undisturbed);
+        report
+    }
+
+    /// Prints the line of an undisturbed run.
+    pub(super) fn undisturbed(&self, job: &ChaosJob, undisturbed: &RunRecord) {
+        self.line(&format!(
+            "undisturbed{}: {} workers, {} steps in {:.1} s, weights {} {}",
+            with(job.name),
+            job.workers(),
+            undisturbed.steps,
+            undisturbed.train_seconds,
+            if job.program.is_own() { "fingerprint" } else { "sha256" },
+            undisturbed.weights
+        ));
+    }
+
+    /// Prints a line on standard output, which belongs to JSON where the user wants that.
+    fn line(&self, words: &str) {
+        if self.json { note(words) } else { say!("{words}") }
     }
 
     /// Prints a run's line. Its files are in `folder` if it did not end as it should.
@@ -92,7 +102,10 @@ impl Report {
             RunVerdict::Failed(how) => format!("FAILED: {how}"),
             RunVerdict::Hung => "HUNG".into(),
         };
-        say!("seed {seed}{}: {faults}; {generations} generations, {seconds:.1} s; {said}", with(job));
+        let job_name = with(job);
+        self.line(&format!(
+            "seed {seed}{job_name}: {faults}; {generations} generations, {seconds:.1} s; {said}"
+        ));
         match verdict {
             RunVerdict::Same => {}
             RunVerdict::Lost(_) => self.lost += 1,
@@ -104,27 +117,25 @@ impl Report {
     }
 
     /// Prints the totals; returns an error if a run did not end as it should.
-    pub(super) fn end(mut self, json: Option<&Path>) -> Result<(), Failure> {
+    pub(super) fn end(mut self) -> Result<(), Failure> {
         self.recoveries = self.recoveries();
-        say!(
+        self.line(&format!(
             "{} runs: {} lost something, {} failed, {} hung",
             self.runs.len(),
             self.lost,
             self.failed,
             self.hung
-        );
+        ));
         for recovery in &self.recoveries {
             let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
-            say!(
+            self.line(&format!(
                 "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), \
                  {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"
-            );
+            ));
         }
-        if let Some(path) = json {
-            let text = serde_json::to_string_pretty(&self).map_err(Failure::work)?;
-            std::fs::write(path, text + "\n")
-                .map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
+        if self.json {
+            print_json(&self)?;
         }
         let bad: Vec<&Row> = self.runs.iter().filter(|row| row.verdict != RunVerdict::Same).collect();
         if bad.is_empty() {

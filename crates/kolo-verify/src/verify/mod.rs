@@ -29,7 +29,7 @@ use plan::plan;
 pub fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
     let runs = plan(axes)?;
     let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
-    let mut table = report::Table::begin(&runs);
+    let mut table = report::Table::begin(&runs, job.json);
     let mut first = None;
     let mut outcomes = Vec::new();
     for (number, run) in runs.into_iter().enumerate() {
@@ -46,5 +46,5 @@ pub fn verify(job: &VerifyJob, axes: &Axes) -> Result<(), Failure> {
         table.row(&outcome);
         outcomes.push(outcome);
     }
-    report::end(&outcomes)
+    table.end(&outcomes)
 }

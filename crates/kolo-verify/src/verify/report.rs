@@ -10,20 +10,24 @@ use super::plan::Run;
 /// A table that grows with each run.
 pub(super) struct Table {
     rows: usize,
+    /// True to print objects instead.
+    json: bool,
 }
 
 impl Table {
-    pub(super) fn begin(runs: &[Run]) -> Self {
+    pub(super) fn begin(runs: &[Run], json: bool) -> Self {
         note(&format!("{} runs of the same job, each compared with the first one", runs.len()));
-        say!(
-            "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
-            "workers",
-            "transport",
-            "algorithm",
-            "bucket cap",
-            "steps"
-        );
-        Table { rows: 0 }
+        if !json {
+            say!(
+                "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
+                "workers",
+                "transport",
+                "algorithm",
+                "bucket cap",
+                "steps"
+            );
+        }
+        Table { rows: 0, json }
     }
 
     pub(super) fn row(&mut self, outcome: &Outcome) {
@@ -40,16 +44,22 @@ impl Table {
             None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
             None => "the same bits".into(),
         };
-        Self::print(run, trace.start.transport.as_str(), trace.steps.len(), &compared);
+        let same = (self.rows > 0).then_some(difference.is_none());
+        self.print(run, trace.start.transport.as_str(), trace.steps.len(), same, &compared);
         self.rows += 1;
     }
 
     /// Prints a run that is left out, with the reason.
     pub(super) fn left_out(&mut self, run: &Run, why: &str) {
-        Self::print(run, run.transport.as_deref().unwrap_or("-"), 0, &format!("left out: {why}"));
+        self.print(run, run.transport.as_deref().unwrap_or("-"), 0, None, &format!("left out: {why}"));
     }
 
-    fn print(run: &Run, transport: &str, steps: usize, compared: &str) {
+    /// Prints a run. `same` is `None` if it was compared with none.
+    fn print(&self, run: &Run, transport: &str, steps: usize, same: Option<bool>, compared: &str) {
+        if self.json {
+            say!("{}", object(run, transport, steps, same, compared));
+            return;
+        }
         let (cap, algorithm) = (run.cap, run.algorithm.as_deref().unwrap_or("-"));
         let workers = match run.servers {
             0 => run.workers.to_string(),
@@ -57,20 +67,40 @@ impl Table {
         };
         say!("{workers:>7}  {transport:9}  {algorithm:16}  {cap:>6} MiB  {steps:>5}  {compared}");
     }
+
+    /// Prints that all runs agree; returns an error with the likely cause if one differs.
+    pub(super) fn end(&self, outcomes: &[Outcome]) -> Result<(), Failure> {
+        let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
+        let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) =
+            (differing, cause(outcomes))
+        else {
+            let words = format!("all {} runs went through the same bits", outcomes.len());
+            if self.json {
+                note(&words);
+            } else {
+                say!("{words}");
+            }
+            return Ok(());
+        };
+        Err(Failure::work(format!(
+            "{} differs from the first run in {difference}\nlikely cause: {cause}",
+            describe(run)
+        )))
+    }
 }
 
-/// Prints that all runs agree; returns an error with the likely cause if one differs.
-pub(super) fn end(outcomes: &[Outcome]) -> Result<(), Failure> {
-    let differing = outcomes.iter().find(|outcome| outcome.difference.is_some());
-    let (Some(Outcome { run, difference: Some(difference), .. }), Some(cause)) = (differing, cause(outcomes))
-    else {
-        say!("all {} runs went through the same bits", outcomes.len());
-        return Ok(());
-    };
-    Err(Failure::work(format!(
-        "{} differs from the first run in {difference}\nlikely cause: {cause}",
-        describe(run)
-    )))
+/// Returns a run as a line of JSON.
+fn object(run: &Run, transport: &str, steps: usize, same: Option<bool>, compared: &str) -> serde_json::Value {
+    serde_json::json!({
+        "workers": run.workers,
+        "servers": run.servers,
+        "transport": transport,
+        "algorithm": run.algorithm,
+        "bucket_cap_mib": run.cap,
+        "steps": steps,
+        "same": same,
+        "compared": compared,
+    })
 }
 
 pub(super) fn describe(run: &Run) -> String {

@@ -33,6 +33,8 @@ pub struct VerifyJob {
     pub limit: Duration,
     /// Further options that `train` and `launch` both accept.
     pub options: Vec<OsString>,
+    /// True to print a JSON object for each run in place of a table.
+    pub json: bool,
 }
 
 impl VerifyJob {

@@ -19,25 +19,26 @@ use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
 
-/// A worker's step by itself, as JSON for `kolo plan step --profile`: on random images, one worker alone and
-/// one on each core in turn.
+/// Measure a worker's step without communication, and print JSON for `kolo plan step --profile`. The images
+/// are random; one worker computes alone, then one on each core.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Workers of this machine that compute at once, each by itself [default: one for each core]
+    /// Workers that compute at the same time without communication [default: one for each core]
     #[arg(long)]
     nproc: Option<usize>,
     #[command(flatten)]
     work: Work,
-    /// Largest bucket in MiB: the smaller, the better it is known when each parameter's gradient is there
+    /// Size limit of a bucket in MiB. Smaller buckets show better when each gradient is ready
     #[arg(long, default_value_t = 1.0, value_parser = parse_number)]
     bucket_cap_mb: f64,
-    /// How gradients are reduced, as for `kolo train`
+    /// How Kolo reduces gradients, as for `kolo train`
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
-    /// Blocks of steps of one worker alone, and as many of all
+    /// Blocks of steps of one worker alone, and as many of all workers
     #[arg(long, default_value_t = 5)]
     blocks: usize,
-    /// Steps a block besides its first one: at least so many, and as many as take a quarter of a second
+    /// Fewest steps per block after its first one. Kolo adds steps until a block takes a quarter of a
+    /// second
     #[arg(long, default_value_t = 6)]
     steps: usize,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use super::samples::{Samples, at_least_1};
 use super::trainee::{Trainee, Work};
 use crate::options::Communication;
 
-/// Step time with and without synchronization, on random images.
+/// Measure steps with and without synchronization, on random images.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Workers on this machine
@@ -25,25 +25,24 @@ pub(crate) struct Options {
     pub(crate) nproc: usize,
     #[command(flatten)]
     work: Work,
-    /// Largest bucket in MiB [default: 25, over sockets 4]
+    /// Size limit of a bucket in MiB [default: 25; 4 over sockets]
     #[arg(long, value_parser = parse_number)]
     bucket_cap_mb: Option<f64>,
-    /// How gradients are reduced, as for `kolo train`; beside it, without synchronization, they are not
-    /// compressed
+    /// How Kolo reduces gradients, as for `kolo train`. The steps without synchronization do not compress
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     reduction: String,
-    /// How often workers synchronize, as for `kolo train`. Where that is rarely, a block is one round of H
-    /// steps, and a step's time is the round's by H
+    /// How often workers synchronize, as for `kolo train`. If they synchronize every H steps, a block is
+    /// one round, and a step takes the round's time divided by H
     #[arg(long, value_name = "NAME", default_value = SYNCS[0].name)]
     sync: SyncMode,
-    /// Wait for all gradients at the end of each step, not when the next forward pass needs them
+    /// Wait for all gradients at the end of each step, instead of when the next forward pass needs them
     #[arg(long)]
     no_forward_overlap: bool,
-    /// Pairs of blocks; short blocks, because a machine's speed drifts
+    /// Pairs of blocks. Short blocks are better, because a machine's speed drifts
     #[arg(long, default_value_t = 10)]
     blocks: usize,
-    /// Steps a block [default: 4]; besides these its first one is not measured, which waits for no
-    /// communication of one before, nor its last one, which has no next one to hide communication behind
+    /// Measured steps per block [default: 4]. Each block also has a first and a last step that Kolo does
+    /// not measure, because their communication has no neighbor to overlap with
     #[arg(long)]
     steps: Option<usize>,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub(super) struct Work {
     /// Network
     #[arg(long, default_value = "resnet18")]
     pub(super) model: String,
-    /// Images a worker
+    /// Images per worker
     #[arg(long, default_value_t = 32)]
     pub(super) batch_size: usize,
     /// Height and width of the images, which have three channels
@@ -30,7 +30,7 @@ pub(super) struct Work {
     /// Optimizer
     #[arg(long, default_value = "adamw")]
     optimizer: String,
-    /// Type in which convolutions and matrix products compute: f32, bf16 or f16
+    /// Type of convolutions and matrix products: f32, bf16 or f16
     #[arg(long, value_name = "TYPE", default_value = Precision::ALL[0].0)]
     pub(super) precision: String,
 }

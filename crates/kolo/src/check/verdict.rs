@@ -38,7 +38,7 @@ impl Verdict {
     pub(crate) fn read(path: &Path) -> Result<Verdict, Failure> {
         let told = std::fs::read(path).map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
         serde_json::from_slice(&told)
-            .map_err(|e| Failure::work(format!("no worker has told what it found: {e}")))
+            .map_err(|e| Failure::work(format!("no worker has reported what it found: {e}")))
     }
 
     /// Prints the verdict.

@@ -1,7 +1,7 @@
 //! `kolo chaos`: injects faults into a job and compares the bits.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::options::seconds;
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
 /// compare the bits.
 ///
-/// The job is `kolo train`, small unless its options are given: `kolo chaos -- --transport tcp --steps 500`;
-/// or any elastic program that trains by Kolo and ends by itself: `kolo chaos -- ./my-trainer --its-options`.
-/// What happens in a run is drawn from its seed. Seeds 2, 3, 6, 7 and so on train on images of a folder, with
-/// two loading threads, a validation split, averaged weights and mixed images. A run that fails, hangs, loses
-/// a step or ends in other weights makes the exit code 1; its folder is kept. Linux only.
+/// The job is a small `kolo train`, with your options after `--`: `kolo chaos -- --transport tcp --steps
+/// 500`. It may also be your own elastic program that trains with Kolo and ends by itself: `kolo chaos --
+/// ./my-trainer --its-options`. The seed decides the faults of a run. Seeds 2, 3, 6, 7 and so on train on
+/// images in a folder, with two loading threads, a validation split, averaged weights and mixed images. If
+/// a run fails, hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
 #[derive(Args)]
 pub(crate) struct Chaos {
-    /// Runs, each with a seed of its own
+    /// Number of runs, each with its own seed
     #[arg(long, default_value_t = 10)]
     seeds: u64,
     /// The first seed
@@ -40,28 +40,28 @@ pub(crate) struct Chaos {
     /// Workers of the job, or of each of its nodes
     #[arg(long, default_value_t = 4)]
     nproc: usize,
-    /// Nodes of the job, each with a launcher on this machine; launchers are struck as well
+    /// Nodes of the job, each with a launcher on this machine. Faults also hit launchers
     #[arg(long, default_value_t = 1)]
     nodes: usize,
-    /// By what several launchers agree who goes on: a majority needs nothing, a folder is made and an etcd is
-    /// started for each run
+    /// How several launchers decide who continues. For each run Kolo creates the folder or starts the etcd
+    /// that the arbiter needs
     #[arg(long, default_value = "folder", value_parser = arbiters())]
     arbiter: &'static ArbiterKind,
-    /// Give each node a host of its own (a network namespace), whose link is cut at times; needs root
+    /// Give each node its own network namespace, and sometimes cut its link; needs root
     #[arg(long)]
     cut_links: bool,
-    /// Summation servers of the job, which are struck as well
+    /// Summation servers of the job. Faults also hit servers
     #[arg(long, default_value_t = 0)]
     servers: usize,
-    /// Keep the run folder on a disk in memory of so many MiB, which is filled up at times; needs root
+    /// Keep the run folder on a disk in memory of this size, and sometimes fill it up; needs root
     #[arg(long, value_name = "MIB")]
     disk_mb: Option<u64>,
     /// Seconds after which a run counts as hung
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     limit: f64,
-    /// Write all that was done and found to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print JSON at the end: all faults and results. The lines of the runs then go to standard error
+    #[arg(long)]
+    json: bool,
     /// Options of `kolo train`, or a program and its arguments in its place
     #[arg(last = true, value_name = "OPTIONS or PROGRAM")]
     words: Vec<OsString>,
@@ -91,7 +91,7 @@ impl Chaos {
         let is_own = self.words.first().is_some_and(|word| !word.to_string_lossy().starts_with('-'));
         if let Some(option) = OWN.iter().find(|option| !is_own && given(&self.words, option)) {
             return Err(Failure::input(format!(
-                "{option} after `--`: kolo chaos says that itself (its own --nproc and --servers are before `--`)"
+                "{option} after `--`: kolo chaos sets this option itself; give --nproc and --servers before `--`"
             )));
         }
         if !is_own {
@@ -107,7 +107,7 @@ impl Chaos {
         }
         if self.cut_links && self.nodes == 1 {
             return Err(Failure::input(
-                "--cut-links goes with --nodes 2 or more: one node has nobody to be cut off from",
+                "--cut-links goes with --nodes 2 or more: one node has no other to be cut off from",
             ));
         }
         if self.disk_mb == Some(0) {
@@ -117,7 +117,10 @@ impl Chaos {
             return Err(Failure::input("--seeds 0: it must be at least 1"));
         }
         let Some(end) = self.seed.checked_add(self.seeds) else {
-            return Err(Failure::input(format!("--seed {}: that and --seeds are too much", self.seed)));
+            return Err(Failure::input(format!(
+                "--seed {}: the last seed, --seed + --seeds, is too large",
+                self.seed
+            )));
         };
         let program = match is_own {
             true => Program::Own(self.words),
@@ -141,7 +144,7 @@ impl Chaos {
         let job =
             ChaosJob { name, program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
         let more = more.map(|program| ChaosJob { name: OWN_IMAGES, program, ..job.clone() });
-        chaos(&std::iter::once(job).chain(more).collect::<Vec<_>>(), seeds, self.json.as_deref())
+        chaos(&std::iter::once(job).chain(more).collect::<Vec<_>>(), seeds, self.json)
     }
 }
 

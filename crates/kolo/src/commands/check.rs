@@ -17,17 +17,14 @@ use crate::start_workers::{check_lone_worker, start_workers};
 
 /// Check a job before it runs: its hosts, network, disk, data and settings.
 ///
-/// Takes the options of `kolo train`, and is started as that would be: alone, by `kolo launch` on each node,
-/// by torchrun, mpirun or Slurm. Trains nothing and leaves nothing. The exit code is 0 where nothing stands
-/// in the way, 3 for warnings, 4 for errors.
+/// Give it the options of `kolo train`, and start it the same way: alone, by `kolo launch` on each node, by
+/// torchrun, mpirun or Slurm. It does not train and leaves no files. The exit code is 0 if Kolo finds no
+/// problem, 3 for warnings and 4 for errors.
 #[derive(Args)]
-#[command(after_help = checks())]
+#[command(after_help = checks(), mut_arg("json", |arg| arg.help("Print JSON: findings and all facts")))]
 pub(crate) struct Check {
     #[command(flatten)]
     train: Box<Train>,
-    /// Print JSON: findings and all facts
-    #[arg(long)]
-    json: bool,
 }
 
 /// Environment variable with the file for rank 0's verdict, set if `kolo check` itself started the workers.
@@ -85,7 +82,7 @@ impl Check {
             is_elastic,
             slowdowns: &self.train.slow,
         };
-        let verdict = Verdict::of(&Report::of(gather(&group, &request)?), self.json)?;
+        let verdict = Verdict::of(&Report::of(gather(&group, &request)?), self.train.json)?;
         let file = std::env::var_os(VERDICT).map(PathBuf::from);
         if group.rank().0 == 0 {
             file.as_deref().map_or_else(|| verdict.print(), |file: &Path| verdict.write(file))?;

@@ -102,4 +102,33 @@ mod tests {
             assert!(refused(args).contains("invalid value '-1' for '--"), "{}", refused(args));
         }
     }
+
+    /// Calls `visit` with each command that has no commands below it, and its words: `bench all-reduce`.
+    fn each_command(command: &Command, words: &str, visit: &mut impl FnMut(&Command, &str)) {
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            let words = format!("{words} {}", below.get_name());
+            match below.has_subcommands() {
+                true => each_command(below, &words, visit),
+                false => visit(below, words.trim_start()),
+            }
+        }
+    }
+
+    /// Commands without a result to print, or whose result is for one reader alone: JSON for `kolo plan step`,
+    /// a script, pages.
+    const WITHOUT_JSON: [&str; 3] = ["bench profile", "completions", "man"];
+
+    #[test]
+    fn each_command_that_prints_a_result_prints_json_as_well() {
+        let mut exempt = Vec::new();
+        each_command(&Cli::command(), "", &mut |command, words| {
+            let Some(json) = command.get_arguments().find(|arg| arg.get_long() == Some("json")) else {
+                return exempt.push(words.to_owned());
+            };
+            assert!(!json.get_action().takes_values(), "{words}: --json is a flag");
+            let help = json.get_help().unwrap().to_string();
+            assert!(help.starts_with("Print JSON"), "{words}: {help}");
+        });
+        assert_eq!(exempt, WITHOUT_JSON);
+    }
 }

@@ -25,33 +25,33 @@ const MOST_WRONG: usize = 3;
 
 /// Evaluate trained weights: accuracy on the test images, scores of each class, and how long a batch takes.
 ///
-/// The accuracy is that of all test images, to the last bit what the run has measured. Of each class there
-/// are precision, recall and F1 score, and its row of the confusion matrix. The latency is from
-/// normalized images to scores, of one process on this machine's CPU.
+/// The accuracy covers all test images and equals the run's own to the last bit. Each class has its
+/// precision, recall and F1 score, and its row of the confusion matrix. The latency is from normalized
+/// images to scores, in one process on this machine's CPU.
 #[derive(Args)]
 pub(crate) struct Evaluate {
-    /// A run folder, a checkpoint, or a file that `kolo export` has written
+    /// A run folder, a checkpoint, or a file from `kolo export`
     path: PathBuf,
     #[command(flatten)]
     checkpoint: OfRun,
-    /// Data set, as `kolo train --data` takes it [default: that of the run]
+    /// Data set, in the format of `kolo train --data` [default: that of the run]
     #[arg(long)]
     data: Option<String>,
-    /// Model that the weights are of [default: that of the run]
+    /// Model of the weights [default: that of the run]
     #[arg(long)]
     model: Option<String>,
-    /// How images come into a residual network: imagenet or small [default: that of the run]
+    /// First layers of a residual network: imagenet or small [default: those of the run]
     #[arg(long, value_enum, hide_possible_values = true)]
     stem: Option<Stem>,
-    /// Type in which convolutions and matrix products compute: f32, bf16 or f16 [default: that of the run; of
-    /// a file f32]
+    /// Type of convolutions and matrix products: f32, bf16 or f16 [default: that of the run; f32 for a
+    /// file]
     #[arg(long, value_name = "TYPE")]
     precision: Option<String>,
-    /// Images of a batch whose latency is measured, one measurement for each
+    /// Batch sizes whose latency Kolo measures, in images
     #[arg(long, value_name = "IMAGES", value_delimiter = ',', default_value = "1,8,32")]
     #[arg(value_parser = at_least_1)]
     batch_sizes: Vec<usize>,
-    /// Batches that are timed of each size; 0: no latency
+    /// Timed batches per size; 0 measures no latency
     #[arg(long, value_name = "BATCHES", default_value_t = 100)]
     repeats: usize,
     /// Print JSON

@@ -1,6 +1,5 @@
 //! `kolo export`: writes the weights of a run to a file that other programs load.
 
-use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,27 +7,30 @@ use kolo_recipe::RunFolder;
 use kolo_weights::{self as weights, FORMATS, Which};
 
 use kolo::Failure;
+use kolo_program::output::{in_line, print, print_json};
 
 use super::of_run::OfRun;
 
 /// Write the weights of a run to a file that other programs load.
 ///
-/// What else has to be known to use them, the model's name and how images come to it (padding, mean and
-/// standard deviation, names of the classes), is in the file's metadata and, as JSON, in FILE.json.
-/// `kolo train --init FILE` begins a run with them.
+/// The file's metadata, and FILE.json, say how to use the weights: the model's name, and the padding, mean,
+/// standard deviation and class names of its images. `kolo train --init FILE` starts a run from the file.
 #[derive(Args)]
 #[command(after_help = formats())]
 pub(crate) struct Export {
-    /// The run folder, as `kolo train` has made it
+    /// A run folder that `kolo train` has written
     run: PathBuf,
     /// Format of the file (see below)
     #[arg(long, value_name = "NAME")]
     format: String,
-    /// The file to write; must not exist, nor FILE.json
+    /// The file to write. Neither it nor FILE.json may exist
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
     checkpoint: OfRun,
+    /// Print JSON: the files, the model, its steps and the number of tensors
+    #[arg(long)]
+    json: bool,
 }
 
 impl Export {
@@ -43,16 +45,25 @@ impl Export {
                 "{run} has no preprocessing.json: the export does not say how images come to the model"
             );
         }
-        // A closed output is no error: the files are written.
-        let _ = writeln!(
-            stdout(),
-            "{}: {} after step {}, {} tensors; how to use them is in {}",
-            self.out.display(),
+        let (out, about) = (&self.out, &exported.description_path);
+        if self.json {
+            return print_json(&serde_json::json!({
+                "weights": out.display().to_string(),
+                "description": about.display().to_string(),
+                "model": description.model,
+                "step": description.step,
+                "tensors": exported.tensors,
+            }));
+        }
+        // A full disk behind the output is no error: the files are written.
+        let _ = print(&format!(
+            "{}: {} after step {}, {} tensors; {} says how to use them\n",
+            in_line(out.display()),
             description.model,
             description.step,
             exported.tensors,
-            exported.description_path.display()
-        );
+            in_line(about.display())
+        ));
         Ok(())
     }
 }

@@ -1,11 +1,12 @@
 //! `kolo train --find-lr`: the files and the words of a learning-rate range test.
 
 use std::path::Path;
+use std::time::SystemTime;
 
 use kolo::Failure;
-use kolo_burn_train::{RangeCurve, RangeTest};
+use kolo_burn_train::{LogFormat, RangeCurve, RangeTest};
 use kolo_program::output::say;
-use kolo_run_folder::{RANGE_PICTURE, RANGE_TABLE};
+use kolo_run_folder::{RANGE_PICTURE, RANGE_TABLE, unix_seconds};
 use plotters::prelude::*;
 
 /// Fewest steps of a test: fewer leave more than a factor of 7 between two rates.
@@ -16,7 +17,7 @@ const SUGGESTED: RGBColor = RGBColor(213, 94, 0);
 
 /// Writes the curve of a range test into the run folder, and prints the suggested rate: on the worker that
 /// has the losses.
-pub(super) fn show(test: &RangeTest, folder: &Path) -> Result<(), Failure> {
+pub(super) fn show(test: &RangeTest, folder: &Path, format: LogFormat) -> Result<(), Failure> {
     let Some(curve) = test.curve()? else { return Ok(()) };
     if curve.points.is_empty() {
         return Err(Failure::work("--find-lr: the first loss is not finite; look at the data and the model"));
@@ -27,8 +28,26 @@ pub(super) fn show(test: &RangeTest, folder: &Path) -> Result<(), Failure> {
     kolo_durable::replace(&table, csv(&curve).as_bytes()).map_err(|error| fail(&table, &error))?;
     let drawn = draw(&curve).map_err(|cause| fail(&picture, &cause))?;
     kolo_durable::replace(&picture, drawn.as_bytes()).map_err(|error| fail(&picture, &error))?;
-    say!("{}\npicture: {}, table: {}", words(&curve), picture.display(), table.display());
+    match format {
+        LogFormat::Text => {
+            say!("{}\npicture: {}, table: {}", words(&curve), picture.display(), table.display())
+        }
+        LogFormat::Json => say!("{}", event(&curve, &picture, &table)),
+    }
     Ok(())
+}
+
+/// Returns the result as a line of `--log-format json`.
+fn event(curve: &RangeCurve, picture: &Path, table: &Path) -> serde_json::Value {
+    serde_json::json!({
+        "time_unix": unix_seconds(SystemTime::now()),
+        "event": "range_test",
+        "suggested_lr": curve.suggestion().filter(|_| !curve.is_mostly_skipped()),
+        "steps": curve.points.len(),
+        "skipped": curve.skipped,
+        "picture": picture.display().to_string(),
+        "table": table.display().to_string(),
+    })
 }
 
 /// Parses the number of steps of a test.

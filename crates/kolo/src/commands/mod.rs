@@ -5,6 +5,7 @@ mod chaos;
 mod check;
 mod checkpoint;
 mod command_line;
+mod completions;
 mod evaluate;
 mod export;
 mod find_lr;
@@ -15,15 +16,16 @@ mod predict;
 mod report;
 mod train;
 mod verify;
+mod version;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use kolo::Failure;
 use kolo_program::output;
 
 /// Train one neural network on many workers as if on one.
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version = version::short(), long_version = version::long(), propagate_version = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,6 +45,8 @@ enum Command {
     Evaluate(evaluate::Evaluate),
     Predict(predict::Predict),
     Export(export::Export),
+    Completions(completions::Completions),
+    Man(completions::Man),
 }
 
 impl Cli {
@@ -63,6 +67,8 @@ impl Cli {
             Command::Evaluate(evaluate) => evaluate.run(),
             Command::Predict(predict) => predict.run(),
             Command::Export(export) => export.run(),
+            Command::Completions(completions) => completions.run(Cli::command()),
+            Command::Man(man) => man.run(Cli::command()),
         }?;
         if is_job { Ok(()) } else { output::check() }
     }

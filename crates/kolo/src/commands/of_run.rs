@@ -6,10 +6,10 @@ use kolo_weights::Which;
 /// Options that choose one of a run's checkpoints.
 #[derive(Args)]
 pub(super) struct OfRun {
-    /// Of a run folder, the checkpoint after that many steps [default: the newest good one]
+    /// Use the run's checkpoint after this many steps [default: the newest good one]
     #[arg(long)]
     step: Option<u64>,
-    /// Of a run folder, the checkpoint that was best by `kolo train --best-metric`
+    /// Use the run's best checkpoint by `kolo train --best-metric`
     #[arg(long, conflicts_with = "step")]
     best: bool,
 }

@@ -18,21 +18,21 @@ const BATCH: usize = 32;
 
 /// Name the classes of images, or of the rows of tables, with their probabilities.
 ///
-/// Files are preprocessed as in the evaluation of the run. A file that cannot be read is named, the others
-/// follow, and the exit code is 2.
+/// Kolo preprocesses files as the run's evaluation did. If it cannot read a file, it names the file,
+/// continues with the others, and exits with 2.
 #[derive(Args)]
 pub(crate) struct Predict {
-    /// A run folder, a checkpoint, or a file that `kolo export` has written
+    /// A run folder, a checkpoint, or a file from `kolo export`
     run: PathBuf,
-    /// Images, and folders of images; of a run with --data csv or parquet: tables with the columns of the run
+    /// Images and folders of images. For a run with --data csv or parquet: tables with the same columns
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     checkpoint: OfRun,
-    /// Classes of each sample that are named, the most probable ones
+    /// Number of most probable classes to name per sample
     #[arg(long, value_name = "CLASSES", default_value_t = 5)]
     top_k: usize,
-    /// Print an object a line: file, line or row (of tables), predictions
+    /// Print JSON, an object per line: file, line or row (of tables), predictions
     #[arg(long)]
     json: bool,
 }
@@ -66,12 +66,17 @@ impl Predict {
             }
         }
         printer.print()?;
-        match printer.failed {
-            0 => Ok(()),
-            1 => Err(Failure::input("one file or row has no prediction; it is named above")),
-            failed => Err(Failure::input(format!(
-                "{failed} files or rows have no prediction; they are named above"
-            ))),
+        ended(printer.failed)
+    }
+}
+
+/// Returns the end of the command after so many files or rows without a prediction.
+fn ended(failed: usize) -> Result<(), Failure> {
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::input("one file or row has no prediction; it is named above")),
+        failed => {
+            Err(Failure::input(format!("{failed} files or rows have no prediction; they are named above")))
         }
     }
 }
@@ -165,4 +170,21 @@ fn text(sample: &Sample, predictions: &[Prediction]) -> String {
     let of_class = |found: &Prediction| format!("{} {:.1} %", found.class, 100.0 * found.probability);
     let classes: Vec<String> = predictions.iter().map(of_class).collect();
     format!("{}\n", in_line(format_args!("{}: {}", place(sample), classes.join(", "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use kolo_program::Ending;
+
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_prediction_makes_the_exit_code_2() {
+        assert!(ended(0).is_ok());
+        for (failed, words) in [(1, "one file or row has"), (3, "3 files or rows have")] {
+            let ending = Ending::of(&ended(failed).unwrap_err());
+            assert_eq!(ending.code, 2);
+            assert!(ending.message.starts_with(words), "{}", ending.message);
+        }
+    }
 }

@@ -3,28 +3,48 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kolo_report::findings::Finding;
 use kolo_report::{Error, PredictedStep, Report as Page};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use kolo::Failure;
-use kolo_program::output::print;
+use kolo_program::output::{in_line, print, print_json};
 
 /// Write one page about runs: what limits them, their curves, and where their time goes.
 ///
-/// The page is one HTML file that needs nothing else, for one run or for several side by side. A run that
-/// goes on has one, too. What stands out is also printed.
+/// The page is one HTML file that needs no other file. It shows one run, or several side by side, also
+/// while they train. Kolo prints the main findings as well.
 #[derive(Args)]
 pub(crate) struct Report {
-    /// Run folders, as `kolo train` has made them
+    /// Run folders that `kolo train` has written
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// The file to write; an older report there is replaced, any other file is not
+    /// The file to write. Kolo replaces an older report, but no other file
     #[arg(long, value_name = "FILE", default_value = "report.html")]
     out: PathBuf,
-    /// What `kolo plan step --json` has printed, with `--workers` as many as a run has: what was predicted
-    /// stands beside what was measured
+    /// File with the output of `kolo plan step --json` for the run's number of workers. The page shows its
+    /// prediction beside the measurement
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Print JSON: the path of the page, and the findings of each run
+    #[arg(long)]
+    json: bool,
+}
+
+/// Output of `kolo report --json`.
+#[derive(Serialize)]
+struct Printed<'a> {
+    report: &'a Path,
+    runs: Vec<PrintedRun<'a>>,
+}
+
+#[derive(Serialize)]
+struct PrintedRun<'a> {
+    run: &'a str,
+    folder: &'a Path,
+    findings: &'a [Finding],
+    /// Sentences about missing, incomplete or repeated parts of its files.
+    remarks: &'a [String],
 }
 
 /// Fields read from the output of `kolo plan step --json`.
@@ -53,7 +73,16 @@ impl Report {
             report.predicted = read(file)?;
         }
         report.write(&self.out).map_err(failure)?;
-        let lines: String = report.headlines().iter().map(|line| format!("{line}\n")).collect();
+        if self.json {
+            let runs = report.runs.iter().map(|(run, findings)| PrintedRun {
+                run: &run.name,
+                folder: &run.folder,
+                findings,
+                remarks: &run.remarks,
+            });
+            return print_json(&Printed { report: &self.out, runs: runs.collect() });
+        }
+        let lines: String = report.headlines().iter().map(|line| in_line(line) + "\n").collect();
         print(&format!("{lines}{}\n", self.out.display()))
     }
 }

@@ -23,11 +23,12 @@ const WORKERS: [usize; 2] = [2, 3];
 /// Check that a job ends in the same bits with any number of workers, and when it is resumed: run a few steps
 /// of it in several ways and compare.
 ///
-/// The job is `kolo train` with the options given here, or any program that trains by Kolo: `kolo verify --
-/// ./my-trainer --its-options`. A second, shorter table is of the same training over images of a folder, with
-/// two loading threads, a validation split, averaged weights and mixed images. A difference is told with its
-/// step, its parameter and its likely cause; the exit code is 1 then.
+/// The job is `kolo train` with the options given here, or your own program that trains with Kolo: `kolo
+/// verify -- ./my-trainer --its-options`. A second, shorter table shows the same training on images in a
+/// folder, with two loading threads, a validation split, averaged weights and mixed images. If a run
+/// differs, Kolo names the step, the parameter and the likely cause, and the exit code is 1.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print JSON, an object per line: each run, and how it compares")))]
 pub(crate) struct Verify {
     /// Numbers of workers to compare with one [default: 2,3, or --nproc]
     #[arg(long, value_delimiter = ',', value_name = "LIST", conflicts_with = "nproc")]
@@ -35,15 +36,15 @@ pub(crate) struct Verify {
     /// Bucket sizes to compare, in MiB
     #[arg(long, value_delimiter = ',', value_name = "LIST", default_values_t = [25.0, 0.5, 0.0625], value_parser = parse_number, conflicts_with = "bucket_cap_mb")]
     bucket_caps_mb: Vec<f64>,
-    /// Everything with everything, in place of a selection
+    /// Try all combinations instead of a selection
     #[arg(long)]
     full: bool,
-    /// Seconds after which a run is given up
+    /// Seconds after which Kolo gives up on a run
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     limit: f64,
     #[command(flatten)]
     train: Box<Train>,
-    /// A program and its arguments, in place of `kolo train`
+    /// Your program and its arguments, in place of `kolo train`
     #[arg(last = true, conflicts_with_all = of_train())]
     program: Vec<OsString>,
 }
@@ -76,7 +77,7 @@ impl Verify {
         ];
         if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
             return Err(Failure::input(format!(
-                "{option}: kolo verify begins at the beginning, meets where it can, and leaves no folder"
+                "{option}: kolo verify starts each run anew and leaves no folder; leave this option out"
             )));
         }
         // A file says what a whole run does; only what was typed says how much of it is tried.
@@ -111,7 +112,7 @@ impl Verify {
         };
         let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
         let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());
-        let mut job = VerifyJob { program, steps, limit, options };
+        let mut job = VerifyJob { program, steps, limit, options, json: self.train.json };
         verify(&job, &axes)?;
         let Some(others) = others else { return Ok(()) };
         match others.and_then(|config| written(&config, folder.path().join("own-images.toml"))) {

@@ -15,13 +15,13 @@ use crate::backends::{self, BACKENDS};
 /// Options for the communication between workers.
 #[derive(Args)]
 pub(crate) struct Communication {
-    /// The only transport to use, also on one machine [default: shared memory between workers of one machine,
-    /// else TCP]
+    /// Use only this transport, also on one machine [default: shared memory within a machine, TCP between
+    /// machines]
     #[arg(long, value_parser = TransportKind::names())]
     transport: Option<String>,
-    /// Seconds that a worker waits for others. Those of an elastic job on one node have 300 to arrive in any
-    /// case [default: 300 to arrive, then 20 times the longest collective so far, at least 120; in elastic
-    /// jobs 10 times, at least 15]
+    /// Seconds that a worker waits for others. In an elastic job on one node, workers always have 300
+    /// seconds to arrive [default: 300 to arrive, then 20 times the longest collective so far, at least
+    /// 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
     /// True to open extra connections for tuning.

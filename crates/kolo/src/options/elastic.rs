@@ -8,20 +8,20 @@ use kolo_launch::Job;
 /// Options for the servers of a job, its fewest workers, and the replacement of dead ones.
 #[derive(Args, Default)]
 pub(crate) struct Elastic {
-    /// Summation servers besides the workers of this node: processes without shards that add the gradients of
-    /// the others, so that these send less; the bits are the same. They pay where they have links of their
-    /// own. With --sync stale they hold the weights
+    /// Summation servers on this node, besides its workers. Servers have no shards: they add the workers'
+    /// gradients, so that workers send less, in the same bits. They help if they have network links of
+    /// their own. With --sync stale they hold the weights
     #[arg(long, value_name = "SERVERS", default_value_t = 0, value_parser = processes)]
     pub(crate) servers: usize,
-    /// Workers with which the job goes on at least when others die [default: 1]
+    /// Fewest workers with which the job continues when others die [default: 1]
     #[arg(long, value_name = "WORKERS")]
     pub(crate) min: Option<usize>,
-    /// Workers that are started in place of others that died [default: 3]. Programs under `kolo launch` that
-    /// are not elastic are started again as a whole so often, on one node, if this option is given
+    /// Number of dead workers that Kolo replaces [default: 3]. If a program under `kolo launch` is not
+    /// elastic, this option restarts all its workers, on one node, up to this many times
     #[arg(long, value_name = "WORKERS", value_parser = processes)]
     pub(crate) max_restarts: Option<usize>,
-    /// Signals at which the job saves and ends as at SIGTERM, SIGINT, SIGHUP and SIGXCPU: usr1, usr2 or both,
-    /// as for Slurm's --signal=B:USR1@120
+    /// More signals at which the job saves and ends: usr1, usr2 or both, for example for Slurm's
+    /// --signal=B:USR1@120. SIGTERM, SIGINT, SIGHUP and SIGXCPU always do that
     #[arg(long, value_name = "SIGNALS", value_delimiter = ',')]
     pub(crate) stop_on: Vec<StopSignal>,
 }

@@ -255,7 +255,7 @@ fn folders_ports_and_checkpoints() {
     fs::write(folder.path().join("b/config.toml"), config.replace("\"small\"", "\"resnet18\"")).unwrap();
     let (_, error) = fail(folder.path(), &["train", "--resume", "b"]);
     assert!(error.contains("written with model = \"small\", and config.toml has \"resnet18\""), "{error}");
-    assert!(!error.contains("goes on after step"), "{error}");
+    assert!(!error.contains("continues after step"), "{error}");
 
     let weights = fs::read_dir(folder.path().join("a/checkpoints")).unwrap().next().unwrap().unwrap();
     fs::write(weights.path().join("weights.safetensors"), b"short").unwrap();

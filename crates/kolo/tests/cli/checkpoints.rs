@@ -185,7 +185,7 @@ fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     fs::write(&config, text.replacen("\nsteps = 6\n", "\nsteps = 3\n", 1)).unwrap();
     let (code, error) = fail(folder.path(), &["train", "--resume", "run"]);
     assert!(code == 2 && error.contains("step-00000006 is after step 6, beyond the end"), "{error}");
-    assert!(error.contains("3 steps with steps = 3") && !error.contains("goes on after"), "{error}");
+    assert!(error.contains("3 steps with steps = 3") && !error.contains("continues after"), "{error}");
     fs::write(&config, text).unwrap();
     fs::remove_dir_all(checkpoint(&run, 6)).unwrap();
     let words = again();

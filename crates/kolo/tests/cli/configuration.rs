@@ -46,7 +46,7 @@ fn a_complete_run_becomes_longer() {
     train("whole", "2", "constant");
     train("parts", "1", "constant");
     let said = succeed(folder, &["train", "--resume", "parts", "--epochs", "2"]);
-    assert!(said.contains("2 epochs in place of 1: the constant schedule goes on"), "{said}");
+    assert!(said.contains("2 epochs in place of 1: the constant schedule continues"), "{said}");
     assert_eq!(sha256("parts"), sha256("whole"), "a constant rate has no other end");
     // A later part needs no option, and the same command does nothing more.
     assert!(fs::read_to_string(folder.join("parts/config.toml")).unwrap().contains("epochs = 2"));

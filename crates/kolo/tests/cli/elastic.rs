@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use kolo_testing::{alive, send, wait_until};
+use kolo_testing::{alive, selected, send, wait_until};
 
 use super::program::{start, succeed, summary, workers};
 
@@ -95,11 +95,13 @@ pub fn expected() -> &'static str {
 
 #[test]
 fn deaths_do_not_change_the_weights() {
-    for (transport, signals) in [
+    let cases = [
         ("shm", &[("KILL", 0), ("KILL", 1)][..]),
-        ("tcp", &[("KILL", 2), ("KILL", 0)]),
+        ("tcp", &[("KILL", 2), ("TERM", 0)]),
         ("shm", &[("TERM", 1), ("KILL", 0)]),
-    ] {
+        ("tcp", &[("KILL", 2), ("KILL", 0)]),
+    ];
+    for (transport, signals) in selected(2, cases) {
         let (end, words) = disturbed(&RUN, "4", transport, &[], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         // The victim of the second signal has left a group behind as well.
@@ -110,7 +112,7 @@ fn deaths_do_not_change_the_weights() {
 /// Each generation tries settings, and the last one keeps some of them.
 #[test]
 fn deaths_while_it_is_tuned_do_not_change_the_weights() {
-    for (transport, signals) in [("shm", &[("KILL", 1)][..]), ("tcp", &[("KILL", 0)])] {
+    for (transport, signals) in selected(1, [("tcp", &[("KILL", 0)][..]), ("shm", &[("KILL", 1)])]) {
         let (end, words) = disturbed(&RUN, "3", transport, &["--tune"], signals);
         assert_eq!(end, expected(), "{transport} {signals:?}: {words}");
         assert!(
@@ -134,9 +136,8 @@ fn deaths_in_step_do_not_change_the_weights() {
     let sync = ["--batch-norm", "sync"];
     succeed(folder.path(), &[&run[..], &["--nproc", "1", "--out", "run"], &sync].concat());
     let expected = result(folder.path());
-    for (transport, signals) in
-        [("shm", &[("KILL", 0), ("KILL", 1)][..]), ("tcp", &[("KILL", 2), ("TERM", 0)])]
-    {
+    let cases = [("shm", &[("KILL", 0), ("KILL", 1)][..]), ("tcp", &[("KILL", 2), ("TERM", 0)])];
+    for (transport, signals) in selected(1, cases) {
         let (end, words) = disturbed(&run, "4", transport, &sync, signals);
         assert_eq!(end, expected, "{transport} {signals:?}: {words}");
         // The replacement may be there already.
@@ -147,10 +148,11 @@ fn deaths_in_step_do_not_change_the_weights() {
 /// The next worker gets the islands' state that only the dead one had, as it was after an earlier round.
 #[test]
 fn deaths_of_islands_do_not_change_the_weights() {
-    for (sync, transport, signals) in [
-        (&["--sync", "local:H=4", "--islands", "2"][..], "shm", &[("KILL", 0), ("KILL", 1)][..]),
-        (&["--sync", "diloco:H=10", "--optimizer", "adamw"], "tcp", &[("KILL", 2), ("TERM", 0)]),
-    ] {
+    let cases = [
+        (&["--sync", "diloco:H=10", "--optimizer", "adamw"][..], "tcp", &[("KILL", 2), ("TERM", 0)][..]),
+        (&["--sync", "local:H=4", "--islands", "2"], "shm", &[("KILL", 0), ("KILL", 1)]),
+    ];
+    for (sync, transport, signals) in selected(1, cases) {
         let folder = tempfile::tempdir().unwrap();
         succeed(folder.path(), &[&RUN[..], &["--nproc", "1", "--out", "run"], sync].concat());
         let expected = result(folder.path());
@@ -231,12 +233,13 @@ fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
 
 #[test]
 fn a_stopped_worker_is_replaced_unless_it_is_continued() {
-    for (transport, signals, ended) in [
+    let cases = [
         ("shm", "STOP", true),
+        ("tcp", "STOP CONT", false),
         ("tcp", "STOP", true),
         ("shm", "STOP CONT", false),
-        ("tcp", "STOP CONT", false),
-    ] {
+    ];
+    for (transport, signals, ended) in selected(2, cases) {
         let (end, words) = disturbed(&RUN, "4", transport, &[], &[(signals, 1)]);
         assert_eq!(end, expected(), "{transport} {signals}: {words}");
         assert_eq!(words.contains("has been stopped for 5 s and is ended"), ended, "{words}");

@@ -39,8 +39,8 @@ fn a_run_that_somebody_trains_is_resumed_by_nobody_else() {
     send("CONT", &[&before[..], &[job.process.id()]].concat());
     let (status, words) = job.end();
     assert!(!status.success() && words.contains("has been taken from this job by"), "{words}");
-    assert!(words.contains("`kolo train --resume run` goes on when the other has ended"), "{words}");
-    assert!(!words.contains("goes on after step"), "another process writes it: {words}");
+    assert!(words.contains("`kolo train --resume run` continues when the other has ended"), "{words}");
+    assert!(!words.contains("continues after step"), "another process writes it: {words}");
     // Every step once, and in the bits of the undisturbed run.
     assert_eq!(result(folder.path()), expected());
     program::all_steps(&folder.path().join("run"), 0..STEPS as u64);

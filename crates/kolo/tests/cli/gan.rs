@@ -6,7 +6,7 @@ use kolo::{Config, Ddp, Group, Settings, optimizer};
 use std::collections::HashMap;
 
 use super::own_program::example;
-use super::program::succeed;
+use super::program::{chaos, succeed};
 
 #[allow(dead_code, reason = "its `main` is that of the program")]
 #[path = "../../../../examples/gan.rs"]
@@ -118,13 +118,9 @@ fn any_number_of_workers_prints_one_hash() {
 fn no_death_changes_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let program = example("gan");
-    let seeds =
-        ["--seeds", "2", "--seed", "7", "--limit", "120", "--json", "chaos.json", "--nproc", "3", "--"];
-    let told =
-        succeed(folder.path(), &[&["chaos"], &seeds[..], &[program.to_str().unwrap(), "600"]].concat());
+    let seeds = ["--seeds", "2", "--seed", "7", "--nproc", "3", "--"];
+    let (told, report) = chaos(folder.path(), &[&seeds[..], &[program.to_str().unwrap(), "600"]].concat());
     assert!(told.contains("600 steps") && told.contains("2 runs: 0 lost something, 0 failed"), "{told}");
-    let text = std::fs::read_to_string(folder.path().join("chaos.json")).unwrap();
-    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     let runs = report["runs"].as_array().unwrap();
     assert!(runs.iter().any(|run| run["generations"].as_u64().unwrap() > 1), "{told}");
 }

@@ -102,7 +102,7 @@ fn a_fixed_group_says_how_its_run_goes_on() {
     send("KILL", &[other.process.id()]);
     let (status, words) = first.end();
     assert!(!status.success() && words.contains("rank 1 died"), "{words}");
-    assert!(words.contains("`kolo train --resume run` goes on after step "), "{words}");
+    assert!(words.contains("`kolo train --resume run` continues after step "), "{words}");
 }
 
 /// A worker dies, or is stopped, while another one waits for it: the job does not begin without it.

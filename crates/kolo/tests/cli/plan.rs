@@ -229,7 +229,7 @@ fn a_worker_is_profiled_here_and_planned_elsewhere() {
     let (seconds, other) = (bf16.next().unwrap()["seconds"].as_f64().unwrap(), bf16.next());
     assert!((seconds / (alone + 2.0 * backward) - 1.0).abs() < 1e-9 && other.is_none(), "{told}");
     for (more, words) in
-        [(&[][..], "compared by --advise"), (&["--advise", "1", "--reduction", "bf16"], "measure each")]
+        [(&[][..], "--advise compares several"), (&["--advise", "1", "--reduction", "bf16"], "measure each")]
     {
         let (code, error) = fail(place.path(), &[&both[..], more].concat());
         assert!(code == 2 && error.contains(words), "{error}");

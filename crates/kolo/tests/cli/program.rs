@@ -29,6 +29,13 @@ pub fn succeed(folder: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Runs `kolo chaos --json`, which must succeed; returns its lines and its report.
+pub fn chaos(folder: &Path, args: &[&str]) -> (String, serde_json::Value) {
+    let output = kolo(folder, &[&["chaos", "--json", "--limit", "120"], args].concat()).output().unwrap();
+    assert!(output.status.success(), "kolo chaos {args:?}: {}", stderr(&output));
+    (stderr(&output), serde_json::from_slice(&output.stdout).unwrap())
+}
+
 /// Runs `kolo`, which must fail; returns the exit code and the error output.
 pub fn fail(folder: &Path, args: &[&str]) -> (i32, String) {
     let output = kolo(folder, args).output().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 
 use kolo_ddp::optimizer::OPTIMIZERS;
 
-use kolo_testing::wait_until;
+use kolo_testing::{is_thorough, selected, wait_until};
 
 use super::program::{kolo, noise_images, succeed, summary};
 
@@ -73,20 +73,19 @@ fn numbers_of_workers_buckets_transports_and_algorithms_end_in_the_same_weights(
     };
     let one = run(0, "0.2", "1", "25", "shm", "");
     assert_ne!(run(1, "0", "1", "25", "shm", "")[0], one[0], "dropout drops something");
-    for (number, (nproc, cap, transport, algorithm)) in [
+    let jobs = [
+        ("3", "0.5", "shm", "direct"),
+        ("2", "0.5", "tcp", "halving-doubling"),
+        ("5", "25", "tcp", ""),
+        ("9", "25", "shm", "direct"),
         ("1", "0.5", "tcp", ""),
         ("2", "25", "tcp", "direct"),
         ("2", "0.5", "shm", "halving-doubling"),
-        ("3", "0.5", "shm", "direct"),
-        ("5", "25", "tcp", ""),
         ("8", "25", "shm", "halving-doubling"),
         ("8", "0.5", "tcp", "direct"),
         ("9", "0.5", "tcp", ""),
-        ("9", "25", "shm", "direct"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    ];
+    for (number, (nproc, cap, transport, algorithm)) in selected(4, jobs).enumerate() {
         let other = run(number + 2, "0.2", nproc, cap, transport, algorithm);
         assert_eq!(other, one, "{nproc} workers, buckets of {cap} MiB, {transport}, {algorithm}");
     }
@@ -178,8 +177,10 @@ fn every_optimizer_ends_in_the_same_weights() {
         let expected = weights(&[&args[..], &["--nproc", "1"]].concat(), &one);
         let split = ["--nproc", "2", "--bucket-cap-mb", "0.02", "--clip-norm", "1e6"];
         assert_eq!(weights(&[&args[..], &split].concat(), &two), expected, "{optimizer}");
-        let config = format!("{two}/config.toml");
-        assert_eq!(weights(&["--config", &config, "--nproc", "1"], &again), expected, "{optimizer}");
+        if is_thorough() {
+            let config = format!("{two}/config.toml");
+            assert_eq!(weights(&["--config", &config, "--nproc", "1"], &again), expected, "{optimizer}");
+        }
     }
 }
 

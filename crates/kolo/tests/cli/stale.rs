@@ -89,7 +89,7 @@ fn what_makes_no_sense_is_told_before_workers_start() {
             "--sync local: it sends too rarely for summation servers to save anything; leave --servers out",
         ),
         (&["check", "--sync", "diloco", "--servers", "1"], "leave --servers out"),
-        (&[&stale[..], &["--min", "1"]].concat(), "every worker and server has what no other one has"),
+        (&[&stale[..], &["--min", "1"]].concat(), "each worker and server has state that no other has"),
         (&[&stale[..], &["--clip-norm", "1"]].concat(), "it has no gradient of all shards"),
         (&["train", "--sync", "stale:half"], "stale has no setting `half`; it has K"),
         (&["chaos", "--servers", "1", "--", "--sync", "stale:2"], "it promises no bits"),

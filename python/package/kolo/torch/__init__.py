@@ -1,10 +1,13 @@
-"""Kolo as a backend of torch.distributed for CPU tensors: `torch.distributed.init_process_group("kolo")`."""
+"""Kolo for PyTorch on CPUs: a backend, `torch.distributed.init_process_group("kolo")`, and data-parallel training whose
+weights have the same bits for any number of processes."""
 
 from .._autoload import register
+from ._data_parallel import DistributedDataParallel
 from ._process_group import ProcessGroup
+from ._sampler import ShardSampler
 from ._work import Work
 
-__all__ = ["ProcessGroup", "Work", "monitored_barrier"]
+__all__ = ["DistributedDataParallel", "ProcessGroup", "ShardSampler", "Work", "monitored_barrier"]
 
 register()
 

@@ -135,6 +135,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def supports_splitting(self):
+        # torch splits groups with an accelerator only; `new_group` forms one by its members alone.
         return False
 
     def supports_tensor_alloc(self, device):
@@ -419,6 +420,18 @@ class ProcessGroup(dist.ProcessGroup):
             barrier(self._native, self._barriers, seconds(timeout) or self._timeout, wait_all_ranks)
         except Error as error:
             raise backend_error(error) from None
+
+    # ---- sums over shards
+
+    def tree_sum(self, rows, shares):
+        """Starts the sum of all ranks' rows in the order of the shards' tree; it replaces row 0. A row is the sum of
+        one node of the tree, and `shares` are the numbers of shards of all ranks."""
+        return self._start("tree_sum", None, [rows], target=rows, counts=(shares, None))
+
+    def broadcast_from(self, tensor, root):
+        """Copies the tensor of a rank of this group to all."""
+        memory, after = self._writable(tensor, filled=True)
+        self._start("broadcast", None, [tensor], target=memory, root=root, after=after).wait()
 
     # ---- messages
 

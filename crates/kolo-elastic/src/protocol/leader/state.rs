@@ -267,7 +267,7 @@ impl Leader {
                 }
             }
             FollowerEvent::Deposed { address } => {
-                let gone_on = "the others have gone on without this launcher";
+                let gone_on = "the others have continued without this launcher";
                 let reason = format!("{gone_on}; the one at {address} leads now");
                 return Err(Detached { reason, superseded: true });
             }

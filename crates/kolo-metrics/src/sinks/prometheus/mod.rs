@@ -69,7 +69,7 @@ impl Prometheus {
                 if std::env::var_os(MEMBER).is_none() {
                     return Err(error);
                 }
-                tell(&format!("{error}; training goes on and tries again later"));
+                tell(&format!("{error}; training continues and tries again later"));
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "powersgd",
     about: "matrices of low rank with error feedback for each shard (Vogels et al. 2019, algorithms 1 and 2)",
     settings: &[
-        Setting::whole("rank", 4, 1..65, "Rank of what is said of a matrix"),
+        Setting::whole("rank", 4, 1..65, "Rank of the matrices that travel"),
         Setting::number("min_rate", 2.0, 1.0..f64::INFINITY, "Matrices that shrink less travel as they are"),
         DENSE_BELOW,
         SEED,

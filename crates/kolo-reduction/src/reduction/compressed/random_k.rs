@@ -28,7 +28,7 @@ pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     about: "elements at random with error feedback for each shard (Stich et al. 2018, algorithm 1)",
     settings: &[
         DENSITY,
-        Setting::flag("unbiased", "Keep nothing, and say all the more of what is said (Wangni et al. 2018)"),
+        Setting::flag("unbiased", "Keep no residuals, and scale up what travels (Wangni et al. 2018)"),
         DENSE_BELOW,
         SEED,
     ],

@@ -19,7 +19,7 @@ use kolo_optim::typed_settings;
 
 /// Share of the elements that is sent.
 pub(super) const DENSITY: Setting =
-    Setting::number("density", 0.01, 1e-6..1.000_001, "Share of the elements that is said in a step");
+    Setting::number("density", 0.01, 1e-6..1.000_001, "Share of the elements that travel in a step");
 
 pub(in crate::reduction) const ENTRY: Entry<dyn Reducer> = Entry {
     name: "top-k",

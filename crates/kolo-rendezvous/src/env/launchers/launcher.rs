@@ -2,6 +2,7 @@
 
 use crate::env::variables::Variables;
 use crate::error::Error;
+use kolo_schedule::Rank;
 
 /// A program that starts workers and passes them their ranks in environment variables.
 pub trait Launcher: Sync {
@@ -13,6 +14,11 @@ pub trait Launcher: Sync {
 
     /// Returns the names of the variables that hold a worker's ranks and counts.
     fn numbers(&self) -> Numbers;
+
+    /// Returns true if every worker has a host, or a container with an address, of its own.
+    fn one_worker_per_host(&self) -> bool {
+        false
+    }
 
     /// Returns true if the launcher itself listens at `MASTER_PORT`, so that rank 0 cannot.
     fn occupies_master_port(&self, _: &Variables) -> bool {
@@ -39,6 +45,21 @@ pub trait Launcher: Sync {
     /// Returns the variables of one worker of a job on one host, as a real launcher set them.
     #[cfg(test)]
     fn example(&self) -> Example;
+}
+
+/// Reads a worker's rank and the number of workers.
+pub(in crate::env) fn read_ranks(
+    launcher: &dyn Launcher,
+    variables: &Variables,
+) -> Result<(Rank, usize), Error> {
+    let names = launcher.numbers();
+    let rank = variables.number(names.rank, names.world_size)?;
+    let world_size = variables.number(names.world_size, names.rank)?;
+    if rank >= world_size {
+        let (name, whole) = (variables.first(names.rank), variables.first(names.world_size));
+        return Err(Error::environment(name, format!("is {rank}; it must be below {whole}={world_size}")));
+    }
+    Ok((Rank(rank), world_size))
 }
 
 /// Names of the variables that hold a worker's ranks and counts. The first name that is set counts.

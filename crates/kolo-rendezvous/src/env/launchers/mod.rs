@@ -3,21 +3,23 @@
 
 mod hostlist;
 mod hydra;
+mod indexed_job;
 mod launcher;
 mod openmpi;
-mod slurm;
+pub(super) mod slurm;
 mod torchrun;
 mod unknown;
 
 #[cfg(test)]
 pub use self::launcher::Example;
+pub(super) use self::launcher::read_ranks;
 pub use self::launcher::{Launcher, Numbers};
 use super::variables::Variables;
 
 /// All launchers. The order matters if one runs inside another: `srun` starts `mpirun`'s helpers, and `kolo
 /// launch` runs under both. Variables that a user sets by hand are torchrun's and take precedence.
 pub static LAUNCHERS: &[&dyn Launcher] =
-    &[&torchrun::Torchrun, &openmpi::OpenMpi, &hydra::Hydra, &slurm::Slurm];
+    &[&torchrun::Torchrun, &openmpi::OpenMpi, &hydra::Hydra, &slurm::Slurm, &indexed_job::IndexedJob];
 
 /// The starter of a process, by the process's variables.
 pub(super) enum Origin {

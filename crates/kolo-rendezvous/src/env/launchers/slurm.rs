@@ -9,7 +9,7 @@ const STEP_ID: &str = "SLURM_STEP_ID";
 const TASKS: [&str; 2] = ["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
 const NODES: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
-pub(super) struct Slurm;
+pub(in crate::env) struct Slurm;
 
 impl Launcher for Slurm {
     fn name(&self) -> &'static str {

@@ -1,7 +1,7 @@
 //! Process managers outside the table of launchers. Kolo refuses their processes: otherwise each would train
 //! alone, and all would write the same files.
 
-use crate::env::names::{MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
+use crate::env::names::{MASTER_ADDR, MASTER_PORT, PET_NNODES, RANK, WORLD_SIZE};
 use crate::env::variables::Variables;
 
 /// Variables in which a process manager passes the rank and, if available, the number of processes.
@@ -24,6 +24,13 @@ const MANAGERS: [Manager; 7] = [
 /// Returns the rank variable of an unknown manager, and the rest of an error message about it. `None` if no
 /// such variable is set, or this process is the only one.
 pub(super) fn detect(variables: &Variables) -> Option<(&'static str, String)> {
+    if let Some(nodes) = variables.get(PET_NNODES).filter(|nodes| nodes.trim() != "1") {
+        let problem = format!(
+            "is {nodes}, so this node is one of several, but nothing has started its workers: each node would train \
+             alone. Put `kolo launch --` before the command, or unset {PET_NNODES}"
+        );
+        return Some((PET_NNODES, problem));
+    }
     let manager = MANAGERS.iter().find(|manager| variables.has(manager.rank))?;
     let size = manager.size.and_then(|name| variables.get(name));
     // Slurm also sets PMI's variables in a shell of one task, which is a job by itself.

@@ -42,7 +42,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
     NO_ISLANDS,
     (
         JobSetting::Elastic,
-        "cannot go on without a worker or a server that dies, because each has what nobody else has",
+        "cannot continue without a worker or a server that dies, because each has state that no other has",
     ),
     NO_GLOBAL_BATCH,
     (JobSetting::LocalStatistics, "keeps running statistics on the servers, as it does weights"),
@@ -52,7 +52,7 @@ const EXCLUDES: &[(JobSetting, &str)] = &[
     ),
     (
         JobSetting::Straggler,
-        "lets each worker go at its own pace, so no shards are moved and nobody is dropped",
+        "lets each worker go at its own pace, so Kolo moves no shards and drops no worker",
     ),
     (JobSetting::Reduction, "sends each gradient to the servers as it is"),
     (

@@ -28,32 +28,33 @@ pub(crate) struct Options {
     /// Workers on this machine
     #[arg(long, default_value_t = 2)]
     pub(crate) nproc: usize,
-    /// Summation servers besides them: ranks that add for the others (all-reduce of sums by Kolo's own
-    /// schedules)
+    /// Summation servers besides the workers: ranks that add for the others. They need an all-reduce of
+    /// sums by Kolo's own schedules
     #[arg(long, default_value_t = 0)]
     pub(crate) servers: usize,
-    /// Bytes, separated by commas; of the larger one where input and output differ
+    /// Sizes in bytes, separated by commas: of the larger buffer if input and output differ
     #[arg(long, value_delimiter = ',', default_values_t = [4, 64, 1024, 16384, 65536, 262_144, 1_048_576, 4_194_304, 16_777_216, 46_800_000, 100_000_000])]
     pub(super) sizes: Vec<usize>,
     /// Type of the elements
     #[arg(long, default_value = "f32", value_parser = DType::ALL.map(DType::name))]
     pub(super) dtype: String,
-    /// How contributions are combined
+    /// How Kolo combines contributions
     #[arg(long, default_value = "sum", value_parser = Op::ALL.map(Op::name))]
     pub(super) op: String,
     /// Root of a broadcast, reduce, gather or scatter
     #[arg(long, default_value_t = 0)]
     pub(super) root: usize,
-    /// Seconds a size
+    /// Seconds per size
     #[arg(long, default_value_t = 1.0, value_parser = parse_number)]
     pub(super) seconds: f64,
-    /// Algorithm, or `all` for each in turn [default: picked by the cost model]
+    /// Algorithm, or `all` for each in turn [default: the choice of the cost model]
     #[arg(long, value_parser = algorithm_names())]
     pub(super) algorithm: Option<String>,
-    /// Show for each size what the cost model predicts for each algorithm, beside what was measured
+    /// Show for each size the cost model's prediction for each algorithm, beside the measurement
     #[arg(long)]
     pub(super) explain: bool,
-    /// What does the work: Kolo's own schedules, MPI, or NCCL on GPUs [default: KOLO_BACKEND, else native]
+    /// Library that communicates: Kolo's own schedules, MPI, or NCCL on GPUs [default: KOLO_BACKEND, else
+    /// native]
     #[arg(long, value_parser = backends::names())]
     pub(super) backend: Option<String>,
     /// Where the elements are
@@ -64,7 +65,7 @@ pub(crate) struct Options {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Draw bus bandwidth against bytes into an SVG file
+    /// Draw bus bandwidth by size into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(super) plot: Option<PathBuf>,
 }

@@ -7,14 +7,14 @@ use crate::bench::samples::at_least_1;
 use crate::bench::trainee::Work;
 use crate::options::Communication;
 
-/// What exact sums and elasticity cost when nothing fails: the tree's sums beside the ring's, and steps with
-/// each of Kolo's promises beside steps with none.
+/// Measure what exact sums and elasticity cost when nothing fails: sums of the tree beside those of the
+/// ring, and steps with each of Kolo's promises beside steps without.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Workers on this machine
     #[arg(long, default_value_t = 2)]
     pub(crate) nproc: usize,
-    /// Shards whose sums are measured beside those of one shard a worker
+    /// Shards to sum, beside one shard per worker
     #[arg(long, default_value_t = 8)]
     pub(super) shards: usize,
     /// Bytes of the sums
@@ -22,7 +22,7 @@ pub(crate) struct Options {
     pub(super) sizes: Vec<usize>,
     #[command(flatten)]
     pub(super) work: Work,
-    /// Rounds in which all alternatives are measured once
+    /// Rounds, each of which measures all alternatives once
     #[arg(long, default_value_t = 20)]
     pub(super) rounds: usize,
     /// Steps of one alternative in a round

@@ -10,10 +10,9 @@ use super::numbers::positive;
 
 const GB: f64 = 1e9;
 
-/// Say what each worker holds in memory, by what is shared out among them.
+/// Predict what each worker holds in memory, for each way to shard it.
 ///
-/// Activations come on top: they depend on the batch, and are best measured (`kolo train` writes
-/// peak_rss_bytes).
+/// Activations come on top. They depend on the batch, so measure them: `kolo train` writes peak_rss_bytes.
 #[derive(Args)]
 pub(crate) struct Memory {
     /// Parameters of the model
@@ -22,7 +21,7 @@ pub(crate) struct Memory {
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
     workers: Vec<u64>,
-    /// What is kept of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
+    /// State of each parameter: f32-sgd, f32-momentum, f32-adam or mixed-adam
     #[arg(long, default_value = "mixed-adam", value_parser = footprint)]
     footprint: &'static Footprint,
     /// Print JSON

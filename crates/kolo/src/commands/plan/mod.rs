@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use kolo::Failure;
 
-/// Say what a training will take before it is begun: time, memory, energy and money.
+/// Predict what a training will take: time, memory, energy and money.
 #[derive(Args)]
 pub(crate) struct Plan {
     #[command(subcommand)]

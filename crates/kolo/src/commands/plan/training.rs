@@ -14,8 +14,8 @@ use super::numbers::{positive, share};
 
 const DAY: f64 = 86_400.0;
 
-/// Say how long a transformer trains on so many workers, what that costs, and what binds: memory, data or
-/// arithmetic.
+/// Predict how long a transformer trains on any number of workers, what it costs, and what limits it:
+/// memory, data or arithmetic.
 ///
 /// Time is 6 · parameters · tokens by what the workers sustain (Kaplan et al. 2020). How the speed of many
 /// workers falls is not known from figures alone: --efficiency says it.
@@ -24,38 +24,38 @@ pub(crate) struct Training {
     /// Parameters of the model
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     parameters: f64,
-    /// Tokens that it is trained on, epochs counted
+    /// Tokens of the training, counted once per epoch
     #[arg(long, value_name = "NUMBER", value_parser = positive)]
     tokens: f64,
-    /// Floating-point operations a second that a worker could do
+    /// Peak floating-point operations per second of a worker
     #[arg(long, value_name = "FLOP/S", value_parser = positive, default_value = "1e15")]
     peak: f64,
-    /// The share of them that one worker alone sustains (MFU)
+    /// Share of the peak that one worker alone sustains (MFU)
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.4")]
     mfu: f64,
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [8, 64, 256, 1024])]
     workers: Vec<u64>,
-    /// What many workers keep of the speed of one: a share (0.9), a share of some workers with communication
-    /// that takes the same time for any number (0.6@256), or 1/(1 + c·√K) (sqrt:0.04)
+    /// Share of one worker's speed that many workers keep. Give a share (0.9); a share of some workers
+    /// whose communication time does not depend on their number (0.6@256); or 1/(1 + c·√K) (sqrt:0.04)
     #[arg(long, value_name = "EFFICIENCY", default_value = "1")]
     efficiency: Efficiency,
-    /// Bytes of a worker's memory
+    /// Memory of a worker in bytes
     #[arg(long, value_name = "BYTES", value_parser = positive)]
     memory: Option<f64>,
-    /// Bytes of a token, or of the sample that it is a part of, as it is read
+    /// Bytes that a worker reads per token
     #[arg(long, value_name = "BYTES", value_parser = positive, default_value = "4")]
     token_bytes: f64,
-    /// Bytes a second that each worker reads
+    /// Bytes per second that each worker can read
     #[arg(long, value_name = "BYTES/S", value_parser = positive)]
     read_rate: Option<f64>,
-    /// Bytes a second that all workers read together at most
+    /// Bytes per second that all workers together can read
     #[arg(long, value_name = "BYTES/S", value_parser = positive, requires = "read_rate")]
     read_rate_together: Option<f64>,
-    /// Watts that a worker draws
+    /// Power of a worker in watts
     #[arg(long, value_parser = positive)]
     watts: Option<f64>,
-    /// Watts of the building for each of them (PUE)
+    /// Power of the building per watt of its workers (PUE)
     #[arg(long, value_parser = positive, default_value = "1.2")]
     pue: f64,
     /// Price of a kilowatt-hour

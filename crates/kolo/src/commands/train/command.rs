@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use kolo::Failure;
 use kolo_burn_train::{
@@ -17,6 +18,7 @@ use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
 use kolo_program::output::{note, say, warn};
 use kolo_recipe::{RateConfig, Recipe, RunFolder, shell_quoted};
+use kolo_run_folder::unix_seconds;
 
 use super::super::find_lr;
 use super::options::Train;
@@ -25,6 +27,9 @@ use crate::start_workers::{check_lone_worker, start_workers};
 
 impl Train {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        if self.json {
+            self.live.log_format = LogFormat::Json;
+        }
         if self.print_config {
             let config = self.configuration()?;
             models::find(&config.model)?;
@@ -70,10 +75,14 @@ impl Train {
             note(&format!("{}: {}", config.data, SampleCounts::of(&*images)));
         }
         if let Some(steps) = self.find_lr {
-            note(&format!(
+            let words = format!(
                 "--find-lr {steps}: the rate grows from 1e-7 to 10 in place of the recipe's rates and steps; \
                  nothing is evaluated or saved"
-            ));
+            );
+            match self.live.log_format {
+                LogFormat::Text => note(&words),
+                LogFormat::Json => note_event(&words),
+            }
         }
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
@@ -127,7 +136,7 @@ impl Train {
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
-                "--straggler drop: these workers cannot go on with fewer, because `kolo train` has not \
+                "--straggler drop: these workers cannot continue with fewer, because `kolo train` has not \
                  started them, another backend than Kolo's own connects them, or --reduction keeps \
                  residuals with each of them; use --straggler rebalance, which leaves a slow one less to do",
             ));
@@ -188,7 +197,7 @@ impl Train {
             None => failure,
         })?;
         match range_test.zip(place) {
-            Some((test, place)) => find_lr::show(&test, &place),
+            Some((test, place)) => find_lr::show(&test, &place, self.live.log_format),
             None => Ok(()),
         }
     }
@@ -230,10 +239,20 @@ impl Train {
         let before = folder.config()?.epochs;
         if self.resume.is_some() && config.epochs > before {
             folder.extend(config)?;
-            say!("{}", config.rate.describe_longer(before, config.epochs));
+            let words = config.rate.describe_longer(before, config.epochs);
+            match self.live.log_format {
+                LogFormat::Text => say!("{words}"),
+                LogFormat::Json => note_event(&words),
+            }
         }
         Ok(())
     }
+}
+
+/// Prints a message as a line of `--log-format json`.
+fn note_event(message: &str) {
+    let time = unix_seconds(SystemTime::now());
+    note(&serde_json::json!({ "time_unix": time, "event": "note", "message": message }).to_string());
 }
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
@@ -242,7 +261,7 @@ fn advise(failure: Failure, folder: &RunFolder) -> Failure {
     match folder.newest_checkpoint() {
         Ok(found) if !folder.is_complete() && failure.kind().is_none() && !folder.is_written() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
-            failure.advise(format!("`kolo train --resume {path}` goes on after step {step}"))
+            failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
         }
         _ => failure,
     }

@@ -45,7 +45,7 @@ impl Train {
         if let Some(rule) = self.scale_lr {
             if config.rate.base_batch.is_none() {
                 return Err(Failure::input(
-                    "--scale-lr: add --base-batch, the global batch that --lr is meant for",
+                    "--scale-lr: add --base-batch, the global batch that --lr was chosen for",
                 ));
             }
             config.rate.scaling = rule.into();

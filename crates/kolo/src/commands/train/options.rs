@@ -18,77 +18,80 @@ use crate::options::{Communication, Elastic, algorithms};
 pub(crate) struct Train {
     #[command(flatten)]
     pub(in crate::commands) config: RecipeOptions,
-    /// Micro-batches a worker accumulates before a step: shards = nproc × accumulate [default: 1]
+    /// Micro-batches that each worker accumulates before a step: shards = nproc × accumulate [default: 1]
     #[arg(long)]
     pub(super) accumulate: Option<usize>,
-    /// Equal parts of every global batch. With the same number, any --nproc ends in the same bits [default:
-    /// workers × accumulate, where nodes may come later the most workers that there may be]
+    /// Number of equal parts of each global batch. With the same number, any --nproc ends in the same bits
+    /// [default: workers × accumulate; if nodes may join later, counted with all of them]
     #[arg(long, conflicts_with = "accumulate")]
     pub(super) shards: Option<usize>,
-    /// How the shards are divided among the workers, a weight for each, as 3,1. Any weights end in the same
-    /// bits [default: equally]
+    /// Weights by which Kolo divides the shards among the workers, one for each, such as 3,1. Any weights
+    /// end in the same bits [default: equal weights]
     #[arg(long, value_name = "WEIGHTS", value_delimiter = ',', value_parser = parse_number)]
     pub(super) shares: Vec<f64>,
-    /// What becomes of a worker that holds the others up: warn, rebalance (shards move away from it), drop
-    /// (it leaves) [default: warn]
+    /// What Kolo does about a worker that delays the others: warn, rebalance (move shards to faster
+    /// workers) or drop (continue without it) [default: warn]
     #[arg(long)]
     pub(super) straggler: Option<String>,
     /// Make a worker slow, for trials: RANK:compute:MILLISECONDS or RANK:data:MILLISECONDS, for each shard
     #[arg(long, hide = true)]
     pub(in crate::commands) slow: Vec<Slowdown>,
-    /// Scale the learning rate: --lr is meant for --base-batch and multiplied by global batch / base batch
-    /// (linear) or by the root of that (sqrt) [default without a value: linear]
+    /// Multiply --lr by global batch / --base-batch (linear), or by the square root of that (sqrt) [default
+    /// without a value: linear]
     #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "linear")]
     pub(super) scale_lr: Option<ScalingRule>,
-    /// Run folder; must not exist, unless --resume-or-start is given [default: runs/<number>-<model>-<data>]
+    /// Run folder. It must not exist, except with --resume-or-start [default: runs/<number>-<model>-<data>]
     #[arg(long)]
     pub(in crate::commands) out: Option<PathBuf>,
-    /// Continue the run in this folder from its newest good checkpoint. With --epochs the run becomes longer,
-    /// and a schedule that falls to 0 is stretched
+    /// Continue the run in this folder from its newest good checkpoint. --epochs makes the run longer, and
+    /// stretches a schedule that falls to 0
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = fixed_settings(), conflicts_with_all = ["out", "config_file", "set"], group = "continued")]
     pub(in crate::commands) resume: Option<PathBuf>,
-    /// With --out, for jobs that are started again by the same command: continue the run in that folder from
-    /// its newest good checkpoint, or start it where there is none
+    /// Continue the run in the folder of --out from its newest good checkpoint, or start it if there is
+    /// none. For jobs that a scheduler starts again with the same command
     #[arg(long, requires = "out", group = "continued")]
     pub(in crate::commands) resume_or_start: bool,
-    /// With --resume or --resume-or-start: take the run folder from another process that writes it, or that
-    /// cannot be asked because its host is gone. It writes nothing there any more, and ends
+    /// With --resume or --resume-or-start: take the run folder from another process that writes it, or
+    /// whose host is gone. That process stops writing and ends
     #[arg(long, requires = "continued")]
     pub(in crate::commands) take_over: bool,
-    /// With --resume or --resume-or-start: go on although the data, or what decides the order of its samples
-    /// (batch_size, shards, seed and grow_batch in config.toml), is not what the checkpoint was written with.
-    /// Epochs are then counted as if all steps so far had been over the new data
+    /// With --resume or --resume-or-start: continue although the data or the order of its samples has
+    /// changed since the checkpoint. In config.toml, batch_size, shards, seed and grow_batch decide that
+    /// order. Kolo then counts epochs as if all earlier steps had used the new data
     #[arg(long, requires = "continued")]
     pub(in crate::commands) accept_changed_data: bool,
-    /// Take the settings from this file, as the config.toml of a run, which repeats that run; options beside
-    /// it win
+    /// Read the settings from this file. The config.toml of a run repeats that run. Other options on the
+    /// command line override the file
     #[arg(long = "config", id = "config_file", value_name = "FILE")]
     pub(super) config_file: Option<PathBuf>,
-    /// Set one key of config.toml, as rate.lr=0.2; may be repeated, and wins over options and --config
+    /// Set one key of config.toml, such as rate.lr=0.2. Overrides options and --config; you may repeat it
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
-    /// Do not train, but find a learning rate: it grows from 1e-7 to 10 over so many steps, in place of the
-    /// recipe's, until the loss diverges. The losses go to the run folder, with a picture [default without a
-    /// value: 100, at least 10]
+    /// Find a learning rate instead of training: it grows from 1e-7 to 10 over STEPS steps, until the loss
+    /// diverges. Kolo writes the losses and a picture to the run folder [default without a value: 100; at
+    /// least 10]
     #[arg(long, value_name = "STEPS", num_args = 0..=1, default_missing_value = "100")]
     #[arg(conflicts_with_all = ["resume", "resume_or_start", "steps"], value_parser = find_lr::steps)]
     pub(in crate::commands) find_lr: Option<u64>,
-    /// Print the whole configuration as --config takes it, and train nothing
+    /// Print the whole configuration, in the format of --config, and do not train
     #[arg(long)]
     pub(super) print_config: bool,
-    /// Algorithm of the collectives [default: the quickest that keeps the bits]
+    /// Algorithm of the collectives [default: the fastest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     pub(in crate::commands) algorithm: Option<String>,
     #[command(flatten)]
     pub(super) live: LiveMetrics,
+    /// Print JSON, an object per line: progress, messages and the result. Short for --log-format json
+    #[arg(long, conflicts_with_all = ["dashboard", "log_format"])]
+    pub(in crate::commands) json: bool,
     #[command(flatten)]
     pub(in crate::commands) elastic: Elastic,
     #[command(flatten)]
     pub(in crate::commands) communication: Communication,
-    /// Workers on this machine [default: 2, or what the configuration says]
+    /// Workers on this machine [default: 2, or the number in the configuration]
     #[arg(long)]
     pub(in crate::commands) nproc: Option<usize>,
-    /// Port at which the workers meet [default: a free one]
+    /// Port at which the workers meet [default: a free port]
     #[arg(long)]
     pub(in crate::commands) master_port: Option<u16>,
 }

@@ -19,8 +19,8 @@ impl Train {
         let is_stale = config.sync.mode.traits().staleness_bound.is_some();
         if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
             return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
-                 first that dies, and --resume goes on; leave these options out",
+                "--min and --max-restarts: with --sync {} each worker and server has state that no other has, so the job ends when \
+                 one dies, and --resume continues it; leave these options out",
                 config.sync.mode
             )));
         }

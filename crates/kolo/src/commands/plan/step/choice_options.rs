@@ -13,14 +13,14 @@ use crate::options::algorithms;
 /// Options for a job's choices: buckets, algorithm, reduction, synchronization, accumulation.
 #[derive(Args)]
 pub(super) struct ChoiceOptions {
-    /// Largest bucket in MiB; the first and the last one have at most 1 [default: those of --from; else 25, over
-    /// sockets 4]
+    /// Size limit of a bucket in MiB. The first and the last bucket have at most 1 MiB [default: that of
+    /// --from, else 25; 4 over sockets]
     #[arg(long, value_name = "MIB", value_parser = positive)]
     bucket_cap_mb: Option<f64>,
-    /// Algorithm of the collectives [default: the quickest that keeps the bits]
+    /// Algorithm of the collectives [default: the fastest that keeps the bits]
     #[arg(long, value_parser = algorithms())]
     algorithm: Option<String>,
-    /// How gradients are reduced, as for `kolo train` [default: as the profile was measured, else sum]
+    /// How Kolo reduces gradients, as for `kolo train` [default: that of the profile, else sum]
     #[arg(long, value_name = "NAME[:SETTINGS]")]
     pub(super) reduction: Option<String>,
     /// How often workers synchronize, as for `kolo train`: every-step, delayed:1, local or diloco
@@ -84,7 +84,7 @@ pub(super) fn reduced(text: &str, origin: &Origin) -> Result<(StepProfile, WireC
 fn sync(mode: &SyncMode) -> Result<Sync, Failure> {
     if mode.traits().staleness_bound.is_some() {
         return Err(Failure::input(format!(
-            "--sync {mode}: what servers that hold the weights take is not foretold"
+            "--sync {mode}: kolo plan does not predict servers that hold the weights"
         )));
     }
     let rounds = mode.traits().rounds.map(|rounds| Sync::Rounds(rounds.steps));

@@ -24,21 +24,21 @@ pub(super) struct ClusterOptions {
     /// Summation servers, each on a node of its own
     #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "cluster")]
     servers: usize,
-    /// Cores of each node, which its workers and their sockets share; 0: they have enough [default: those of
-    /// the host where --model or --profile measured, else enough]
+    /// Cores of each node, which its workers and their sockets share; 0 means enough [default: the cores of
+    /// the measured host, else enough]
     #[arg(long, value_name = "NUMBER", conflicts_with = "cluster")]
     cores: Option<f64>,
-    /// Nanoseconds of a core for each byte that a worker sends and receives [default: 0.21, as over loopback,
-    /// where the link has sockets]
+    /// Nanoseconds of a core per byte that a worker sends and receives [default: 0.21 for links with
+    /// sockets, as measured over loopback]
     #[arg(long, value_name = "NUMBER", value_parser = positive, conflicts_with = "cluster")]
     socket_ns: Option<f64>,
-    /// How many times as long a worker computes when all cores do [default: as --model or --profile measured]
+    /// Slowdown of a worker when all cores compute [default: as measured by --model or --profile]
     #[arg(long, value_name = "TIMES", value_parser = positive, conflicts_with = "cluster")]
     full_slowdown: Option<f64>,
-    /// All workers are on one host, and share its cores; with --between loopback always
+    /// Put all workers on one host, whose cores they share. --between loopback implies this
     #[arg(long, conflicts_with = "cluster")]
     one_host: bool,
-    /// The cluster, in a TOML file
+    /// TOML file that describes the cluster
     #[arg(long, value_name = "FILE")]
     cluster: Option<PathBuf>,
 }

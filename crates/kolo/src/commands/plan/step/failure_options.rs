@@ -12,15 +12,15 @@ pub(super) struct FailureOptions {
     /// Mean time between the failures of one worker, in hours
     #[arg(long, value_name = "HOURS", value_parser = positive)]
     worker_mtbf_hours: Option<f64>,
-    /// Seconds from a failure until the others train on, in an elastic job
+    /// In an elastic job: seconds from a failure until the others continue training
     #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "5")]
     #[arg(requires = "worker_mtbf_hours")]
     recovery_s: f64,
-    /// Seconds for which a checkpoint stops training, in a job that restarts from it
+    /// In a job that restarts: seconds for which a checkpoint stops training
     #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "30")]
     #[arg(requires = "worker_mtbf_hours")]
     checkpoint_s: f64,
-    /// Seconds from a failure until a job that restarts trains again
+    /// In a job that restarts: seconds from a failure until it trains again
     #[arg(long, value_name = "SECONDS", value_parser = positive, default_value = "300")]
     #[arg(requires = "worker_mtbf_hours")]
     restart_s: f64,

@@ -25,11 +25,11 @@ use self::failure_options::FailureOptions;
 use self::profile_options::ProfileOptions;
 use crate::commands::plan::numbers::positive;
 
-/// Say what a step takes on so many workers of a cluster, from what it takes on one.
+/// Predict the time of a step on any number of workers, from a step of one worker.
 ///
-/// Each worker computes as long as one alone, so the global batch grows with them; workers that share cores
-/// compute longer. Buckets are ready as was measured, or one after another in the backward pass, and are
-/// all-reduced by the schedules that Kolo runs.
+/// Each worker computes as long as one worker alone, so the global batch grows with their number; workers
+/// that share cores compute longer. Buckets are ready at the measured times, or one after another in the
+/// backward pass. The prediction simulates the schedules that Kolo runs.
 #[derive(Args)]
 #[command(after_help = table::links())]
 pub(crate) struct Step {
@@ -43,16 +43,16 @@ pub(crate) struct Step {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           default_values_t = [1, 2, 4, 8, 16, 64, 256, 1024])]
     workers: Vec<usize>,
-    /// Standard deviation of what a worker computes in a step, in percent of it: all wait for the slowest
+    /// Standard deviation of a worker's computing time in percent. All workers wait for the slowest
     #[arg(long, value_name = "PERCENT", value_parser = positive)]
     spread: Option<f64>,
     #[command(flatten)]
     failures: FailureOptions,
-    /// Also say what so many workers would gain by other buckets, algorithms, reductions, accumulation, servers,
-    /// and rarer or later synchronization
+    /// Also predict, for this many workers, the gain of other buckets, algorithms, reductions,
+    /// accumulation, servers, and rarer or later synchronization
     #[arg(long, value_name = "WORKERS")]
     advise: Option<usize>,
-    /// Draw the step and the efficiency by workers into this file, as SVG
+    /// Draw step time and efficiency by number of workers into this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Print JSON
@@ -74,9 +74,7 @@ impl Step {
             return Ok(());
         }
         if self.advise.is_none() {
-            return Err(Failure::input(
-                "several profiles are compared by --advise; give it a number of workers",
-            ));
+            return Err(Failure::input("--advise compares several profiles; give it a number of workers"));
         }
         if self.choices.reduction.is_some() {
             return Err(Failure::input(

@@ -36,7 +36,7 @@ fn beside(first: &WorkerProfile, other: WorkerProfile) -> Result<OtherProfile, F
     if other.model != first.model {
         let models = format!("{} and {}", first.model, other.model);
         return Err(Failure::input(format!(
-            "profiles of {models} say nothing of one another; give those of one model"
+            "--advise compares profiles of one model, and these are of {models}; give those of one"
         )));
     }
     let options: Vec<String> = [

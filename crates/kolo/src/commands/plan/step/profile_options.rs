@@ -15,20 +15,20 @@ use crate::commands::plan::numbers::positive;
 /// Options for one worker's step: measured, or from figures.
 #[derive(Args)]
 pub(super) struct ProfileOptions {
-    /// Take the step of the run in this folder: its passes, its optimizer, its buckets
+    /// Use the measured step of the run in this folder: its passes, optimizer and buckets
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with_all = FIGURES, conflicts_with_all = ["profile", "model"])]
     from: Option<PathBuf>,
-    /// Take the step that `kolo bench profile` has printed into this file; more files, of other batches,
-    /// precisions or reductions, are compared with it by --advise
+    /// Use the step in this file, which has the output of `kolo bench profile`. --advise compares it with
+    /// further files, of other batches, precisions or reductions
     #[arg(long, value_name = "FILE[,FILE…]", value_delimiter = ',', conflicts_with_all = FIGURES, conflicts_with = "model")]
     profile: Vec<PathBuf>,
-    /// Measure the step of this network here and now, as `kolo bench profile` does
+    /// Measure the step of this network now, as `kolo bench profile` does
     #[arg(long, conflicts_with_all = FIGURES)]
     model: Option<String>,
-    /// With --model: images a worker; more numbers are compared with the first by --advise
+    /// With --model: images per worker. --advise compares the first number with further ones
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [32], requires = "model")]
     batch_size: Vec<usize>,
-    /// With --model: f32, bf16 or f16; more types are compared with the first by --advise
+    /// With --model: f32, bf16 or f16. --advise compares the first type with further ones
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = ["f32"], requires = "model")]
     precision: Vec<String>,
     /// Milliseconds of one worker's forward pass

@@ -1,0 +1,309 @@
+"""kolo.torch.DistributedDataParallel: each result beside one that plain lines of torch work out. Skips without torch."""
+
+import hashlib
+import importlib.util
+import os
+import unittest
+
+from tests.forked import outputs
+
+SHARDS = 4
+
+
+def start():
+    """Returns torch and torch.distributed; more than one process form a group."""
+    import torch
+    import torch.distributed as dist
+
+    import kolo.torch
+
+    torch.set_num_threads(1)
+    if os.environ["WORLD_SIZE"] != "1":
+        dist.init_process_group("kolo")
+    return torch, dist, kolo.torch
+
+
+def digest(module):
+    """Hash of all parameters and buffers."""
+    text = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        text.update(name.encode() + value.contiguous().view(-1).view(__import__("torch").uint8).numpy().tobytes())
+    return text.hexdigest()[:16]
+
+
+def convolutional(torch):
+    nn = torch.nn
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.BatchNorm2d(8),
+                         nn.ReLU(), nn.Flatten(), nn.Linear(8 * 9, 5)).to(memory_format=torch.channels_last)
+
+
+def transformer(torch):
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(30, 16)
+            layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
+            self.layers, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 30)
+
+        def forward(self, tokens):
+            return self.out(self.layers(self.tokens(tokens))).transpose(1, 2)
+
+    return Model()
+
+
+def images(torch, rows, step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randn(rows, 3, 8, 8, generator=generator), torch.randint(0, 5, (rows,), generator=generator)
+
+
+def texts(torch, rows, step):
+    generator = torch.Generator().manual_seed(step)
+    return torch.randint(0, 30, (rows, 7), generator=generator), torch.randint(0, 30, (rows, 7), generator=generator)
+
+
+# The last batches do not divide by the shards; the very last one has fewer samples than shards.
+SIZES = [16, 16, 11, 3]
+
+
+def over_kolo():
+    """Trains over Kolo; prints the hash and the losses of each network."""
+    torch, dist, kolo = start()
+    for make, data, options in [(convolutional, images, {"bucket_cap_mb": 0.002}), (convolutional, images, {"overlap": False}),
+                                (transformer, texts, {})]:
+        torch.manual_seed(5)
+        ddp = kolo.DistributedDataParallel(make(torch), shards=SHARDS, seed=3, **options)
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.01)
+        losses = []
+        for step, rows in enumerate(SIZES):
+            for inputs, labels in ddp.shards(*data(torch, rows, step)):
+                ddp.backward(torch.nn.functional.cross_entropy(ddp(inputs), labels), len(inputs))
+            assert ddp.samples == rows
+            losses.append(ddp.loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        make(torch).load_state_dict(ddp.state_dict())
+        print(digest(ddp.module), losses)
+
+
+def added_in_tree(values):
+    """The sum of a list in the order of its binary tree, whose rest is added from the right."""
+    if len(values) == 1:
+        return values[0]
+    left = 1
+    while 2 * left < len(values):
+        left *= 2
+    return added_in_tree(values[:left]) + added_in_tree(values[left:])
+
+
+def plain():
+    """The same training in plain torch, on one process: shards one after another, their gradients added."""
+    torch, _, _ = start()
+    from kolo.torch._shards import stream
+
+    for make, data in [(convolutional, images), (transformer, texts)]:
+        torch.manual_seed(5)
+        model = make(torch)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        losses = []
+        for step, rows in enumerate(SIZES):
+            inputs, labels = data(torch, rows, step)
+            before = [buffer.clone() for buffer in model.buffers()]
+            gradients, changes, shard_losses = [], [], []
+            for shard in range(SHARDS):
+                part = slice(shard * rows // SHARDS, (shard + 1) * rows // SHARDS)
+                count = part.stop - part.start
+                with torch.no_grad():
+                    [buffer.copy_(base) for buffer, base in zip(model.buffers(), before)]
+                torch.manual_seed(stream(3, 0, step, shard))
+                optimizer.zero_grad()
+                loss = torch.tensor(0.0)
+                if count:
+                    loss = torch.nn.functional.cross_entropy(model(inputs[part].clone()), labels[part].clone())
+                    (loss * count).backward()
+                gradients.append([torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()])
+                changes.append([(buffer.double() - base.double()) * count for buffer, base in zip(model.buffers(), before)])
+                shard_losses.append(loss.detach().double() * count)
+            with torch.no_grad():
+                for parameter, *parts in zip(model.parameters(), *gradients):
+                    parameter.grad = added_in_tree(parts) / rows
+                for buffer, base, *parts in zip(model.buffers(), before, *changes):
+                    # Counts take the last shard's value, which is one more.
+                    buffer.copy_(base + added_in_tree(parts) / rows if buffer.is_floating_point() else base + 1)
+            losses.append(added_in_tree(shard_losses).item() / rows)
+            optimizer.step()
+        print(digest(model), losses)
+
+
+def loaded():
+    """A DataLoader of shards whose transform draws random numbers; resumed in the middle of an epoch."""
+    torch, dist, kolo = start()
+
+    class Data(torch.utils.data.Dataset):
+        def __len__(self):
+            return 37
+
+        def __getitem__(self, index):
+            return torch.full((4,), float(index)) + torch.rand(4), index % 3
+
+    def trained(parts):
+        torch.manual_seed(1)
+        ddp = kolo.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)), 4)
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.001, momentum=0.9)
+        sampler = kolo.ShardSampler(Data(), batch_size=4, shards=4, seed=2)
+        loader = torch.utils.data.DataLoader(Data(), batch_sampler=sampler)
+        assert sampler.steps == 3 and len(loader) == len(list(sampler))
+        seen = []
+        for epoch, first, end in parts:
+            sampler.set_epoch(epoch, first)
+            for step, shards in enumerate(ddp.steps(loader), first):
+                for inputs, labels in shards:
+                    seen += inputs[:, 0].floor().long().tolist()
+                    ddp.backward(torch.nn.functional.cross_entropy(ddp(inputs), labels), len(labels))
+                assert ddp.samples == (16, 16, 5)[step], ddp.samples
+                optimizer.step()
+                optimizer.zero_grad()
+                if step == end:
+                    break
+        return digest(ddp.module), seen
+
+    whole, seen = trained([(0, 0, None), (1, 0, None)])
+    everyone = [seen]
+    if dist.is_initialized():
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, seen)
+    assert sorted(sum(everyone, [])) == sorted(2 * list(range(37)))
+    assert trained([(0, 0, None), (1, 0, 1), (1, 2, None)])[0] == whole
+    print(whole)
+
+
+def behaves():
+    """Unused parameters, gradients that accumulate, half precision, several passes, values that are not finite, refusals."""
+    torch, dist, kolo = start()
+    rank = dist.get_rank() if dist.is_initialized() else 0
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.sometimes, self.never = (torch.nn.Linear(2, 2, dtype=torch.float32) for _ in range(3))
+            self.scale = torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+
+        def forward(self, x):
+            y = self.used(x) * self.scale.float()
+            return self.sometimes(y) if x[0, 0] == 0 else y
+
+    model = Model()
+    ddp = kolo.DistributedDataParallel(model, shards=4)
+    batch = torch.arange(16.0).view(8, 2)
+
+    def step(batch=batch, passes=1):
+        for part in ddp.shards(batch):
+            for number in range(passes):
+                ddp.backward(ddp(part).sum(1).mean(), len(part), last=number == passes - 1)
+        return {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+
+    once = step()
+    assert once["never.weight"] is None and once["sometimes.weight"] is not None and once["scale"].dtype is torch.bfloat16
+    # One shard of four uses it: two of eight samples.
+    assert torch.equal(once["sometimes.bias"], torch.full((2,), 0.25)), once["sometimes.bias"]
+    # Without zero_grad the gradients of steps accumulate.
+    again = step()
+    assert torch.equal(again["used.weight"], once["used.weight"] * 2), (again, once)
+    ddp.zero_grad()
+    # Two equal passes of a shard: twice the samples and twice the gradient.
+    twice = step(passes=2)
+    torch.testing.assert_close(twice["used.weight"], once["used.weight"])
+    assert ddp.samples == 16
+    ddp.zero_grad()
+    bad = batch.clone()
+    bad[7] = float("nan")
+    assert step(bad)["used.weight"].isnan().all() and ddp.loss != ddp.loss
+    ddp.zero_grad()
+    assert torch.equal(step()["used.weight"], once["used.weight"])
+
+    def refused(act, *words):
+        try:
+            act()
+        except ValueError as error:
+            assert all(word in str(error) for word in (f"rank {rank}", *words)), error
+            return
+        raise AssertionError(words)
+
+    refused(lambda: ddp(batch), "within")
+    refused(lambda: ddp.no_sync(), "no_sync")
+    refused(lambda: ddp.shards(batch, batch[1:]), "8 and 7")
+    refused(lambda: next(ddp.steps([])), "ShardSampler")
+    refused(lambda: kolo.DistributedDataParallel(Model(), shards=0), "shards is 0")
+    with torch.no_grad():
+        ddp(batch)
+    sparse = kolo.DistributedDataParallel(torch.nn.Embedding(9, 2, sparse=True), 4)
+
+    def of_sparse():
+        for part in sparse.shards(torch.arange(8)):
+            sparse.backward(sparse(part).sum(), 2)
+
+    refused(of_sparse, "parameter weight is sparse")
+    forgotten = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
+
+    def without_backward():
+        for part in forgotten.shards(batch):
+            forgotten(part)
+
+    refused(without_backward, "no call of ddp.backward")
+    direct = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
+
+    def of_direct():
+        for part in direct.shards(batch):
+            direct(part).sum().backward()
+
+    refused(of_direct, "not loss.backward()")
+    refused(of_direct, "was left in shard")
+    if dist.is_initialized():
+        refused(lambda: kolo.DistributedDataParallel(torch.nn.Linear(2, 1 + rank), 4), "float32[1, 2]", "rank 1")
+        refused(lambda: kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4, seed=rank), "seed is 0 on rank 0 and 1 on rank 1")
+        other = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
+
+        def of_others():
+            for part in other.shards(batch[rank:]):
+                other.backward(other(part).mean(), len(part))
+
+        refused(of_others, "rank 1", "7 and 8 samples")
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+class DataParallelTest(unittest.TestCase):
+    def test_equal_to_plain_torch_on_any_number_of_ranks(self):
+        [[expected]] = outputs(self, [1], plain)
+        network, text = expected.splitlines()
+        for ranks in outputs(self, [1, 2, 3, 4], over_kolo):
+            for output in ranks:
+                self.assertEqual(output.splitlines(), [network, network, text], f"with {len(ranks)} ranks")
+
+    def test_loader_and_resume(self):
+        found = {output for ranks in outputs(self, [1, 2], loaded) for output in ranks}
+        self.assertEqual(len(found), 1, found)
+
+    def test_samplers_divide_the_same_steps(self):
+        from kolo.torch import ShardSampler
+
+        def steps(size):
+            samplers = [ShardSampler(37, 3, 5, seed=1, rank=rank, size=size) for rank in range(size)]
+            batches = [iter(sampler) for sampler in samplers]
+            for sampler in samplers:
+                self.assertEqual(len(sampler), len(list(sampler)))
+            return [[[next(own) for count in sampler.counts(step) if count] for sampler, own in zip(samplers, batches)]
+                    for step in range(samplers[0].steps)]
+
+        alone = [ranks[0] for ranks in steps(1)]
+        self.assertEqual([[len(shard) for shard in step] for step in alone], [[3] * 5, [3] * 5, [1, 1, 2, 1, 2]])
+        self.assertEqual(sorted(sum(sum(alone, []), [])), list(range(37)))
+        for size in (2, 3, 5):
+            self.assertEqual([sum(ranks, []) for ranks in steps(size)], alone)
+
+    def test_what_it_does_and_refuses(self):
+        outputs(self, [1, 2], behaves)
+
+
+if __name__ == "__main__":
+    unittest.main()
