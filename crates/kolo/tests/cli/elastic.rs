@@ -125,6 +125,7 @@ fn deaths_while_it_is_tuned_do_not_change_the_weights() {
 
 /// All shards go through a step together, so the others wait for the dead one in the middle of their passes.
 #[test]
+#[ignore = "slow: bash .ci/slow runs it"]
 fn deaths_in_step_do_not_change_the_weights() {
     let folder = tempfile::tempdir().unwrap();
     // The MLP has no normalization; fewer steps, because these take longer.
