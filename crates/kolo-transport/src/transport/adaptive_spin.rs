@@ -6,7 +6,12 @@
 //! arrives during a probe, the number rises. If the next wait is in vain all the same, the peers or the wire
 //! are slow, and probes become rare: a core that spins in vain is missing for computing gradients.
 
-use std::time::Duration;
+//!
+//! A try that yields may take long: since Linux 6.18 a thread that yields gives up its share of the core, so
+//! beside other programs that compute, a thread that yields again and again hardly ever runs. Then waits sleep
+//! at once for a while.
+
+use std::time::{Duration, Instant};
 
 /// Number of sleeps between probes, minimum and maximum.
 const PROBE: (u32, u32) = (8, 1024);
@@ -14,6 +19,11 @@ const PROBE: (u32, u32) = (8, 1024);
 const PATIENT: u32 = 4;
 /// A sleep shorter than this should have been a try.
 const SHORT: Duration = Duration::from_micros(40);
+/// A yield longer than this went to other programs: a few slices of the scheduler, which the ranks that share
+/// the core may use as well, are shorter.
+const STARVED: Duration = Duration::from_millis(8);
+/// Number of waits that sleep at once after such a yield.
+const REST: u32 = 64;
 
 /// The number of tries in one wait, and its history.
 pub(super) struct AdaptiveSpin {
@@ -25,15 +35,45 @@ pub(super) struct AdaptiveSpin {
     left: u32,
     /// True if the last probe has raised the number and no wait has confirmed it yet.
     promised: bool,
+    /// Number of waits left that sleep at once.
+    resting: u32,
 }
 
 impl AdaptiveSpin {
     pub(super) fn new(least: u32, most: u32, first: u32) -> Self {
-        AdaptiveSpin { least, most, now: first, interval: PROBE.0, left: PROBE.0, promised: false }
+        AdaptiveSpin {
+            least,
+            most,
+            now: first,
+            interval: PROBE.0,
+            left: PROBE.0,
+            promised: false,
+            resting: 0,
+        }
     }
 
     pub(super) fn limit(&self) -> u32 {
-        if self.left == 0 { PATIENT * self.most } else { self.now }
+        match (self.resting, self.left) {
+            (1.., _) => 0,
+            (0, 0) => PATIENT * self.most,
+            (0, _) => self.now,
+        }
+    }
+
+    /// Steps behind the other threads of this core. Returns false if the wait should sleep, because other
+    /// programs have had the core meanwhile.
+    pub(super) fn step_behind(&mut self) -> bool {
+        let begun = Instant::now();
+        std::thread::yield_now();
+        self.yielded(begun.elapsed())
+    }
+
+    /// Records the length of a yield; false if it was too long.
+    fn yielded(&mut self, long: Duration) -> bool {
+        if long > STARVED {
+            self.resting = REST;
+        }
+        self.resting == 0
     }
 
     /// Records a wait that succeeded after this many tries.
@@ -51,6 +91,10 @@ impl AdaptiveSpin {
 
     /// Records a wait whose tries were all in vain.
     pub(super) fn gave_up(&mut self) {
+        if self.resting > 0 {
+            self.resting -= 1;
+            return;
+        }
         if self.left == 0 || self.promised {
             self.interval = (2 * self.interval).min(PROBE.1);
             self.left = self.interval;
@@ -98,6 +142,17 @@ mod tests {
         spin.slept(Duration::from_micros(1));
         assert_eq!(spin.limit(), 200);
         assert_eq!(until_probe(&mut spin), 7, "probes stay frequent while they are worth it");
+    }
+
+    #[test]
+    fn waits_sleep_at_once_after_a_yield_to_other_programs() {
+        let mut spin = AdaptiveSpin::new(4, 256, 64);
+        assert!(spin.yielded(STARVED) && !spin.yielded(2 * STARVED));
+        for _ in 0..REST {
+            assert_eq!(spin.limit(), 0);
+            spin.gave_up();
+        }
+        assert_eq!((spin.limit(), until_probe(&mut spin)), (64, 8), "as before");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! With more ranks than cores, spinning would keep the awaited rank from its core. A rank then steps
 //! behind the others in the scheduler's queue instead (`sched_yield`), which takes a microsecond; waking
-//! a sleeper takes tens. If the peer was on another core when it waited last, the rank first looks a few
+//! a sleeper takes tens. If other programs get the core that way, it sleeps. If the peer was on another core when it waited last, the rank first looks a few
 //! times without yielding: a yield costs two process switches.
 
 use std::collections::hash_map::Entry;
@@ -149,8 +149,8 @@ impl Mailbox {
             } else if self.comes_from_another_core(peer, &ready) {
                 self.spin.came_after(turn);
                 return Ok(());
-            } else {
-                std::thread::yield_now();
+            } else if !self.spin.step_behind() {
+                break;
             }
         }
         self.spin.gave_up();

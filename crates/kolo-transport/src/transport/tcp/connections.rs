@@ -130,13 +130,10 @@ impl Tcp {
             return false;
         }
         let limit = self.spin.limit();
-        if empty < limit {
-            if self.crowded {
-                std::thread::yield_now();
-            }
+        if empty < limit && (!self.crowded || self.spin.step_behind()) {
             return true;
         }
-        if empty == limit {
+        if empty <= limit {
             self.spin.gave_up();
         }
         false
