@@ -236,9 +236,9 @@ impl Text {
 /// named none.
 fn with_label_hint(error: DataError, column: &str) -> DataError {
     match error {
-        DataError::Table { path, line, problem } => {
+        DataError::Table { path, place, problem } => {
             let problem = format!("{problem}; if `{column}` has the classes, give --label {column}");
-            DataError::Table { path, line, problem }
+            DataError::Table { path, place, problem }
         }
         error => error,
     }
