@@ -41,8 +41,8 @@ pub use kolo_step::{
 pub use kolo_straggler as straggler;
 /// Settings, reports and ways to synchronize.
 pub use kolo_sync::{
-    Change, Config, GradientTraffic, Processor, Staleness, Statistics, StepReport, StepTimes, Warning, sync,
-    verify,
+    Change, Config, GradientTraffic, Processor, Sharding, Staleness, Statistics, StepReport, StepTimes,
+    Warning, sync, verify,
 };
 pub use replica::Replica;
 pub use shard_pass::{Access, ShardPass};

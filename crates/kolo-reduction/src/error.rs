@@ -229,6 +229,12 @@ pub enum Error {
          all ranks after the step that it is of, and take it on rank 0"
     )]
     StateOnServers,
+    /// Other ranks hold parts of the optimizer's state.
+    #[error(
+        "a checkpoint of a job whose optimizer's state is divided among the workers holds all of it; call `Replica::gather_residuals` \
+         on all ranks after the step that it is of, and take it on rank 0"
+    )]
+    StateDivided,
     /// A call in a phase of the step to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
     OutOfOrder {

@@ -12,6 +12,7 @@ use crate::buckets::{BLOCK, Slice};
 /// change whenever the ranks do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners {
+    scope: Scope,
     /// Consecutive runs of whole blocks, without empty ones, and their owners.
     runs: Vec<(Range<usize>, Vec<Rank>)>,
 }
@@ -35,13 +36,32 @@ impl Owners {
             let following = ranks[part..].iter().chain(&ranks[..part]).copied();
             (end(part)..end(part + 1), following.take(owners).collect())
         };
-        Owners { runs: (0..ranks.len()).map(run).filter(|(run, _)| !run.is_empty()).collect() }
+        Owners { scope, runs: (0..ranks.len()).map(run).filter(|(run, _)| !run.is_empty()).collect() }
+    }
+
+    /// Returns true if a tensor has the same owners everywhere.
+    pub fn own_whole_tensors(&self) -> bool {
+        self.scope == Scope::Tensor
     }
 
     /// Returns the owners of an element of flat memory; none beyond its end.
     pub fn of(&self, element: usize) -> &[Rank] {
         let next = self.runs.partition_point(|(run, _)| run.end <= element);
         self.runs.get(next).map_or(&[], |(_, owners)| owners)
+    }
+
+    /// Cuts a slice of a tensor where its owners change. Empty slices have no owners.
+    pub fn cut<'a>(&'a self, layout: &Layout, slice: &Slice) -> impl Iterator<Item = (Slice, &'a [Rank])> {
+        let (place, slice) = (slice.place(layout), slice.clone());
+        self.runs.iter().filter_map(move |(run, owners)| {
+            let (start, end) = (place.start.max(run.start), place.end.min(run.end));
+            let from = start - place.start;
+            (start < end).then(|| {
+                let first = slice.elements.start + from;
+                let elements = first..first + (end - start);
+                (Slice { span: slice.span, elements, offset: slice.offset + from }, &owners[..])
+            })
+        })
     }
 
     /// Returns the runs of flat memory that a rank owns.
@@ -141,6 +161,28 @@ mod tests {
         let two = Owners::split(&layout(&[3 * BLOCK]), Scope::Element, &ranks(3), 2);
         let of_block = |block: usize| two.of(block * BLOCK).to_vec();
         assert_eq!([0, 1, 2].map(of_block), [[Rank(0), Rank(1)], [Rank(1), Rank(2)], [Rank(2), Rank(0)]]);
+    }
+
+    #[test]
+    fn a_slice_is_cut_where_its_owners_change() {
+        for lens in LENS {
+            let layout = layout(lens);
+            for world in 1..6 {
+                let owners = Owners::split(&layout, Scope::Element, &ranks(world), 2);
+                for slice in slices(&layout, &(0..layout.len())) {
+                    let (mut element, mut offset) = (slice.elements.start, slice.offset);
+                    for (part, of_part) in owners.cut(&layout, &slice) {
+                        assert_eq!(
+                            (part.span, part.elements.start, part.offset),
+                            (slice.span, element, offset)
+                        );
+                        assert!(part.place(&layout).all(|place| owners.of(place) == of_part));
+                        (element, offset) = (part.elements.end, offset + part.elements.len());
+                    }
+                    assert_eq!(element, slice.elements.end, "{lens:?}, {world} ranks");
+                }
+            }
+        }
     }
 
     #[test]

@@ -103,6 +103,11 @@ impl<T: Number> ShardSum<T> {
         self.buffer.take().expect("a bucket is reduced once a step")
     }
 
+    /// Number of elements of the buffer; 0 while it is away.
+    pub(crate) fn size(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+
     /// Returns true if the buffer has been taken and not returned.
     pub(crate) fn is_away(&self) -> bool {
         self.buffer.is_none()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::sharding::Sharding;
 use crate::statistics::Statistics;
 use crate::sync::SyncMode;
 use kolo_optim::table::Choice;
@@ -76,6 +77,8 @@ pub struct Config {
     pub verify_every: u64,
     /// Treatment of running statistics.
     pub statistics: Statistics,
+    /// State of which each worker holds a part only. The bits are the same either way. The same on all ranks.
+    pub sharding: Sharding,
     /// True if the noise scale of the gradient is measured
     /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
     /// then reads each gradient once more, and waits for the whole gradient as with `transforms`. The same
@@ -122,6 +125,7 @@ impl Default for Config {
             elastic: false,
             verify_every: 100,
             statistics: Statistics::PerShard,
+            sharding: Sharding::Nothing,
             noise_scale: false,
             sync: SyncMode::default(),
             islands: None,

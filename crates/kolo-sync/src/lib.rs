@@ -10,6 +10,7 @@ pub mod processor;
 mod replica;
 mod same_model;
 mod same_settings;
+mod sharding;
 mod staleness;
 mod statistics;
 pub mod sync;
@@ -22,6 +23,7 @@ pub use replica::{
     Change, Core, GradientTraffic, JobNotes, JobState, Notes, StepReport, StepTimes, Undo, assignment, backup,
 };
 pub use same_settings::Stated;
+pub use sharding::Sharding;
 pub use staleness::Staleness;
 pub use statistics::Statistics;
 pub use warning::Warning;

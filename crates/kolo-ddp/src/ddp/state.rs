@@ -25,7 +25,8 @@ impl<B: Binding> Ddp<B> {
     }
 
     /// Returns a copy of the model with the averages of its weights, if the optimizer is
-    /// [`Averaged`](crate::optimizer::Averaged).
+    /// [`Averaged`](crate::optimizer::Averaged). A collective if the optimizer's state is divided
+    /// ([`Config::sharding`](crate::Config::sharding)).
     ///
     /// # Errors
     ///

@@ -137,15 +137,14 @@ impl Replica {
     }
 
     /// Averages of all values after all steps so far, in the order of the layout; `None` if the optimizer is
-    /// not [`Averaged`](crate::optimizer::Averaged).
+    /// not [`Averaged`](crate::optimizer::Averaged). A collective if the optimizer's state is divided
+    /// ([`Config::sharding`]).
     ///
     /// # Errors
     ///
     /// The last step's reduction failed (naming the rank).
     pub fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
-        self.core.apply_outstanding()?;
-        let weights = &mut self.core.weights;
-        Ok(kolo_optim::averages(&mut *weights.optimizer, &weights.values))
+        self.core.averages()
     }
 
     /// Values of one tensor after all steps so far. Waits only for the buckets that hold the tensor. If

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kolo_comm::Rank;
 use kolo_reduction::Error;
-use kolo_reduction::state::{Holdings, StateCopy, Visit, redistribute, transfer};
+use kolo_reduction::state::{Holdings, StateCopy, Transfer, Visit, redistribute, transfer};
 use kolo_step::timed;
 use kolo_sync::sync::SyncTraits;
 use kolo_sync::{JobState, Notes};
@@ -66,7 +66,10 @@ impl Replica {
     pub fn gather_residuals(&mut self) -> Result<(), Error> {
         self.core.check_state()?;
         let SyncTraits { rounds, staleness_bound, .. } = self.traits();
-        let is_divided = self.core.shards_with_state() > 0 || rounds.is_some() || staleness_bound.is_some();
+        let is_divided = self.core.shards_with_state() > 0
+            || self.core.is_divided()
+            || rounds.is_some()
+            || staleness_bound.is_some();
         if !is_divided || !self.is_synchronized() {
             return Ok(());
         }
@@ -83,11 +86,13 @@ impl Replica {
         let mut want = vec![Holdings::default(); have.len()];
         want[0] = Holdings::union(&have);
         let transfers = redistribute(&have, &want)?;
-        let sent = transfers.iter().filter(|transfer| transfer.from == group.rank());
-        let sent: HashSet<_> = sent.map(|transfer| &transfer.name).collect();
+        // Of an array that rank 0 receives it may have a part itself.
+        let is_involved = |transfer: &&Transfer| transfer.from == group.rank() || group.rank() == Rank(0);
+        let involved: HashSet<_> =
+            transfers.iter().filter(is_involved).map(|transfer| &transfer.name).collect();
         let mut moved = StateCopy::of(self.layout().len(), |visit| {
             self.visit_state(&mut |part| {
-                if sent.contains(&part.name) {
+                if involved.contains(&part.name) {
                     visit(part);
                 }
             });

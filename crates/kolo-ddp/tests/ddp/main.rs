@@ -30,6 +30,7 @@ mod reduction_values;
 mod refused_steps;
 mod same_settings;
 mod servers;
+mod sharding;
 mod stale;
 mod stale_failures;
 mod state_list;

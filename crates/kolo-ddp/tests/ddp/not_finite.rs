@@ -10,7 +10,7 @@ use kolo_comm::{Group, threads};
 use kolo_ddp::checkpoint;
 use kolo_ddp::optimizer::{self, OPTIMIZERS};
 use kolo_ddp::table::Choice;
-use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, SpanId, Statistics, reduction};
+use kolo_ddp::{Config, Error, Kind, ParamSpec, Replica, Sharding, SpanId, Statistics, reduction};
 
 const SHARDS: usize = 4;
 const STEPS: u64 = 12;
@@ -54,6 +54,10 @@ fn ways() -> Vec<Way> {
         all.push(Way::new("overlap", 2, Config { forward_overlap: overlap, ..Config::default() }));
     }
     all.push(Way::new("clip", 3, Config { transforms: clip(1.0), ..Config::default() }));
+    for (workers, optimizer) in [(2, "adam"), (3, "sgd"), (4, "lamb")] {
+        let way = Way::new("sharded", workers, Config { sharding: Sharding::Optimizer, ..Config::default() });
+        all.push(Way { optimizer: Choice::new(optimizer), ..way });
+    }
     all.push(Way::new("noise", 3, Config { noise_scale: true, ..Config::default() }));
     all.push(Way::of_sync("delayed:1", 3));
     for workers in [1, 2, 4] {

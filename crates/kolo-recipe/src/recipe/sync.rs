@@ -101,5 +101,6 @@ fn remedy(setting: JobSetting) -> &'static str {
         JobSetting::Tune => "leave --tune out",
         JobSetting::Elastic => "train with workers that stay",
         JobSetting::Servers => "leave --servers out",
+        JobSetting::RareSync => "leave --sync at every-step",
     }
 }

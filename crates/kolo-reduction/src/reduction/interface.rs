@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use kolo_comm::schedule::WireCost;
-use kolo_comm::{Deferred, Group, SumParts, Timing};
+use kolo_comm::{Buffer, Deferred, Group, Readers, SumParts, Timing};
 
 use super::samples::SampleCount;
 use crate::buckets::Bucket;
@@ -169,6 +169,15 @@ pub trait Reduction: Send {
         result.iter_mut().zip(sum).for_each(|(result, late)| *result += late);
     }
 
+    /// Lends the buffer of the result, which has been read for the last time in this step, for other data of
+    /// as many elements as the bucket has. `None` if there is no such buffer.
+    fn lend(&mut self) -> Option<Buffer<f32>> {
+        None
+    }
+
+    /// Takes back the buffer that it has lent.
+    fn take_back(&mut self, _buffer: Buffer<f32>) {}
+
     /// Prepares for a new step.
     fn reset(&mut self);
 
@@ -211,6 +220,8 @@ pub struct ReadyStep {
     /// Divisor of the sum over all shards. A reduction that keeps a part of a gradient for the next step
     /// keeps it as a part of the mean, because the next step may have another number of samples.
     pub samples: SampleCount,
+    /// Ranks that read the result, or each run of its elements. A reduction may give it to all.
+    pub readers: Readers,
 }
 
 /// Surroundings of a reduction that is to be made.

@@ -94,7 +94,7 @@ pub fn exact() -> Arc<dyn Reducer> {
 mod tests {
     use super::*;
     use crate::buckets::{BucketCaps, plan, reversed};
-    use kolo_comm::{Group, Rank};
+    use kolo_comm::{Group, Rank, Readers};
     use kolo_optim::{Kind, Layout, ParamSpec};
     use kolo_sampler::Assignment;
 
@@ -112,7 +112,7 @@ mod tests {
         for step in 0..2 {
             reduction.add(0, &vec![1.0; LEN], true);
             reduction.end_shard(FinishedShard { number: 0, step, count: 1.0 });
-            let ready = ReadyStep { number: step, samples: SampleCount::default() };
+            let ready = ReadyStep { number: step, samples: SampleCount::default(), readers: Readers::All };
             ready.samples.set(1.0);
             reduction.start(None, assignment, &ready);
             reduction.wait().unwrap();

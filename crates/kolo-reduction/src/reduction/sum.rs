@@ -54,7 +54,8 @@ impl Reducer for Exact {
     }
 }
 
-/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, depending on the algorithm. If
+/// One all-reduce of a bucket: 2·len elements a rank on the wire, or fewer, depending on the algorithm; half as
+/// many if each element has one reader. If
 /// ranks can read each other's memory and the result is read once, nothing is reduced: the reader adds.
 struct Sum {
     sum: ShardSum,
@@ -88,12 +89,12 @@ impl Reduction for Sum {
         self.sum.end_shard(shard.number);
     }
 
-    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, _: &ReadyStep) {
+    fn start(&mut self, group: Option<&Group>, assignment: &Assignment, step: &ReadyStep) {
         match group {
             Some(group) => {
                 let SumParts { contributions, len, buffer } = self.parts(assignment);
                 self.was_deferred = false;
-                let sum = Collective::tree_sum(contributions, len);
+                let sum = Collective::TreeSum { contributions, len, readers: step.readers.clone() };
                 self.under_way = Some(group.start(sum, buffer));
             }
             None => self.sum.fold(),
@@ -150,6 +151,14 @@ impl Reduction for Sum {
 
     fn will_be_read_once(&mut self) {
         self.is_read_once = true;
+    }
+
+    fn lend(&mut self) -> Option<Buffer<f32>> {
+        (self.sum.size() == self.len).then(|| self.sum.take())
+    }
+
+    fn take_back(&mut self, buffer: Buffer<f32>) {
+        self.sum.give_back(buffer);
     }
 
     fn reset(&mut self) {

@@ -34,7 +34,7 @@ impl Step {
     /// # Errors
     ///
     /// As [`Step::collect`].
-    pub fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
+    pub(super) fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].reduced())
     }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use kolo_comm::{Group, Timing};
+use kolo_comm::{Group, Readers, Timing};
 use kolo_trace::What;
 
 use super::finiteness;
+use super::owned_bucket::OwnedBucket;
 use super::parts::Times;
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
@@ -15,7 +16,7 @@ use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
 use kolo_reduction::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_reduction::state::{StateKind, StateName, Visit};
-use kolo_reduction::{Bucket, Slice};
+use kolo_reduction::{Bucket, Owners, Slice};
 use kolo_sampler::Assignment;
 
 /// Durations of one bucket's reduction.
@@ -53,6 +54,8 @@ pub(super) enum Stage {
 /// One bucket in the current step.
 pub(super) struct BucketState {
     pub(super) bucket: Bucket,
+    /// Its division among owners; `None` if each rank steps all of it.
+    owned: Option<OwnedBucket>,
     reduction: Box<dyn Reduction>,
     rollback: Rollback,
     pub(super) stage: Stage,
@@ -64,13 +67,14 @@ pub(super) struct BucketState {
 }
 
 impl BucketState {
-    fn new(number: usize, bucket: Bucket, reduction: Box<dyn Reduction>) -> Self {
+    fn new(number: usize, bucket: Bucket, owned: Option<OwnedBucket>, reduction: Box<dyn Reduction>) -> Self {
         let bytes = bucket.len * size_of::<f32>();
         let wire_bytes = reduction.wire_bytes().unwrap_or(bytes);
         let timing = BucketTiming { bytes, wire_bytes, seconds: 0.0, ready: 0.0, needed: 0.0, exposed: 0.0 };
         let rollback = Rollback::default();
         BucketState {
             bucket,
+            owned,
             reduction,
             rollback,
             stage: Stage::Collecting { owed: 0 },
@@ -160,7 +164,7 @@ impl BucketState {
     }
 
     /// Description of the bucket for the timeline.
-    fn in_timeline(&self) -> kolo_trace::Bucket {
+    pub(super) fn in_timeline(&self) -> kolo_trace::Bucket {
         let BucketTiming { bytes, wire_bytes, .. } = self.timing;
         kolo_trace::Bucket { number: self.number, bytes, wire_bytes }
     }
@@ -182,6 +186,22 @@ impl BucketState {
         (&self.bucket, self.reduction.result())
     }
 
+    /// The slices that this rank steps, and the reduction.
+    pub(super) fn own(&mut self) -> (&[Slice], &mut dyn Reduction) {
+        let own = self.owned.as_ref().map_or(&self.bucket.slices[..], OwnedBucket::own);
+        (own, &mut *self.reduction)
+    }
+
+    /// The division among owners, and the reduction.
+    pub(super) fn owned(&mut self) -> (Option<&mut OwnedBucket>, &mut dyn Reduction) {
+        (self.owned.as_mut(), &mut *self.reduction)
+    }
+
+    /// Ranks that step its elements.
+    pub(super) fn readers(&self) -> Readers {
+        self.owned.as_ref().map_or(Readers::All, |owned| owned.readers().clone())
+    }
+
     /// The bucket and its reduction, for a caller that reads the result once.
     pub(super) fn reduced(&mut self) -> (&Bucket, &mut dyn Reduction) {
         (&self.bucket, &mut *self.reduction)
@@ -199,6 +219,9 @@ impl BucketState {
 
     fn reset(&mut self) {
         self.stage = Stage::Collecting { owed: 0 };
+        if let Some(owned) = &mut self.owned {
+            owned.reset();
+        }
         self.reduction.reset();
     }
 }
@@ -211,7 +234,8 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Builds buckets with this content, for the shards of one rank of `group`.
+    /// Builds buckets with this content, for the shards of one rank of `group`, divided among `owners` if there
+    /// are any.
     ///
     /// # Errors
     ///
@@ -222,6 +246,7 @@ impl Buckets {
         layout: &Layout,
         group: &Group,
         assignment: &Assignment,
+        owners: Option<&Owners>,
     ) -> Result<Self, Error> {
         let mut buckets = Buckets { states: Vec::new(), places: vec![Vec::new(); layout.spans().len()] };
         for bucket in plan {
@@ -230,7 +255,8 @@ impl Buckets {
             }
             let reduction = reducer.build(&Context { group, layout, bucket: &bucket, assignment })?;
             let number = buckets.states.len();
-            buckets.states.push(BucketState::new(number, bucket, reduction));
+            let owned = owners.map(|owners| OwnedBucket::new(&bucket, owners, layout, group));
+            buckets.states.push(BucketState::new(number, bucket, owned, reduction));
         }
         Ok(buckets)
     }

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use kolo_comm::Readers;
 use kolo_comm::backend::WaitMode;
 
 use super::launch_order::LaunchSlot;
@@ -165,8 +166,10 @@ impl Step {
 
     pub(super) fn launch(&mut self, bucket: usize, step: u64) {
         let group = self.options.synchronize.then_some(&*self.ranks.group);
-        let step = ReadyStep { number: step, samples: self.losses.samples() };
-        self.buckets.states[bucket].launch(group, &self.ranks.assignment, &step);
+        let state = &mut self.buckets.states[bucket];
+        let readers = if self.options.all_read { Readers::All } else { state.readers() };
+        let step = ReadyStep { number: step, samples: self.losses.samples(), readers };
+        state.launch(group, &self.ranks.assignment, &step);
         self.launches.advance();
     }
 

@@ -95,6 +95,17 @@ impl SumSeen {
         *seen = found.into_iter().chain(*seen).min_by_key(|(span, element, _)| (*span, *element));
     }
 
+    /// Combines what several ranks have seen, each in its part.
+    pub fn of_parts(parts: impl IntoIterator<Item = SumSeen>) -> Self {
+        let first = |a: Option<Found>, b: Option<Found>| {
+            a.into_iter().chain(b).min_by_key(|(span, element, _)| (*span, *element))
+        };
+        parts.into_iter().fold(SumSeen::default(), |all, part| SumSeen {
+            gradient: first(all.gradient, part.gradient),
+            statistic: first(all.statistic, part.statistic),
+        })
+    }
+
     /// Returns true if a gradient is not finite.
     pub fn has_gradient(&self) -> bool {
         self.gradient.is_some()
@@ -177,6 +188,12 @@ mod tests {
             let (gradient, statistic) = (Some((1, 6, f32::INFINITY)), Some((0, 1, f32::NEG_INFINITY)));
             assert_eq!(seen, SumSeen { gradient, statistic });
             assert_eq!(seen.first(), Some((SpanId(0), f32::NEG_INFINITY)));
+            let parts = slices.iter().map(|(kind, slice, values)| {
+                let mut part = SumSeen::default();
+                part.see(*kind, slice, values);
+                part
+            });
+            assert_eq!(SumSeen::of_parts(parts), seen);
         }
     }
 }

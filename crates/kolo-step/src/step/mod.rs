@@ -35,10 +35,12 @@ mod applying;
 mod bucket_state;
 mod collecting;
 mod finiteness;
+mod gathering;
 mod late_gradients;
 mod launch_order;
 mod not_finite;
 mod observer_messages;
+mod owned_bucket;
 mod parts;
 mod profile;
 mod reconfiguration;
@@ -74,7 +76,7 @@ use crate::losses::ShardLosses;
 use kolo_optim::Layout;
 use kolo_reduction::Error;
 use kolo_reduction::reduction::Reducer;
-use kolo_reduction::{BucketCaps, plan, reversed};
+use kolo_reduction::{BucketCaps, Owners, plan, reversed};
 use kolo_sampler::Assignment;
 
 /// Phase of a step. A call in the wrong phase is refused.
@@ -115,7 +117,8 @@ pub struct Step {
 
 impl Step {
     /// Prepares the steps of one rank of `group`. `shares` (shards of each rank) and `servers` (true for
-    /// summation servers) are the same on all ranks.
+    /// summation servers) are the same on all ranks, and so are the `owners` of flat memory, which step it for
+    /// the others; `None` if each rank steps all of it.
     ///
     /// # Errors
     ///
@@ -127,6 +130,7 @@ impl Step {
         servers: Arc<[bool]>,
         reducer: Arc<dyn Reducer>,
         caps: BucketCaps,
+        owners: Option<Arc<Owners>>,
     ) -> Result<Self, Error> {
         if shares.len() != group.world_size() {
             let (given, ranks) = (shares.len(), group.world_size());
@@ -137,8 +141,9 @@ impl Step {
         }
         let assignment = Assignment::new(shares, group.rank()).with_servers(&servers);
         let order = reversed(&layout);
-        let plan = plan(&layout, &order, caps, reducer.needs_whole_tensors());
-        let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment)?;
+        let whole = reducer.needs_whole_tensors() || owners.as_ref().is_some_and(|o| o.own_whole_tensors());
+        let plan = plan(&layout, &order, caps, whole);
+        let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment, owners.as_deref())?;
         let limits = Limits::new(&*reducer, shares.iter().sum());
         let incoming =
             Incoming { unscaling: Unscaling::default(), watch: Watch::default(), limits, squares: None };
@@ -147,10 +152,10 @@ impl Step {
             uses: UseCounts::new(layout.spans().len()),
             profile: Profile::new(layout.spans().len()),
             layout,
-            ranks: Ranks { group, servers, assignment },
+            ranks: Ranks { group, servers, assignment, owners },
             reducer,
-            cuts: Cuts { caps, slice: caps.other, order },
-            options: Options { synchronize: true, reads_once: false, may_be_empty: false },
+            cuts: Cuts { caps, slice: caps.other, whole, order },
+            options: Options { synchronize: true, reads_once: false, all_read: false, may_be_empty: false },
             phase: Phase::Idle,
             pass: Pass::default(),
             buckets,

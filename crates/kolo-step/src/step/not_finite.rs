@@ -32,7 +32,7 @@ impl Step {
         Ok(self.not_finite_in(step, SpanId(span), f64::from(value), origin))
     }
 
-    /// Waits for the whole reduced gradient and checks it. Belongs to `Reducing`.
+    /// Waits for the reduced gradient and checks what this rank steps of it. Belongs to `Reducing`.
     ///
     /// # Errors
     ///
@@ -42,8 +42,9 @@ impl Step {
         for bucket in self.order() {
             // The result borrows the whole step for the bucket's lifetime, so the layout is cloned first.
             let layout = self.layout.clone();
-            let (bucket, gradient) = self.collect(bucket)?;
-            for slice in &bucket.slices {
+            let (slices, reduced) = self.collect_own(bucket)?;
+            let gradient = reduced.result();
+            for slice in slices {
                 seen.see(layout.span(slice.span).spec.kind, slice, &gradient[slice.range()]);
             }
         }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 use kolo_optim::SpanId;
-use kolo_reduction::BucketCaps;
 use kolo_reduction::reduction::FinishedShard;
+use kolo_reduction::{BucketCaps, Owners};
 use kolo_sampler::Assignment;
 
 use super::finiteness::{Limits, Watch};
@@ -20,6 +20,8 @@ pub(super) struct Ranks {
     /// True for summation servers.
     pub(super) servers: Arc<[bool]>,
     pub(super) assignment: Assignment,
+    /// Owners of flat memory; `None` if each rank steps all of it.
+    pub(super) owners: Option<Arc<Owners>>,
 }
 
 /// Division of the model into buckets, the same on all ranks.
@@ -27,6 +29,8 @@ pub(super) struct Cuts {
     pub(super) caps: BucketCaps,
     /// Bytes of the longest slice of a tensor.
     pub(super) slice: usize,
+    /// True if no tensor is cut.
+    pub(super) whole: bool,
     /// The order in which spans become ready, as far as it is known.
     pub(super) order: Vec<SpanId>,
 }
@@ -38,6 +42,8 @@ pub(super) struct Options {
     /// ([`Reduction::read_once`](kolo_reduction::reduction::Reduction)) on all ranks; false in the first
     /// steps, before the ranks have agreed on it.
     pub(super) reads_once: bool,
+    /// True if all ranks read all of the current step's reduced gradient, besides its owners.
+    pub(super) all_read: bool,
     /// True if a step may be without any sample: then nothing changes.
     pub(super) may_be_empty: bool,
 }

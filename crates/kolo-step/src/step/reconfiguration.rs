@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use super::Step;
 use super::bucket_state::Buckets;
 use super::launch_order::{self, LaunchOrder};
+use super::parts::Ranks;
 use crate::tune::{Space, TunedSetting};
 use kolo_optim::SpanId;
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName, Visit, redistribute, transfer};
@@ -51,7 +52,7 @@ impl Step {
     /// Returns the settings that can be tried in this group ([`Space`]), with these values of the caller.
     pub fn space(&self, algorithms: Vec<&'static str>, ownership: Option<Vec<u32>>, streams: usize) -> Space {
         let (layout, order) = (self.layout.clone(), self.cuts.order.clone());
-        Space { layout, order, whole: self.reducer.needs_whole_tensors(), algorithms, ownership, streams }
+        Space { layout, order, whole: self.cuts.whole, algorithms, ownership, streams }
     }
 
     /// Contributions of each rank to a bucket's sum.
@@ -66,7 +67,7 @@ impl Step {
 
     /// Cuts buckets in the order that all ranks know.
     fn cut(&mut self) -> Result<(), Error> {
-        let (caps, whole) = (self.cuts.caps, self.reducer.needs_whole_tensors());
+        let (caps, whole) = (self.cuts.caps, self.cuts.whole);
         let plan = plan_sliced(&self.layout, &self.cuts.order, caps, self.cuts.slice, whole);
         let slots = self.profile.launch_order(plan.iter());
         self.launches = LaunchOrder::new(slots.unwrap_or_else(|| launch_order::by_readiness(plan.len())));
@@ -130,7 +131,9 @@ impl Step {
     }
 
     fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
-        let mut buckets = Buckets::new(plan, &*self.reducer, &self.layout, &self.ranks.group, assignment)?;
+        let Ranks { group, owners, .. } = &self.ranks;
+        let mut buckets =
+            Buckets::new(plan, &*self.reducer, &self.layout, group, assignment, owners.as_deref())?;
         if self.options.reads_once {
             buckets.will_be_read_once();
         }

@@ -10,6 +10,7 @@ impl Step {
     /// Begins a step, before this rank's first pass or, on a rank without shards, in place of it.
     pub(super) fn begin(&mut self, step: StepNumber) {
         self.incoming.unscaling.scale = step.unscale;
+        self.options.all_read = step.all_read;
         if step.unscale.is_some() {
             self.buckets.states.iter_mut().for_each(BucketState::save_state);
         }

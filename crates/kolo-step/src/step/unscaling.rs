@@ -16,6 +16,8 @@ pub struct StepNumber {
     pub unscale: Option<f32>,
     /// True if the loss may overflow.
     pub may_overflow: bool,
+    /// True if all ranks look at all of the reduced gradient, even where others step it.
+    pub all_read: bool,
 }
 
 /// Divides contributions by the scale of their step.

@@ -16,6 +16,7 @@ pub fn check(config: &Config) -> Result<(), Error> {
         let problem = "a straggler can only be dropped by a replica that can continue without it: set `Config::elastic`";
         return Err(Error::Setting(problem.into()));
     }
+    refuse_sharding(config, &JobSetting::of(config))?;
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";
@@ -37,6 +38,17 @@ pub fn check(config: &Config) -> Result<(), Error> {
         scaling.check()?;
     }
     Ok(())
+}
+
+/// Returns an error if the division of the job's state excludes one of these settings.
+fn refuse_sharding(config: &Config, settings: &[JobSetting]) -> Result<(), Error> {
+    match config.sharding.exclusion(settings) {
+        Some(exclusion) => {
+            let (name, problem) = (config.sharding.name(), exclusion.problem());
+            Err(Error::Setting(format!("sharding `{name}` {problem}")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns an error for ranks that cannot train together: servers only, a server as rank 0, too few shards,
@@ -70,6 +82,9 @@ pub(crate) fn check_ranks(
     }
     if let Some(exclusion) = config.sync.exclusion(&[JobSetting::Servers]).filter(|_| count > 0) {
         return Err(sync::mode::refused(config, &exclusion.problem()));
+    }
+    if count > 0 {
+        refuse_sharding(config, &[JobSetting::Servers])?;
     }
     tuning::check_group(config, group)?;
     if config.noise_scale && shards < 2 {

@@ -7,12 +7,14 @@ use kolo_comm::{Group, Rank};
 use super::backup::copies::Backups;
 use super::noise::NoiseProbe;
 use super::notes::JobState;
+use super::state_share::StateShare;
 use super::tuning_observer::TuningObserver;
 use super::weights::Weights;
 use crate::config::Config;
 use crate::processor::Processor;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_settings::Stated;
+use crate::sharding::Sharding;
 use crate::sync::SyncTraits;
 use crate::verify::Verifier;
 use crate::warning::Warnings;
@@ -122,13 +124,15 @@ impl Core {
         if !config.groups.is_empty() {
             optimizer.set_groups(groups.settings())?;
         }
-        optimizer.init(&layout);
+        let sharded = config.sharding != Sharding::Nothing;
+        let share = sharded.then(|| StateShare::new(group.clone(), &layout, optimizer.scope()));
+        optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout));
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         // A step without tensors, until the ranks share one state.
         let (nothing, shares) = (Arc::new(Layout::new(Vec::new())), equal(shards, group.world_size()));
         let (caps, reduction) = (BucketCaps::of_mib(25.0), config.reduction.clone());
-        let step = Step::new(group.clone(), nothing, &shares, servers.clone(), reduction, caps)?;
+        let step = Step::new(group.clone(), nothing, &shares, servers.clone(), reduction, caps, None)?;
         Ok(Core {
             step,
             transforms: Transforms::named(&config.transforms, &layout)?,
@@ -148,7 +152,7 @@ impl Core {
                 processor: Processor::here(),
                 told_processors: None,
             },
-            weights: Weights::new(layout, values, optimizer, groups, turns),
+            weights: Weights::new(layout, values, optimizer, groups, turns, share),
             progress: Progress::default(),
             backups: Backups::default(),
             gathered: None,

@@ -134,8 +134,9 @@ impl Core {
         expected: Vec<u32>,
     ) -> Result<Step, Error> {
         let (layout, servers) = (self.weights.layout.clone(), self.ranks.servers.clone());
-        let mut step =
-            Step::new(group.clone(), layout, shares, servers, self.config.reduction.clone(), caps)?;
+        let owners = self.weights.share.as_ref().map(|share| share.owners().clone());
+        let reducer = self.config.reduction.clone();
+        let mut step = Step::new(group.clone(), layout, shares, servers, reducer, caps, owners)?;
         if self.observers.noise.is_on() {
             step.measure_shards();
         }

@@ -9,6 +9,7 @@ pub(crate) mod notes;
 mod overflow;
 pub(crate) mod report;
 mod saved;
+mod state_share;
 pub(crate) mod stepping;
 mod straggler_observer;
 mod tuning;

@@ -5,7 +5,7 @@
 //! values, so that none of them reach a checkpoint, a copy or another replica.
 
 use kolo_optim::finite::are_finite;
-use kolo_optim::{Layout, Optimizer, SpanId};
+use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
 
 /// Findings about a replica's values.
@@ -35,6 +35,11 @@ impl Overflow {
         &self.given
     }
 
+    /// Returns true if a tensor was not finite from the start.
+    pub(crate) fn is_given(&self, id: SpanId) -> bool {
+        self.given.get(id.0).is_some_and(|given| *given)
+    }
+
     /// Begins the updates of a step; `is_large` says that its gradient is large.
     pub(crate) fn begin(&mut self, is_large: bool) {
         (self.found, self.is_large) = (false, is_large);
@@ -42,7 +47,7 @@ impl Overflow {
 
     /// Checks values of a tensor that have been updated.
     pub(crate) fn look(&mut self, id: SpanId, values: &[f32]) {
-        self.found |= !are_finite(values) && !self.given.get(id.0).is_some_and(|given| *given);
+        self.found |= !are_finite(values) && !self.is_given(id);
     }
 
     /// Returns true if [`Overflow::name`] must be called when all updates of a step are applied.
@@ -50,46 +55,14 @@ impl Overflow {
         self.found || self.is_large
     }
 
-    /// Finds the first tensor that is not finite after a step, if there is one.
+    /// Records the first tensor that is not finite after a step, if there is one.
     ///
     /// # Errors
     ///
     /// [`Error::ValuesNotFinite`].
-    pub(crate) fn name(
-        &mut self,
-        step: u64,
-        layout: &Layout,
-        values: &[f32],
-        optimizer: &mut dyn Optimizer,
-    ) -> Result<(), Error> {
-        let given = &self.given;
-        let wrong = |values: &[f32]| {
-            let mut spans = layout.spans().iter().zip(given);
-            let wrong = spans.find(|(span, given)| !**given && !are_finite(&values[span.range()]));
-            wrong.map(|(span, _)| span.spec.name.clone())
-        };
-        let of_state = |(name, state): (&str, &mut [f32])| Some(format!("{name}/{}", wrong(state)?));
-        let tensor = wrong(values).or_else(|| optimizer.state().into_iter().find_map(of_state));
+    pub(crate) fn name(&mut self, step: u64, tensor: Option<String>) -> Result<(), Error> {
         self.named = tensor.map(|tensor| (step, tensor));
         self.refuse()
-    }
-
-    /// Checks the state of an optimizer before it is saved.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ValuesNotFinite`], as after step `step`.
-    pub(crate) fn check_state(
-        &mut self,
-        step: u64,
-        layout: &Layout,
-        values: &[f32],
-        optimizer: &mut dyn Optimizer,
-    ) -> Result<(), Error> {
-        match optimizer.state().into_iter().all(|(_, state)| are_finite(state)) {
-            true => Ok(()),
-            false => self.name(step, layout, values, optimizer),
-        }
     }
 
     /// Returns an error if values that are not finite have been found.

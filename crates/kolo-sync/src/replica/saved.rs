@@ -3,7 +3,6 @@
 use super::core::Core;
 use super::notes::Notes;
 use super::undo::Undo;
-use super::weights::Weights;
 use kolo_reduction::Error;
 use kolo_reduction::transform::States;
 use kolo_step::{LossScaler, NoiseScale};
@@ -39,8 +38,7 @@ impl Core {
         let Some(step) = self.progress.steps.checked_sub(1).filter(|_| !self.ranks.server) else {
             return Ok(());
         };
-        let Weights { layout, values, optimizer, overflow, .. } = &mut self.weights;
-        overflow.check_state(step, layout, values, &mut **optimizer)
+        self.weights.check_state(step)
     }
 
     /// True for each tensor that was not finite when training began.
@@ -48,16 +46,25 @@ impl Core {
         self.weights.overflow.given()
     }
 
-    /// Returns an error if the reduction keeps state of shards that this rank does not compute.
+    /// Returns an error if the reduction keeps state of shards that this rank does not compute, or if other
+    /// ranks hold parts of the optimizer's state.
     ///
     /// # Errors
     ///
-    /// [`Error::ResidualsElsewhere`].
+    /// [`Error::ResidualsElsewhere`], or [`Error::StateDivided`].
     pub fn expect_all_shards(&self) -> Result<(), Error> {
+        if self.is_divided() {
+            return Err(Error::StateDivided);
+        }
         match self.step.shards().len() < self.shards_with_state() {
             true => Err(Error::ResidualsElsewhere { reduction: self.config.reduction.name().into() }),
             false => Ok(()),
         }
+    }
+
+    /// Returns true if each rank holds a part of the optimizer's state only.
+    pub fn is_divided(&self) -> bool {
+        self.weights.share.is_some() && self.ranks.group.world_size() > 1
     }
 
     /// Number of shards of a step, if the reduction keeps state for each of them; else 0.
@@ -73,11 +80,17 @@ impl Core {
     pub fn begin_anew(&mut self) -> Result<(), Error> {
         self.apply_outstanding()?;
         self.weights.values.fill(0.0);
-        self.weights.optimizer.init(&self.weights.layout);
+        self.weights.init_optimizer();
         self.set_notes(self.first_notes())?;
         self.gathered = None;
         self.weights.undo = self.weights.undo.is_some().then(|| Undo::new(&self.weights.layout));
         self.begin_steps(self.ranks.group.clone(), vec![1; self.weights.layout.spans().len()])
+    }
+
+    /// Same as `Replica::averages`.
+    pub fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
+        self.apply_outstanding()?;
+        self.weights.averages()
     }
 
     /// Sets the number of steps done; their results are unknown.

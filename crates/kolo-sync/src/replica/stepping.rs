@@ -112,11 +112,16 @@ impl Core {
             Some(_) => self.weights.begin(number, skipped_steps, learning_rate),
             None => self.step.skip_updates(),
         }
+        if self.weights.share.is_some() && self.step.outstanding() > 0 {
+            self.step_own_blocks()?;
+        }
         if self.step.outstanding() == 0 {
             // A skipped step, or a model without tensors.
             self.complete(done)?;
         }
-        if !self.overlaps() || self.step.is_profiling() {
+        // Large gradients: the ranks look at the optimizer's state together, if each has a part of it.
+        let looks_together = self.weights.share.is_some() && totals.is_large;
+        if !self.overlaps() || self.step.is_profiling() || looks_together {
             self.apply_outstanding()?;
         }
         self.verify(&done, before)?;
@@ -243,6 +248,7 @@ impl Core {
             updates: self.progress.steps - skipped_steps,
             unscale: (self.scaler.is_on() && !self.sees_scaled()).then_some(scale),
             may_overflow: self.scaler.may_skip(),
+            all_read: !self.transforms.is_empty() || self.observers.noise.is_on(),
         }
     }
 
@@ -271,7 +277,10 @@ impl Core {
         }
         if totals.is_large {
             let seen = if self.ranks.server { SumSeen::default() } else { self.step.look_at_sum()? };
-            let seen = self.of_workers(seen)?;
+            let seen = match self.is_divided() && self.step.is_synchronized() {
+                true => SumSeen::of_parts(self.ranks.group.all_gather_value::<_, SumSeen>(&seen)?),
+                false => self.of_workers(seen)?,
+            };
             if seen.has_gradient() && self.scaler.may_skip() {
                 return Ok(None);
             }

@@ -62,6 +62,9 @@ impl Core {
         if !self.step.is_due(bucket) {
             return Ok(());
         }
+        if self.weights.share.is_some() {
+            return self.apply_gathered(bucket);
+        }
         self.step.wait(bucket)?;
         self.step.applied(bucket);
         if self.ranks.server {
@@ -73,14 +76,38 @@ impl Core {
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
+    /// Steps the blocks that this rank owns, and starts to exchange the new values with the other ranks, bucket
+    /// by bucket. All ranks call it in the same place among their collectives.
+    pub(crate) fn step_own_blocks(&mut self) -> Result<(), Error> {
+        for bucket in self.step.order() {
+            self.step.wait(bucket)?;
+            let start = Instant::now();
+            self.weights.apply_bucket(bucket, &mut self.step)?;
+            self.step.updated(bucket, start);
+            self.step.gather(bucket, &self.weights.values)?;
+        }
+        Ok(())
+    }
+
+    /// Applies a bucket whose new values come from their owners.
+    fn apply_gathered(&mut self, bucket: usize) -> Result<(), Error> {
+        let content = self.step.gathered(bucket, &mut self.weights.values)?;
+        content.slices.iter().for_each(|slice| self.weights.look(slice));
+        self.step.applied(bucket);
+        self.step.updated(bucket, Instant::now());
+        self.step.ended().map_or(Ok(()), |done| self.complete(done))
+    }
+
     /// Returns true if only the optimizer reads a reduced gradient, and each element once. Where updates are
-    /// one step late, adding a sum when it is read would keep the gradients of two steps.
+    /// one step late, adding a sum when it is read would keep the gradients of two steps. Where blocks have
+    /// owners, their sums are added for the owners.
     fn reads_once(&self) -> bool {
         self.weights.optimizer.scope() == Scope::Element
             && self.transforms.is_empty()
             && !self.observers.noise.is_on()
             && !self.scaler.is_on()
             && !self.traits().is_delayed
+            && self.weights.share.is_none()
     }
 
     /// Completes a step, all of whose updates are applied.

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::overflow::Overflow;
+use super::state_share::StateShare;
 use super::undo::Undo;
+use kolo_optim::finite::are_finite;
 use kolo_optim::{Kind, Layout, Optimizer, Scope, SpanGroups, SpanId, Turns, Update};
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_reduction::{BLOCK, Error, Slice};
@@ -35,6 +37,8 @@ pub struct Weights {
     /// grows to the longest of them in the first step.
     room: Vec<f32>,
     pub undo: Option<Undo>,
+    /// This rank's part of the optimizer's state; `None` if it has all of it.
+    pub(crate) share: Option<StateShare>,
     /// Findings about values that are not finite.
     pub overflow: Overflow,
     /// True for each tensor that no shard of the last step used. Such a tensor, and its optimizer state,
@@ -47,15 +51,17 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Creates the weights; the optimizer already has its state for the whole layout.
+    /// Creates the weights; the optimizer already has its state for the whole layout, or for `share`.
     pub(crate) fn new(
         layout: Arc<Layout>,
         values: Vec<f32>,
         optimizer: Box<dyn Optimizer>,
         groups: SpanGroups,
         turns: Turns,
+        share: Option<StateShare>,
     ) -> Self {
         Weights {
+            share,
             overflow: Overflow::new(&layout, &values),
             unused: vec![false; layout.spans().len()],
             layout,
@@ -81,8 +87,38 @@ impl Weights {
     pub fn visit_state(&mut self, visit: &mut Visit<'_>) {
         visit(StatePart::whole(StateName::of_job(StateKind::Weights, ""), &mut self.values));
         for (name, values) in self.optimizer.state() {
-            visit(StatePart::whole(StateName::of_job(StateKind::Optimizer, name), values));
+            let name = StateName::of_job(StateKind::Optimizer, name);
+            let Some(share) = &self.share else {
+                visit(StatePart::whole(name, values));
+                continue;
+            };
+            for (place, state) in share.runs() {
+                visit(StatePart { name: name.clone(), place, values: &mut values[state] });
+            }
         }
+    }
+
+    /// Creates the optimizer's state, as it is before the first step.
+    pub(crate) fn init_optimizer(&mut self) {
+        let layout = self.share.as_ref().map_or(&*self.layout, StateShare::layout);
+        self.optimizer.init(layout);
+    }
+
+    /// Averages of all values, if the optimizer has them. A collective if its state is divided.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn averages(&mut self) -> Result<Option<Vec<f32>>, Error> {
+        let Some(share) = &self.share else {
+            return Ok(kolo_optim::averages(&mut *self.optimizer, &self.values));
+        };
+        let own: Vec<f32> = share.runs().flat_map(|(run, _)| &self.values[run]).copied().collect();
+        let Some(own) = kolo_optim::averages(&mut *self.optimizer, &own) else { return Ok(None) };
+        let mut all = vec![0.0; self.values.len()];
+        share.runs().for_each(|(run, state)| all[run].copy_from_slice(&own[state]));
+        share.gather(&mut all)?;
+        Ok(Some(all))
     }
 
     /// Declares that values that are not finite now were so from the start.
@@ -90,19 +126,56 @@ impl Weights {
         self.overflow = Overflow::new(&self.layout, &self.values);
     }
 
-    /// Finds the first tensor that is not finite after a step, if there is one.
+    /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values are
+    /// finite and the optimizer's state is divided.
     ///
     /// # Errors
     ///
-    /// [`Error::ValuesNotFinite`].
+    /// [`Error::ValuesNotFinite`], the same on all ranks; or a collective failed (naming the rank).
     pub(crate) fn name_overflow(&mut self, step: u64) -> Result<(), Error> {
         match self.overflow.is_to_be_named() {
-            true => self.overflow.name(step, &self.layout, &self.values, &mut *self.optimizer),
+            true => self.name_not_finite(step),
             false => Ok(()),
         }
     }
 
-    /// Applies a bucket that is back. If the optimizer needs whole tensors, a tensor cut across buckets
+    /// Checks the optimizer's state before it is saved. A collective if the state is divided.
+    ///
+    /// # Errors
+    ///
+    /// As [`Weights::name_overflow`].
+    pub(crate) fn check_state(&mut self, step: u64) -> Result<(), Error> {
+        let own = self.optimizer.state().iter().any(|(_, state)| !are_finite(state));
+        match self.share.as_ref().map_or(Ok(own), |share| share.any(own))? {
+            true => self.name_not_finite(step),
+            false => Ok(()),
+        }
+    }
+
+    fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
+        let Weights { layout, values, optimizer, overflow, share, .. } = self;
+        let is_wrong = |id: SpanId, values: &[f32]| !overflow.is_given(id) && !are_finite(values);
+        let wrong = |values: &[f32]| {
+            let mut spans = (0..layout.spans().len()).map(SpanId);
+            spans.find(|id| is_wrong(*id, &values[layout.span(*id).range()]))
+        };
+        let name = |id: SpanId| layout.span(id).spec.name.clone();
+        let tensor = match (wrong(values), share) {
+            (Some(id), _) => Some(name(id)),
+            (None, None) => {
+                let of_state =
+                    |(array, state): (&str, &mut [f32])| Some(format!("{array}/{}", name(wrong(state)?)));
+                optimizer.state().into_iter().find_map(of_state)
+            }
+            (None, Some(share)) => share.find(&mut **optimizer, is_wrong)?.map(|(array, id)| {
+                let names: Vec<&str> = optimizer.state().iter().map(|(name, _)| *name).collect();
+                format!("{}/{}", names[array], name(id))
+            }),
+        };
+        overflow.name(step, tensor)
+    }
+
+    /// Applies a bucket that is back, as far as this rank steps it. If the optimizer needs whole tensors, a tensor cut across buckets
     /// changes only when its last bucket is applied.
     ///
     /// # Errors
@@ -112,9 +185,10 @@ impl Weights {
         if self.optimizer.scope() == Scope::Element {
             return self.pieces(bucket, step);
         }
-        let (bucket, gradient) = step.collect(bucket)?;
+        let (slices, reduced) = step.collect_own(bucket)?;
+        let gradient = reduced.result();
         let mut cut = Vec::new();
-        for slice in &bucket.slices {
+        for slice in slices {
             match self.needs_more(slice) {
                 true => cut.push(slice.span),
                 false => self.slice(slice, &gradient[slice.range()]),
@@ -126,10 +200,10 @@ impl Weights {
     /// Applies a bucket that is back, for an optimizer that steps each element by itself. It works piece by
     /// piece, so that a sum that is added when it is read is still in the cache when the optimizer takes it.
     fn pieces(&mut self, bucket: usize, step: &mut Step) -> Result<(), Error> {
-        let (bucket, reduced) = step.collect_once(bucket)?;
+        let (slices, reduced) = step.collect_own(bucket)?;
         let mut room = std::mem::take(&mut self.room);
         room.resize(room.len().max(BLOCK), 0.0);
-        for slice in &bucket.slices {
+        for slice in slices {
             // Undo, and the check for a nonzero gradient of an unused tensor, work in blocks.
             let in_blocks = self.undo.is_some() || self.unused[slice.span.0];
             let (run, piece) = if in_blocks { (BLOCK, BLOCK) } else { (RUN, PIECE) };
@@ -179,7 +253,8 @@ impl Weights {
         self.look(slice);
     }
 
-    fn look(&mut self, slice: &Slice) {
+    /// Checks the values of a slice.
+    pub(crate) fn look(&mut self, slice: &Slice) {
         self.overflow.look(slice.span, &self.values[slice.place(&self.layout)]);
     }
 
@@ -211,6 +286,7 @@ impl Weights {
                 Kind::Parameter { .. } if self.turns.leaves(self.step, slice.span) => {}
                 Kind::Frozen => {}
                 Kind::Parameter { decay } => {
+                    let range = self.share.as_ref().map_or(range.clone(), |share| share.place(range));
                     let (scale, group) = ((self.scale * self.factor) as f32, self.groups.of(slice.span));
                     self.optimizer.update(Update {
                         range,

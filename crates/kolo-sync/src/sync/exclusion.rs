@@ -1,11 +1,12 @@
-//! Settings of a job that a way to synchronize excludes.
+//! Settings of a job that a way to synchronize, or a division of its state, excludes.
 
 use crate::config::Config;
+use crate::sharding::Sharding;
 use crate::statistics::Statistics;
 use kolo_reduction::reduction::REDUCTIONS;
 use kolo_straggler::Policy;
 
-/// A setting that some ways to synchronize exclude.
+/// A setting that some ways to synchronize, or a division of the state, exclude.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobSetting {
     /// A number of islands.
@@ -38,11 +39,13 @@ pub enum JobSetting {
     Elastic,
     /// Summation servers.
     Servers,
+    /// A way to synchronize other than every step.
+    RareSync,
 }
 
 use JobSetting::{
     Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
-    Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
+    RareSync, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 
 impl JobSetting {
@@ -63,6 +66,7 @@ impl JobSetting {
             (Turns, !config.turns.is_empty()),
             (Tune, config.tune),
             (Elastic, config.elastic),
+            (RareSync, !config.sync.traits().is_every_step()),
         ];
         settings.into_iter().filter(|(_, is_set)| *is_set).map(|(setting, _)| setting).collect()
     }
@@ -84,16 +88,17 @@ impl JobSetting {
             Tune => "leave `Config::tune` out",
             Elastic => "train with workers that stay, without `Config::elastic`",
             Servers => "start workers only",
+            RareSync => "leave `Config::sync` at `every-step`",
         }
     }
 }
 
-/// A setting that a way to synchronize excludes, and why.
+/// A setting that is excluded, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exclusion {
     /// The setting.
     pub setting: JobSetting,
-    /// Reason, as the rest of a sentence about the mode.
+    /// Reason, as the rest of a sentence about the mode, or about the division of the state.
     pub why: &'static str,
 }
 
@@ -103,6 +108,27 @@ impl Exclusion {
         format!("{}; {}", self.why, self.setting.remedy())
     }
 }
+
+impl Sharding {
+    /// Returns the first of a job's settings that it excludes, if there is one.
+    pub fn exclusion(self, settings: &[JobSetting]) -> Option<Exclusion> {
+        let excludes = if self == Sharding::Nothing { &[][..] } else { OF_SHARDING };
+        let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));
+        found.next().map(|(setting, why)| Exclusion { setting: *setting, why })
+    }
+}
+
+/// Settings that a division of the optimizer's state excludes.
+const OF_SHARDING: &[(JobSetting, &str)] = &[
+    (RareSync, "needs steps of all shards that end with all of their updates"),
+    (
+        Elastic,
+        "keeps each part of the optimizer's state on one worker, so a job cannot go on without one that dies, and has to begin again \
+         at its last checkpoint",
+    ),
+    (LocalStatistics, "gives all workers the same running statistics"),
+    (Servers, "has each worker add and step a part already"),
+];
 
 /// Exclusion of islands, in all other modes.
 pub(super) const NO_ISLANDS: (JobSetting, &str) = (Islands, "has no islands");

@@ -28,6 +28,8 @@ pub struct Verifier {
     local_statistics: bool,
     /// True if its steps are the outer ones of islands.
     islands: bool,
+    /// True if each worker holds a part of the optimizer's state only.
+    sharded: bool,
     options: Option<TraceOptions>,
     /// True if steps are to be tuned, and true if they can be.
     tunes: bool,
@@ -58,8 +60,10 @@ impl Verifier {
     pub(crate) fn new(config: &Config) -> Result<Self, Error> {
         let local_statistics = config.statistics == crate::Statistics::Local;
         let (every, islands) = (config.verify_every, config.sync.traits().rounds.is_some());
+        let sharded = config.sharding != crate::Sharding::Nothing;
         let (options, tunes, tunable) = (TraceOptions::from_env()?, trace::tunes()?, config.can_be_tuned());
-        Ok(Verifier { every, local_statistics, islands, options, tunes, tunable, ..Verifier::silent() })
+        let silent = Verifier::silent();
+        Ok(Verifier { every, local_statistics, islands, sharded, options, tunes, tunable, ..silent })
     }
 
     /// Bucket sizes to try in place of the program's.
@@ -78,6 +82,7 @@ impl Verifier {
             every: 0,
             local_statistics: false,
             islands: false,
+            sharded: false,
             options: None,
             tunes: false,
             tunable: false,
@@ -135,6 +140,7 @@ impl Verifier {
             world_size: group.world_size(),
             shards,
             islands: self.islands,
+            sharded: self.sharded,
             tunable: self.tunable,
             transport: group.transport().into(),
             tensors: layout.spans().iter().zip(fingerprints::of(layout, values)).map(tensor).collect(),

@@ -63,6 +63,9 @@ pub struct Start {
     /// True if they synchronize rarely, as islands.
     #[serde(default)]
     pub islands: bool,
+    /// True if each worker holds a part of the optimizer's state only.
+    #[serde(default)]
+    pub sharded: bool,
     /// True if steps can be tuned ([`TUNE`]).
     #[serde(default)]
     pub tunable: bool,
@@ -255,6 +258,7 @@ mod tests {
             world_size: 2,
             shards: 8,
             islands: true,
+            sharded: true,
             tunable: true,
             transport: "shm".into(),
             tensors,

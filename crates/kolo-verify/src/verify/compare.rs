@@ -119,6 +119,7 @@ pub(super) mod tests {
             world_size: 1,
             shards: 4,
             islands: false,
+            sharded: false,
             tunable: true,
             transport: "solo".into(),
             tensors,

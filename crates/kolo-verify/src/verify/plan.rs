@@ -178,9 +178,15 @@ fn refusal(algorithm: &Algorithm, shares: &[usize]) -> Option<&'static str> {
 
 /// Returns the reason that a job with this start cannot be run in this way: with servers, tuned, or with an
 /// algorithm that cannot divide its shards among the workers. Returns `None` if it can.
-pub(super) fn obstacle(run: &Run, &Start { shards, islands, tunable, .. }: &Start) -> Option<&'static str> {
+pub(super) fn obstacle(
+    run: &Run,
+    &Start { shards, islands, sharded, tunable, .. }: &Start,
+) -> Option<&'static str> {
     if islands && run.servers > 0 {
         return Some("islands synchronize too rarely for servers");
+    }
+    if sharded && run.servers > 0 {
+        return Some("each worker adds and steps a part already, without servers");
     }
     if run.tuned && !tunable {
         return Some("no two of its steps have nothing on its way between them");
@@ -213,7 +219,7 @@ mod tests {
 
     fn start(shards: usize) -> Start {
         let (transport, tensors) = ("solo".into(), Vec::new());
-        Start { world_size: 1, shards, islands: false, tunable: true, transport, tensors }
+        Start { world_size: 1, shards, islands: false, sharded: false, tunable: true, transport, tensors }
     }
 
     #[test]
@@ -319,6 +325,7 @@ mod tests {
         let tuned = Run { tuned: true, ..run(None) };
         assert_eq!(obstacle(&tuned, &start(6)), None);
         assert!(obstacle(&tuned, &Start { tunable: false, ..start(6) }).is_some());
+        assert!(obstacle(&served("direct"), &Start { sharded: true, ..start(8) }).is_some());
         assert!(obstacle(&served("direct"), &Start { islands: true, ..start(8) }).is_some());
     }
 

@@ -98,6 +98,7 @@ impl PartState {
                 optimizer,
                 groups,
                 Turns::default(),
+                None,
             ),
             clocks: Clocks::new(shares.len(), bound),
             waiting: Vec::new(),

@@ -1,0 +1,156 @@
+//! The part of an optimizer's state that one rank holds, where it is divided among the ranks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use kolo_comm::schedule::Chunks;
+use kolo_comm::{Collective, Group, Rank};
+use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Scope, SpanId};
+use kolo_reduction::{Error, Owners, Slice, slices};
+
+/// One rank's share of flat memory, and the place of its state: run by run, one after another.
+pub(crate) struct StateShare {
+    /// Ranks that share.
+    group: Arc<Group>,
+    owners: Arc<Owners>,
+    /// Runs of flat memory, ascending, and where the state of each begins.
+    runs: Vec<(Range<usize>, usize)>,
+    /// Tensors, and parts of tensors, for which the optimizer has state.
+    layout: Layout,
+    /// Number of each of them in the model.
+    spans: Vec<SpanId>,
+}
+
+impl StateShare {
+    pub(crate) fn new(group: Arc<Group>, layout: &Layout, scope: Scope) -> Self {
+        let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
+        let (owners, rank) = (Arc::new(Owners::split(layout, scope, &ranks, 1)), group.rank());
+        Self::of(owners, group, layout, rank)
+    }
+
+    fn of(owners: Arc<Owners>, group: Arc<Group>, layout: &Layout, rank: Rank) -> Self {
+        let (mut runs, mut own) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        for run in owners.runs_of(rank) {
+            own.extend(slices(layout, &run));
+            let len = run.len();
+            runs.push((run, start));
+            start += len;
+        }
+        let specs = own.iter().map(|slice| spec_of(layout, slice)).collect();
+        let spans = own.iter().map(|slice| slice.span).collect();
+        StateShare { group, owners, runs, layout: Layout::new(specs), spans }
+    }
+
+    /// Owners of flat memory.
+    pub(crate) fn owners(&self) -> &Arc<Owners> {
+        &self.owners
+    }
+
+    /// Layout for which the optimizer has state.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Runs of flat memory, each with the range of its state.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+        self.runs.iter().map(|(run, start)| (run.clone(), *start..start + run.len()))
+    }
+
+    /// Gives all ranks an array, of which each has its runs. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn gather(&self, array: &mut [f32]) -> Result<(), Error> {
+        // The first owners' runs lie in the order of ranks.
+        let first = |rank| move |run: &Range<usize>| self.owners.of(run.start).first() == Some(&Rank(rank));
+        let len = |rank| self.owners.runs_of(Rank(rank)).filter(first(rank)).map(|run| run.len()).sum();
+        let lens = (0..self.group.world_size()).map(len).collect();
+        Ok(self.group.run_on_slice(&Collective::AllGather(Chunks::Varied(lens)), array)?)
+    }
+
+    /// Returns the range of the state of elements that this rank owns.
+    pub(crate) fn place(&self, elements: Range<usize>) -> Range<usize> {
+        let next = self.runs.partition_point(|(run, _)| run.start <= elements.start);
+        let (run, start) = &self.runs[next.saturating_sub(1)];
+        let first = start + (elements.start - run.start);
+        first..first + elements.len()
+    }
+
+    /// Returns true on all ranks if `own` is on one. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn any(&self, own: bool) -> Result<bool, Error> {
+        Ok(self.group.all_gather_value::<_, bool>(&own)?.contains(&true))
+    }
+
+    /// Returns the first tensor whose state `is_wrong` finds on some rank, with the number of the array. A
+    /// collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn find(
+        &self,
+        optimizer: &mut dyn Optimizer,
+        is_wrong: impl Fn(SpanId, &[f32]) -> bool,
+    ) -> Result<Option<(usize, SpanId)>, Error> {
+        let arrays = optimizer.state();
+        let of_array = |array: usize| {
+            let values = &*arrays[array].1;
+            let mut parts = self.layout.spans().iter().zip(&self.spans);
+            parts.find(|(part, span)| is_wrong(**span, &values[part.range()])).map(|(_, span)| (array, *span))
+        };
+        let own = (0..arrays.len()).find_map(of_array);
+        let all: Vec<Option<(usize, SpanId)>> = self.group.all_gather_value(&own)?;
+        Ok(all.into_iter().flatten().min())
+    }
+}
+
+/// Returns the description of a part of a tensor.
+fn spec_of(layout: &Layout, slice: &Slice) -> ParamSpec {
+    let span = layout.span(slice.span);
+    match slice.elements.len() == span.len {
+        true => span.spec.clone(),
+        // Only the number of elements counts for a rule that steps each by itself.
+        false => {
+            let kind = if span.spec.kind.is_trained() { span.spec.kind } else { Kind::Frozen };
+            ParamSpec::new(span.spec.name.clone(), vec![slice.elements.len()], kind)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kolo_reduction::BLOCK;
+
+    #[test]
+    fn state_of_two_runs_lies_one_behind_the_other() {
+        let kind = Kind::Parameter { decay: true };
+        let specs = [("a", BLOCK + 5), ("none", 0), ("b", 2 * BLOCK), ("c", 7)];
+        let spec = |(name, len): &(&str, usize)| ParamSpec::new(*name, vec![*len], kind);
+        let layout = Layout::new(specs.iter().map(spec).collect());
+        let ranks = [0, 1, 2].map(Rank);
+        let all = layout.len();
+        let (group, mut held) = (Arc::new(Group::alone()), 0);
+        for rank in ranks {
+            let owners = Arc::new(Owners::split(&layout, Scope::Element, &ranks, 2));
+            let share = StateShare::of(owners.clone(), group.clone(), &layout, rank);
+            assert_eq!(share.layout.len(), share.runs().map(|(run, _)| run.len()).sum::<usize>());
+            held += share.layout.len();
+            let mut next = 0;
+            for (run, state) in share.runs() {
+                assert_eq!(state.start, next);
+                assert_eq!(share.place(run.clone()), state);
+                assert_eq!(share.place(run.end - 3..run.end), state.end - 3..state.end);
+                assert!(run.clone().all(|element| owners.of(element).contains(&rank)));
+                next = state.end;
+            }
+        }
+        assert_eq!(held, 2 * all, "each element has two owners");
+    }
+}
