@@ -12,7 +12,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 use pulp::Arch;
 
-use crate::lanes::{exponentials, largest};
+use crate::lanes::{exponentials, largest, sum_of};
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
@@ -29,19 +29,34 @@ use crate::on_flex;
 ///
 /// Panics if the number of targets is not that of the rows, or if a target is not below `classes`.
 pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1> {
+    smoothed_cross_entropy(scores, targets, 0.0)
+}
+
+/// Same as [`cross_entropy`], with a share of each target spread over all classes (Szegedy et al.,
+/// [arXiv:1512.00567](https://arxiv.org/abs/1512.00567), section 7): with a share ε, the target counts 1 − ε +
+/// ε / `classes`, and each other class ε / `classes`.
+///
+/// # Shapes
+///
+/// See [`cross_entropy`].
+///
+/// # Panics
+///
+/// See [`cross_entropy`].
+pub fn smoothed_cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>, share: f32) -> Tensor<1> {
     let [rows, classes] = scores.dims();
     assert_eq!(targets.len(), rows, "{} targets for {rows} rows of scores", targets.len());
     if let Some(target) = targets.iter().flatten().find(|target| **target >= classes) {
         panic!("target {target} of {classes} classes: they count from 0");
     }
     if !on_flex(&scores) {
-        return composed(scores, &targets);
+        return composed(scores, &targets, share);
     }
-    Tensor::from_dispatch(<Dispatch as CrossEntropy>::cross_entropy(scores.into_dispatch(), targets))
+    Tensor::from_dispatch(<Dispatch as CrossEntropy>::cross_entropy(scores.into_dispatch(), targets, share))
 }
 
 /// Same with Burn's operations.
-fn composed(scores: Tensor<2>, targets: &[Option<usize>]) -> Tensor<1> {
+fn composed(scores: Tensor<2>, targets: &[Option<usize>], share: f32) -> Tensor<1> {
     let ([rows, classes], device) = (scores.dims(), scores.device());
     let index: Vec<i64> = targets.iter().map(|target| target.unwrap_or(0) as i64).collect();
     let index = Tensor::<2, Int>::from_data(TensorData::new(index, [rows, 1]), &device);
@@ -49,24 +64,35 @@ fn composed(scores: Tensor<2>, targets: &[Option<usize>]) -> Tensor<1> {
     let ignored: Vec<bool> = targets.iter().map(Option::is_none).collect();
     let ignored = Tensor::<1, Bool>::from_data(&ignored[..], &device).reshape([rows, 1]);
     let scores = scores.mask_fill(ignored.clone().expand([rows, classes]), 0.0);
-    log_softmax(scores, 1).gather(1, index).mask_fill(ignored, 0.0).sum().neg()
+    let logarithms = log_softmax(scores, 1);
+    let of_target = logarithms.clone().gather(1, index);
+    let of_row = match share > 0.0 {
+        true => of_target * (1.0 - share) + logarithms.mean_dim(1) * share,
+        false => of_target,
+    };
+    of_row.mask_fill(ignored, 0.0).sum().neg()
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
 trait CrossEntropy: Backend {
-    fn cross_entropy(scores: FloatTensor<Self>, targets: Vec<Option<usize>>) -> FloatTensor<Self>;
+    fn cross_entropy(scores: FloatTensor<Self>, targets: Vec<Option<usize>>, share: f32)
+    -> FloatTensor<Self>;
 }
 
 impl CrossEntropy for Flex {
-    fn cross_entropy(scores: FlexTensor, targets: Vec<Option<usize>>) -> FlexTensor {
-        vector(vec![forward(&scores, targets).0])
+    fn cross_entropy(scores: FlexTensor, targets: Vec<Option<usize>>, share: f32) -> FlexTensor {
+        vector(vec![forward(&scores, targets, share).0])
     }
 }
 
 impl<C: CheckpointStrategy> CrossEntropy for Autodiff<Flex, C> {
-    fn cross_entropy(scores: FloatTensor<Self>, targets: Vec<Option<usize>>) -> FloatTensor<Self> {
+    fn cross_entropy(
+        scores: FloatTensor<Self>,
+        targets: Vec<Option<usize>>,
+        share: f32,
+    ) -> FloatTensor<Self> {
         let (scores, node) = scores.into_parts();
-        let (sum, saved) = forward(&scores, targets);
+        let (sum, saved) = forward(&scores, targets, share);
         let output = vector(vec![sum]);
         match Backward::<Flex, 1>::prepare::<C>(CrossEntropyOp, [node]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => prepared.finish(saved, output),
@@ -80,6 +106,8 @@ impl<C: CheckpointStrategy> CrossEntropy for Autodiff<Flex, C> {
 struct Saved {
     scores: Values,
     targets: Vec<Option<usize>>,
+    /// Part of each target that is spread over all classes.
+    share: f32,
     /// Largest score of each row, and the sum of exp(score − largest).
     sums: Vec<[f32; 2]>,
 }
@@ -98,7 +126,7 @@ impl Backward<Flex, 1> for CrossEntropyOp {
     }
 }
 
-fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>) -> (f32, Saved) {
+fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>, share: f32) -> (f32, Saved) {
     let scores = Values::row_major(scores);
     let classes = scores.shape()[1];
     let mut sums = Vec::with_capacity(targets.len());
@@ -114,14 +142,21 @@ fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>) -> (f32, Saved) {
                 };
                 row.copy_from_slice(&scores[index * classes..][..classes]);
                 let largest = largest(&row);
-                let score = row[target];
+                let below = f64::from(largest) - f64::from(row[target]);
+                let below = match share > 0.0 {
+                    true => {
+                        let mean = sum_of(&row, &row, |score, _| largest - score) / classes as f32;
+                        below * (1.0 - f64::from(share)) + f64::from(mean) * f64::from(share)
+                    }
+                    false => below,
+                };
                 let sum = exponentials(&mut row, largest, 1.0);
-                total += libm::log(f64::from(sum)) + f64::from(largest) - f64::from(score);
+                total += libm::log(f64::from(sum)) + below;
                 sums.push([largest, sum]);
             }
         },
     );
-    (total as f32, Saved { scores, targets, sums })
+    (total as f32, Saved { scores, targets, share, sums })
 }
 
 fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
@@ -139,7 +174,11 @@ fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
                 exponentials(row, *largest, 1.0);
                 let scale = gradient / sum;
                 row.iter_mut().for_each(|value| *value *= scale);
-                row[target] -= gradient;
+                row[target] -= gradient * (1.0 - saved.share);
+                if saved.share > 0.0 {
+                    let spread = gradient * saved.share / classes as f32;
+                    row.iter_mut().for_each(|value| *value -= spread);
+                }
             }
         },
     );

@@ -1,19 +1,19 @@
 //! Fast layers for `flex`, [Burn](https://burn.dev)'s CPU backend: convolution, batch and layer
 //! normalization, max pooling, attention, GELU and cross entropy, with their gradients.
 //!
-//! [`conv2d`], [`batch_norm`], its two relatives with a ReLU, [`max_pool2d`] and [`layer_norm`] compute the
-//! forward pass of Burn's layers. On other backends and for types other than `f32` they call that `forward`.
-//! Between them, images stay in the memory order in which they read them; [`arrange`] gives weights their
-//! order, and [`fork`] adds gradients in it. [`linear`] of sequences, [`linear_gelu`], [`linear_add`],
-//! [`self_attention`], [`gelu`] and [`cross_entropy`] are each one operation of the graph where Burn has
-//! several; on other backends they use Burn's operations.
+//! [`conv2d`], [`batch_norm`], its two relatives with a ReLU, [`max_pool2d`], [`linear`] and [`layer_norm`]
+//! compute the forward pass of Burn's layers. On other backends and for types other than `f32` they call that
+//! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
+//! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_add`],
+//! [`self_attention`], [`gelu`], [`global_average_pool`] and [`cross_entropy`] are each one operation of the
+//! graph; on other backends they use Burn's operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].
 //!
 //! The order of every sum depends only on the shapes, on one thread: the bits are the same on every
-//! processor. The exceptions are [`matmul`] and [`linear`] of anything but sequences: their products are
-//! Burn's, whose bits depend on the kind of processor.
+//! processor. The exception is what these functions leave to Burn, as they say: tensors without elements,
+//! types other than `f32`, and convolutions of few channels per group.
 
 mod arrange;
 mod attention;
@@ -34,13 +34,13 @@ mod tiles;
 pub use arrange::arrange;
 pub use attention::{Attention, self_attention};
 pub use conv::conv2d;
-pub use cross_entropy::cross_entropy;
+pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
 pub use fork::fork;
 pub use gelu::gelu;
 pub use layer_norm::layer_norm;
 pub use linear::{linear, linear_add, linear_gelu};
 pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
-pub use pool::max_pool2d;
+pub use pool::{global_average_pool, max_pool2d};
 pub use precision::{Precision, with_precision};
 pub use product::matmul;
 

@@ -21,12 +21,12 @@ use crate::gelu::{gelu, multiplied, value_and_slope};
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 use crate::precision::{Precision, lower, precision, raise};
+use crate::product::matmul;
 use crate::tiles::{Beside, Matrix, multiply};
 
 /// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
 ///
-/// Inputs of three and more axes, such as sequences, are multiplied by this crate's own kernels on `flex`,
-/// whose bits are the same on every processor; other inputs by Burn's.
+/// On `flex` the order of additions depends only on the shapes: the bits are the same on every processor.
 ///
 /// # Shapes
 ///
@@ -37,14 +37,22 @@ use crate::tiles::{Beside, Matrix, multiply};
 /// Panics if `x` has another width than the layer.
 pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     check(layer, &x);
-    let (weight, bias) = (layer.weight.val(), layer.bias.as_ref().map(|bias| bias.val()));
-    let (x, weight, bias) = (lower(x), lower(weight), bias.map(lower));
-    raise(match bias {
-        Some(bias) if is_ours(&x, &weight) => {
+    let weight = layer.weight.val();
+    let is_ours = is_ours(&x, &weight);
+    let Some(bias) = layer.bias.as_ref().map(|bias| bias.val()) else {
+        let (dims, [width, outputs]) = (x.dims(), weight.dims());
+        return match is_ours {
+            true => matmul(x.reshape([-1, width as isize]), weight).reshape(with_last(dims, outputs)),
+            false => raise(module::linear(lower(x), lower(weight), None)),
+        };
+    };
+    let (x, weight, bias) = (lower(x), lower(weight), lower(bias));
+    raise(match is_ours {
+        true => {
             let [x, weight, bias] = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
             Tensor::from_dispatch(<Dispatch as LinearLayer>::linear(x, weight, bias, false))
         }
-        bias => module::linear(x, weight, bias),
+        false => module::linear(x, weight, Some(bias)),
     })
 }
 
@@ -83,8 +91,7 @@ pub fn linear_gelu<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
 pub fn linear_add<const D: usize>(layer: &Linear, x: Tensor<D>, residual: Tensor<D>) -> Tensor<D> {
     check(layer, &x);
     let weight = layer.weight.val();
-    let mut shape = x.dims();
-    [_, shape[D - 1]] = weight.dims();
+    let shape = with_last(x.dims(), weight.dims()[1]);
     assert_eq!(residual.dims(), shape, "a residual for an output of {shape:?}");
     match &layer.bias {
         Some(bias) if precision() == Precision::F32 && is_ours(&x, &weight) => {
@@ -101,9 +108,14 @@ fn check<const D: usize>(layer: &Linear, x: &Tensor<D>) {
     assert_eq!(x.dims()[D - 1], width, "inputs of a linear layer of {width}");
 }
 
+fn with_last<const D: usize>(mut dims: [usize; D], len: usize) -> [usize; D] {
+    dims[D - 1] = len;
+    dims
+}
+
 /// Returns true if this crate multiplies these two.
 fn is_ours<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
-    D > 2 && on_flex(x) && on_flex(weight) && !x.dims().contains(&0) && !weight.dims().contains(&0)
+    on_flex(x) && on_flex(weight) && !x.dims().contains(&0) && !weight.dims().contains(&0)
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]

@@ -7,8 +7,9 @@ use burn::nn::{BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu, layer_norm,
-    linear, linear_add, linear_gelu, max_pool2d,
+    arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu,
+    global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d,
+    smoothed_cross_entropy,
 };
 
 /// Random numbers by Marsaglia's xorshift64 (2003).
@@ -214,6 +215,82 @@ fn max_pools() {
     }
 }
 
+/// Also of images in row-major order, and of a view of a part.
+#[test]
+fn averages() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for round in 0..30 {
+        let dims = [random.up_to(5), random.up_to(40), random.up_to(8), random.up_to(8)];
+        let view = |x: Tensor<4>| match round % 3 {
+            0 => x,
+            1 => x.permute([2, 3, 0, 1]),
+            _ => x.narrow(2, dims[2] / 2, dims[2] - dims[2] / 2),
+        };
+        compare(
+            &format!("{dims:?}, round {round}"),
+            &[random.tensor::<4>(dims, &device)],
+            |x| global_average_pool(view(x[0].clone())),
+            |x| view(x[0].clone()).flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2),
+        );
+    }
+}
+
+/// Of batches that are broadcast, and of factors in any memory order, some of which cannot be read in place.
+#[test]
+fn products() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for round in 0..80 {
+        let most = if round < 70 { 40 } else { 1100 };
+        let [rows, inner, columns] = [random.up_to(40), random.up_to(most), random.up_to(40)];
+        let batch = [random.up_to(3), random.up_to(4)];
+        let mut one = |len: usize| if random.up_to(3) == 1 { 1 } else { len };
+        let [a_batch, b_batch] = [batch.map(&mut one), batch.map(&mut one)];
+        // Memory orders of the two factors.
+        let orders = [random.up_to(5), random.up_to(5)];
+        let view = |x: Tensor<4>, order: usize| match order {
+            1 => x,
+            2 => x.swap_dims(2, 3),
+            3 => x.flip([3]),
+            4 => x.permute([1, 0, 2, 3]),
+            _ => x.permute([3, 2, 1, 0]),
+        };
+        // The dimensions of the tensor of which the view is the factor.
+        let source = |[x, y, z, w]: [usize; 4], order: usize| match order {
+            2 => [x, y, w, z],
+            4 => [y, x, z, w],
+            5 => [w, z, y, x],
+            _ => [x, y, z, w],
+        };
+        let a = source([a_batch[0], a_batch[1], rows, inner], orders[0]);
+        let b = source([b_batch[0], b_batch[1], inner, columns], orders[1]);
+        let all = [random.tensor(a, &device), random.tensor(b, &device)];
+        compare(
+            &format!("{a_batch:?} and {b_batch:?} of {rows}, {inner}, {columns}, {orders:?}"),
+            &all,
+            |x| matmul(view(x[0].clone(), orders[0]), view(x[1].clone(), orders[1])),
+            |x| view(x[0].clone(), orders[0]).matmul(view(x[1].clone(), orders[1])),
+        );
+    }
+}
+
+/// Products of whole numbers are exact, so that they can be added up in plain lines. The gradient of a
+/// transposed factor lies in that factor's order.
+#[test]
+fn products_of_whole_numbers_are_exact() {
+    let device = Device::flex().autodiff();
+    let a = Tensor::<2>::from_data([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], &device).require_grad();
+    let b = Tensor::<2>::from_data([[1.0, 0.0, 2.0], [-1.0, 3.0, 1.0]], &device).require_grad();
+    let product = matmul(a.clone(), b.clone().transpose());
+    assert_eq!(product.to_data(), TensorData::from([[7.0f32, 8.0], [16.0, 17.0]]));
+    let gradients = product.sum().backward();
+    // Sums of the other factor's columns.
+    let [of_a, of_b] = [a, b].map(|factor| factor.grad(&gradients).unwrap().into_data());
+    assert_eq!(of_a, TensorData::from([[0.0f32, 3.0, 3.0], [0.0, 3.0, 3.0]]));
+    assert_eq!(of_b, TensorData::from([[5.0f32, 7.0, 9.0], [5.0, 7.0, 9.0]]));
+}
+
 /// Compares the outputs and input gradients of two functions of the same inputs.
 fn compare<const D: usize, const E: usize>(
     what: &str,
@@ -297,7 +374,19 @@ fn cross_entropies() {
             (log_softmax(scores, 1).gather(1, index) * counted).sum().neg()
         };
         let what = format!("{rows} rows of {classes} classes");
-        compare(&what, &[scores], |x| cross_entropy(x[0].clone(), targets.clone()), |x| burns(x[0].clone()));
+        let all = std::slice::from_ref(&scores);
+        compare(&what, all, |x| cross_entropy(x[0].clone(), targets.clone()), |x| burns(x[0].clone()));
+        // A share of each target is the mean over all classes.
+        let smoothed = |scores: Tensor<2>| {
+            let logarithms = log_softmax(scores.clone(), 1).mean_dim(1);
+            let is_counted = targets.iter().map(|target| f32::from(u8::from(target.is_some())));
+            let counted = TensorData::new(is_counted.collect::<Vec<f32>>(), [rows, 1]);
+            let spread = (logarithms * Tensor::from_data(counted, &device)).sum().neg();
+            burns(scores) * 0.9 + spread * 0.1
+        };
+        let what = format!("{what}, smoothed");
+        let ours = |x: Vec<Tensor<2>>| smoothed_cross_entropy(x[0].clone(), targets.clone(), 0.1);
+        compare(&what, all, ours, |x| smoothed(x[0].clone()));
     }
 }
 
@@ -321,6 +410,30 @@ fn linear_layers() {
         let what = format!("{batch} x {time} rows of {inputs}, {outputs} outputs");
         let all = [x, weight, bias, residual];
         compare(&what, &all[..3], |x| linear(&layer(&x), x[0].clone()), |x| layer(&x).forward(x[0].clone()));
+        let without_bias = |x: &[Tensor<3>]| Linear {
+            weight: Param::initialized(ParamId::new(), x[1].clone().reshape([inputs, outputs])),
+            bias: None,
+        };
+        compare(
+            &format!("{what}, without bias"),
+            &all[..2],
+            |x| linear(&without_bias(&x), x[0].clone()),
+            |x| without_bias(&x).forward(x[0].clone()),
+        );
+        let matrix = |x: &Tensor<3>| x.clone().reshape([batch * time, inputs]);
+        compare(
+            &format!("{what}, of a matrix"),
+            &all[..3],
+            |x| linear(&layer(&x), matrix(&x[0])),
+            |x| layer(&x).forward(matrix(&x[0])),
+        );
+        let vector = |x: &Tensor<3>| x.clone().narrow(0, 0, 1).narrow(1, 0, 1).reshape([inputs]);
+        compare(
+            &format!("{what}, of a vector"),
+            &all[..3],
+            |x| linear(&layer(&x), vector(&x[0])),
+            |x| layer(&x).forward(vector(&x[0])),
+        );
         compare(
             &what,
             &all[..3],

@@ -8,7 +8,7 @@ use burn::nn::{BatchNormConfig, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
 use burn_flex_nn::{
     Attention, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork, gelu,
-    layer_norm, matmul, max_pool2d, self_attention,
+    global_average_pool, layer_norm, matmul, max_pool2d, self_attention,
 };
 
 fn device() -> Device {
@@ -66,6 +66,7 @@ fn pooling_and_forks() {
         let x = zeros([samples, channels, 6, 6]);
         let layer = MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init();
         passes(max_pool2d(&layer, x.clone()), [samples, channels, 3, 3], std::slice::from_ref(&x));
+        assert_eq!(global_average_pool(x.clone()).dims(), [samples, channels]);
         let [a, b] = fork(x.clone() * 2.0);
         passes(a + b, [samples, channels, 6, 6], &[x]);
     }

@@ -10,7 +10,8 @@ use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     Attention, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork, gelu,
-    layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d, self_attention,
+    global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d, self_attention,
+    smoothed_cross_entropy,
 };
 
 /// Replacements for one number.
@@ -51,6 +52,7 @@ static KERNELS: &[Kernel] = &[
         run: linear_and_residual,
     },
     Kernel { name: "matmul", lens: &[3 * 7, 7 * 18, 3 * 18], run: product },
+    Kernel { name: "matmul", lens: &[2 * 3 * 7, 2 * 18 * 7, 2 * 3 * 18], run: batched_product },
     Kernel { name: "self_attention", lens: &[2 * 5 * 24, 2 * 5 * 8], run: attention },
     Kernel { name: "self_attention", lens: &[2 * 5 * 24, 2 * 5 * 8], run: masked_attention },
     Kernel { name: "self_attention", lens: &[35 * 24, 35 * 8], run: long_attention },
@@ -65,7 +67,9 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: layer_normalization },
     Kernel { name: "gelu", lens: &[37, 37], run: gaussian_unit },
     Kernel { name: "cross_entropy", lens: &[5 * 19, 1], run: entropy },
+    Kernel { name: "smoothed_cross_entropy", lens: &[5 * 19, 1], run: smoothed_entropy },
     Kernel { name: "max_pool2d", lens: &[2 * 3 * 25, 2 * 3 * 9], run: pooling },
+    Kernel { name: "global_average_pool", lens: &[2 * 3 * 25, 2 * 3], run: average },
     Kernel { name: "fork", lens: &[2 * 3 * 4, 2 * 3 * 4], run: forked },
 ];
 
@@ -184,6 +188,11 @@ fn linear_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
 
 fn product(pass: &mut Pass<'_>) -> Tensor<1> {
     let (a, b) = (pass.input(0, [3, 7]), pass.input(1, [7, 18]));
+    flat(if pass.ours { matmul(a, b) } else { a.matmul(b) })
+}
+
+fn batched_product(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (a, b) = (pass.input::<3>(0, [2, 3, 7]), pass.input::<3>(1, [2, 18, 7]).transpose());
     flat(if pass.ours { matmul(a, b) } else { a.matmul(b) })
 }
 
@@ -313,6 +322,22 @@ fn entropy(pass: &mut Pass<'_>) -> Tensor<1> {
     log_softmax(scores, 1).gather(1, index).mask_fill(ignored, 0.0).sum().neg()
 }
 
+fn smoothed_entropy(pass: &mut Pass<'_>) -> Tensor<1> {
+    let targets = [0, 18, 3, 7, 9];
+    let scores = pass.input::<2>(0, [5, 19]);
+    if pass.ours {
+        return smoothed_cross_entropy(scores, targets.map(Some).to_vec(), 0.1);
+    }
+    let index = Tensor::<1, Int>::from_data(targets, &device()).reshape([5, 1]);
+    let logarithms = log_softmax(scores, 1);
+    (logarithms.clone().gather(1, index) * 0.9 + logarithms.mean_dim(1) * 0.1).sum().neg()
+}
+
+fn average(pass: &mut Pass<'_>) -> Tensor<1> {
+    let x = pass.input::<4>(0, [2, 3, 5, 5]);
+    flat(if pass.ours { global_average_pool(x) } else { x.flatten::<3>(2, 3).mean_dim(2).squeeze_dim(2) })
+}
+
 fn pooling(pass: &mut Pass<'_>) -> Tensor<1> {
     let layer = MaxPool2dConfig::new([3, 3])
         .with_strides([2, 2])
@@ -436,5 +461,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 16, "functions of the crate");
+    assert_eq!(seen, 18, "functions of the crate");
 }

@@ -8,7 +8,8 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData, bf16, f16};
 use burn_flex_nn::precision::{OPERATIONS, precision};
 use burn_flex_nn::{
     Attention, Precision, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu,
-    layer_norm, linear, matmul, max_pool2d, self_attention, with_precision,
+    global_average_pool, layer_norm, linear, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
+    with_precision,
 };
 
 fn device() -> Device {
@@ -78,6 +79,11 @@ fn run(name: &str) -> Vec<Vec<f32>> {
         "cross_entropy" => {
             passes(cross_entropy(rows.clone(), vec![Some(1), Some(0), None, Some(8)]), &[rows])
         }
+        "smoothed_cross_entropy" => {
+            let targets = vec![Some(1), Some(0), None, Some(8)];
+            passes(smoothed_cross_entropy(rows.clone(), targets, 0.1), &[rows])
+        }
+        "global_average_pool" => passes(global_average_pool(images.clone()), &[images]),
         "max_pool2d" => passes(max_pool2d(&MaxPool2dConfig::new([2, 2]).init(), images.clone()), &[images]),
         other => panic!("`{other}` is on the list, but not tried here"),
     }

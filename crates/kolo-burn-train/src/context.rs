@@ -1,7 +1,7 @@
 //! The context of a loss, and the usual losses of a classifier.
 
-use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn_flex_nn::smoothed_cross_entropy;
 use kolo_burn::{DropoutKey, Loss};
 use kolo_data::Mixing;
 use kolo_ddp::cross_shard::CrossShardPass;
@@ -33,32 +33,31 @@ impl TrainingContext<'_> {
     /// [`cross_entropy`]. Where images are mixed, it is λ times the loss by their own labels and 1 − λ times
     /// that by their partners', which is the loss by mixed labels.
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
-        let Some(mixing) = self.mixing else {
-            return smoothed_cross_entropy(scores, labels, self.label_smoothing);
-        };
+        let sum = |labels| summed_cross_entropy(scores.clone(), labels, self.label_smoothing);
+        let count = labels.dims()[0];
+        let Some(mixing) = self.mixing else { return Loss::sum(sum(labels), count) };
         let partners: Vec<i32> = mixing.partners.iter().map(|partner| *partner as i32).collect();
         let partners = TensorData::new(partners, [mixing.partners.len()]);
         let others = labels.clone().select(0, Tensor::from_data(partners, &labels.device()));
-        let (count, own) = (labels.dims()[0], mixing.own_share);
-        let loss = |labels| smoothed_cross_entropy(scores.clone(), labels, self.label_smoothing).into_mean();
-        Loss::mean(loss(labels) * own + loss(others) * (1.0 - own), count)
+        let own = mixing.own_share;
+        Loss::sum(sum(labels) * own + sum(others) * (1.0 - own), count)
     }
 }
 
-/// Returns the mean cross entropy of a classifier's scores, before softmax.
+/// Returns the cross entropy of a classifier's scores, before softmax.
 ///
 /// # Shapes
 ///
 /// - `scores`: `[samples, classes]`
 /// - `labels`: `[samples]`
 pub fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
-    smoothed_cross_entropy(scores, labels, 0.0)
+    let count = labels.dims()[0];
+    Loss::sum(summed_cross_entropy(scores, labels, 0.0), count)
 }
 
-fn smoothed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64) -> Loss {
-    let count = labels.dims()[0];
-    let config = CrossEntropyLossConfig::new().with_smoothing((share > 0.0).then_some(share as f32));
-    Loss::mean(config.init(&scores.device()).forward(scores, labels), count)
+fn summed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64) -> Tensor<1> {
+    let targets = classes(labels).into_iter().map(|class| Some(class as usize)).collect();
+    smoothed_cross_entropy(scores, targets, share as f32)
 }
 
 /// Returns the share of samples with their highest score at their label, for

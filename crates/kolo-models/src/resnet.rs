@@ -10,7 +10,7 @@ use burn::nn::conv::Conv2d;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNorm, Linear, PaddingConfig2d};
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{arrange, conv2d, linear, max_pool2d};
+use burn_flex_nn::{arrange, conv2d, global_average_pool, linear, max_pool2d};
 use kolo_burn::{Dropout, DropoutKey};
 use kolo_ddp::cross_shard::CrossShardPass;
 use kolo_recipe::Stem;
@@ -131,8 +131,7 @@ impl ResNet {
         for block in [&self.layer1, &self.layer2, &self.layer3, &self.layer4].into_iter().flatten() {
             x = block.forward_in(x, pass);
         }
-        let [batch, channels, height, width] = x.dims();
-        x.reshape([batch, channels, height * width]).mean_dim(2).reshape([batch, channels])
+        global_average_pool(x)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Kind of the processor on which a rank computes. Tensor libraries choose kernels by its vector
 //! instructions, and some cut products of matrices by its caches: on another kind they may add in another
-//! order.
+//! order. The kernels of burn-flex-nn do not.
 
 use std::fmt;
 

@@ -73,9 +73,9 @@ pub enum Warning {
     },
     /// A rank computes on another kind of processor than rank 0.
     #[error(
-        "rank 0 computes on {first}, {rank} on {other}: kernels that are chosen by the processor, \
-         products of matrices above all, may round differently there, and the bits then depend on which rank \
-         has which shards; take processors of one kind where bits count (docs/exact.md)"
+        "rank 0 computes on {first}, {rank} on {other}: Burn's own kernels, such as its products of \
+         matrices, may round differently there, and the bits then depend on which rank has which shards; \
+         if your model calls them, take processors of one kind where bits count (docs/exact.md)"
     )]
     ProcessorsDiffer {
         /// Rank 0's: the processor's name and its vector instructions.

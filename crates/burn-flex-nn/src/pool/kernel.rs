@@ -1,4 +1,4 @@
-//! Arithmetic of max pooling on activations in memory order.
+//! Arithmetic of pooling on activations in memory order.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -53,6 +53,21 @@ pub(super) fn backward(rows: Axis, columns: Axis, len: usize, gradient: &[f32], 
         },
     });
     of_input
+}
+
+/// Returns the mean over the positions, each of `len` elements. Sums are in double precision.
+pub(super) fn averages(x: &[f32], len: usize) -> Vec<f32> {
+    let positions = (x.len() / len) as f64;
+    let mut sums = vec![0.0; len];
+    Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            for x in x.chunks_exact(len) {
+                sums.iter_mut().zip(x).for_each(|(sum, x)| *sum += f64::from(*x));
+            }
+        },
+    );
+    sums.into_iter().map(|sum| (sum / positions) as f32).collect()
 }
 
 /// Visits each output position and each of its taps that sees an input position, in a fixed order.

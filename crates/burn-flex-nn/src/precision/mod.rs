@@ -4,8 +4,8 @@
 //! A lowered operation works like the matrix units of GPUs: it rounds its inputs to the type, sums products
 //! in `f32`, and rounds the result to the type. Gradients work the same way. Everything between such
 //! operations is `f32`. A device that supports the type uses tensors of it. On `flex`, tensors stay `f32` and
-//! hold values of the type. Its own products of `bf16` are the same arithmetic with more copies. Its products
-//! of `f16` round partial sums at the borders of cache blocks, so that their bits would depend on the caches.
+//! hold values of the type. Burn's own products of `bf16` are the same arithmetic with more copies; those of
+//! `f16` round partial sums at the borders of cache blocks, so that their bits would depend on the caches.
 
 mod kind;
 mod round;
@@ -45,6 +45,8 @@ pub static OPERATIONS: &[Operation] = &[
     in_f32("layer_norm", "as batch_norm"),
     in_f32("gelu", "exponentials"),
     in_f32("cross_entropy", "softmax, logarithms and a sum over samples"),
+    in_f32("smoothed_cross_entropy", "as cross_entropy"),
+    in_f32("global_average_pool", "a mean"),
     in_f32("max_pool2d", "computes nothing: what it is given in the lower type is of that type"),
 ];
 

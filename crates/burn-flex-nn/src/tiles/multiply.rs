@@ -30,8 +30,17 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
+    /// Takes the distances between rows and between columns, of which either is 1.
+    pub(crate) fn new(
+        values: &'a [f32],
+        [rows, columns]: [usize; 2],
+        [row_step, column_step]: [usize; 2],
+    ) -> Self {
+        Matrix { values, rows, columns, row_step, column_step }
+    }
+
     pub(crate) fn row_major(values: &'a [f32], columns: usize) -> Self {
-        Matrix { values, rows: values.len() / columns, columns, row_step: columns, column_step: 1 }
+        Matrix::new(values, [values.len() / columns, columns], [columns, 1])
     }
 
     pub(crate) fn transposed(self) -> Self {
@@ -80,28 +89,36 @@ impl Beside for () {}
 ///
 /// Panics if a factor is empty, or if the inner lengths differ.
 pub(crate) fn multiply(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>, beside: impl Beside) -> Vec<f32> {
-    multiply_on(Arch::new(), a, b, bias, beside)
+    let mut out = Vec::new();
+    multiply_on(Arch::new(), &mut out, a, b, bias, beside);
+    out
 }
 
-/// Same as [`multiply`], with the vectors of one instruction set.
+/// Appends the rows of `a · b`: see [`multiply`].
+pub(crate) fn multiply_onto(out: &mut Vec<f32>, a: Matrix<'_>, b: Matrix<'_>) {
+    multiply_on(Arch::new(), out, a, b, None, ());
+}
+
+/// Same as [`multiply`], with the vectors of one instruction set; appends the rows.
 fn multiply_on(
     arch: Arch,
+    out: &mut Vec<f32>,
     a: Matrix<'_>,
     b: Matrix<'_>,
     bias: Option<&[f32]>,
     beside: impl Beside,
-) -> Vec<f32> {
+) {
     assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == b.columns));
     for matrix in [a, b] {
         let last = (matrix.rows - 1) * matrix.row_step + (matrix.columns - 1) * matrix.column_step;
         assert!(last < matrix.values.len());
     }
     let len = a.rows * b.columns;
-    let mut out = Vec::with_capacity(len);
-    arch.dispatch(Multiplication { a, b, bias, out: out.as_mut_ptr(), beside });
+    out.reserve_exact(len);
+    let rest = out.spare_capacity_mut().as_mut_ptr().cast();
+    arch.dispatch(Multiplication { a, b, bias, out: rest, beside });
     // SAFETY: each row of each panel was written.
-    unsafe { out.set_len(len) };
-    out
+    unsafe { out.set_len(out.len() + len) };
 }
 
 struct Multiplication<'a, B> {
@@ -233,7 +250,9 @@ mod tests {
                     true => Matrix::row_major(&b_columns, inner).transposed(),
                     false => Matrix::row_major(&b, columns),
                 };
-                multiply_on(arch, a, b, Some(&bias), ()).into_iter().map(f32::to_bits).collect()
+                let mut out = Vec::new();
+                multiply_on(arch, &mut out, a, b, Some(&bias), ());
+                out.into_iter().map(f32::to_bits).collect()
             };
             let scalar = product(Arch::Scalar, false, false);
             for (index, bits) in scalar.iter().enumerate() {

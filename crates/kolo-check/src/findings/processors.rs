@@ -16,8 +16,8 @@ fn find(facts: &Facts) -> Option<Found> {
     Some((
         Severity::Warning,
         format!("rank 0 computes on {}, {} on {}", first.processor, facts.name(rank), other.processor),
-        "Kernels are chosen by the processor, products of matrices above all, and round differently on another kind: the \
-         bits then depend on who has which shards (docs/exact.md)."
+        "Burn's own kernels, such as its products of matrices, round differently on another kind: if the model calls \
+         them, the bits depend on who has which shards (docs/exact.md)."
             .into(),
         "Take processors of one kind where bits count. Where they do not: --straggler rebalance evens out what they differ \
          in speed."
