@@ -19,6 +19,7 @@ mod noise_scale;
 mod own;
 mod precision;
 mod rate;
+mod sharding;
 mod stem;
 mod sync;
 mod validity;
@@ -29,7 +30,7 @@ use check::is_finite;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::parse_number;
-use kolo_ddp::{ParamGroup, Selector};
+use kolo_ddp::{ParamGroup, Selector, Sharding};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -125,6 +126,10 @@ pub struct Recipe {
     /// How the gradients of all shards become what the optimizer sees (see below), as powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
+    /// State of which each worker holds a part only: nothing, or optimizer (the optimizer's state; ZeRO stage 1).
+    /// Does not change the result. A worker that dies ends the job then, and --resume goes on
+    #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
+    pub shard: String,
     /// Where the reduction keeps something for each shard, or islands synchronize rarely: steps between
     /// copies on two more workers, to which the job goes back after a death; 0: what a worker kept dies with
     /// it. With --sync delayed: steps after which all updates are made

@@ -16,16 +16,17 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
-        let is_stale = config.sync.mode.traits().staleness_bound.is_some();
-        if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
+        if let Some(option) = config.needs_all_workers()
+            && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some())
+        {
             return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} every worker and server has what no other one has, so the job ends with the \
-                 first that dies, and --resume goes on; leave these options out",
-                config.sync.mode
+                "--min and --max-restarts: with {option} every worker and server has what no other one has, so the job ends with the \
+                 first that dies, and --resume goes on; leave these options out"
             )));
         }
         if !is_worker() {
             config.sync.check_servers(self.elastic.servers)?;
+            config.check_sharding_with_servers(self.elastic.servers)?;
         }
         self.check_tune(config)?;
         if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
