@@ -100,6 +100,7 @@ impl Recipe {
             groups: self.all_groups(),
             reduction: self.reduction()?,
             backup_every: self.backup_steps,
+            sharding: self.sharding()?,
             noise_scale: self.noise_scale,
             loss_scaling: self.precision.loss_scaling()?,
             sync: self.sync.mode.clone(),

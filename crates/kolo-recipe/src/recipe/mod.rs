@@ -20,6 +20,7 @@ mod noise_scale;
 mod own;
 mod precision;
 mod rate;
+mod sharding;
 mod stem;
 mod sync;
 mod validity;
@@ -30,7 +31,7 @@ use check::is_finite;
 use kolo_ddp::reduction::REDUCTIONS;
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::table::parse_number;
-use kolo_ddp::{ParamGroup, Selector};
+use kolo_ddp::{ParamGroup, Selector, Sharding};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -133,6 +134,10 @@ pub struct Recipe {
     /// How Kolo combines the gradients of all shards (see below), for example powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
+    /// State that Kolo divides among the workers: nothing, or optimizer (the optimizer's state; ZeRO stage 1).
+    /// The result stays the same. If a worker dies, the job ends, and --resume continues it
+    #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
+    pub shard: String,
     /// Steps between copies of the state that only one worker holds (residuals, islands) to two other
     /// workers. After a death the job returns to the last copy; with 0 that state is lost. With --sync
     /// delayed: steps after which Kolo applies all pending updates

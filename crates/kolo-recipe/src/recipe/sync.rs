@@ -85,7 +85,7 @@ fn settings(recipe: &Recipe) -> Result<Vec<JobSetting>, Error> {
 }
 
 /// The way out, in the words of the command line.
-fn remedy(setting: JobSetting) -> &'static str {
+pub(super) fn remedy(setting: JobSetting) -> &'static str {
     match setting {
         JobSetting::Islands => "leave --islands out, or take local, post-local or diloco",
         JobSetting::Reduction => "leave --reduction at sum",

@@ -47,6 +47,7 @@ impl Recipe {
         greater_than_0("--mixup", self.mixup)?;
         greater_than_0("--cutmix", self.cutmix)?;
         self.sync.check(self)?;
+        self.check_sharding()?;
         if self.threads != 1 {
             let problem = "a worker computes on 1 thread; raise --nproc";
             return Err(Error::setting("threads =", self.threads, problem));

@@ -177,7 +177,12 @@ fn check_job(options: &[OsString]) -> Result<Recipe, Failure> {
         Some(_) => Err(Failure::input(format!(
             "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
         ))),
-        None => Ok(config),
+        None => match config.needs_all_workers() {
+            Some(option) => Err(Failure::input(format!(
+                "{option}: the job ends with the first worker that dies, so there is no disturbed run to compare; leave it out"
+            ))),
+            None => Ok(config),
+        },
     }
 }
 

@@ -69,8 +69,7 @@ impl Check {
         let mut servers = [i32::from(group.is_server())];
         group.all_reduce(&mut servers, Op::Sum)?;
         self.train.fit(&mut recipe, group.world_size().saturating_sub(servers[0] as usize))?;
-        let is_elastic =
-            self.train.communication.is_elastic() && recipe.sync.mode.traits().staleness_bound.is_none();
+        let is_elastic = self.train.communication.is_elastic() && recipe.needs_all_workers().is_none();
         let folder = self.folder(&recipe)?;
         let request = CheckRequest {
             recipe: &recipe,

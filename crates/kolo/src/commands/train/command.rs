@@ -112,8 +112,8 @@ impl Train {
         models::find(&config.model)?;
         self.refuse_images(&config, &*config.open_data().map_err(Failure::input)?)?;
         let algorithm = self.algorithm.as_deref();
-        // With stale synchronization the group stays fixed: a worker that dies takes its pushes along.
-        let member = match config.sync.mode.traits().staleness_bound {
+        // A worker that dies takes its pushes along, or its part of the optimizer's state.
+        let member = match config.needs_all_workers() {
             Some(_) => None,
             None => self.communication.member(algorithm)?,
         };

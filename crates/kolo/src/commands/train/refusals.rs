@@ -16,16 +16,17 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
-        let is_stale = config.sync.mode.traits().staleness_bound.is_some();
-        if is_stale && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some()) {
+        if let Some(option) = config.needs_all_workers()
+            && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some())
+        {
             return Err(Failure::input(format!(
-                "--min and --max-restarts: with --sync {} each worker and server has state that no other has, so the job ends when \
-                 one dies, and --resume continues it; leave these options out",
-                config.sync.mode
+                "--min and --max-restarts: with {option} each worker and server has state that no other has, so the job ends when \
+                 one dies, and --resume continues it; leave these options out"
             )));
         }
         if !is_worker() {
             config.sync.check_servers(self.elastic.servers)?;
+            config.check_sharding_with_servers(self.elastic.servers)?;
         }
         kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
