@@ -102,7 +102,7 @@ fn what_cannot_be_evaluated_is_told_in_a_sentence() {
     fs::copy(folder.join("run/config.toml"), folder.join("new/config.toml")).unwrap();
     for (args, words) in [
         (&["nowhere"][..], &["nowhere: No such file"][..]),
-        (&["empty"], &["empty/manifest.json: is missing"]),
+        (&["empty"], &["empty is no run folder", "no config.toml"]),
         (&["new"], &["new/checkpoints holds no checkpoint"]),
         (&["run", "--step", "7"], &["no checkpoint of step 7"]),
         (&["mlp.bpk", "--best"], &["mlp.bpk is no run folder"]),
