@@ -32,7 +32,7 @@ impl Job {
         let text = String::from_utf8_lossy(&std::fs::read(&self.output).unwrap()).into_owned();
         let Some(status) = status else { panic!("it hangs: {text}") };
         // Open MPI may have removed it, or still be doing so.
-        let _ = std::fs::remove_dir_all(self.output.with_extension("ompi"));
+        let _ = std::fs::remove_dir_all(folder_of(&self.output));
         std::fs::remove_file(&self.output).unwrap();
         (status.success(), text)
     }
@@ -63,6 +63,12 @@ impl Drop for Job {
     }
 }
 
+/// Open MPI's own folder of a job with this output. Names of jobs may differ after a dot only, so that the end
+/// is added to all of the name.
+fn folder_of(output: &Path) -> PathBuf {
+    output.with_added_extension("ompi")
+}
+
 /// A command with its output in a file: workers may outlive the launcher whose pipe they inherited.
 pub struct JobCommand {
     command: Command,
@@ -75,7 +81,7 @@ impl JobCommand {
         let output = std::env::temp_dir().join(format!("kolo-started-{}-{name}", std::process::id()));
         let file = std::fs::File::create(&output).unwrap();
         // Open MPI's own folder, because several mpiruns that start at once interfere in a common one.
-        let folder = output.with_extension("ompi");
+        let folder = folder_of(&output);
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new(program);
         for name in OUTER {

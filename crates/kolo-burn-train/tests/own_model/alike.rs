@@ -104,12 +104,14 @@ const CHANGES: &[Change] = &[
     ("sync.islands", |recipe| {
         (recipe.sync.mode, recipe.sync.islands) = ("local:H=2".parse().unwrap(), Some(2));
     }),
+    ("shard", |recipe| recipe.shard = "optimizer".into()),
     ("groups", |recipe| recipe.groups = vec!["layer.*:lr_scale=0.5".parse().unwrap()]),
 ];
 
 /// Fields that may differ, or that no valid recipe has with another value.
-const NO_MATTER: [&str; 10] = [
+const NO_MATTER: [&str; 11] = [
     "data",
+    "device",
     "freeze",
     "init",
     "init_skip",

@@ -118,7 +118,7 @@ fn changed_data_is_taken_where_the_user_says_so() {
     assert_eq!(summary.steps, 27);
     let told = &summary.warnings[0];
     assert!(
-        told.starts_with("going on with the training data = 70 samples (")
+        told.starts_with("continuing with the training data = 70 samples (")
             && told.contains("which was 62 samples"),
         "{told}"
     );
