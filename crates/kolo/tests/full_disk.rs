@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use chaos::injected;
-use kolo_testing::harness::{run_one_by_one, test_where};
+use kolo_testing::harness::{run_one_by_one, slow, test_where};
 use kolo_testing::jobs::Logged;
 use kolo_testing::{SmallDisk, children_that_run, send};
 
@@ -20,10 +20,10 @@ const RUN: [&str; 9] =
 fn main() -> ExitCode {
     run_one_by_one(vec![
         test_where("a_job_goes_on_and_outlives_rank_0", a_job_goes_on_and_outlives_rank_0),
-        test_where("the_end_waits_for_room", the_end_waits_for_room),
+        slow(test_where("the_end_waits_for_room", the_end_waits_for_room)),
         test_where("a_job_that_is_asked_to_end_waits_for_room", a_job_that_is_asked_to_end),
         test_where("a_disk_that_stays_full_is_told_and_resumed_from", a_disk_that_stays_full),
-        test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up),
+        slow(test_where("chaos_fills_a_disk_up", chaos_fills_a_disk_up)),
     ])
 }
 

@@ -115,6 +115,7 @@ fn any_number_of_workers_prints_one_hash() {
 }
 
 #[test]
+#[ignore = "slow: bash .ci/slow runs it"]
 fn no_death_changes_a_bit() {
     let folder = tempfile::tempdir().unwrap();
     let program = example("gan");

@@ -87,9 +87,9 @@ fn a_death_leaves_the_timeline_of_all() {
     let folder = tempfile::tempdir().unwrap();
     let data = noise_images(folder.path(), 64);
     let args = ["train", "--nproc", "3", "--model", "mlp", "--data", &data, "--batch-size", "4"];
-    let long =
-        ["--epochs", "1000", "--steps", "1500", "--max-restarts", "0", "--out", "run", "--trace", "t.json"];
-    let mut job = start(folder.path(), &[&args[..], &long].concat());
+    let long = ["--epochs", "1000", "--checkpoint-epochs", "1000", "--steps", "1500", "--max-restarts", "0"];
+    let traced = ["--out", "run", "--trace", "t.json"];
+    let mut job = start(folder.path(), &[&args[..], &long, &traced].concat());
     let parts = folder.path().join("t.json.parts");
     let written = |path: &fs::DirEntry| path.metadata().is_ok_and(|file| file.len() > 10_000);
     let recording = || fs::read_dir(&parts).map_or(0, |files| files.flatten().filter(written).count());
