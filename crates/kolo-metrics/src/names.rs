@@ -62,7 +62,7 @@ mod tests {
         check_names("a,b", &[&[Metric::ACCURACY, Metric::LOSS], &odd[..]].concat()).unwrap();
         assert_eq!(odd.map(|metric| tag(metric.name))[3..], ["_quoted_", "two_lines", " spaced "]);
         assert_eq!(plain("F1 (ä)"), "F1____");
-        assert_eq!(odd[4].label(), "test two lines");
+        assert_eq!(odd[4].label(), "test two\\nlines");
         for (unit, metrics, words) in [
             ("images", &[metric("")][..], "may not be empty"),
             ("images", &[Metric::LOSS, Metric::LOSS], "\"loss\": another metric has that name"),
