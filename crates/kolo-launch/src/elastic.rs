@@ -117,7 +117,7 @@ impl Elastic {
     /// launchers of other nodes follow this one.
     pub fn needs_launcher(&self, workers: &Workers) -> bool {
         let leads = || self.coordinator.generation() > 0 && self.coordinator.has_followers();
-        !workers.any_failed() && (!self.due_restarts.is_empty() || leads())
+        workers.failures().next().is_none() && (!self.due_restarts.is_empty() || leads())
     }
 
     /// Processes the coordinator's events and reports exits to it. Returns the local ranks of the workers to

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | running | | with the last worker, or the first failure |
 //! | failing | at the first failure | after [`FAILING`] (for error files), or with the last worker |
+//! | leaving | when a worker has ended because all were asked to | after the grace, at a failure, or with the last worker |
 //! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!
@@ -25,6 +26,7 @@ use kolo_elastic::{StopRequest, StopRequests};
 use crate::error::LaunchError;
 use crate::job::{Job, Messages};
 use crate::signals::Signals;
+use crate::worker_exit::{ExitStatus, TERMINATED};
 use crate::workers::Workers;
 
 /// Time for the victims of a failure to notice and report it: enough on a busy machine, barely noticeable.
@@ -45,6 +47,7 @@ const MAX_GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 enum Phase {
     Running,
     Failing { until: Instant },
+    Leaving { until: Instant },
     Terminating { until: Instant },
     Killing { until: Instant },
 }
@@ -53,8 +56,26 @@ impl Phase {
     fn until(self) -> Option<Instant> {
         match self {
             Phase::Running => None,
-            Phase::Failing { until } | Phase::Terminating { until } | Phase::Killing { until } => Some(until),
+            Phase::Failing { until }
+            | Phase::Leaving { until }
+            | Phase::Terminating { until }
+            | Phase::Killing { until } => Some(until),
         }
+    }
+}
+
+/// Returns the phase of a job in which workers have failed. If all of them have ended because they were asked
+/// to, by a signal to the workers or a time limit, the others are about to end as well, and rank 0 may still
+/// write the checkpoint that has all of their work.
+fn after_failures(phase: Phase, mut failures: impl Iterator<Item = ExitStatus>, grace: Duration) -> Phase {
+    let now = Instant::now();
+    let Some(first) = failures.next() else { return phase };
+    let only_asked = first == TERMINATED && failures.all(|status| status == TERMINATED);
+    match phase {
+        Phase::Running if only_asked => Phase::Leaving { until: now + grace.min(MAX_GRACE) },
+        Phase::Leaving { .. } if only_asked => phase,
+        Phase::Running | Phase::Leaving { .. } => Phase::Failing { until: now + FAILING },
+        phase => phase,
     }
 }
 
@@ -92,7 +113,7 @@ pub(crate) fn supervise(
             }
             let request = requests.count(signal, Instant::now());
             phase = match phase {
-                Phase::Running | Phase::Failing { .. } => {
+                Phase::Running | Phase::Failing { .. } | Phase::Leaving { .. } => {
                     interrupted = Some(signal);
                     terminate(workers, Signal::from_named_raw(signal).unwrap_or(Signal::TERM), grace)?
                 }
@@ -102,10 +123,10 @@ pub(crate) fn supervise(
                 Phase::Killing { .. } => phase,
             };
         }
+        phase = after_failures(phase, workers.failures(), grace);
         let now = Instant::now();
         phase = match phase {
-            Phase::Running if workers.any_failed() => Phase::Failing { until: now + FAILING },
-            Phase::Failing { until } if now >= until => {
+            Phase::Failing { until } | Phase::Leaving { until } if now >= until => {
                 terminate(workers, Signal::TERM, grace_after_failure)?
             }
             Phase::Terminating { until } if now >= until => {
@@ -175,5 +196,26 @@ fn sleep(workers: &Workers, signals: &Signals, until: Option<Instant>) -> Result
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(cause) => Err(LaunchError::system("cannot wait for the workers", cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_were_asked_to_end_leave_the_others_time() {
+        let grace = Duration::from_secs(30);
+        let left = |phase: Phase| phase.until().unwrap().saturating_duration_since(Instant::now());
+        let leaving = after_failures(Phase::Running, [TERMINATED].into_iter(), grace);
+        assert!(matches!(leaving, Phase::Leaving { .. }) && left(leaving) > FAILING);
+        let both = after_failures(leaving, [TERMINATED; 2].into_iter(), grace);
+        assert_eq!(both.until(), leaving.until(), "the time is counted from the first one");
+        // A failure of its own among them.
+        let failing = after_failures(leaving, [TERMINATED, ExitStatus::Code(1)].into_iter(), grace);
+        assert!(matches!(failing, Phase::Failing { .. }) && left(failing) <= FAILING);
+        let first = after_failures(Phase::Running, [ExitStatus::Signal(9), TERMINATED].into_iter(), grace);
+        assert!(matches!(first, Phase::Failing { .. }));
+        assert!(matches!(after_failures(Phase::Running, [].into_iter(), grace), Phase::Running));
     }
 }

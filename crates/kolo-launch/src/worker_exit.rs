@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use kolo_comm::Rank;
+use signal_hook::consts::signal::SIGTERM;
 
 use crate::error_file::WorkerError;
 
@@ -28,6 +29,10 @@ pub struct WorkerExit {
     /// Error that it reported or printed before.
     pub error: Option<WorkerError>,
 }
+
+/// Exit status of a worker that was asked to end with all others, as a shell reports SIGTERM. Such a worker
+/// is not replaced.
+pub(crate) const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 /// Exit status of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -241,11 +241,10 @@ impl Workers {
         WorkerExit { rank: Some(worker.rank), member, pid, after, status, error }
     }
 
-    /// Returns true if a worker has failed by itself, and the others could not continue.
-    pub fn any_failed(&self) -> bool {
-        self.list
-            .iter()
-            .any(|worker| !worker.survived && worker.exit.is_some_and(|(_, status)| status.failed()))
+    /// Exit statuses of the workers that have failed by themselves, and that the others could not survive.
+    pub fn failures(&self) -> impl Iterator<Item = ExitStatus> {
+        let ended = self.list.iter().filter(|worker| !worker.survived);
+        ended.filter_map(|worker| worker.exit.map(|(_, status)| status)).filter(|status| status.failed())
     }
 
     /// Returns true if all workers have ended.

@@ -11,20 +11,16 @@ use std::time::{Duration, Instant};
 
 use kolo_comm::Rank;
 use kolo_elastic::{MemberExit, WRONG_INPUT};
-use signal_hook::consts::signal::SIGTERM;
 
 use super::Elastic;
 use crate::error::LaunchError;
-use crate::worker_exit::{ExitStatus, SHELL_SIGNAL_BASE};
+use crate::worker_exit::{ExitStatus, TERMINATED};
 use crate::workers::{WorkerProcess, Workers};
 
 /// Delay of a replacement after a worker's death. If a bug ends all workers at once, none is replaced.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
 /// Delay of a retry after a failed start: missing descriptors, processes or memory may be free again.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-/// Exit status of a worker that was asked to end with all others, as a shell reports SIGTERM. Such a worker
-/// is not replaced.
-const TERMINATED: ExitStatus = ExitStatus::Code(SHELL_SIGNAL_BASE + SIGTERM);
 
 impl Elastic {
     /// Returns true if some worker has ended well, and all others have, too, or died and were survived.
