@@ -1,8 +1,10 @@
 """kolo.torch.DistributedDataParallel: each result beside one that plain lines of torch work out. Skips without torch."""
 
+import copy
 import hashlib
 import importlib.util
 import os
+import pickle
 import unittest
 
 from tests.forked import outputs
@@ -237,6 +239,13 @@ def behaves():
     refused(lambda: kolo.DistributedDataParallel(Model(), shards=0), "shards is 0")
     with torch.no_grad():
         ddp(batch)
+    # Statistics that each rank would take from other samples.
+    counting = kolo.DistributedDataParallel(torch.nn.BatchNorm1d(2), 4)
+    with torch.no_grad():
+        refused(lambda: counting(torch.ones(4, 2)), "eval()")
+        counting.eval()(torch.ones(4, 2))
+    refused(lambda: copy.deepcopy(ddp), "ddp.module")
+    refused(lambda: pickle.dumps(ddp), "state_dict")
     sparse = kolo.DistributedDataParallel(torch.nn.Embedding(9, 2, sparse=True), 4)
 
     def of_sparse():

@@ -124,9 +124,11 @@ class DistributedDataParallel(torch.nn.Module):
 
     def forward(self, *inputs, **keywords):
         """Calls the module."""
-        if self._shard is None and self.training and torch.is_grad_enabled():
-            raise InvalidCall(f"{self._place}: call the model within `for ... in ddp.shards(...)` or `ddp.steps(...)`; "
-                              "to evaluate it, use eval() or torch.no_grad()")
+        # In training a pass changes buffers, such as BatchNorm's running statistics, and each rank has other samples.
+        changes = torch.is_grad_enabled() or next(self.module.buffers(), None) is not None
+        if self._shard is None and self.training and changes:
+            raise InvalidCall(f"{self._place}: call this model within `for ... in ddp.shards(...)` or `ddp.steps(...)` of its own; "
+                              "to evaluate it, use eval(); within another model's step, call its `module`")
         return self.module(*inputs, **keywords)
 
     def state_dict(self, *positional, **named):
@@ -136,6 +138,14 @@ class DistributedDataParallel(torch.nn.Module):
     def load_state_dict(self, *positional, **named):
         """Loads a plain module's state."""
         return self.module.load_state_dict(*positional, **named)
+
+    def __deepcopy__(self, memo):
+        """Is refused: a copy would need a group of its own."""
+        raise InvalidCall(f"{self._place}: this object belongs to its group of processes; copy `ddp.module`, and wrap the copy")
+
+    def __reduce_ex__(self, protocol):
+        """Is refused, as a copy is."""
+        raise InvalidCall(f"{self._place}: this object belongs to its group of processes; save `ddp.state_dict()`")
 
     def no_sync(self):
         """Is refused: shards accumulate."""
