@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::io;
 
+use signal_hook::consts::signal::SIGTERM;
+
 use crate::error_file::FailureKind;
 use crate::failure_report::FailureReport;
 use crate::worker_exit::{SHELL_SIGNAL_BASE, shell_code, signal_name};
@@ -89,6 +91,14 @@ pub enum LaunchError {
         /// The kind of failure among these reports, if any.
         kind: Option<FailureKind>,
     },
+    /// All workers have ended because they were asked to, by a signal to them or a limit of time.
+    #[error("{report}")]
+    Asked {
+        /// What the worker of the lowest rank says about the end.
+        report: String,
+        /// The kind of failure that it has reported, if any.
+        kind: Option<FailureKind>,
+    },
 }
 
 fn lines(reports: &[String]) -> String {
@@ -105,6 +115,7 @@ impl LaunchError {
         match self {
             LaunchError::Failed(report) => report.exit_code,
             LaunchError::Interrupted { signal, .. } => shell_code(SHELL_SIGNAL_BASE + signal),
+            LaunchError::Asked { .. } => shell_code(SHELL_SIGNAL_BASE + SIGTERM),
             LaunchError::Program { cause, .. } if cause.kind() == io::ErrorKind::NotFound => 127,
             LaunchError::Program { .. } => 126,
             LaunchError::Invalid { .. } | LaunchError::Variable(_) => 2,
@@ -116,7 +127,7 @@ impl LaunchError {
     pub fn kind(&self) -> Option<FailureKind> {
         match self {
             LaunchError::Failed(report) => report.kind(),
-            LaunchError::Interrupted { kind, .. } => *kind,
+            LaunchError::Interrupted { kind, .. } | LaunchError::Asked { kind, .. } => *kind,
             _ => None,
         }
     }

@@ -17,7 +17,7 @@ use crate::signals::Signals;
 use crate::supervise::{Recovered, supervise};
 use crate::token::{self, TokenSource};
 use crate::unblocked_stderr::UnblockedStderr;
-use crate::worker_exit::{ExitStatus, WorkerExit};
+use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit};
 use crate::workers::Workers;
 
 /// Starts the job's workers on this node, forwards their output, and returns when all have ended.
@@ -139,6 +139,14 @@ fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchE
             let kind = exits.iter().find_map(|exit| exit.error.as_ref()?.kind);
             Err(LaunchError::Interrupted { signal, reports: reports(exits), kind })
         }
+        (None, Some(report)) if failed().all(|exit| exit.status == TERMINATED) => {
+            let reported = exits.iter().filter(|exit| exit.reported());
+            let first = reported.min_by_key(|exit| exit.rank.map_or(usize::MAX, |rank| rank.0));
+            match first.and_then(|exit| exit.error.as_ref()) {
+                Some(error) => Err(LaunchError::Asked { report: error.message.clone(), kind: error.kind }),
+                None => Err(LaunchError::Failed(Box::new(report))),
+            }
+        }
         (_, Some(report)) => Err(LaunchError::Failed(Box::new(report))),
         (_, None) => Ok(()),
     }
@@ -164,6 +172,27 @@ mod tests {
     use kolo_comm::Rank;
 
     use super::*;
+
+    #[test]
+    fn workers_that_were_asked_to_end_have_not_failed() {
+        let exit = |rank: usize, status| WorkerExit {
+            rank: Some(Rank(rank)),
+            member: format!("node0/{rank}.0"),
+            pid: 1,
+            after: Duration::ZERO,
+            status,
+            error: Some(WorkerError {
+                message: format!("ended, says rank {rank}"),
+                culprit: None,
+                kind: None,
+                reported: true,
+            }),
+        };
+        let all = outcome(None, &[exit(1, TERMINATED), exit(0, TERMINATED)]).unwrap_err();
+        assert_eq!((all.to_string().as_str(), all.exit_code()), ("ended, says rank 0", 143));
+        let one = outcome(None, &[exit(1, TERMINATED), exit(0, ExitStatus::Code(3))]).unwrap_err();
+        assert!(matches!(one, LaunchError::Failed(_)), "{one}");
+    }
 
     #[test]
     fn an_interruption_is_no_failure_and_hides_none() {
