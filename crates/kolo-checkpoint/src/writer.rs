@@ -16,9 +16,9 @@ use crate::{folder, write};
 
 /// Thread that writes checkpoints and keeps the last few.
 ///
-/// It writes one checkpoint at a time; a newer one replaces one that still waits ([`Writer::put`]). A failed write, for example
-/// on a full disk, is a warning ([`Writer::take_warnings`]) with path and cause; the next checkpoint tries
-/// again. Memory: the checkpoint being written, the waiting one, and the current file.
+/// It writes one checkpoint at a time; a newer one replaces one that still waits ([`Writer::put`]). A failed
+/// write, for example on a full disk, is a warning ([`Writer::take_warnings`]) with path and cause; the next
+/// checkpoint tries again. Memory: the checkpoint being written, the waiting one, and the current file.
 ///
 /// Dropping the writer waits for its work, too; [`Writer::finish`] also returns the result.
 pub struct Writer {

@@ -94,7 +94,7 @@ pub enum LaunchError {
     /// All workers have ended because they were asked to, by a signal to them or a limit of time.
     #[error("{report}")]
     Asked {
-        /// What the worker of the lowest rank says about the end.
+        /// Report of the worker of the lowest rank about the end.
         report: String,
         /// The kind of failure that it has reported, if any.
         kind: Option<FailureKind>,

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | running | | with the last worker, or the first failure |
 //! | failing | at the first failure | after [`FAILING`] (for error files), or with the last worker |
-//! | leaving | when a worker has ended because all were asked to | after the grace, at a failure, or with the last worker |
+//! | leaving | when a worker has ended as it was asked to | after the grace, a failure or the last worker |
 //! | terminating | with SIGTERM to all, or the launcher's signal | after the grace, or with the last worker |
 //! | killing | with SIGKILL to all | after [`KILLING`], or with the last worker |
 //!

@@ -18,7 +18,7 @@ use crate::resume_check::{STATE, explained, state_settings};
 use crate::sampling::{SAMPLING, Sampling};
 use crate::warn::Warnings;
 
-/// Who wants a checkpoint.
+/// Origin of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Demand {
     /// The calendar: a newer checkpoint is as good, if the disk is too slow for both.

@@ -33,7 +33,7 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// As [`Step::collect`].
+    /// Errors of [`Step::collect`].
     pub(super) fn collect_once(&mut self, bucket: usize) -> Result<(&Bucket, &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].reduced())
@@ -43,7 +43,7 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// As [`Step::collect`].
+    /// Errors of [`Step::collect`].
     pub fn wait(&mut self, bucket: usize) -> Result<(), Error> {
         let before = self.times.exposed;
         self.buckets.states[bucket].wait(&mut self.times)?;

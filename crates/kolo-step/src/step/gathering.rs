@@ -18,7 +18,7 @@ impl Step {
     ///
     /// # Errors
     ///
-    /// As [`Step::collect`].
+    /// Errors of [`Step::collect`].
     pub fn collect_own(&mut self, bucket: usize) -> Result<(&[Slice], &mut dyn Reduction), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].own())

@@ -143,7 +143,7 @@ impl Weights {
     ///
     /// # Errors
     ///
-    /// As [`Weights::name_overflow`].
+    /// Errors of [`Weights::name_overflow`].
     pub(crate) fn check_state(&mut self, step: u64) -> Result<(), Error> {
         let own = self.optimizer.state().iter().any(|(_, state)| !are_finite(state));
         match self.share.as_ref().map_or(Ok(own), |share| share.any(own))? {
@@ -175,8 +175,8 @@ impl Weights {
         overflow.name(step, tensor)
     }
 
-    /// Applies a bucket that is back, as far as this rank steps it. If the optimizer needs whole tensors, a tensor cut across buckets
-    /// changes only when its last bucket is applied.
+    /// Applies a bucket that is back, as far as this rank steps it. If the optimizer needs whole tensors, a
+    /// tensor cut across buckets changes only when its last bucket is applied.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What `kolo --version` shows, from the build script.
+//! Text of `kolo --version`, from the build script.
 
 use std::sync::LazyLock;
 
