@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
-use burn_flex_nn::{Attention, feed_forward, fork_layer_norm, layer_norm, linear, linear_add, self_attention};
+use burn_flex_nn::{Attention, fork_layer_norm, layer_norm, linear, linear_add, linear_gelu, self_attention};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Allocator of the program `kolo`.
@@ -44,7 +44,7 @@ impl Block {
         let [x, normalized] = forked(&self.ln_1, x);
         let attended = self_attention(linear(&self.c_attn, normalized), attention);
         let [x, normalized] = forked(&self.ln_2, linear_add(&self.c_proj, attended, x, None));
-        feed_forward(&self.inner, &self.outer, normalized, x, None)
+        linear_add(&self.outer, linear_gelu(&self.inner, normalized), x, None)
     }
 }
 

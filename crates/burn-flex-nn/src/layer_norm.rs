@@ -160,21 +160,26 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
     let [x, gamma, beta] = [x, gamma, beta].map(Values::row_major);
     let width = gamma.len();
     let mut out = Vec::with_capacity(x.len());
+    let mut rows = out.spare_capacity_mut()[..x.len()].chunks_exact_mut(width).zip(x.chunks_exact(width));
     let mut moments = Vec::with_capacity(x.len() / width);
     vectorized(
         #[inline(always)]
         || {
             let (gamma, beta) = (&gamma[..width], &beta[..width]);
-            for x in x.chunks_exact(width) {
+            for (out, x) in rows.by_ref() {
+                let (out, x) = (&mut out[..width], &x[..width]);
                 let mean = sum_of(x, x, |x, _| x) / width as f32;
                 let variance = sum_of(x, x, |x, _| (x - mean) * (x - mean)) / width as f32;
                 let inverse = (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32;
-                let channels = x.iter().zip(gamma.iter().zip(beta));
-                out.extend(channels.map(|(x, (gamma, beta))| (x - mean) * inverse * gamma + beta));
+                for channel in 0..width {
+                    out[channel].write((x[channel] - mean) * inverse * gamma[channel] + beta[channel]);
+                }
                 moments.push([mean, inverse]);
             }
         },
     );
+    // SAFETY: all rows were written.
+    unsafe { out.set_len(x.len()) };
     let output = row_major(out, x.shape());
     (output, Saved { x, gamma, moments })
 }
@@ -184,7 +189,9 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
 fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>; 3] {
     let Saved { x, gamma, moments } = saved;
     let width = gamma.len();
+    assert_eq!(gradient.len(), x.len());
     let mut of_x = Vec::with_capacity(x.len());
+    let into = &mut of_x.spare_capacity_mut()[..x.len()];
     let (mut of_gamma, mut of_beta) = (vec![0.0; width], vec![0.0; width]);
     let (mut normalized, mut scaled) = (vec![0.0; width], vec![0.0; width]);
     vectorized(
@@ -193,10 +200,11 @@ fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>
             let (gamma, normalized, scaled) =
                 (&gamma[..width], &mut normalized[..width], &mut scaled[..width]);
             let (of_gamma, of_beta) = (&mut of_gamma[..width], &mut of_beta[..width]);
-            let rows = x.chunks_exact(width).zip(gradient.chunks_exact(width));
-            for ((x, gradient), [mean, inverse]) in rows.zip(moments) {
+            let rows =
+                into.chunks_exact_mut(width).zip(x.chunks_exact(width).zip(gradient.chunks_exact(width)));
+            for (row, ((into, (x, gradient)), [mean, inverse])) in rows.zip(moments).enumerate() {
                 // One length for all, so that the loop needs no checks.
-                let (x, gradient) = (&x[..width], &gradient[..width]);
+                let (into, x, gradient) = (&mut into[..width], &x[..width], &gradient[..width]);
                 for channel in 0..width {
                     normalized[channel] = (x[channel] - mean) * inverse;
                     scaled[channel] = gradient[channel] * gamma[channel];
@@ -205,19 +213,24 @@ fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>
                 }
                 let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
                 let second = sum_of(scaled, normalized, |h, x| h * x) / width as f32;
-                let channels = scaled.iter().zip(normalized.iter());
-                let of_row = channels
-                    .map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse);
+                let of_x =
+                    |channel: usize| (scaled[channel] - first - normalized[channel] * second) * inverse;
                 match other {
                     Some(other) => {
-                        let other = &other[of_x.len()..][..width];
-                        of_x.extend(of_row.zip(other).map(|(value, other)| value + other));
+                        let other = &other[row * width..][..width];
+                        for channel in 0..width {
+                            into[channel].write(of_x(channel) + other[channel]);
+                        }
                     }
-                    None => of_x.extend(of_row),
+                    None => (0..width).for_each(|channel| {
+                        into[channel].write(of_x(channel));
+                    }),
                 }
             }
         },
     );
+    // SAFETY: all rows were written.
+    unsafe { of_x.set_len(x.len()) };
     let rounded = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect();
     [of_x, rounded(of_gamma), rounded(of_beta)]
 }

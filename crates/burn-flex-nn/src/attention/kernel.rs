@@ -235,10 +235,26 @@ impl Packed {
                         columns: columns.len(),
                         accumulate: start > inner.start,
                     };
-                    product.compute(simd, self.vectors);
+                    simd.vectorize(Compute { product, vectors: self.vectors });
                 }
             }
         }
+    }
+}
+
+/// The product is compiled once for all its uses.
+struct Compute<'a> {
+    product: Product<'a>,
+    vectors: usize,
+}
+
+impl WithSimd for Compute<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // SAFETY: guaranteed by the caller of `Packed::multiply`.
+        unsafe { self.product.compute(simd, self.vectors) };
     }
 }
 

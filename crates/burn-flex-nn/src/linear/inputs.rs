@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use burn::backend::Flex;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::flex::FlexTensor;
-use burn::backend::Flex;
 use burn::tensor::Shape;
 
 use crate::dropout_mask::DropoutMask;
@@ -36,7 +36,7 @@ impl Inputs {
     }
 
     /// Returns the width of the output.
-    pub(super) fn outputs(&self) -> usize {
+    fn outputs(&self) -> usize {
         self.weight.shape()[1]
     }
 
@@ -80,30 +80,15 @@ impl Inputs {
         [x, weight, bias]: [Option<NodeId>; 3],
         gradients: &mut Gradients,
     ) {
+        let outputs = self.outputs();
+        let of_output = Matrix::row_major(gradient, outputs);
         if let Some(node) = x {
-            let of_x = self.of_x(gradient, ());
+            let of_x = multiply(of_output, self.weight().transposed(), None, ());
             gradients.register::<Flex>(node, row_major(of_x, self.x.shape()));
         }
-        self.register_parameters(gradient, [weight, bias], gradients);
-    }
-
-    /// Returns the gradient with respect to the input, after the work beside it.
-    pub(super) fn of_x(&self, gradient: &[f32], then: impl Beside) -> Vec<f32> {
-        multiply(Matrix::row_major(gradient, self.outputs()), self.weight().transposed(), None, then)
-    }
-
-    /// Registers the gradients of weights and bias.
-    pub(super) fn register_parameters(
-        &self,
-        gradient: &[f32],
-        [weight, bias]: [Option<NodeId>; 2],
-        gradients: &mut Gradients,
-    ) {
-        let outputs = self.outputs();
         let mut sums = ColumnSums(vec![0.0; outputs]);
         match weight {
             Some(node) => {
-                let of_output = Matrix::row_major(gradient, outputs);
                 let of_weight = multiply(self.x().transposed(), of_output, None, &mut sums);
                 gradients.register::<Flex>(node, row_major(of_weight, self.weight.shape()));
             }
@@ -142,20 +127,6 @@ impl Beside for Gelu<'_> {
             }
             None => values.iter_mut().for_each(|value| *value = value_and_slope(*value)[0]),
         }
-    }
-}
-
-/// Multiplies by slopes in rows of a width.
-pub(super) struct Slopes<'a> {
-    pub(super) slopes: &'a [f32],
-    pub(super) width: usize,
-}
-
-impl Beside for Slopes<'_> {
-    #[inline(always)]
-    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
-        let slopes = &self.slopes[row * self.width..][columns];
-        values.iter_mut().zip(slopes).for_each(|(value, slope)| *value *= slope);
     }
 }
 

@@ -114,11 +114,7 @@ fn dropped<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tensor<D>
 }
 
 /// Checks what is added to an output of a shape.
-pub(super) fn check_added<const D: usize>(
-    shape: [usize; D],
-    residual: &Tensor<D>,
-    mask: &Option<DropoutMask>,
-) {
+fn check_added<const D: usize>(shape: [usize; D], residual: &Tensor<D>, mask: &Option<DropoutMask>) {
     assert_eq!(residual.dims(), shape, "a residual for an output of {shape:?}");
     if let Some([rows, columns]) = mask.as_ref().map(DropoutMask::dims) {
         let is_match = columns == shape[D - 1] && rows == shape[..D - 1].iter().product::<usize>();
@@ -126,18 +122,18 @@ pub(super) fn check_added<const D: usize>(
     }
 }
 
-pub(super) fn check<const D: usize>(layer: &Linear, x: &Tensor<D>) {
+fn check<const D: usize>(layer: &Linear, x: &Tensor<D>) {
     let [width, _] = layer.weight.dims();
     assert_eq!(x.dims()[D - 1], width, "inputs of a linear layer of {width}");
 }
 
-pub(super) fn with_last<const D: usize>(mut dims: [usize; D], len: usize) -> [usize; D] {
+fn with_last<const D: usize>(mut dims: [usize; D], len: usize) -> [usize; D] {
     dims[D - 1] = len;
     dims
 }
 
 /// Returns true if this crate multiplies these two.
-pub(super) fn is_ours<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+fn is_ours<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
     on_flex(x) && on_flex(weight) && !x.dims().contains(&0) && !weight.dims().contains(&0)
 }
 
@@ -257,4 +253,3 @@ impl Backward<Flex, 4> for LinearAddOp {
         }
     }
 }
-

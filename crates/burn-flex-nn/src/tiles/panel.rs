@@ -110,8 +110,9 @@ fn pack_rows<'a, const WIDTH: usize>(
     rows: impl Iterator<Item = &'a [f32]>,
     columns: Range<usize>,
 ) {
-    let packed = packed.as_chunks_mut::<WIDTH>().0.iter_mut().zip(rows);
-    packed.for_each(|(packed, row)| copy::<WIDTH>(packed, &row[columns.clone()]));
+    for (packed, row) in packed.as_chunks_mut::<WIDTH>().0.iter_mut().zip(rows) {
+        copy::<WIDTH>(packed, &row[columns.clone()]);
+    }
 }
 
 /// Copies a row and fills the rest with zeros. A whole row of a known length is copied without a call.

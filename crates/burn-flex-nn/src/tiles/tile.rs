@@ -5,14 +5,14 @@
 
 use std::mem::MaybeUninit;
 
-use pulp::{Simd, WithSimd};
+use pulp::Simd;
 
 /// Steps of a sum in one chain of additions. Longer sums consist of several chains, which keeps rounding
 /// errors small. It is part of the order of additions, and so of the result.
 pub(crate) const CHAIN: usize = 512;
 
 /// Rows of the highest tile.
-const MOST_ROWS: usize = 12;
+const MOST_ROWS: usize = 8;
 
 /// Columns of the widest panel: 4 vectors of 512 bits.
 const MOST_COLUMNS: usize = 64;
@@ -54,28 +54,26 @@ impl Product<'_> {
     ///
     /// All elements that the sizes describe must be within the memory behind the three pointers.
     #[inline(always)]
-    pub(crate) unsafe fn compute<S: Simd>(self, simd: S, vectors: usize) {
-        simd.vectorize(Compute { product: self, vectors });
+    pub(crate) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match vectors {
+                1 => self.all_rows::<S, 1>(simd),
+                2 => self.all_rows::<S, 2>(simd),
+                _ => self.all_rows::<S, 4>(simd),
+            }
+        }
     }
 
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
         // Registers allow this many rows of sums, besides the factors.
-        let most = if S::REGISTER_COUNT >= 32 && V <= 2 { MOST_ROWS } else { 6 };
+        let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
         let mut row = 0;
         while row < self.rows {
-            let rows = match self.rows - row {
-                left if left <= most => left,
-                left if left < 2 * most => left.div_ceil(2),
-                _ => most,
-            };
             // SAFETY: guaranteed by `compute`'s caller; these are some of its rows.
             unsafe {
-                match rows {
-                    12 => self.tile::<S, 12, V>(simd, row),
-                    11 => self.tile::<S, 11, V>(simd, row),
-                    10 => self.tile::<S, 10, V>(simd, row),
-                    9 => self.tile::<S, 9, V>(simd, row),
+                match (self.rows - row).min(most) {
                     8 => self.tile::<S, 8, V>(simd, row),
                     7 => self.tile::<S, 7, V>(simd, row),
                     6 => self.tile::<S, 6, V>(simd, row),
@@ -86,7 +84,7 @@ impl Product<'_> {
                     _ => self.tile::<S, 1, V>(simd, row),
                 }
             }
-            row += rows;
+            row += most;
         }
     }
 
@@ -150,28 +148,6 @@ impl Product<'_> {
                         *out.add(j) = if self.accumulate { *out.add(j) + sum } else { sum };
                     }
                 }
-            }
-        }
-    }
-}
-
-/// Product that is compiled once for all its uses.
-struct Compute<'a> {
-    product: Product<'a>,
-    vectors: usize,
-}
-
-impl WithSimd for Compute<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        // SAFETY: guaranteed by `compute`'s caller.
-        unsafe {
-            match self.vectors {
-                1 => self.product.all_rows::<S, 1>(simd),
-                2 => self.product.all_rows::<S, 2>(simd),
-                _ => self.product.all_rows::<S, 4>(simd),
             }
         }
     }
