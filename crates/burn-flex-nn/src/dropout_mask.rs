@@ -76,7 +76,7 @@ impl DropoutMask {
     pub(crate) fn multiply(&self, row: usize, first: usize, values: &mut [f32]) {
         let len = self.columns.div_ceil(BITS);
         let words = &self.words[row * len..][..len];
-        if first % BITS > 0 {
+        if !first.is_multiple_of(BITS) {
             for (column, value) in (first..).zip(values) {
                 *value *= self.factor(words[column / BITS], column % BITS);
             }
@@ -85,8 +85,8 @@ impl DropoutMask {
         let words = &words[first / BITS..];
         let (chunks, rest) = values.as_chunks_mut::<BITS>();
         for (chunk, word) in chunks.iter_mut().zip(words) {
-            for bit in 0..BITS {
-                chunk[bit] *= self.factor(*word, bit);
+            for (bit, value) in chunk.iter_mut().enumerate() {
+                *value *= self.factor(*word, bit);
             }
         }
         for (bit, value) in rest.iter_mut().enumerate() {

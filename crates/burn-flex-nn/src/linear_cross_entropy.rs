@@ -28,8 +28,7 @@ const ROWS: usize = CHAIN;
 ///
 /// # Shapes
 ///
-/// - `x`: `[rows, width]` - `weight`: `[width, classes]`, such as a transposed embedding - `targets`: one for each
-/// row - output: `[1]`
+/// - `x`: `[rows, width]` - `weight`: `[width, classes]` - `targets`: one for each row - output: `[1]`
 ///
 /// # Panics
 ///
