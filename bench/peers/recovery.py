@@ -286,6 +286,8 @@ its host had vanished. torchrun writes a checkpoint every {saved} steps. torchft
 - command: `{first['command']}`
 {chr(10).join([*settings, *notes])}
 
+![Seconds from a killed worker to the next step](recovery.svg)
+
 {rendered(rows)}"""
 
 
