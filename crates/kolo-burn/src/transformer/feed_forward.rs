@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{linear, linear_add, linear_gelu};
+use burn_flex_nn::{feed_forward, linear, linear_add, linear_gelu};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -95,9 +95,10 @@ impl FeedForward {
 
     /// Returns `residual` plus the forward pass.
     pub(super) fn added(&self, residual: Tensor<3>, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
-        match dropout {
-            Some(_) => residual + self.forward(x, dropout),
-            None => linear_add(&self.c_proj, self.active(x), residual),
+        let mask = self.dropout.output_mask(residual.dims(), &self.name, dropout);
+        match self.activation {
+            Activation::Gelu => feed_forward(&self.c_fc, &self.c_proj, x, residual, mask),
+            Activation::Relu => linear_add(&self.c_proj, relu(linear(&self.c_fc, x)), residual, mask),
         }
     }
 
