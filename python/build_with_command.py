@@ -15,7 +15,7 @@ from maturin import (  # noqa: F401
 
 FOLDER = Path(__file__).resolve().parent
 # maturin packs what is in this folder as data of the wheel.
-DATA = FOLDER / "kolo.data"
+DATA = FOLDER / "kolo._native.data"
 
 
 def command():
