@@ -17,9 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-STEPS = 20
+STEPS = 4
 TOLERANCE = 1e-2
-"""Of the loss after STEPS steps, relative. Kernels add in their own orders, and training amplifies that."""
+"""Of the loss after STEPS steps, relative. Kernels add in their own orders, and each step of training amplifies that:
+after 20 steps of a ResNet-18 the losses on an H100 and on the CPU differ by a tenth."""
 MODELS = {"small": [], "resnet18": ["--batch-size", "16"], "mlp": []}
 LONG = ["--model", "mlp", "--epochs", "2"]
 

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
-use burn_flex_nn::{Attention, feed_forward, fork_layer_norm, layer_norm, linear, linear_add, self_attention};
+use burn_flex_nn::{
+    Attention, feed_forward, fork_layer_norm, layer_norm, linear, linear_add, self_attention,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Allocator of the program `kolo`.

@@ -1,6 +1,5 @@
 //! Masks of dropout, one bit for each element: a mask is drawn once, and both passes read it from the cache.
 
-
 use crate::lanes::vectorized;
 
 /// Bits of a word.
@@ -120,9 +119,8 @@ mod tests {
     fn every_element_has_its_factor() {
         for columns in [1, 15, 16, 17, 40, 64] {
             let drawn = |row: usize| columns.min(3 * row);
-            let mask = DropoutMask::draw(9, columns, 1.25, |row| {
-                (drawn(row), move |column| is_kept(row, column))
-            });
+            let mask =
+                DropoutMask::draw(9, columns, 1.25, |row| (drawn(row), move |column| is_kept(row, column)));
             let factors = mask.factors();
             assert_eq!((mask.dims(), factors.len()), ([9, columns], 9 * columns));
             for (index, factor) in factors.iter().enumerate() {

@@ -206,8 +206,8 @@ fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>
                 let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
                 let second = sum_of(scaled, normalized, |h, x| h * x) / width as f32;
                 let channels = scaled.iter().zip(normalized.iter());
-                let of_row = channels
-                    .map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse);
+                let of_row =
+                    channels.map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse);
                 match other {
                     Some(other) => {
                         let other = &other[of_x.len()..][..width];

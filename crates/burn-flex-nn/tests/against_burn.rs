@@ -7,9 +7,9 @@ use burn::nn::{BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    DropoutMask, arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, feed_forward,
-    fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d,
-    smoothed_cross_entropy,
+    DropoutMask, arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
+    feed_forward, fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu,
+    matmul, max_pool2d, smoothed_cross_entropy,
 };
 
 /// Random numbers by Marsaglia's xorshift64 (2003).
@@ -490,13 +490,8 @@ fn feed_forward_networks() {
     let mut random = Random(521_288_629);
     for round in 0..30 {
         let most = if round < 25 { 70 } else { 600 };
-        let [batch, time, inputs, hidden, outputs] = [
-            random.up_to(4),
-            random.up_to(most),
-            random.up_to(40),
-            random.up_to(most),
-            random.up_to(50),
-        ];
+        let [batch, time, inputs, hidden, outputs] =
+            [random.up_to(4), random.up_to(most), random.up_to(40), random.up_to(most), random.up_to(50)];
         let all = [
             random.tensor::<3>([batch, time, inputs], &device),
             random.tensor::<3>([1, inputs, hidden], &device),

@@ -9,8 +9,8 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, feed_forward,
-    fork, fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add,
+    Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
+    feed_forward, fork, fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add,
     linear_cross_entropy, linear_gelu, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
 };
 

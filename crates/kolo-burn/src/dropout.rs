@@ -153,7 +153,11 @@ mod tests {
             let ((sample, element), (row, column)) = ((index / 84, index % 84), (index / 21 % 4, index % 21));
             let key = KEY.root().with_str("fc").with(sample as u64).with(element as u64);
             let is_kept = column < 6 * row && key.unit() >= 0.3;
-            assert_eq!(*factor, if is_kept { (1.0 / 0.7) as f32 } else { 0.0 }, "{row}, {column} of {sample}");
+            assert_eq!(
+                *factor,
+                if is_kept { (1.0 / 0.7) as f32 } else { 0.0 },
+                "{row}, {column} of {sample}"
+            );
         }
     }
 

@@ -187,7 +187,10 @@ mod tests {
             assert_eq!(together.0, apart.0);
             assert!((together.1 - apart.1).abs() < 1e-5 * apart.1, "{}, {}", together.1, apart.1);
             for (index, (a, b)) in together.2.iter().zip(&apart.2).enumerate() {
-                assert!((a - b).abs() < 1e-4 * (1.0 + b.abs()), "{batch} x {time}, element {index}: {a}, {b}");
+                assert!(
+                    (a - b).abs() < 1e-4 * (1.0 + b.abs()),
+                    "{batch} x {time}, element {index}: {a}, {b}"
+                );
             }
         }
     }

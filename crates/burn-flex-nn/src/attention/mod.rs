@@ -64,7 +64,11 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     }
     if let Some([rows, columns]) = weight_mask.as_ref().map(DropoutMask::dims) {
         let expected = sizes.rows_of_weights();
-        assert_eq!([rows, columns], expected, "a mask of {rows} rows of {columns} for weights of {expected:?}");
+        assert_eq!(
+            [rows, columns],
+            expected,
+            "a mask of {rows} rows of {columns} for weights of {expected:?}"
+        );
     }
     // Burn's operations do not accept empty tensors.
     if qkv.dims().contains(&0) {
@@ -112,7 +116,8 @@ fn composed(
         None => activation::softmax(weights, 3),
     };
     if let Some(mask) = mask {
-        weights = weights * Tensor::from_data(TensorData::new(mask.factors(), [batch, heads, time, time]), &device);
+        weights =
+            weights * Tensor::from_data(TensorData::new(mask.factors(), [batch, heads, time, time]), &device);
     }
     lower(weights).matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
 }

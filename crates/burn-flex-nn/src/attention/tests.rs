@@ -43,8 +43,7 @@ fn it_is_what_burns_operations_make_of_it() {
         });
         let qkv = numbers(1, [batch, time, 3 * heads * head], &device);
         let [one, several] = [qkv.clone(), qkv].map(Tensor::require_grad);
-        let attention =
-            Attention { heads, causal, padding: padding.clone(), weight_mask: mask.clone() };
+        let attention = Attention { heads, causal, padding: padding.clone(), weight_mask: mask.clone() };
         let by_one = self_attention(one.clone(), attention);
         let by_several = composed(several.clone(), sizes, causal, padding, mask);
         let what = format!("{sizes:?}, causal {causal}, padded {padded}, dropping {dropping}");

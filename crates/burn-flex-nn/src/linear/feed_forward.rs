@@ -104,14 +104,8 @@ impl<C: CheckpointStrategy> FeedForward for Autodiff<Flex, C> {
             [x, inner_weight, inner_bias].map(FloatTensor::<Self>::into_parts);
         let [(outer_weight, outer_weight_node), (outer_bias, outer_bias_node), (residual, residual_node)] =
             [outer_weight, outer_bias, residual].map(FloatTensor::<Self>::into_parts);
-        let nodes = [
-            x_node,
-            inner_weight_node,
-            inner_bias_node,
-            outer_weight_node,
-            outer_bias_node,
-            residual_node,
-        ];
+        let nodes =
+            [x_node, inner_weight_node, inner_bias_node, outer_weight_node, outer_bias_node, residual_node];
         match Backward::<Flex, 6>::prepare::<C>(FeedForwardOp, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let inner = Inputs::new(&x, &inner_weight);

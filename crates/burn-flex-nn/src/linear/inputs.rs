@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
+use burn::backend::Flex;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::flex::FlexTensor;
-use burn::backend::Flex;
 use burn::tensor::Shape;
 
 use crate::dropout_mask::DropoutMask;

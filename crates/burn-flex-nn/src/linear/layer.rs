@@ -257,4 +257,3 @@ impl Backward<Flex, 4> for LinearAddOp {
         }
     }
 }
-

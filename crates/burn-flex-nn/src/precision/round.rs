@@ -87,9 +87,9 @@ fn round_all(values: &[f32], precision: Precision) -> Vec<f32> {
         || {
             let pairs = rounded.iter_mut().zip(values);
             match precision {
-            Precision::F32 => pairs.for_each(|(rounded, value)| *rounded = *value),
-            Precision::Bf16 => pairs.for_each(|(rounded, value)| *rounded = to_bf16(*value)),
-            Precision::F16 => pairs.for_each(|(rounded, value)| *rounded = to_f16(*value)),
+                Precision::F32 => pairs.for_each(|(rounded, value)| *rounded = *value),
+                Precision::Bf16 => pairs.for_each(|(rounded, value)| *rounded = to_bf16(*value)),
+                Precision::F16 => pairs.for_each(|(rounded, value)| *rounded = to_f16(*value)),
             }
         },
     );
