@@ -11,40 +11,28 @@ Pods need root, `ip` and, for the elastic job, etcd. What is missing is named an
 """
 
 import argparse
-import json
 import os
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-MANIFESTS = ROOT / "examples" / "kubernetes"
-INSIDE = "KOLO_BENCH_KUBERNETES_FOLDER"
-"""Set in the mount namespace: the folder of everything."""
+from cluster_trial import FOLDER, ROOT, Failure, in_namespace, slow, steps, training, undisturbed, wait, weights
 
+MANIFESTS = ROOT / "examples" / "kubernetes"
 STEPS = 160
-TRAINING = f"--model small --batch-size 1 --steps {STEPS} --checkpoint-epochs 1000".split()
-SLOW = [word for rank in range(8) for word in ("--slow", f"{rank}:compute:20")]
-"""Milliseconds that a worker sleeps for each of its shards, so that a job lasts without taking processors."""
-PATIENCE = 180
-"""Seconds for something to happen; only a hang takes that long."""
-LOOK = 0.2
+TRAINING = training(STEPS)
+SLOW = slow(workers=8, milliseconds=20)
 
 BRIDGE = f"kolo{os.getpid() % 100000}"
 NETWORK = "10.79.0"
 MACHINE = f"{NETWORK}.1"
 """This machine's address for the pods, at which etcd listens."""
-
-
-class Failure(Exception):
-    """What went wrong, in one sentence."""
 
 
 def main() -> int:
@@ -59,9 +47,9 @@ def main() -> int:
     documents = {
         path.name: list(yaml.safe_load_all(path.read_text())) for path in sorted(MANIFESTS.glob("*.yaml"))
     }
-    if INSIDE in os.environ:
+    if FOLDER in os.environ:
         try:
-            return evictions(options.kolo, documents, Path(os.environ[INSIDE]))
+            return evictions(options.kolo, documents, Path(os.environ[FOLDER]))
         except Failure as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
@@ -74,7 +62,8 @@ def main() -> int:
     if not options.kolo.exists():
         print(f"error: {options.kolo} does not exist; build it, or give --kolo", file=sys.stderr)
         return 2
-    return in_namespace(options)
+    # The host table stands for the cluster's names.
+    return in_namespace(__file__, ["--kolo", str(options.kolo.resolve())], "127.0.0.1 localhost\n")
 
 
 def validate(documents: dict[str, list[dict]]) -> int:
@@ -124,23 +113,12 @@ def differing(one: object, other: object, path: str = "") -> str:
     return next((differing(a, b, path + name) for name, a, b in parts if a != b), path)
 
 
-def in_namespace(options: argparse.Namespace) -> int:
-    """Runs this script again with a host table of its own, which stands for the cluster's names."""
-    with tempfile.TemporaryDirectory(prefix="kolo-kubernetes-") as folder:
-        hosts = Path(folder) / "hosts"
-        hosts.write_text("127.0.0.1 localhost\n")
-        inside = [sys.executable, str(Path(__file__).resolve()), "--kolo", str(options.kolo.resolve())]
-        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
-        argv = ["unshare", "--mount", "sh", "-c", script, "sh", str(hosts), *inside]
-        return subprocess.run(argv, env=os.environ | {INSIDE: folder}, check=False).returncode
-
-
 def evictions(kolo: Path, documents: dict[str, list[dict]], folder: Path) -> int:
-    del os.environ[INSIDE]
+    del os.environ[FOLDER]
     os.environ["PATH"] = f"{kolo.resolve().parent}:{os.environ['PATH']}"
     os.chdir(folder)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    expected, failed = undisturbed(kolo), 0
+    expected, failed = undisturbed(kolo, TRAINING), 0
     print(f"undisturbed: {expected}", flush=True)
     trials: dict[str, Callable[[Cluster, dict], None]] = {"jobset.yaml": job_set, "trainjob.yaml": train_job}
     if shutil.which("etcd"):
@@ -160,18 +138,6 @@ def evictions(kolo: Path, documents: dict[str, list[dict]], folder: Path) -> int
             failed += found != expected
             print(f"{name}: {'the same' if found == expected else found}", flush=True)
     return int(failed > 0)
-
-
-def undisturbed(kolo: Path) -> str:
-    argv = [str(kolo), "train", "--nproc", "1", "--shards", "8", *TRAINING, "--out", "undisturbed"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failure(f"the undisturbed run: {done.stderr}")
-    return weights(Path("undisturbed"))
-
-
-def weights(run: Path) -> str:
-    return json.loads((run / "summary.json").read_text())["weights_sha256"]
 
 
 @contextmanager
@@ -222,8 +188,7 @@ class Cluster:
         return pod
 
     def steps(self) -> int:
-        file = self.run / "steps.jsonl"
-        return len(file.read_bytes().splitlines()) if file.exists() else 0
+        return steps(self.run)
 
     def wait_for_steps(self, number: int) -> None:
         running = lambda: any(pod.process.poll() is None for pod in self.pods)  # noqa: E731
@@ -372,14 +337,6 @@ def etcd(folder: Path) -> Iterator[None]:
     finally:
         server.terminate()
         server.wait()
-
-
-def wait(until: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not until():
-        if time.monotonic() > deadline:
-            raise Failure(otherwise())
-        time.sleep(LOOK)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-DRAWN = {"accuracy": DOCS / "accuracy.md", "compression": DOCS / "compression.md", "speed": ROOT / "README.md"}
+DRAWN = {
+    "accuracy": DOCS / "accuracy.md",
+    "compression": DOCS / "compression.md",
+    "recovery": DOCS / "benchmarks.md",
+    "speed": ROOT / "README.md",
+}
 """Pictures, and the documents with their tables."""
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 860, 410, 90, 56, 22, 40
@@ -94,6 +99,17 @@ def compression(document: str) -> Picture:
     rates = [head[n].removeprefix("step at ") for n in at]
     title = "A training step of ResNet-18 on two workers"
     return Picture(title, "ms", drawn, series=rates, is_log=True)
+
+
+def recovery(document: str) -> Picture:
+    """Seconds from a killed worker to the next step: the median, and from there to the worst."""
+    rows = []
+    for system, shown, _, _, _, same, *_ in cells(document, "|  | next step |"):
+        middle, *worst = numbers(shown)
+        note = "as undisturbed" if same == "yes" else "others"
+        rows.append(Row(system, [(0, middle, middle, worst[0] if worst else middle)], note))
+    title = "From a killed worker to the next step: median, and to the worst"
+    return Picture(title, "s", rows, note="weights", is_log=True)
 
 
 def speed(document: str) -> Picture:

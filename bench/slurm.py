@@ -10,7 +10,6 @@ so and ends. Everything is in a temporary folder; a mount namespace has the name
 """
 
 import argparse
-import json
 import os
 import random
 import re
@@ -19,25 +18,18 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from cluster_trial import FOLDER, ROOT, Failure, in_namespace, slow, steps, training, undisturbed, wait, weights
+
 TEMPLATES = ROOT / "examples" / "slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "slurmstepd", "sbatch", "srun", "scontrol", "unshare", "mount")
-INSIDE = "KOLO_BENCH_SLURM_FOLDER"
-"""Set in the mount namespace: the folder of everything."""
-
 STEPS = 120
-TRAINING = f"--model small --batch-size 1 --steps {STEPS} --checkpoint-epochs 1000".split()
-SLOW = [word for rank in range(4) for word in ("--slow", f"{rank}:compute:15")]
-"""Milliseconds that a worker sleeps for each of its shards, so that a job lasts without taking processors."""
-PATIENCE = 120
-"""Seconds for a state to come; only a hang takes that long."""
-LOOK = 0.2
+TRAINING = training(STEPS)
+SLOW = slow(workers=4, milliseconds=15)
 
 SIZES = {
     "one-node.sbatch": ["--cpus-per-task=2"],
@@ -78,10 +70,6 @@ PartitionName=high Nodes=ALL PriorityTier=10 PreemptMode=OFF
 """
 
 
-class Failure(Exception):
-    """What went wrong, in one sentence."""
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20)
@@ -95,36 +83,25 @@ def main() -> int:
     if not options.kolo.exists():
         print(f"error: {options.kolo} does not exist; build it, or give --kolo", file=sys.stderr)
         return 2
-    if INSIDE not in os.environ:
-        return in_namespace(options)
+    if FOLDER not in os.environ:
+        words = ["--jobs", str(options.jobs), "--seed", str(options.seed), "--kolo", str(options.kolo.resolve())]
+        return in_namespace(__file__, words, Path("/etc/hosts").read_text() + "127.0.0.1 n1 n2\n")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     try:
-        return trials(options, Path(os.environ[INSIDE]))
+        return trials(options, Path(os.environ[FOLDER]))
     except Failure as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def in_namespace(options: argparse.Namespace) -> int:
-    """Runs this script again where the host table has the nodes' names."""
-    with tempfile.TemporaryDirectory(prefix="kolo-slurm-") as folder:
-        hosts = Path(folder) / "hosts"
-        hosts.write_text(Path("/etc/hosts").read_text() + "127.0.0.1 n1 n2\n")
-        words = ["--jobs", str(options.jobs), "--seed", str(options.seed), "--kolo", str(options.kolo.resolve())]
-        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
-        inside = [sys.executable, str(Path(__file__).resolve()), *words]
-        argv = ["unshare", "--mount", "sh", "-c", script, "sh", str(hosts), *inside]
-        return subprocess.run(argv, env=os.environ | {INSIDE: folder}, check=False).returncode
-
-
 def trials(options: argparse.Namespace, folder: Path) -> int:
     path = f"{options.kolo.resolve().parent}:{os.environ['PATH']}"
     os.environ |= {"PATH": path, "SLURM_CONF": str(folder / "slurm.conf")}
-    del os.environ[INSIDE]
+    del os.environ[FOLDER]
     os.chdir(folder)
     draw, same = random.Random(options.seed), 0
     with slurm(folder):
-        expected = undisturbed(options.kolo)
+        expected = undisturbed(options.kolo, TRAINING)
         print(f"undisturbed: {expected}", flush=True)
         for number in range(options.jobs):
             template = list(SIZES)[number % len(SIZES)]
@@ -197,18 +174,6 @@ def free_ports() -> list[int]:
     return found
 
 
-def undisturbed(kolo: Path) -> str:
-    argv = [str(kolo), "train", "--nproc", "1", "--shards", "8", *TRAINING, "--out", "undisturbed"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Failure(f"the undisturbed run: {done.stderr}")
-    return weights("undisturbed")
-
-
-def weights(run: str) -> str:
-    return json.loads((Path(run) / "summary.json").read_text())["weights_sha256"]
-
-
 class Job:
     """A submitted template."""
 
@@ -238,9 +203,7 @@ class Job:
         return state
 
     def steps(self) -> int:
-        """Number of steps that the run has reported."""
-        file = Path(self.run) / "steps.jsonl"
-        return len(file.read_bytes().splitlines()) if file.exists() else 0
+        return steps(Path(self.run))
 
     def wait_for_steps(self, number: int) -> bool:
         """True if the run gets there before its end."""
@@ -340,19 +303,11 @@ def disturbed(template: str, kinds: list[str], run: str) -> str:
     wait(job.ended, lambda: f"{run} does not end: {job.log()}")
     if job.state() != "COMPLETED":
         raise Failure(f"{job.state()}: {job.log()}")
-    return weights(run)
+    return weights(Path(run))
 
 
 def output(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-
-
-def wait(until: Callable[[], bool], otherwise: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not until():
-        if time.monotonic() > deadline:
-            raise Failure(otherwise())
-        time.sleep(LOOK)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ use burn::nn::{Embedding, EmbeddingConfig, Initializer};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo::data::{AugmentKey, DataError, DataSet, Part};
 use kolo::train::{Metric, OptimizerChoice, Recipe, Trainer, TransformChoices};
-use kolo::{Choice, DropoutKey, Loss, Transformer, TransformerConfig, matmul, next_token_loss};
+use kolo::{Choice, DropoutKey, Loss, Transformer, TransformerConfig, linear_next_token_loss};
 
 pub(crate) const DOCUMENTS: [&str; 4] = [
     include_str!("../README.md"),
@@ -84,8 +84,7 @@ impl CharModel {
         let positions = self.positions.forward(Tensor::arange(0..TIME as i64, device).unsqueeze());
         let x = self.transformer.forward(self.characters.forward(seen) + positions, dropout);
         // The embedding once more: a character is likely where its vector is alike.
-        let logits = matmul(x, self.characters.weight.val().transpose().unsqueeze());
-        next_token_loss(logits, next)
+        linear_next_token_loss(x, self.characters.weight.val().transpose(), next)
     }
 }
 

@@ -2,7 +2,7 @@
 
     python examples.py [--nproc 2] [--kolo PROGRAM] [--only PATTERN]
 
-It needs the wheel and torch. Those of Accelerate and Lightning are left out where these are not installed.
+It needs the wheel and torch. With the command, `kolo verify` tries the exact one. Those of Accelerate and Lightning are left out where these are not installed.
 """
 
 import argparse
@@ -28,6 +28,18 @@ def run(launcher, path):
     return None
 
 
+def verified(kolo, nproc):
+    """Has `kolo verify` run a few steps of the exact example in several ways; returns true if all bits agree."""
+    few = ["--workers", nproc, "--steps", "4", "--bucket-caps-mb", "25,0.001", "--transport", "shm"]
+    done = subprocess.run([kolo, "verify", *few, "--", sys.executable, str(FOLDER / "data_parallel.py")], text=True,
+                          capture_output=True, timeout=600, env=dict(os.environ, OMP_NUM_THREADS="1"))
+    result = re.search(r"all \d+ runs went through the same bits", done.stdout + done.stderr)
+    print(f"{'kolo verify':12} {'data_parallel':16} {result.group() if result else 'FAILED'}", flush=True)
+    if not result:
+        print(done.stdout[-3000:], done.stderr[-3000:], sep="\n")
+    return bool(result)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--nproc", type=int, default=2, help="number of processes (default 2)")
@@ -50,6 +62,8 @@ def main():
         print(f"{launcher:12} {path.stem:16} {result or 'FAILED'}", flush=True)
         if result is None or results.setdefault(path.stem, result) != result:
             failed.append(f"{path.stem} with {launcher}")
+    if chosen.kolo and re.search(chosen.only, "data_parallel") and not verified(chosen.kolo, nproc):
+        failed.append("data_parallel with kolo verify")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 

@@ -38,11 +38,17 @@ LIBRARY_FOLDER = "nvidia/cu13/lib"
 """Below site-packages; on the search path that is written into torch's libraries."""
 LAZY_BINDING = "import os, sys; sys.setdlopenflags(os.RTLD_LAZY)\n"
 
+VENV = Path(__file__).resolve().with_name(".venv")
 IMPORT_SECONDS = 300
 INSTALL_SECONDS = 1800
 REMEDY = "or name a Python that has torch already: --python PATH"
 IMPORT_TORCHVISION = "import safetensors, torchvision"
 IMPORT_TORCH = "import torch, torch.distributed as d; assert d.is_gloo_available(); print(torch.__version__)"
+
+
+def with_torch(given: Path | None) -> str:
+    """The interpreter that runs PyTorch: the user's, or that of an environment beside this file."""
+    return given_python(given) if given else prepared_python(VENV)
 
 
 def torch_version(python: str) -> str:
@@ -72,17 +78,14 @@ def prepared_python(folder: Path) -> str:
     return python
 
 
-def with_torchvision(given: Path | None, folder: Path) -> str:
-    """An interpreter that has torchvision and safetensors, too: the user's, or that of the environment."""
-    test = ["-c", IMPORT_TORCHVISION]
-    if given:
-        python = given_python(given)
-        run(Command(f"import of torchvision by {python}", [python, *test]), IMPORT_SECONDS)
-        return python
-    python = prepared_python(folder)
+def with_torchvision(given: Path | None) -> str:
+    """The same with torchvision and safetensors, which are installed where they are missing in the environment."""
+    python = with_torch(given)
     try:
-        run(Command("import of torchvision", [python, *test]), IMPORT_SECONDS)
+        run(Command(f"import of torchvision by {python}", [python, "-c", IMPORT_TORCHVISION]), IMPORT_SECONDS)
     except BenchError:
+        if given:
+            raise
         # Its wheel asks for the torch that is there already.
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
         packages = [f"torchvision=={TORCHVISION}", "pillow", "safetensors"]

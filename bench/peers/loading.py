@@ -35,8 +35,7 @@ KOLO, TORCHVISION = "Kolo", "torchvision"
 def main() -> int:
     options = parse()
     try:
-        folder = Path(__file__).with_name(".venv")
-        python = environment.with_torchvision(options.python, folder)
+        python = environment.with_torchvision(options.python)
         program = example(options.example)
         load = machine.load()
         with tempfile.TemporaryDirectory() as images:

@@ -14,7 +14,6 @@ from processes import BenchError, Command, run
 from results import Results
 from systems import Programs
 
-VENV = mpi.HERE / ".venv"
 BUILT = mpi.HERE / ".build"
 BUILD_SECONDS = 3600
 
@@ -44,11 +43,11 @@ def kolo(given: Path | None) -> str:
 
 def python(given: Path | None, results: Results) -> str | None:
     """The interpreter that runs PyTorch; one that was asked for has to work."""
-    if given:
-        return environment.given_python(given)
     try:
-        return environment.prepared_python(VENV)
+        return environment.with_torch(given)
     except BenchError as error:
+        if given:
+            raise
         _note("Gloo and PyTorch DDP: PyTorch could not be installed", error, results)
         return None
 

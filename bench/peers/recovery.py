@@ -144,8 +144,7 @@ def found(options: argparse.Namespace, chosen: list[System], save: Callable[[dic
     needed = {system.needs for system in chosen} - {"kolo"}
     try:
         if needed:
-            python = environment.given_python(options.python) if options.python else None
-            python = python or environment.prepared_python(programs.VENV)
+            python = environment.with_torch(options.python)
             ready = Programs(kolo, python, None, None)
             versions["torch"] = environment.torch_version(python)
         if "torchft" in needed:
@@ -285,6 +284,8 @@ its host had vanished. torchrun writes a checkpoint every {saved} steps. torchft
 - date: {first['date']}, commit {first['commit']}
 - command: `{first['command']}`
 {chr(10).join([*settings, *notes])}
+
+![Seconds from a killed worker to the next step](recovery.svg)
 
 {rendered(rows)}"""
 

@@ -55,7 +55,7 @@ def scores(weights: Path, data: str, profile: list[str], out: Path) -> None:
 def compare(options: argparse.Namespace, scratch: Path) -> bool:
     profile = [] if options.debug else ["--release"]
     kolo = programs.kolo(options.kolo)
-    python = environment.with_torchvision(options.python, programs.VENV)
+    python = environment.with_torchvision(options.python)
     trained = options.run or scratch / "run"
     if not options.run:
         train(kolo, options, trained)

@@ -3,9 +3,14 @@
 import copy
 import hashlib
 import importlib.util
+import json
 import os
+import pathlib
 import pickle
+import struct
+import tempfile
 import unittest
+import warnings
 
 from tests.forked import outputs
 
@@ -224,18 +229,22 @@ def behaves():
     ddp.zero_grad()
     assert torch.equal(step()["used.weight"], once["used.weight"])
 
-    def refused(act, *words):
+    def refused(act, *words, culprit=rank):
         try:
             act()
         except ValueError as error:
-            assert all(word in str(error) for word in (f"rank {rank}", *words)), error
+            assert all(word in str(error) for word in (f"rank {culprit}", *words)), error
             return
         raise AssertionError(words)
 
     refused(lambda: ddp(batch), "within")
     refused(lambda: ddp.no_sync(), "no_sync")
     refused(lambda: ddp.shards(batch, batch[1:]), "8 and 7")
-    refused(lambda: next(ddp.steps([])), "ShardSampler")
+    refused(lambda: next(ddp.steps(batch)), "ShardSampler", "not a Tensor", "ddp.shards(inputs, labels)")
+    loader = torch.utils.data.DataLoader(batch)
+    refused(lambda: next(ddp.steps(loader)), "batch_sampler=kolo.torch.ShardSampler")
+    refused(lambda: ddp.shards(loader), "not a DataLoader", "ddp.steps(loader)")
+    refused(lambda: ddp.shards(torch.tensor(1.0)), "one entry a sample, not a Tensor")
     refused(lambda: kolo.DistributedDataParallel(Model(), shards=0), "shards is 0")
     with torch.no_grad():
         ddp(batch)
@@ -259,7 +268,7 @@ def behaves():
         for part in forgotten.shards(batch):
             forgotten(part)
 
-    refused(without_backward, "no call of ddp.backward")
+    refused(without_backward, "no call of ddp.backward", culprit=0)
     direct = kolo.DistributedDataParallel(torch.nn.Linear(2, 1), 4)
 
     def of_direct():
@@ -278,6 +287,34 @@ def behaves():
                 other.backward(other(part).mean(), len(part))
 
         refused(of_others, "rank 1", "7 and 8 samples")
+
+
+
+def traced():
+    """Trains three steps twice, as kolo verify has it trained: uncut, and with a restart after step 1."""
+    torch, dist, kolo = start()
+    for resume in ("", "1"):
+        file = os.path.join(os.environ["TRACES"], f"{os.environ['WORLD_SIZE']}-{resume}")
+        os.environ.update(KOLO_VERIFY_FILE=file, KOLO_VERIFY_STEPS="3", KOLO_VERIFY_RESUME=resume, KOLO_VERIFY_BUCKET_CAP_MB="0.0001")
+        torch.manual_seed(5)
+        ddp = kolo.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)), SHARDS)
+        optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.01)
+        for step in range(4):
+            generator = torch.Generator().manual_seed(step)
+            for inputs, labels in ddp.shards(torch.randn(10, 4, generator=generator), torch.randint(0, 3, (10,), generator=generator)):
+                ddp.backward(torch.nn.functional.cross_entropy(ddp(inputs), labels), len(labels))
+            optimizer.step()
+            optimizer.zero_grad()
+            print(ddp.loss)
+    if dist.is_initialized():
+        return
+    for words in ("programs with one model", "kolo chaos has nothing to test"):
+        try:
+            next(iter(kolo.DistributedDataParallel(torch.nn.Linear(2, 1), SHARDS).shards(torch.ones(4, 2))))
+            raise AssertionError(words)
+        except ValueError as error:
+            assert words in str(error), error
+        os.environ.pop("KOLO_VERIFY_STEPS", None)
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
@@ -309,6 +346,49 @@ class DataParallelTest(unittest.TestCase):
         self.assertEqual(sorted(sum(sum(alone, []), [])), list(range(37)))
         for size in (2, 3, 5):
             self.assertEqual([sum(ranks, []) for ranks in steps(size)], alone)
+
+    def test_kolo_verify_finds_the_same_trace_for_any_number_of_ranks(self):
+        import torch
+
+        with tempfile.TemporaryDirectory() as folder:
+            [[alone], _] = outputs(self, [1, 2], traced, TRACES=folder)
+            traces = {path.name: [json.loads(line) for line in path.read_text().splitlines()]
+                      for path in pathlib.Path(folder).iterdir() if path.suffix != ".checkpoint"}
+            self.assertEqual(sorted(traces), ["1-", "1-1", "2-", "2-1"])
+        torch.manual_seed(5)
+        weight = torch.nn.Linear(4, 3).weight.detach()
+        first, losses = traces["1-"], [float(line) for line in alone.splitlines()]
+        self.assertEqual(first[0]["tensors"][0]["name"], "0.weight")
+        self.assertEqual(first[0]["tensors"][0]["print"], hashlib.blake2b(weight.numpy().tobytes(), digest_size=8).hexdigest())
+        self.assertEqual([tensor["name"] for tensor in first[0]["tensors"] if tensor["statistic"]],
+                         ["1.running_mean", "1.running_var", "1.num_batches_tracked"])
+        self.assertEqual([(step["step"], step["loss"], step["count"]) for step in first[1:]], [(n, losses[n], 10.0) for n in range(3)])
+        self.assertEqual(first[1]["loss_bits"], struct.pack(">d", losses[0]).hex())
+        self.assertEqual(losses[:4], losses[4:])
+        for name, (begin, *steps) in traces.items():
+            self.assertEqual(steps, first[1:], name)
+            self.assertEqual((begin["world_size"], begin["shards"], begin["serverless"]), (int(name[0]), SHARDS, True))
+            self.assertEqual(begin["tensors"], first[0]["tensors"], name)
+
+    def test_random_transforms_in_worker_processes_are_named(self):
+        from kolo.torch._loaders import warn_of_random_transforms
+
+        class RandomCrop:
+            pass
+
+        class Fixed:
+            pass
+
+        class Loader:
+            def __init__(self, workers, transform):
+                self.num_workers, self.dataset = workers, type("Subset", (), {"dataset": type("Data", (), {"transform": transform})})
+
+        for loader, names in [(Loader(2, RandomCrop()), ["RandomCrop"]), (Loader(0, RandomCrop()), []), (Loader(2, Fixed()), [])]:
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                warn_of_random_transforms(loader)
+            self.assertEqual(len(found), len(names), found)
+            self.assertTrue(all(name in str(one.message) for name, one in zip(names, found)), found)
 
     def test_what_it_does_and_refuses(self):
         outputs(self, [1, 2], behaves)

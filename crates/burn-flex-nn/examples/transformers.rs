@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use burn::nn::{LayerNorm, LayerNormConfig, Linear, LinearConfig};
 use burn::tensor::{Device, Tensor, TensorData};
-use burn_flex_nn::{Attention, layer_norm, linear, linear_add, linear_gelu, self_attention};
+use burn_flex_nn::{
+    Attention, feed_forward, fork_layer_norm, layer_norm, linear, linear_add, self_attention,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Allocator of the program `kolo`.
@@ -41,15 +43,19 @@ impl Block {
 
     fn forward(&self, x: Tensor<3>, heads: usize) -> Tensor<3> {
         let attention = Attention { heads, causal: true, ..Attention::default() };
-        let attended = self_attention(linear(&self.c_attn, normalized(&self.ln_1, x.clone())), attention);
-        let x = linear_add(&self.c_proj, attended, x);
-        let hidden = linear_gelu(&self.inner, normalized(&self.ln_2, x.clone()));
-        linear_add(&self.outer, hidden, x)
+        let [x, normalized] = forked(&self.ln_1, x);
+        let attended = self_attention(linear(&self.c_attn, normalized), attention);
+        let [x, normalized] = forked(&self.ln_2, linear_add(&self.c_proj, attended, x, None));
+        feed_forward(&self.inner, &self.outer, normalized, x, None)
     }
 }
 
 fn normalized(layer: &LayerNorm, x: Tensor<3>) -> Tensor<3> {
     layer_norm(x, layer.gamma.val(), layer.beta.as_ref().map(|beta| beta.val()), 1e-5)
+}
+
+fn forked(layer: &LayerNorm, x: Tensor<3>) -> [Tensor<3>; 2] {
+    fork_layer_norm(x, layer.gamma.val(), layer.beta.as_ref().map(|beta| beta.val()), 1e-5)
 }
 
 fn main() {

@@ -10,9 +10,8 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
-use pulp::Arch;
 
-use crate::lanes::{exponentials, largest, sum_of};
+use crate::lanes::{exponentials, largest, sum_of, vectorized};
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
@@ -44,15 +43,19 @@ pub fn cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1
 ///
 /// See [`cross_entropy`].
 pub fn smoothed_cross_entropy(scores: Tensor<2>, targets: Vec<Option<usize>>, share: f32) -> Tensor<1> {
-    let [rows, classes] = scores.dims();
-    assert_eq!(targets.len(), rows, "{} targets for {rows} rows of scores", targets.len());
-    if let Some(target) = targets.iter().flatten().find(|target| **target >= classes) {
-        panic!("target {target} of {classes} classes: they count from 0");
-    }
+    check_targets(&targets, scores.dims());
     if !on_flex(&scores) {
         return composed(scores, &targets, share);
     }
     Tensor::from_dispatch(<Dispatch as CrossEntropy>::cross_entropy(scores.into_dispatch(), targets, share))
+}
+
+/// Checks the targets of scores of a shape.
+pub(crate) fn check_targets(targets: &[Option<usize>], [rows, classes]: [usize; 2]) {
+    assert_eq!(targets.len(), rows, "{} targets for {rows} rows of scores", targets.len());
+    if let Some(target) = targets.iter().flatten().find(|target| **target >= classes) {
+        panic!("target {target} of {classes} classes: they count from 0");
+    }
 }
 
 /// Same with Burn's operations.
@@ -132,7 +135,7 @@ fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>, share: f32) -> (f32
     let mut sums = Vec::with_capacity(targets.len());
     let mut row = vec![0.0; classes];
     let mut total = 0.0;
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             for (index, target) in targets.iter().enumerate() {
@@ -141,18 +144,9 @@ fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>, share: f32) -> (f32
                     continue;
                 };
                 row.copy_from_slice(&scores[index * classes..][..classes]);
-                let largest = largest(&row);
-                let below = f64::from(largest) - f64::from(row[target]);
-                let below = match share > 0.0 {
-                    true => {
-                        let mean = sum_of(&row, &row, |score, _| largest - score) / classes as f32;
-                        below * (1.0 - f64::from(share)) + f64::from(mean) * f64::from(share)
-                    }
-                    false => below,
-                };
-                let sum = exponentials(&mut row, largest, 1.0);
-                total += libm::log(f64::from(sum)) + below;
-                sums.push([largest, sum]);
+                let (entropy, of_row) = entropy_of_row(&mut row, target, share);
+                total += entropy;
+                sums.push(of_row);
             }
         },
     );
@@ -162,7 +156,7 @@ fn forward(scores: &FlexTensor, targets: Vec<Option<usize>>, share: f32) -> (f32
 fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
     let classes = saved.scores.shape()[1];
     let mut of_scores = saved.scores.to_vec();
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             let rows = saved.targets.iter().zip(&saved.sums);
@@ -172,15 +166,38 @@ fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
                     continue;
                 };
                 exponentials(row, *largest, 1.0);
-                let scale = gradient / sum;
-                row.iter_mut().for_each(|value| *value *= scale);
-                row[target] -= gradient * (1.0 - saved.share);
-                if saved.share > 0.0 {
-                    let spread = gradient * saved.share / classes as f32;
-                    row.iter_mut().for_each(|value| *value -= spread);
-                }
+                gradient_of_row(row, target, *sum, gradient, saved.share);
             }
         },
     );
     of_scores
+}
+
+/// Replaces a row's scores by exp(score − largest). Returns its cross entropy, and the largest score with the sum
+/// of the row.
+#[inline(always)]
+pub(crate) fn entropy_of_row(row: &mut [f32], target: usize, share: f32) -> (f64, [f32; 2]) {
+    let largest = largest(row);
+    let below = f64::from(largest) - f64::from(row[target]);
+    let below = match share > 0.0 {
+        true => {
+            let mean = sum_of(row, row, |score, _| largest - score) / row.len() as f32;
+            below * (1.0 - f64::from(share)) + f64::from(mean) * f64::from(share)
+        }
+        false => below,
+    };
+    let sum = exponentials(row, largest, 1.0);
+    (libm::log(f64::from(sum)) + below, [largest, sum])
+}
+
+/// Replaces exp(score − largest), of which the sum is given, by the gradient with respect to a row's scores.
+#[inline(always)]
+pub(crate) fn gradient_of_row(row: &mut [f32], target: usize, sum: f32, gradient: f32, share: f32) {
+    let scale = gradient / sum;
+    row.iter_mut().for_each(|value| *value *= scale);
+    row[target] -= gradient * (1.0 - share);
+    if share > 0.0 {
+        let spread = gradient * share / row.len() as f32;
+        row.iter_mut().for_each(|value| *value -= spread);
+    }
 }

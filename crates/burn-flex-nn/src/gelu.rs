@@ -15,7 +15,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::Tensor;
 use pulp::Arch;
 
-use crate::lanes::exp;
+use crate::lanes::{exp, vectorized};
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 
@@ -100,7 +100,7 @@ fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
 
 /// Multiplies slopes by the gradient of the function's values.
 pub(crate) fn multiplied(mut slopes: Vec<f32>, gradient: &[f32]) -> Vec<f32> {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || slopes.iter_mut().zip(gradient).for_each(|(slope, gradient)| *slope *= gradient),
     );

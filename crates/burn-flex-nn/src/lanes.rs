@@ -1,8 +1,28 @@
 //! Arithmetic on rows of numbers that compilers can vectorize at any width without changing the result. Sums
 //! have 16 lanes, which are then added pairwise, and no multiplication is fused with an addition.
 
+use pulp::{Arch, Simd, WithSimd};
+
 /// Number of running values of a sum or a maximum over a row.
 pub(crate) const LANES: usize = 16;
+
+/// Runs a loop with the widest vectors of the processor. The loop must be `#[inline(always)]`.
+#[inline(always)]
+pub(crate) fn vectorized<R>(of: impl FnMut() -> R) -> R {
+    Arch::new().dispatch(Vectorized(of))
+}
+
+/// A closure itself would be called through a function that the compiler may build for the oldest processors.
+struct Vectorized<F>(F);
+
+impl<R, F: FnMut() -> R> WithSimd for Vectorized<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(mut self, _: S) -> R {
+        (self.0)()
+    }
+}
 
 /// Returns e^x within 2 units in the last place, by Cody and Waite's reduction to |r| ≤ ln(2)/2 and a
 /// polynomial (with the coefficients of Moshier's [Cephes](https://www.netlib.org/cephes/), `expf.c`). Below
@@ -65,11 +85,26 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
     let (chunks, rest) = row.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+            lanes[lane] = larger(lanes[lane], chunk[lane]);
         }
     }
-    let lanes = lanes.iter().chain(rest);
-    lanes.fold(f32::NEG_INFINITY, |most, value| if *value > most { *value } else { most })
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = larger(*lane, *value);
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = larger(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}
+
+/// Returns the larger value, or `most` if the other one is NaN.
+#[inline(always)]
+fn larger(most: f32, value: f32) -> f32 {
+    if value > most { value } else { most }
 }
 
 /// Replaces each value by `exp((value - largest) · scale)`, and returns their sum.

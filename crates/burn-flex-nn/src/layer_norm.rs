@@ -11,9 +11,9 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::{Tensor, module};
-use pulp::Arch;
 
-use crate::lanes::sum_of;
+use crate::fork::Branch;
+use crate::lanes::{sum_of, vectorized};
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
 
@@ -34,6 +34,16 @@ pub fn layer_norm<const D: usize>(
     beta: Option<Tensor<1>>,
     epsilon: f64,
 ) -> Tensor<D> {
+    normalize(x, gamma, beta, epsilon, None)
+}
+
+fn normalize<const D: usize>(
+    x: Tensor<D>,
+    gamma: Tensor<1>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+    branch: Option<Branch>,
+) -> Tensor<D> {
     let [width] = gamma.dims();
     let widths = [x.dims()[D - 1], beta.as_ref().map_or(width, |beta| beta.dims()[0])];
     assert!(widths == [width; 2], "layer normalization: {width} scales for widths of {widths:?}");
@@ -41,7 +51,32 @@ pub fn layer_norm<const D: usize>(
         return module::layer_norm(x, gamma, beta, epsilon);
     };
     let [x, gamma, beta] = [x.into_dispatch(), gamma.into_dispatch(), beta.into_dispatch()];
-    Tensor::from_dispatch(<Dispatch as Normalization>::normalize(x, gamma, beta, epsilon))
+    Tensor::from_dispatch(<Dispatch as Normalization>::normalize(x, gamma, beta, epsilon, branch))
+}
+
+/// Returns `[x, layer_norm(x, gamma, beta, epsilon)]`, for the two branches of a residual block, with a cheaper
+/// backward pass: it adds the gradients of both where it computes that of the normalization.
+///
+/// # Shapes
+///
+/// See [`layer_norm`].
+///
+/// # Panics
+///
+/// See [`layer_norm`].
+pub fn fork_layer_norm<const D: usize>(
+    x: Tensor<D>,
+    gamma: Tensor<1>,
+    beta: Option<Tensor<1>>,
+    epsilon: f64,
+) -> [Tensor<D>; 2] {
+    match Branch::of(&x).filter(|_| beta.is_some() && !x.dims().contains(&0)) {
+        Some(branch) => {
+            let residual = branch.follow(x.clone());
+            [residual, normalize(x, gamma, beta, epsilon, Some(branch))]
+        }
+        None => [x.clone(), layer_norm(x, gamma, beta, epsilon)],
+    }
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
@@ -51,11 +86,18 @@ trait Normalization: Backend {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         epsilon: f64,
+        branch: Option<Branch>,
     ) -> FloatTensor<Self>;
 }
 
 impl Normalization for Flex {
-    fn normalize(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f64) -> FlexTensor {
+    fn normalize(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        epsilon: f64,
+        _: Option<Branch>,
+    ) -> FlexTensor {
         forward(&x, &gamma, &beta, epsilon).0
     }
 }
@@ -66,13 +108,14 @@ impl<C: CheckpointStrategy> Normalization for Autodiff<Flex, C> {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         epsilon: f64,
+        branch: Option<Branch>,
     ) -> FloatTensor<Self> {
         let [(x, x_node), (gamma, gamma_node), (beta, beta_node)] =
             [x, gamma, beta].map(FloatTensor::<Self>::into_parts);
         let (output, saved) = forward(&x, &gamma, &beta, epsilon);
         let nodes = [x_node, gamma_node, beta_node];
         match Backward::<Flex, 3>::prepare::<C>(Normalize, nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(saved, output),
+            OpsKind::Tracked(prepared) => prepared.finish((saved, branch), output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
@@ -91,13 +134,20 @@ struct Saved {
 struct Normalize;
 
 impl Backward<Flex, 3> for Normalize {
-    type State = Saved;
+    /// State, and the branch if the input has another one.
+    type State = (Saved, Option<Branch>);
 
-    fn backward(self, ops: Ops<Saved, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
-        let shape = ops.state.x.shape();
-        let [of_x, of_gamma, of_beta] = backward(&ops.state, &gradient);
-        let values = [row_major(of_x, shape), vector(of_gamma), vector(of_beta)];
+        let (saved, branch) = ops.state;
+        let other = match &ops.parents[0] {
+            Some(parent) if branch.is_some_and(|branch| branch.is_second()) => {
+                Some(Values::row_major(&gradients.consume::<Flex>(parent)))
+            }
+            _ => None,
+        };
+        let [of_x, of_gamma, of_beta] = backward(&saved, &gradient, other.as_deref());
+        let values = [row_major(of_x, saved.x.shape()), vector(of_gamma), vector(of_beta)];
         for (node, gradient) in ops.parents.into_iter().zip(values) {
             if let Some(node) = node {
                 gradients.register::<Flex>(node.id, gradient);
@@ -111,7 +161,7 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
     let width = gamma.len();
     let mut out = Vec::with_capacity(x.len());
     let mut moments = Vec::with_capacity(x.len() / width);
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             let (gamma, beta) = (&gamma[..width], &beta[..width]);
@@ -129,14 +179,15 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
     (output, Saved { x, gamma, moments })
 }
 
-/// Returns the gradients with respect to `x`, `gamma` and `beta`. Sums over rows are in double precision.
-fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
+/// Returns the gradients with respect to `x`, plus another one, `gamma` and `beta`. Sums over rows are in double
+/// precision.
+fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>; 3] {
     let Saved { x, gamma, moments } = saved;
     let width = gamma.len();
     let mut of_x = Vec::with_capacity(x.len());
     let (mut of_gamma, mut of_beta) = (vec![0.0; width], vec![0.0; width]);
     let (mut normalized, mut scaled) = (vec![0.0; width], vec![0.0; width]);
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             let (gamma, normalized, scaled) =
@@ -155,9 +206,15 @@ fn backward(saved: &Saved, gradient: &[f32]) -> [Vec<f32>; 3] {
                 let first = sum_of(scaled, scaled, |h, _| h) / width as f32;
                 let second = sum_of(scaled, normalized, |h, x| h * x) / width as f32;
                 let channels = scaled.iter().zip(normalized.iter());
-                of_x.extend(
-                    channels.map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse),
-                );
+                let of_row =
+                    channels.map(|(scaled, normalized)| (scaled - first - normalized * second) * inverse);
+                match other {
+                    Some(other) => {
+                        let other = &other[of_x.len()..][..width];
+                        of_x.extend(of_row.zip(other).map(|(value, other)| value + other));
+                    }
+                    None => of_x.extend(of_row),
+                }
             }
         },
     );

@@ -12,7 +12,7 @@ use burn::tensor::{Shape, Tensor};
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 use crate::precision::{lower, raise};
-use crate::tiles::{Matrix, multiply_onto};
+use crate::tiles::{Matrix, add_product, multiply_onto};
 
 /// Computes `a.matmul(b)` in the precision of [`with_precision`](crate::with_precision).
 ///
@@ -129,7 +129,7 @@ impl Factors {
 
 /// Matrices of the products of a batch.
 #[derive(Clone, Debug)]
-struct Factor {
+pub(crate) struct Factor {
     tensor: FlexTensor,
     /// First element of each product's matrix.
     starts: Vec<usize>,
@@ -143,7 +143,7 @@ struct Factor {
 
 impl Factor {
     /// Takes a tensor whose axes before the last two are broadcast to those of a batch.
-    fn new(tensor: &FlexTensor, batch: &[usize]) -> Self {
+    pub(crate) fn new(tensor: &FlexTensor, batch: &[usize]) -> Self {
         let axes = tensor.shape().num_dims();
         let strides = tensor.layout().strides();
         let is_readable = strides.iter().all(|step| *step >= 0) && strides[axes - 2..].contains(&1);
@@ -174,7 +174,7 @@ impl Factor {
         Factor { tensor, starts: vec![0], places: vec![0], rows, columns, steps: [columns, 1] }
     }
 
-    fn matrix(&self, product: usize) -> Matrix<'_> {
+    pub(crate) fn matrix(&self, product: usize) -> Matrix<'_> {
         let values = &self.tensor.storage::<f32>()[self.starts[product]..];
         Matrix::new(values, [self.rows, self.columns], self.steps)
     }
@@ -182,13 +182,11 @@ impl Factor {
     /// Returns the gradient with respect to this factor, in its memory order. The gradient of each product's
     /// matrix is a product of two matrices itself.
     fn gradient<'a>(&self, a: impl Fn(usize) -> Matrix<'a>, b: impl Fn(usize) -> Matrix<'a>) -> FlexTensor {
-        let is_in_columns = self.steps[1] != 1;
-        let append = |values: &mut Vec<f32>, product: usize| match is_in_columns {
+        let append = |values: &mut Vec<f32>, product: usize| match self.is_in_columns() {
             true => multiply_onto(values, b(product).transposed(), a(product).transposed()),
             false => multiply_onto(values, a(product), b(product)),
         };
-        let mut shape = self.tensor.shape();
-        let (len, all) = (self.rows * self.columns, shape.num_elements());
+        let (len, all) = (self.rows * self.columns, self.tensor.shape().num_elements());
         let mut values = Vec::with_capacity(all);
         if self.places.len() * len == all {
             (0..self.places.len()).for_each(|product| append(&mut values, product));
@@ -202,12 +200,31 @@ impl Factor {
                 sums.zip(&of_product).for_each(|(sum, value)| *sum += value);
             }
         }
+        self.in_shape(values)
+    }
+
+    /// Adds the product of two matrices to the gradient with respect to this factor, which is one matrix, in its
+    /// memory order.
+    pub(crate) fn add_gradient(&self, gradient: &mut [f32], a: Matrix<'_>, b: Matrix<'_>) {
+        match self.is_in_columns() {
+            true => add_product(gradient, b.transposed(), a.transposed()),
+            false => add_product(gradient, a, b),
+        }
+    }
+
+    /// Returns a tensor of this factor's shape from values in its memory order.
+    pub(crate) fn in_shape(&self, values: Vec<f32>) -> FlexTensor {
+        let mut shape = self.tensor.shape();
         let axes = shape.num_dims();
-        if !is_in_columns {
+        if !self.is_in_columns() {
             return row_major(values, shape);
         }
         shape.swap(axes - 2, axes - 1);
         row_major(values, shape).transpose(axes - 2, axes - 1)
+    }
+
+    fn is_in_columns(&self) -> bool {
+        self.steps[1] != 1
     }
 }
 

@@ -3,13 +3,13 @@
 use burn::module::{Param, ParamId};
 use burn::nn::conv::Conv2d;
 use burn::nn::pool::MaxPool2dConfig;
-use burn::nn::{BatchNormConfig, Linear, PaddingConfig2d};
+use burn::nn::{BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, gelu,
-    global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d,
-    smoothed_cross_entropy,
+    DropoutMask, arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
+    feed_forward, fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu,
+    matmul, max_pool2d, smoothed_cross_entropy,
 };
 
 /// Random numbers by Marsaglia's xorshift64 (2003).
@@ -346,13 +346,30 @@ fn layer_normalizations() {
         let epsilon = [1e-5, 0.1][random.up_to(2) - 1];
         let x = (random.tensor::<3>(dims, &device) * 3.0 + 2.0).detach();
         let [gamma, beta] = [(); 2].map(|()| random.tensor::<3>([1, 1, dims[2]], &device));
+        let all = [x, gamma, beta];
         let vector = |x: &Tensor<3>| x.clone().reshape([dims[2]]);
         compare(
             &format!("{dims:?}, epsilon {epsilon}"),
-            &[x, gamma, beta],
+            &all,
             |x| layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
             |x| module::layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
         );
+        // The gradients of both branches are added, in either order. The input is no leaf, which would be passed
+        // through.
+        let branches = |x: &[Tensor<3>], ours: bool| {
+            let (x, gamma, beta) = (x[0].clone() * 2.0, vector(&x[1]), Some(vector(&x[2])));
+            match ours {
+                true => fork_layer_norm(x, gamma, beta, epsilon),
+                false => [x.clone(), module::layer_norm(x, gamma, beta, epsilon)],
+            }
+        };
+        for swapped in [false, true] {
+            let run = |x: Vec<Tensor<3>>, ours: bool| {
+                let [a, b] = branches(&x, ours);
+                if swapped { b.sin() * 3.0 + a } else { a.sin() * 3.0 + b }
+            };
+            compare(&format!("{dims:?}, both"), &all, |x| run(x, true), |x| run(x, false));
+        }
     }
 }
 
@@ -443,8 +460,100 @@ fn linear_layers() {
         compare(
             &what,
             &all,
-            |x| linear_add(&layer(&x), x[0].clone(), x[3].clone()),
+            |x| linear_add(&layer(&x), x[0].clone(), x[3].clone(), None),
             |x| x[3].clone() + layer(&x).forward(x[0].clone()),
         );
+        let (mask, factors) = mask([batch, time, outputs], &device);
+        compare(
+            &format!("{what}, with dropout"),
+            &all,
+            |x| linear_add(&layer(&x), x[0].clone(), x[3].clone(), Some(mask.clone())),
+            |x| x[3].clone() + layer(&x).forward(x[0].clone()) * factors.clone(),
+        );
     }
+}
+
+/// Returns a mask of all rows of a shape, and its factors.
+fn mask(shape: [usize; 3], device: &Device) -> (DropoutMask, Tensor<3>) {
+    let [batch, time, columns] = shape;
+    let row = |row: usize| (columns, move |column: usize| (5 * row + 3 * column) % 7 > 1);
+    let mask = DropoutMask::draw(batch * time, columns, 1.4, row);
+    let factor = |i: usize| if (row(i / columns).1)(i % columns) { 1.4 } else { 0.0 };
+    let factors: Vec<f32> = (0..batch * time * columns).map(factor).collect();
+    (mask, Tensor::from_data(TensorData::new(factors, shape), device))
+}
+
+/// Also in the bits of the same functions one after the other.
+#[test]
+fn feed_forward_networks() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(521_288_629);
+    for round in 0..30 {
+        let most = if round < 25 { 70 } else { 600 };
+        let [batch, time, inputs, hidden, outputs] =
+            [random.up_to(4), random.up_to(most), random.up_to(40), random.up_to(most), random.up_to(50)];
+        let all = [
+            random.tensor::<3>([batch, time, inputs], &device),
+            random.tensor::<3>([1, inputs, hidden], &device),
+            random.tensor::<3>([1, 1, hidden], &device),
+            random.tensor::<3>([1, hidden, outputs], &device),
+            random.tensor::<3>([1, 1, outputs], &device),
+            random.tensor::<3>([batch, time, outputs], &device),
+        ];
+        let layers = |x: &[Tensor<3>]| {
+            [(&x[1], &x[2]), (&x[3], &x[4])].map(|(weight, bias)| {
+                let [_, inputs, outputs] = weight.dims();
+                Linear {
+                    weight: Param::initialized(ParamId::new(), weight.clone().reshape([inputs, outputs])),
+                    bias: Some(Param::initialized(ParamId::new(), bias.clone().reshape([outputs]))),
+                }
+            })
+        };
+        let (mask, factors) = mask([batch, time, outputs], &device);
+        for mask in [None, Some(mask)] {
+            let what = format!("{batch} x {time} rows of {inputs}, {hidden}, {outputs}, {}", mask.is_some());
+            let ours = |x: Vec<Tensor<3>>| {
+                let [inner, outer] = layers(&x);
+                feed_forward(&inner, &outer, x[0].clone(), x[5].clone(), mask.clone())
+            };
+            let burns = |x: Vec<Tensor<3>>| {
+                let [inner, outer] = layers(&x);
+                let output = outer.forward(gelu(inner.forward(x[0].clone())));
+                x[5].clone() + if mask.is_some() { output * factors.clone() } else { output }
+            };
+            compare(&what, &all, ours, burns);
+            let one_by_one = |x: Vec<Tensor<3>>| {
+                let [inner, outer] = layers(&x);
+                linear_add(&outer, linear_gelu(&inner, x[0].clone()), x[5].clone(), mask.clone())
+            };
+            let bits = |function: &dyn Fn(Vec<Tensor<3>>) -> Tensor<3>| {
+                let leaves: Vec<Tensor<3>> = all.iter().map(|x| x.clone().require_grad()).collect();
+                let output = function(leaves.clone());
+                let gradients = output.clone().sin().sum().backward();
+                let gradients = leaves.iter().map(|leaf| leaf.grad(&gradients).unwrap().into_data());
+                let parts = gradients.chain([output.into_data()]);
+                parts.flat_map(|data| data.iter::<f32>().map(f32::to_bits).collect::<Vec<_>>()).collect()
+            };
+            let (together, apart): (Vec<u32>, Vec<u32>) = (bits(&ours), bits(&one_by_one));
+            assert!(together == apart, "other bits: {what}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a mask of 5 rows of 3 for an output of [2, 3]")]
+fn a_mask_of_another_shape_is_refused() {
+    let device = Device::flex();
+    let layer = LinearConfig::new(4, 3).init(&device);
+    let mask = DropoutMask::draw(5, 3, 1.0, |_| (3, |_| true));
+    linear_add(&layer, Tensor::<2>::zeros([2, 4], &device), Tensor::zeros([2, 3], &device), Some(mask));
+}
+
+#[test]
+#[should_panic(expected = "an outer layer of 6 inputs for 5 hidden values")]
+fn layers_that_do_not_follow_each_other_are_refused() {
+    let device = Device::flex();
+    let [inner, outer] = [[4, 5], [6, 4]].map(|[from, to]| LinearConfig::new(from, to).init(&device));
+    let x = Tensor::<2>::zeros([2, 4], &device);
+    feed_forward(&inner, &outer, x.clone(), x, None);
 }

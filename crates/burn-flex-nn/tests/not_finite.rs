@@ -9,9 +9,9 @@ use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
 use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
-    Attention, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork, gelu,
-    global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul, max_pool2d, self_attention,
-    smoothed_cross_entropy,
+    Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
+    feed_forward, fork, fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add,
+    linear_cross_entropy, linear_gelu, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
 };
 
 /// Replacements for one number.
@@ -51,6 +51,16 @@ static KERNELS: &[Kernel] = &[
         lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18, 2 * 3 * 18],
         run: linear_and_residual,
     },
+    Kernel {
+        name: "linear_add",
+        lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18, 2 * 3 * 18],
+        run: linear_dropout_and_residual,
+    },
+    Kernel {
+        name: "feed_forward",
+        lens: &[2 * 3 * 7, 7 * 18, 18, 18 * 5, 5, 2 * 3 * 5, 2 * 3 * 5],
+        run: two_layers_and_residual,
+    },
     Kernel { name: "matmul", lens: &[3 * 7, 7 * 18, 3 * 18], run: product },
     Kernel { name: "matmul", lens: &[2 * 3 * 7, 2 * 18 * 7, 2 * 3 * 18], run: batched_product },
     Kernel { name: "self_attention", lens: &[2 * 5 * 24, 2 * 5 * 8], run: attention },
@@ -65,8 +75,10 @@ static KERNELS: &[Kernel] = &[
         run: normalization_add_relu,
     },
     Kernel { name: "layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: layer_normalization },
+    Kernel { name: "fork_layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: forked_layer_normalization },
     Kernel { name: "gelu", lens: &[37, 37], run: gaussian_unit },
     Kernel { name: "cross_entropy", lens: &[5 * 19, 1], run: entropy },
+    Kernel { name: "linear_cross_entropy", lens: &[5 * 7, 7 * 19, 1], run: entropy_of_products },
     Kernel { name: "smoothed_cross_entropy", lens: &[5 * 19, 1], run: smoothed_entropy },
     Kernel { name: "max_pool2d", lens: &[2 * 3 * 25, 2 * 3 * 9], run: pooling },
     Kernel { name: "global_average_pool", lens: &[2 * 3 * 25, 2 * 3], run: average },
@@ -183,7 +195,28 @@ fn linear_and_gelu(pass: &mut Pass<'_>) -> Tensor<1> {
 fn linear_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
     let (layer, x) = sequences(pass, 7, 18);
     let residual = pass.input::<3>(3, [2, 3, 18]);
-    flat(if pass.ours { linear_add(&layer, x, residual) } else { residual + layer.forward(x) })
+    flat(if pass.ours { linear_add(&layer, x, residual, None) } else { residual + layer.forward(x) })
+}
+
+fn linear_dropout_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 7, 18);
+    let residual = pass.input::<3>(3, [2, 3, 18]);
+    let mask = DropoutMask::draw(6, 18, 1.5, |row| (18, move |column| (row + column) % 3 > 0));
+    if pass.ours {
+        return flat(linear_add(&layer, x, residual, Some(mask)));
+    }
+    let factors = Tensor::from_data(TensorData::new(mask.factors(), [2, 3, 18]), &device());
+    flat(residual + layer.forward(x) * factors)
+}
+
+fn two_layers_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (inner, x) = sequences(pass, 7, 18);
+    let outer = Linear { weight: pass.param(3, [18, 5]), bias: Some(pass.param(4, [5])) };
+    let residual = pass.input::<3>(5, [2, 3, 5]);
+    flat(match pass.ours {
+        true => feed_forward(&inner, &outer, x, residual, None),
+        false => residual + outer.forward(activation::gelu(inner.forward(x))),
+    })
 }
 
 fn product(pass: &mut Pass<'_>) -> Tensor<1> {
@@ -220,7 +253,7 @@ fn attend(
     let (heads, head) = (2, 4);
     let qkv = pass.input::<3>(0, [batch, time, 3 * heads * head]);
     if pass.ours {
-        return flat(self_attention(qkv, Attention { heads, causal, padding, weight_factors: None }));
+        return flat(self_attention(qkv, Attention { heads, causal, padding, weight_mask: None }));
     }
     let part = |n| {
         let part = qkv.clone().narrow(2, n * heads * head, heads * head);
@@ -302,9 +335,30 @@ fn layer_normalization(pass: &mut Pass<'_>) -> Tensor<1> {
     })
 }
 
+fn forked_layer_normalization(pass: &mut Pass<'_>) -> Tensor<1> {
+    // A leaf would be passed through.
+    let x = pass.input::<2>(0, [4, 19]).mul_scalar(2.0);
+    let (gamma, beta) = (pass.input(1, [19]), Some(pass.input(2, [19])));
+    let [a, b] = match pass.ours {
+        true => fork_layer_norm(x, gamma, beta, 1e-5),
+        false => [x.clone(), module::layer_norm(x, gamma, beta, 1e-5)],
+    };
+    flat(a.mul_scalar(3.0) + b)
+}
+
 fn gaussian_unit(pass: &mut Pass<'_>) -> Tensor<1> {
     let x = pass.input(0, [37]);
     if pass.ours { gelu(x) } else { activation::gelu(x) }
+}
+
+fn entropy_of_products(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (x, weight) = (pass.input::<2>(0, [5, 7]), pass.input::<2>(1, [7, 19]));
+    let targets = [3, 0, 18, 7, 7];
+    if pass.ours {
+        return linear_cross_entropy(x, weight, targets.map(Some).to_vec());
+    }
+    let index = Tensor::<1, Int>::from_data(targets.map(|target| target as i64), &device()).reshape([5, 1]);
+    log_softmax(x.matmul(weight), 1).gather(1, index).sum().neg()
 }
 
 /// A row without a target is ignored: it adds nothing and has no gradient, even if it is not finite.
@@ -461,5 +515,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 18, "functions of the crate");
+    assert_eq!(seen, 21, "functions of the crate");
 }

@@ -28,7 +28,10 @@ pub fn check_precision(precision: Precision, device: &Device) -> Result<(), Erro
     }
 }
 
-/// Refuses a model whose gradients Kolo cannot see. Returns one warning for each device without exact bits.
+const WITHOUT_EXACT_BITS: &str = "this device may add in another order with every launch, so the next run may end in \
+other weights; Kolo promises the same bits on the CPU's device flex only";
+
+/// Refuses a model whose gradients Kolo cannot see. Returns a warning if a device has no exact bits.
 /// Returns an error if a trained parameter is on an unknown backend, or if no parameter is trained, perhaps
 /// because the device records no gradients.
 pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
@@ -53,15 +56,9 @@ pub(crate) fn check_model<M: Module>(module: &M) -> Result<Vec<String>, Error> {
         devices.first.as_ref().map_or(Ok(()), check)?;
         return Err(Error::NothingTrained);
     }
-    let mut warnings = Vec::new();
-    for device in &devices.trained {
-        if !is_exact(device)? {
-            warnings.push(format!(
-                "{device:?} may add in another order with every launch: the same bits are not promised on it"
-            ));
-        }
-    }
-    Ok(warnings)
+    let exact: Vec<bool> = devices.trained.iter().map(is_exact).collect::<Result<_, _>>()?;
+    let is_warned = exact.contains(&false);
+    Ok(is_warned.then(|| WITHOUT_EXACT_BITS.to_owned()).into_iter().collect())
 }
 
 /// Returns true if the device's tensors are in host memory: of the table, those of the exact ones are.

@@ -35,7 +35,9 @@ pub use error::Error;
 pub use freeze::freeze;
 pub use loss::Loss;
 pub use model::BurnModel;
-pub use next_token::{next_token_loss, next_token_loss_ignoring};
+pub use next_token::{
+    linear_next_token_loss, linear_next_token_loss_ignoring, next_token_loss, next_token_loss_ignoring,
+};
 pub use transformer::{
     Activation, FeedForward, FeedForwardConfig, Norm, SelfAttention, SelfAttentionConfig, Transformer,
     TransformerBlock, TransformerConfig,

@@ -1,7 +1,7 @@
 //! Loss of language models.
 
 use burn::tensor::{Int, Tensor};
-use burn_flex_nn::cross_entropy;
+use burn_flex_nn::{cross_entropy, linear_cross_entropy};
 
 use crate::Loss;
 
@@ -35,8 +35,57 @@ pub fn next_token_loss_ignoring(logits: Tensor<3>, targets: Tensor<2, Int>, igno
     loss(logits, targets, Some(ignored))
 }
 
+/// Same as [`next_token_loss`] of the logits `matmul(x, head)`, without their whole matrix in memory on `flex`
+/// (see [`linear_cross_entropy`]). `head` may be a transposed embedding.
+///
+/// # Shapes
+///
+/// - `x`: `[batch, time, width]` - `head`: `[width, vocabulary]` - `targets`: `[batch, time]`
+///
+/// # Panics
+///
+/// Panics if the shapes do not match, or if a target is not in `0 .. vocabulary`.
+pub fn linear_next_token_loss(x: Tensor<3>, head: Tensor<2>, targets: Tensor<2, Int>) -> Loss {
+    linear_loss(x, head, targets, None)
+}
+
+/// Same as [`linear_next_token_loss`], without the positions whose target is `ignored`: see
+/// [`next_token_loss_ignoring`].
+///
+/// # Shapes
+///
+/// See [`linear_next_token_loss`].
+///
+/// # Panics
+///
+/// Panics if the shapes do not match, or if another target is not in `0 .. vocabulary`.
+pub fn linear_next_token_loss_ignoring(
+    x: Tensor<3>,
+    head: Tensor<2>,
+    targets: Tensor<2, Int>,
+    ignored: i64,
+) -> Loss {
+    linear_loss(x, head, targets, Some(ignored))
+}
+
 fn loss(logits: Tensor<3>, targets: Tensor<2, Int>, ignored: Option<i64>) -> Loss {
     let [batch, time, vocabulary] = logits.dims();
+    let (targets, count) = checked(targets, [batch, time, vocabulary], ignored);
+    Loss::sum(cross_entropy(logits.reshape([batch * time, vocabulary]), targets), count)
+}
+
+fn linear_loss(x: Tensor<3>, head: Tensor<2>, targets: Tensor<2, Int>, ignored: Option<i64>) -> Loss {
+    let ([batch, time, width], [_, vocabulary]) = (x.dims(), head.dims());
+    let (targets, count) = checked(targets, [batch, time, vocabulary], ignored);
+    Loss::sum(linear_cross_entropy(x.reshape([batch * time, width]), head, targets), count)
+}
+
+/// Returns the targets that are not ignored, and their number.
+fn checked(
+    targets: Tensor<2, Int>,
+    [batch, time, vocabulary]: [usize; 3],
+    ignored: Option<i64>,
+) -> (Vec<Option<usize>>, usize) {
     assert_eq!(targets.dims(), [batch, time], "targets for logits of [{batch}, {time}, {vocabulary}]");
     let index = |target: i64| {
         usize::try_from(target)
@@ -46,7 +95,7 @@ fn loss(logits: Tensor<3>, targets: Tensor<2, Int>, ignored: Option<i64>) -> Los
     let targets = targets.iter::<i64>().map(|target| (Some(target) != ignored).then(|| index(target)));
     let targets: Vec<Option<usize>> = targets.collect();
     let count = targets.iter().flatten().count();
-    Loss::sum(cross_entropy(logits.reshape([batch * time, vocabulary]), targets), count)
+    (targets, count)
 }
 
 #[cfg(test)]
@@ -97,6 +146,51 @@ mod tests {
             };
             for (ours, burns) in of(&ours, mean).iter().zip(of(&burns, expected)) {
                 assert!((ours - burns).abs() < 1e-6, "{ours}, Burn's {burns}");
+            }
+        }
+    }
+
+    /// Also with more positions than a block of scores has, and with a transposed embedding.
+    #[test]
+    fn a_head_within_the_loss_is_the_loss_of_its_logits() {
+        let device = Device::flex().autodiff();
+        let noise = |seed, shape: [usize; 2]| {
+            let values = (0..shape[0] * shape[1]).map(|index| crate::tests::noise(seed, index));
+            let data = TensorData::new(values.collect::<Vec<f32>>(), shape);
+            Tensor::<2>::from_data(data, &device).require_grad()
+        };
+        for (batch, time, is_transposed) in [(3, 5, false), (3, 5, true), (4, 300, true)] {
+            let (width, vocabulary) = (6, 7);
+            let ignored = 2;
+            let targets: Vec<i64> = (0..(batch * time) as i64).map(|index| index * 3 % 7).collect();
+            let targets = Tensor::<1, Int>::from_data(&targets[..], &device).reshape([batch, time]);
+            let weights = if is_transposed { [vocabulary, width] } else { [width, vocabulary] };
+            let run = |together: bool| {
+                let (x, weight) = (noise(1, [batch * time, width]), noise(2, weights));
+                let head = if is_transposed { weight.clone().transpose() } else { weight.clone() };
+                let hidden = x.clone().reshape([batch, time, width]);
+                let loss = match together {
+                    true => linear_next_token_loss_ignoring(hidden, head, targets.clone(), ignored),
+                    false => {
+                        let logits = hidden.matmul(head.unsqueeze());
+                        next_token_loss_ignoring(logits, targets.clone(), ignored)
+                    }
+                };
+                let value = loss.sum.clone().into_scalar::<f32>();
+                let gradients = (loss.sum * 3.0).backward();
+                let of = |leaf: &Tensor<2>| {
+                    leaf.grad(&gradients).unwrap().into_data().iter::<f32>().collect::<Vec<f32>>()
+                };
+                (loss.count, value, [of(&x), of(&weight)].concat())
+            };
+            let (together, apart) = (run(true), run(false));
+            assert_eq!(together.0, apart.0);
+            assert!((together.1 - apart.1).abs() < 1e-5 * apart.1, "{}, {}", together.1, apart.1);
+            for (index, (a, b)) in together.2.iter().zip(&apart.2).enumerate() {
+                assert!(
+                    (a - b).abs() < 1e-4 * (1.0 + b.abs()),
+                    "{batch} x {time}, element {index}: {a}, {b}"
+                );
             }
         }
     }

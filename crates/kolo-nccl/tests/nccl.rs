@@ -27,7 +27,7 @@ mod faked {
     use std::time::{Duration, Instant};
 
     use kolo_comm::{Collective, Error, Op, Options, Rank, threads};
-    use kolo_testing::assert_same_results;
+    use kolo_testing::{assert_same_results, selected};
 
     use super::*;
 
@@ -118,7 +118,7 @@ mod faked {
         if !inside("every_operation_on_every_type_agrees_with_the_native_group", &[]) {
             return;
         }
-        for world in 1..=4 {
+        for world in selected(2, [1, 3, 2, 4]) {
             let compare = |devices: DeviceGroup| assert_same_results(&devices, &**devices.group());
             for compared in on_devices(world, PATIENT, compare) {
                 assert!(compared.unwrap() > 100, "on {world} ranks");

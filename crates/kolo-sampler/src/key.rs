@@ -44,6 +44,7 @@ impl Key {
     }
 
     /// Returns true if [`Key::unit`] is below `probability`, without computing it.
+    #[inline]
     pub fn below_probability(self, probability: f64) -> bool {
         // unit = n / 2⁵³ for an integer n, and multiplying by a power of two rounds nothing.
         self.0 >> 11 < (probability * (1u64 << 53) as f64).ceil() as u64

@@ -10,7 +10,10 @@ pub mod prelude;
 pub use entry::main;
 pub use kolo_burn::{BurnModel, Ddp, Dropout, DropoutKey, Loss, sync_batch_norm};
 pub use kolo_burn::{Precision, linear, matmul, with_precision};
-pub use kolo_burn::{Transformer, TransformerConfig, next_token_loss, next_token_loss_ignoring};
+pub use kolo_burn::{Transformer, TransformerConfig};
+pub use kolo_burn::{
+    linear_next_token_loss, linear_next_token_loss_ignoring, next_token_loss, next_token_loss_ignoring,
+};
 pub use kolo_burn_train as train;
 pub use kolo_burn_train::image_tensors;
 pub use kolo_comm as comm;

@@ -8,14 +8,15 @@ def register():
         import torch.distributed as dist
 
         if dist.is_available() and not hasattr(dist.Backend, "KOLO"):
-            dist.Backend.register_backend("kolo", _create, devices=["cpu"])
+            dist.Backend.register_backend("kolo", _create, extended_api=True, devices=["cpu", "cuda"])
     except Exception as error:
         import warnings
 
         warnings.warn(f"kolo cannot register with torch.distributed: {error}")
 
 
-def _create(store, rank, size, timeout):
+def _create(place, options):
     from kolo.torch._process_group import ProcessGroup
 
-    return ProcessGroup(store, rank, size, timeout)
+    ranks = place.global_ranks_in_group
+    return ProcessGroup(place.store, place.group_rank, place.group_size, place.timeout, ranks, options)

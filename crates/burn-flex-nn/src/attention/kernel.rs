@@ -8,6 +8,8 @@ use std::ops::Range;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::softmax::Rows;
+use crate::dropout_mask::DropoutMask;
+use crate::lanes::LANES;
 use crate::tiles::{CHAIN, Panel, Product, Segment, panels};
 
 /// Queries that are computed together; a multiple of a vector's length, so that rows end with vectors.
@@ -30,6 +32,11 @@ impl Sizes {
 
     fn width(&self) -> usize {
         self.heads * self.head
+    }
+
+    /// Rows of weights, one for each query of each head, and their length.
+    pub(super) fn rows_of_weights(&self) -> [usize; 2] {
+        [self.batch * self.heads * self.time, self.time]
     }
 
     /// Number of weights.
@@ -57,9 +64,9 @@ pub(super) fn forward(
     qkv: &[f32],
     sizes: Sizes,
     rows: Rows<'_>,
-    factors: Option<&[f32]>,
+    mask: Option<&DropoutMask>,
 ) -> (Vec<f32>, Weights) {
-    forward_on(Arch::new(), qkv, sizes, rows, factors)
+    forward_on(Arch::new(), qkv, sizes, rows, mask)
 }
 
 /// Same as [`forward`], with the vectors of one instruction set.
@@ -68,17 +75,17 @@ pub(super) fn forward_on(
     qkv: &[f32],
     sizes: Sizes,
     rows: Rows<'_>,
-    factors: Option<&[f32]>,
+    mask: Option<&DropoutMask>,
 ) -> (Vec<f32>, Weights) {
     let len = sizes.batch * sizes.time * sizes.width();
-    assert!(qkv.len() == 3 * len && factors.is_none_or(|factors| factors.len() == sizes.weights()));
+    assert!(qkv.len() == 3 * len && mask.is_none_or(|mask| mask.dims() == sizes.rows_of_weights()));
     let mut output = Vec::with_capacity(len);
     let mut weights = Vec::with_capacity(sizes.weights());
     arch.dispatch(Forward {
         qkv,
         sizes,
         rows,
-        factors,
+        mask,
         weights: weights.as_mut_ptr(),
         output: output.as_mut_ptr(),
     });
@@ -95,11 +102,11 @@ pub(super) fn backward(
     qkv: &[f32],
     sizes: Sizes,
     rows: Rows<'_>,
-    factors: Option<&[f32]>,
+    mask: Option<&DropoutMask>,
     weights: Weights,
     gradient: &[f32],
 ) -> Vec<f32> {
-    backward_on(Arch::new(), qkv, sizes, rows, factors, weights, gradient)
+    backward_on(Arch::new(), qkv, sizes, rows, mask, weights, gradient)
 }
 
 /// Same as [`backward`], with the vectors of one instruction set.
@@ -108,7 +115,7 @@ pub(super) fn backward_on(
     qkv: &[f32],
     sizes: Sizes,
     rows: Rows<'_>,
-    factors: Option<&[f32]>,
+    mask: Option<&DropoutMask>,
     mut weights: Weights,
     gradient: &[f32],
 ) -> Vec<f32> {
@@ -118,7 +125,7 @@ pub(super) fn backward_on(
         qkv,
         sizes,
         rows,
-        factors,
+        mask,
         weights: weights.as_mut_ptr().cast(),
         gradient,
         of_qkv: of_qkv.as_mut_ptr(),
@@ -145,8 +152,19 @@ impl<'a> Part<'a> {
     /// Returns true if all elements are finite.
     #[inline(always)]
     fn is_finite(&self) -> bool {
-        let row = |row: &[f32]| row.iter().fold(0, |most, value| most.max(value.abs().to_bits()));
-        (0..self.rows).fold(0, |most, index| most.max(row(self.row(index)))) < f32::INFINITY.to_bits()
+        let mut most = [0; LANES];
+        for row in (0..self.rows).map(|row| self.row(row)) {
+            let (chunks, rest) = row.as_chunks::<LANES>();
+            for chunk in chunks {
+                for lane in 0..LANES {
+                    most[lane] = most[lane].max(chunk[lane].abs().to_bits());
+                }
+            }
+            for (most, value) in most.iter_mut().zip(rest) {
+                *most = (*most).max(value.abs().to_bits());
+            }
+        }
+        most.into_iter().all(|most| most < f32::INFINITY.to_bits())
     }
 }
 
@@ -163,6 +181,7 @@ impl Packed {
         Packed { panel: Panel::take(), rows: 0, columns: 0, vectors }
     }
 
+    #[inline(always)]
     fn pack<S: Simd>(&mut self, part: Part<'_>) {
         (self.rows, self.columns) = (part.rows, part.width);
         let width = self.vectors * S::F32_LANES;
@@ -172,6 +191,7 @@ impl Packed {
         }
     }
 
+    #[inline(always)]
     fn pack_transposed<S: Simd>(&mut self, part: Part<'_>) {
         (self.rows, self.columns) = (part.width, part.rows);
         let width = self.vectors * S::F32_LANES;
@@ -215,26 +235,10 @@ impl Packed {
                         columns: columns.len(),
                         accumulate: start > inner.start,
                     };
-                    simd.vectorize(Compute { product, vectors: self.vectors });
+                    product.compute(simd, self.vectors);
                 }
             }
         }
-    }
-}
-
-/// The product is compiled once for all its uses.
-struct Compute<'a> {
-    product: Product<'a>,
-    vectors: usize,
-}
-
-impl WithSimd for Compute<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        // SAFETY: guaranteed by the caller of `Packed::multiply`.
-        unsafe { self.product.compute(simd, self.vectors) };
     }
 }
 
@@ -251,7 +255,7 @@ struct Forward<'a> {
     qkv: &'a [f32],
     sizes: Sizes,
     rows: Rows<'a>,
-    factors: Option<&'a [f32]>,
+    mask: Option<&'a DropoutMask>,
     weights: *mut MaybeUninit<f32>,
     output: *mut f32,
 }
@@ -265,7 +269,7 @@ impl WithSimd for Forward<'_> {
         let Sizes { time, head, .. } = sizes;
         let width = sizes.width();
         let (mut keys, mut values) = (Packed::new(narrow::<S>()), Packed::new(2));
-        let mut seen = vec![0.0; if self.factors.is_some() { QUERIES * time } else { 0 }];
+        let mut seen = vec![0.0; if self.mask.is_some() { QUERIES * time } else { 0 }];
         for (number, [q, k, v], output) in sizes.each_head() {
             let part =
                 |start: usize| Part { values: &self.qkv[start..], row: 3 * width, rows: time, width: head };
@@ -284,12 +288,13 @@ impl WithSimd for Forward<'_> {
                     for index in 0..block.len() {
                         let weights = std::slice::from_raw_parts_mut(weights.add(index * time), end);
                         rows.softmax(first + index, weights);
-                        if let Some(factors) = self.factors {
-                            let factors = &factors[(first + index) * time..][..end];
-                            multiply(&mut seen[index * time..][..end], weights, factors);
+                        if let Some(mask) = self.mask {
+                            let seen = &mut seen[index * time..][..end];
+                            seen.copy_from_slice(weights);
+                            mask.multiply(first + index, 0, seen);
                         }
                     }
-                    let seen = if self.factors.is_some() { seen.as_ptr() } else { weights };
+                    let seen = if self.mask.is_some() { seen.as_ptr() } else { weights };
                     let output = self.output.add(output + block.start * width);
                     values.multiply(simd, (seen, time, 1), 0..end, (output, width), block.len(), head);
                 }
@@ -304,7 +309,7 @@ struct Backward<'a> {
     qkv: &'a [f32],
     sizes: Sizes,
     rows: Rows<'a>,
-    factors: Option<&'a [f32]>,
+    mask: Option<&'a DropoutMask>,
     weights: *mut f32,
     gradient: &'a [f32],
     of_qkv: *mut f32,
@@ -321,7 +326,7 @@ impl WithSimd for Backward<'_> {
         let mut values = Packed::new(narrow::<S>());
         let [mut queries, mut keys, mut gradients] = [2; 3].map(Packed::new);
         let square = |is_used: bool| Vec::<f32>::with_capacity(if is_used { time * time } else { 0 });
-        let (mut of_scores, mut seen) = (square(true), square(self.factors.is_some()));
+        let (mut of_scores, mut seen) = (square(true), square(self.mask.is_some()));
         let (of_scores, seen) = (of_scores.as_mut_ptr(), seen.as_mut_ptr());
         for (number, [q, k, v], output) in sizes.each_head() {
             let part = |start: usize| Part { values: &self.qkv[start..], row, rows: time, width: head };
@@ -350,18 +355,17 @@ impl WithSimd for Backward<'_> {
                         }
                         let weights = std::slice::from_raw_parts(weights.add(at), end);
                         let of_scores = std::slice::from_raw_parts_mut(of_scores.add(at), end);
-                        let first = (number * time + index) * time;
-                        let factors = self.factors.map(|factors| &factors[first..][..end]);
-                        if let Some(factors) = factors {
-                            seen.add(at).write_bytes(0, end);
-                            multiply(std::slice::from_raw_parts_mut(seen.add(at), end), weights, factors);
+                        let row = number * time + index;
+                        if let Some(mask) = self.mask {
+                            seen.add(at).copy_from_nonoverlapping(weights.as_ptr(), end);
+                            mask.multiply(row, 0, std::slice::from_raw_parts_mut(seen.add(at), end));
                         }
-                        rows.gradient(number * time + index, weights, factors, of_scores);
+                        rows.gradient(row, weights, self.mask, of_scores);
                     }
                     let of_scores = (of_scores.add(at).cast_const(), time, 1);
                     keys.multiply(simd, of_scores, 0..end, of_part(q, &block), block.len(), head);
                 }
-                let seen = if self.factors.is_some() { seen } else { weights };
+                let seen = if self.mask.is_some() { seen } else { weights };
                 for block in blocks(time) {
                     let first = if skips { block.start } else { 0 };
                     let at = first * time + block.start;
@@ -377,9 +381,4 @@ impl WithSimd for Backward<'_> {
             packed.panel.give_back();
         }
     }
-}
-
-#[inline(always)]
-fn multiply(into: &mut [f32], a: &[f32], b: &[f32]) {
-    into.iter_mut().zip(a.iter().zip(b)).for_each(|(into, (a, b))| *into = a * b);
 }

@@ -20,6 +20,7 @@ use burn::tensor::{Bool, Shape, Tensor, TensorData, activation};
 
 use self::kernel::{Sizes, Weights};
 use self::softmax::Rows;
+use crate::dropout_mask::DropoutMask;
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 use crate::precision::{lower, raise};
@@ -33,9 +34,9 @@ pub struct Attention {
     pub causal: bool,
     /// True for padding, which no position may attend to: `[batch, time]`.
     pub padding: Option<Tensor<2, Bool>>,
-    /// Factors of the weights after softmax, such as dropout masks: batch · heads · time (of the query) ·
-    /// time (of the key) numbers.
-    pub weight_factors: Option<Vec<f32>>,
+    /// Dropout of the weights after softmax: a row for each query of each head of each sequence, and a column
+    /// for each key.
+    pub weight_mask: Option<DropoutMask>,
 }
 
 /// Computes softmax(q·kᵀ / √d) · v for each head. d is the width of a head, and q, k and v are the head's
@@ -48,10 +49,10 @@ pub struct Attention {
 ///
 /// # Panics
 ///
-/// Panics if the width of `qkv` is not a multiple of 3 · heads, or if padding or factors have another shape.
+/// Panics if the width of `qkv` is not a multiple of 3 · heads, or if padding or mask have another shape.
 pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     let [batch, time, width] = qkv.dims();
-    let Attention { heads, causal, padding, weight_factors } = attention;
+    let Attention { heads, causal, padding, weight_mask } = attention;
     let qkv = lower(qkv);
     assert!(
         heads > 0 && width % (3 * heads) == 0,
@@ -61,19 +62,23 @@ pub fn self_attention(qkv: Tensor<3>, attention: Attention) -> Tensor<3> {
     if let Some(padding) = &padding {
         assert_eq!(padding.dims(), [batch, time], "padding of {batch} sequences of {time}");
     }
-    if let Some(factors) = &weight_factors {
-        let weights = sizes.weights();
-        assert_eq!(factors.len(), weights, "{} factors for {weights} weights", factors.len());
+    if let Some([rows, columns]) = weight_mask.as_ref().map(DropoutMask::dims) {
+        let expected = sizes.rows_of_weights();
+        assert_eq!(
+            [rows, columns],
+            expected,
+            "a mask of {rows} rows of {columns} for weights of {expected:?}"
+        );
     }
     // Burn's operations do not accept empty tensors.
     if qkv.dims().contains(&0) {
         return raise(qkv.reshape([batch, time, width / 3]));
     }
     if !on_flex(&qkv) {
-        return raise(composed(qkv, sizes, causal, padding, weight_factors));
+        return raise(composed(qkv, sizes, causal, padding, weight_mask));
     }
     let padding = padding.map(|padding| padding.into_data().iter::<bool>().collect());
-    let masks = Masks { causal, padding, factors: weight_factors.map(Arc::new) };
+    let masks = Masks { causal, padding, dropout: weight_mask.map(Arc::new) };
     raise(Tensor::from_dispatch(<Dispatch as SelfAttention>::attention(qkv.into_dispatch(), sizes, masks)))
 }
 
@@ -83,7 +88,7 @@ fn composed(
     sizes: Sizes,
     causal: bool,
     padding: Option<Tensor<2, Bool>>,
-    factors: Option<Vec<f32>>,
+    mask: Option<DropoutMask>,
 ) -> Tensor<3> {
     /// Less than any score, but finite, so that a row of only this value has no NaN.
     const HIDDEN: f32 = -1e30;
@@ -110,18 +115,19 @@ fn composed(
         }
         None => activation::softmax(weights, 3),
     };
-    if let Some(factors) = factors {
-        weights = weights * Tensor::from_data(TensorData::new(factors, [batch, heads, time, time]), &device);
+    if let Some(mask) = mask {
+        weights =
+            weights * Tensor::from_data(TensorData::new(mask.factors(), [batch, heads, time, time]), &device);
     }
     lower(weights).matmul(v).swap_dims(1, 2).reshape([batch, time, heads * head])
 }
 
-/// Masks of hidden positions, and factors of the others.
+/// Masks of hidden positions, and of dropout among the others.
 #[derive(Clone, Debug)]
 struct Masks {
     causal: bool,
     padding: Option<Vec<bool>>,
-    factors: Option<Arc<Vec<f32>>>,
+    dropout: Option<Arc<DropoutMask>>,
 }
 
 impl Masks {
@@ -135,8 +141,8 @@ impl Masks {
         }
     }
 
-    fn factors(&self) -> Option<&[f32]> {
-        self.factors.as_ref().map(|factors| &factors[..])
+    fn dropout(&self) -> Option<&DropoutMask> {
+        self.dropout.as_deref()
     }
 }
 
@@ -166,7 +172,7 @@ impl<C: CheckpointStrategy> SelfAttention for Autodiff<Flex, C> {
 #[derive(Clone, Debug)]
 struct Saved {
     qkv: Values,
-    /// Weights before multiplication by the factors.
+    /// Weights before dropout.
     weights: Weights,
     sizes: Sizes,
     masks: Masks,
@@ -182,14 +188,14 @@ impl Backward<Flex, 1> for AttentionOp {
         let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
         let [Some(parent)] = ops.parents else { return };
         let Saved { qkv, weights, sizes, masks } = ops.state;
-        let of_qkv = kernel::backward(&qkv, sizes, masks.rows(sizes), masks.factors(), weights, &gradient);
+        let of_qkv = kernel::backward(&qkv, sizes, masks.rows(sizes), masks.dropout(), weights, &gradient);
         gradients.register::<Flex>(parent.id, row_major(of_qkv, qkv.shape()));
     }
 }
 
 fn forward(qkv: &FlexTensor, sizes: Sizes, masks: Masks) -> (FlexTensor, Saved) {
     let qkv = Values::row_major(qkv);
-    let (output, weights) = kernel::forward(&qkv, sizes, masks.rows(sizes), masks.factors());
+    let (output, weights) = kernel::forward(&qkv, sizes, masks.rows(sizes), masks.dropout());
     let shape = Shape::new([sizes.batch, sizes.time, sizes.heads * sizes.head]);
     (row_major(output, shape), Saved { qkv, weights, sizes, masks })
 }

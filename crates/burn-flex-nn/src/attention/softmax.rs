@@ -1,6 +1,7 @@
 //! Arithmetic of rows of attention's weights: from scores to weights, and from the weights' gradient to the
 //! scores' gradient.
 
+use crate::dropout_mask::DropoutMask;
 use crate::lanes::{exponentials, largest, sum_of};
 
 /// Rows of scores `[batch, heads, time, time]`.
@@ -62,18 +63,18 @@ impl Rows<'_> {
     }
 
     /// Turns the gradient g with respect to the weights p of a row's first keys into that with respect to the
-    /// scores: p · (g − Σ g·p) · scale. If the weights were multiplied by factors, g is first multiplied by
-    /// them.
+    /// scores: p · (g − Σ g·p) · scale. If weights were dropped by a mask, g is first multiplied by its
+    /// factors.
     #[inline(always)]
     pub(super) fn gradient(
         &self,
         row: usize,
         weights: &[f32],
-        factors: Option<&[f32]>,
+        mask: Option<&DropoutMask>,
         gradient: &mut [f32],
     ) {
-        if let Some(factors) = factors {
-            gradient.iter_mut().zip(factors).for_each(|(gradient, factor)| *gradient *= factor);
+        if let Some(mask) = mask {
+            mask.multiply(row, 0, gradient);
         }
         // What is hidden must not enter the sum, even if its values are not finite.
         self.hide(row, gradient, 0.0);

@@ -36,16 +36,16 @@ fn it_is_what_burns_operations_make_of_it() {
             let padding: Vec<bool> = (0..batch * time).map(|i| i % time < 2 || i % 5 == 0).collect();
             Tensor::<1, Bool>::from_data(&padding[..], &device).reshape([batch, time])
         });
-        let factors = dropping.then(|| {
-            let factor = |i: usize| if i * 7_919 % 10 < 3 { 0.0 } else { 1.0 / 0.7 };
-            (0..sizes.weights()).map(factor).collect::<Vec<f32>>()
+        let mask = dropping.then(|| {
+            let [rows, columns] = sizes.rows_of_weights();
+            let row = |row: usize| (columns, move |key: usize| (row * columns + key) * 7_919 % 10 >= 3);
+            DropoutMask::draw(rows, columns, 1.0 / 0.7, row)
         });
         let qkv = numbers(1, [batch, time, 3 * heads * head], &device);
         let [one, several] = [qkv.clone(), qkv].map(Tensor::require_grad);
-        let attention =
-            Attention { heads, causal, padding: padding.clone(), weight_factors: factors.clone() };
+        let attention = Attention { heads, causal, padding: padding.clone(), weight_mask: mask.clone() };
         let by_one = self_attention(one.clone(), attention);
-        let by_several = composed(several.clone(), sizes, causal, padding, factors);
+        let by_several = composed(several.clone(), sizes, causal, padding, mask);
         let what = format!("{sizes:?}, causal {causal}, padded {padded}, dropping {dropping}");
         close(&what, by_one.clone(), by_several.clone());
         let weights = numbers(2, [batch, time, heads * head], &device);
@@ -57,11 +57,11 @@ fn it_is_what_burns_operations_make_of_it() {
 }
 
 #[test]
-#[should_panic(expected = "4 factors for 8 weights")]
-fn factors_of_another_number_are_told() {
+#[should_panic(expected = "a mask of 3 rows of 2 for weights of [4, 2]")]
+fn a_mask_of_another_shape_is_refused() {
     let qkv = numbers(1, [1, 2, 12], &Device::flex());
-    let weight_factors = Some(vec![1.0; 4]);
-    self_attention(qkv, Attention { heads: 2, weight_factors, ..Attention::default() });
+    let weight_mask = Some(DropoutMask::draw(3, 2, 1.0, |_| (2, |_| true)));
+    self_attention(qkv, Attention { heads: 2, weight_mask, ..Attention::default() });
 }
 
 /// Also for more keys than a chain of additions has terms.
@@ -72,7 +72,7 @@ fn every_instruction_set_gives_the_same_bits() {
     };
     for ([batch, time, heads, head], causal) in [([2, 37, 3, 5], true), ([1, 530, 1, 8], false)] {
         let sizes = Sizes { batch, time, heads, head };
-        let masks = Masks { causal, padding: None, factors: None };
+        let masks = Masks { causal, padding: None, dropout: None };
         let len = batch * time * heads * head;
         let (qkv, gradient) = (values(3 * len, 1), values(len, 2));
         let bits = |arch| {

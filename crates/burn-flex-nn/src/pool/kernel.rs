@@ -3,6 +3,7 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::conv::Axis;
+use crate::lanes::vectorized;
 
 /// Maxima, and the tap that each came from.
 pub(super) struct Maxima {
@@ -59,7 +60,7 @@ pub(super) fn backward(rows: Axis, columns: Axis, len: usize, gradient: &[f32], 
 pub(super) fn averages(x: &[f32], len: usize) -> Vec<f32> {
     let positions = (x.len() / len) as f64;
     let mut sums = vec![0.0; len];
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || {
             for x in x.chunks_exact(len) {

@@ -11,9 +11,9 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
 use burn::tensor::Tensor;
-use pulp::Arch;
 
 use super::kind::Precision;
+use crate::lanes::vectorized;
 
 /// Rounds each value to the nearest one of the lower type, ties to even; the gradient likewise.
 pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Tensor<D> {
@@ -70,7 +70,7 @@ fn round(tensor: FlexTensor, precision: Precision) -> FlexTensor {
 }
 
 fn round_in_place(values: &mut [f32], precision: Precision) {
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
         || match precision {
             Precision::F32 => {}
@@ -82,13 +82,15 @@ fn round_in_place(values: &mut [f32], precision: Precision) {
 
 fn round_all(values: &[f32], precision: Precision) -> Vec<f32> {
     let mut rounded = vec![0.0; values.len()];
-    let pairs = rounded.iter_mut().zip(values);
-    Arch::new().dispatch(
+    vectorized(
         #[inline(always)]
-        || match precision {
-            Precision::F32 => pairs.for_each(|(rounded, value)| *rounded = *value),
-            Precision::Bf16 => pairs.for_each(|(rounded, value)| *rounded = to_bf16(*value)),
-            Precision::F16 => pairs.for_each(|(rounded, value)| *rounded = to_f16(*value)),
+        || {
+            let pairs = rounded.iter_mut().zip(values);
+            match precision {
+                Precision::F32 => pairs.for_each(|(rounded, value)| *rounded = *value),
+                Precision::Bf16 => pairs.for_each(|(rounded, value)| *rounded = to_bf16(*value)),
+                Precision::F16 => pairs.for_each(|(rounded, value)| *rounded = to_f16(*value)),
+            }
         },
     );
     rounded

@@ -5,7 +5,7 @@ mod multiply;
 mod panel;
 mod tile;
 
-pub(crate) use multiply::{Beside, Matrix, multiply, multiply_onto};
+pub(crate) use multiply::{Beside, Matrix, add_product, multiply, multiply_onto};
 pub(crate) use panel::{Panel, panels};
 pub(crate) use tile::{CHAIN, Product, Segment};
 

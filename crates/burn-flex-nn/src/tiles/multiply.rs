@@ -53,6 +53,11 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Returns the numbers of rows and columns.
+    pub(crate) fn dims(&self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
     /// Packs some rows and columns of the matrix, of which either must be contiguous.
     #[inline(always)]
     fn pack(&self, panel: &mut Panel, at: usize, rows: Range<usize>, columns: Range<usize>) {
@@ -99,6 +104,18 @@ pub(crate) fn multiply_onto(out: &mut Vec<f32>, a: Matrix<'_>, b: Matrix<'_>) {
     multiply_on(Arch::new(), out, a, b, None, ());
 }
 
+/// Adds `a · b` to a matrix of rows: see [`multiply`].
+///
+/// # Panics
+///
+/// Panics as [`multiply`] does, or if the matrix has another size.
+pub(crate) fn add_product(sums: &mut [f32], a: Matrix<'_>, b: Matrix<'_>) {
+    check(a, b, None);
+    assert_eq!(sums.len(), a.rows * b.columns);
+    let out = sums.as_mut_ptr();
+    Arch::new().dispatch(Multiplication { a, b, bias: None, out, is_added: true, beside: () });
+}
+
 /// Same as [`multiply`], with the vectors of one instruction set; appends the rows.
 fn multiply_on(
     arch: Arch,
@@ -108,17 +125,21 @@ fn multiply_on(
     bias: Option<&[f32]>,
     beside: impl Beside,
 ) {
+    check(a, b, bias);
+    let len = a.rows * b.columns;
+    out.reserve_exact(len);
+    let rest = out.spare_capacity_mut().as_mut_ptr().cast();
+    arch.dispatch(Multiplication { a, b, bias, out: rest, is_added: false, beside });
+    // SAFETY: each row of each panel was written.
+    unsafe { out.set_len(out.len() + len) };
+}
+
+fn check(a: Matrix<'_>, b: Matrix<'_>, bias: Option<&[f32]>) {
     assert!(a.columns == b.rows && bias.is_none_or(|bias| bias.len() == b.columns));
     for matrix in [a, b] {
         let last = (matrix.rows - 1) * matrix.row_step + (matrix.columns - 1) * matrix.column_step;
         assert!(last < matrix.values.len());
     }
-    let len = a.rows * b.columns;
-    out.reserve_exact(len);
-    let rest = out.spare_capacity_mut().as_mut_ptr().cast();
-    arch.dispatch(Multiplication { a, b, bias, out: rest, beside });
-    // SAFETY: each row of each panel was written.
-    unsafe { out.set_len(out.len() + len) };
 }
 
 struct Multiplication<'a, B> {
@@ -126,6 +147,8 @@ struct Multiplication<'a, B> {
     b: Matrix<'a>,
     bias: Option<&'a [f32]>,
     out: *mut f32,
+    /// True if the product is added to the values of `out`.
+    is_added: bool,
     beside: B,
 }
 
@@ -197,7 +220,7 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
                                 out_row: b.columns,
                                 rows: rows.len(),
                                 columns: columns.len(),
-                                accumulate: start > 0,
+                                accumulate: self.is_added || start > 0,
                             };
                             product.compute(simd, vectors);
                             if start + len == a.columns {

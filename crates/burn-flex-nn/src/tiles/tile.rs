@@ -5,14 +5,14 @@
 
 use std::mem::MaybeUninit;
 
-use pulp::Simd;
+use pulp::{Simd, WithSimd};
 
 /// Steps of a sum in one chain of additions. Longer sums consist of several chains, which keeps rounding
 /// errors small. It is part of the order of additions, and so of the result.
 pub(crate) const CHAIN: usize = 512;
 
 /// Rows of the highest tile.
-const MOST_ROWS: usize = 8;
+const MOST_ROWS: usize = 12;
 
 /// Columns of the widest panel: 4 vectors of 512 bits.
 const MOST_COLUMNS: usize = 64;
@@ -54,26 +54,28 @@ impl Product<'_> {
     ///
     /// All elements that the sizes describe must be within the memory behind the three pointers.
     #[inline(always)]
-    pub(crate) unsafe fn compute<S: Simd>(&self, simd: S, vectors: usize) {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match vectors {
-                1 => self.all_rows::<S, 1>(simd),
-                2 => self.all_rows::<S, 2>(simd),
-                _ => self.all_rows::<S, 4>(simd),
-            }
-        }
+    pub(crate) unsafe fn compute<S: Simd>(self, simd: S, vectors: usize) {
+        simd.vectorize(Compute { product: self, vectors });
     }
 
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
         // Registers allow this many rows of sums, besides the factors.
-        let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
+        let most = if S::REGISTER_COUNT >= 32 && V <= 2 { MOST_ROWS } else { 6 };
         let mut row = 0;
         while row < self.rows {
+            let rows = match self.rows - row {
+                left if left <= most => left,
+                left if left < 2 * most => left.div_ceil(2),
+                _ => most,
+            };
             // SAFETY: guaranteed by `compute`'s caller; these are some of its rows.
             unsafe {
-                match (self.rows - row).min(most) {
+                match rows {
+                    12 => self.tile::<S, 12, V>(simd, row),
+                    11 => self.tile::<S, 11, V>(simd, row),
+                    10 => self.tile::<S, 10, V>(simd, row),
+                    9 => self.tile::<S, 9, V>(simd, row),
                     8 => self.tile::<S, 8, V>(simd, row),
                     7 => self.tile::<S, 7, V>(simd, row),
                     6 => self.tile::<S, 6, V>(simd, row),
@@ -84,7 +86,7 @@ impl Product<'_> {
                     _ => self.tile::<S, 1, V>(simd, row),
                 }
             }
-            row += most;
+            row += rows;
         }
     }
 
@@ -96,8 +98,16 @@ impl Product<'_> {
             first.copy_from_slice(vectors);
         }
         let mut sums = [first; R];
+        let is_whole = self.columns == V * S::F32_LANES;
+        let adds = is_whole && self.accumulate;
         // SAFETY: guaranteed by `compute`'s caller.
         unsafe {
+            if adds {
+                for i in 0..R {
+                    let out = self.out.add((row + i) * self.out_row);
+                    (0..=V).for_each(|j| prefetch(out.add(j * S::F32_LANES - usize::from(j == V))));
+                }
+            }
             let rows = self.a.add(row * self.a_row);
             for segment in self.segments {
                 let mut a = rows.offset(segment.a);
@@ -119,18 +129,19 @@ impl Product<'_> {
             }
             // The sums have one use, at constant places, so that they stay in registers.
             let mut values = [MaybeUninit::<f32>::uninit(); MOST_ROWS * MOST_COLUMNS];
-            let is_direct = self.columns == V * S::F32_LANES && !self.accumulate;
-            let (out, out_row) = if is_direct {
+            let (out, out_row) = if is_whole {
                 (self.out.add(row * self.out_row), self.out_row)
             } else {
                 (values.as_mut_ptr().cast(), MOST_COLUMNS)
             };
             for (i, sums) in sums.iter().enumerate() {
                 for (j, sum) in sums.iter().enumerate() {
-                    out.add(i * out_row + j * S::F32_LANES).cast::<S::f32s>().write_unaligned(*sum);
+                    let out = out.add(i * out_row + j * S::F32_LANES).cast::<S::f32s>();
+                    let sum = if adds { simd.add_f32s(out.read_unaligned(), *sum) } else { *sum };
+                    out.write_unaligned(sum);
                 }
             }
-            if !is_direct {
+            if !is_whole {
                 for i in 0..R {
                     let out = self.out.add((row + i) * self.out_row);
                     let values = values.as_ptr().add(i * MOST_COLUMNS).cast::<f32>();
@@ -142,4 +153,38 @@ impl Product<'_> {
             }
         }
     }
+}
+
+/// Product that is compiled once for all its uses.
+struct Compute<'a> {
+    product: Product<'a>,
+    vectors: usize,
+}
+
+impl WithSimd for Compute<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        // SAFETY: guaranteed by `compute`'s caller.
+        unsafe {
+            match self.vectors {
+                1 => self.product.all_rows::<S, 1>(simd),
+                2 => self.product.all_rows::<S, 2>(simd),
+                _ => self.product.all_rows::<S, 4>(simd),
+            }
+        }
+    }
+}
+
+/// Fetches the cache line of an element that is used later.
+#[inline(always)]
+fn prefetch(at: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch neither reads nor writes.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
 }

@@ -101,10 +101,8 @@ impl SelfAttention {
         padding: Option<&Tensor<2, Bool>>,
         dropout: Option<&DropoutKey>,
     ) -> Tensor<3> {
-        match dropout {
-            Some(_) => residual + self.forward(x, padding, dropout),
-            None => linear_add(&self.c_proj, self.heads(x, padding, dropout), residual),
-        }
+        let mask = self.dropout.output_mask(x.dims(), &self.name, dropout);
+        linear_add(&self.c_proj, self.heads(x, padding, dropout), residual, mask)
     }
 
     fn heads(
@@ -116,12 +114,12 @@ impl SelfAttention {
         let [batch, time, _] = x.dims();
         let weights = [batch, self.heads * time, time];
         let seen = |row| if self.causal { row % time + 1 } else { time };
-        let factors = |key| self.dropout.factors(weights, seen, &format!("{}.weights", self.name), key);
+        let mask = |key| self.dropout.mask(weights, seen, &format!("{}.weights", self.name), key);
         let attention = Attention {
             heads: self.heads,
             causal: self.causal,
             padding: padding.cloned(),
-            weight_factors: dropout.and_then(factors),
+            weight_mask: dropout.and_then(mask),
         };
         self_attention(linear(&self.c_attn, x), attention)
     }

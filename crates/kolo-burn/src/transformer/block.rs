@@ -7,7 +7,7 @@ use burn::tensor::{Bool, Device, Tensor};
 use super::attention::{SelfAttention, SelfAttentionConfig};
 use super::config::{Norm, TransformerConfig};
 use super::feed_forward::{FeedForward, FeedForwardConfig};
-use super::init::{Init, layer_norm};
+use super::init::{Init, fork_layer_norm, layer_norm};
 use crate::dropout::DropoutKey;
 
 /// Self-attention and feed-forward network, each with a residual connection and a layer normalization. Field
@@ -66,8 +66,10 @@ impl TransformerBlock {
     ) -> Tensor<3> {
         match self.norm {
             Norm::Pre => {
-                let x = self.attn.added(x.clone(), layer_norm(&self.ln_1, x), padding, dropout);
-                self.mlp.added(x.clone(), layer_norm(&self.ln_2, x), dropout)
+                let [x, normalized] = fork_layer_norm(&self.ln_1, x);
+                let x = self.attn.added(x, normalized, padding, dropout);
+                let [x, normalized] = fork_layer_norm(&self.ln_2, x);
+                self.mlp.added(x, normalized, dropout)
             }
             Norm::Post => {
                 let x = layer_norm(&self.ln_1, self.attn.added(x.clone(), x, padding, dropout));

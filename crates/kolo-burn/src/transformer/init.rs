@@ -43,3 +43,9 @@ impl Init<'_> {
 pub(super) fn layer_norm(layer: &LayerNorm, x: Tensor<3>) -> Tensor<3> {
     burn_flex_nn::layer_norm(x, layer.gamma.val(), layer.beta.as_ref().map(|beta| beta.val()), EPSILON)
 }
+
+/// Returns `[x, layer_norm(layer, x)]`.
+pub(super) fn fork_layer_norm(layer: &LayerNorm, x: Tensor<3>) -> [Tensor<3>; 2] {
+    let beta = layer.beta.as_ref().map(|beta| beta.val());
+    burn_flex_nn::fork_layer_norm(x, layer.gamma.val(), beta, EPSILON)
+}

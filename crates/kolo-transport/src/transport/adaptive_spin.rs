@@ -9,7 +9,8 @@
 //!
 //! A try that yields may take long: since Linux 6.18 a thread that yields gives up its share of the core, so
 //! beside other programs that compute, a thread that yields again and again hardly ever runs. Then waits sleep
-//! at once for a while.
+//! at once for a while: briefly at first, because a virtual machine's host may have had the core, and longer each
+//! time that the next yields take as long.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,10 @@ const SHORT: Duration = Duration::from_micros(40);
 /// A yield longer than this went to other programs: a few slices of the scheduler, which the ranks that share
 /// the core may use as well, are shorter.
 const STARVED: Duration = Duration::from_millis(8);
-/// Number of waits that sleep at once after such a yield.
-const REST: u32 = 64;
+/// Number of waits that sleep at once after such a yield, at first and at most.
+const REST: (u32, u32) = (2, 256);
+/// Number of waits without such a yield after which the next one counts as the first.
+const CALM: u32 = 64;
 
 /// The number of tries in one wait, and its history.
 pub(super) struct AdaptiveSpin {
@@ -35,8 +38,11 @@ pub(super) struct AdaptiveSpin {
     left: u32,
     /// True if the last probe has raised the number and no wait has confirmed it yet.
     promised: bool,
-    /// Number of waits left that sleep at once.
+    /// Number of waits that sleep at once after the next long yield, and number of them that are left.
+    rest: u32,
     resting: u32,
+    /// Number of waits since the last rest.
+    calm: u32,
 }
 
 impl AdaptiveSpin {
@@ -48,7 +54,9 @@ impl AdaptiveSpin {
             interval: PROBE.0,
             left: PROBE.0,
             promised: false,
+            rest: REST.0,
             resting: 0,
+            calm: 0,
         }
     }
 
@@ -70,14 +78,17 @@ impl AdaptiveSpin {
 
     /// Records the length of a yield; false if it was too long.
     fn yielded(&mut self, long: Duration) -> bool {
-        if long > STARVED {
-            self.resting = REST;
+        if long > STARVED && self.resting == 0 {
+            self.rest = if self.calm > CALM { REST.0 } else { (2 * self.rest).min(REST.1) };
+            self.resting = self.rest;
+            self.calm = 0;
         }
         self.resting == 0
     }
 
     /// Records a wait that succeeded after this many tries.
     pub(super) fn came_after(&mut self, tries: u32) {
+        self.calm = self.calm.saturating_add(1);
         if tries > self.now {
             self.now = (2 * tries).clamp(self.least, self.most);
             self.left = self.interval;
@@ -95,6 +106,7 @@ impl AdaptiveSpin {
             self.resting -= 1;
             return;
         }
+        self.calm = self.calm.saturating_add(1);
         if self.left == 0 || self.promised {
             self.interval = (2 * self.interval).min(PROBE.1);
             self.left = self.interval;
@@ -144,15 +156,32 @@ mod tests {
         assert_eq!(until_probe(&mut spin), 7, "probes stay frequent while they are worth it");
     }
 
+    /// Sleeps at once until waits try again; returns how often.
+    fn rests(spin: &mut AdaptiveSpin) -> u32 {
+        (0..)
+            .find(|_| {
+                spin.limit() > 0 || {
+                    spin.gave_up();
+                    false
+                }
+            })
+            .unwrap()
+    }
+
     #[test]
     fn waits_sleep_at_once_after_a_yield_to_other_programs() {
         let mut spin = AdaptiveSpin::new(4, 256, 64);
-        assert!(spin.yielded(STARVED) && !spin.yielded(2 * STARVED));
-        for _ in 0..REST {
-            assert_eq!(spin.limit(), 0);
-            spin.gave_up();
+        assert!(spin.yielded(STARVED), "as long as a few slices of the ranks");
+        for rest in [4, 8, 16, 32, 64, 128, 256, 256] {
+            assert!(!spin.yielded(2 * STARVED));
+            assert_eq!(rests(&mut spin), rest);
+            assert_eq!(spin.limit(), 64, "as before");
         }
-        assert_eq!((spin.limit(), until_probe(&mut spin)), (64, 8), "as before");
+        for _ in 0..=CALM {
+            spin.came_after(1);
+        }
+        assert!(!spin.yielded(2 * STARVED));
+        assert_eq!(rests(&mut spin), 2, "it may have been a single time");
     }
 
     #[test]

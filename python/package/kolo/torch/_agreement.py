@@ -1,14 +1,17 @@
 """Settings that all ranks must share."""
 
+import os
+
 import torch
 import torch.distributed as dist
 
 from .._errors import InvalidCall
 
 
-def settings():
-    """Returns what decides the bits of torch's kernels, by name."""
-    return {
+def settings(device):
+    """Returns what decides the bits of torch's kernels on a device, by name."""
+    facts = {
+        "the type of the module's device": device.type,
         "torch's version": torch.__version__,
         "torch.get_num_threads()": torch.get_num_threads(),
         "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
@@ -16,6 +19,15 @@ def settings():
         "torch.backends.mkldnn.enabled": torch.backends.mkldnn.enabled,
         "the processor's vector instructions": torch.backends.cpu.get_cpu_capability(),
     }
+    if device.type == "cuda":
+        facts |= {
+            "the GPU": torch.cuda.get_device_name(device),
+            "the version of CUDA": torch.version.cuda,
+            "torch.backends.cudnn.version()": torch.backends.cudnn.version(),
+            "torch.backends.cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+            "the environment's CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        }
+    return facts
 
 
 def tensors(module):
@@ -38,7 +50,7 @@ def agree(group, place, facts):
         for field in [*everyone[0], *(field for field in other if field not in everyone[0])]:
             first, second = everyone[0].get(field, "missing"), other.get(field, "missing")
             if first != second:
-                error = InvalidCall(f"{place} of rank {group.rank()}: {field} is {first} on rank 0 and {second} on rank {rank}; "
+                error = InvalidCall(f"{place}: {field} is {first} on rank 0 and {second} on rank {rank}; "
                                     "all ranks need the same")
                 error.operation, error.rank, error.culprit = place, group.rank(), rank
                 raise error

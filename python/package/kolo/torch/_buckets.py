@@ -1,4 +1,5 @@
-"""Gradients of one step, by shard, in buckets that are summed over the ranks while the last pass runs."""
+"""Gradients of one step, by shard, in buckets that are summed over the ranks while the last pass runs. Buckets are in the
+host's memory, to which the gradients of a module on a GPU are copied."""
 
 import torch
 
@@ -80,7 +81,7 @@ class Gradients:
     """All buckets of a model. Ranks start them in one order."""
 
     def __init__(self, parameters, group, shards, size, rank, limit):
-        self._own_type = [parameter.dtype for parameter in parameters]
+        self._own_type = [(parameter.device, parameter.dtype) for parameter in parameters]
 
         def make_sum(length, dtype):
             return ShardSum(group, length, shards, size, rank, dtype)
@@ -130,4 +131,4 @@ class Gradients:
             bucket.sum.wait().div_(samples)
 
     def result(self, index):
-        return self._bucket_of[index].result(index).to(self._own_type[index])
+        return self._bucket_of[index].result(index).to(*self._own_type[index])

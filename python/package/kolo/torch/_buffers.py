@@ -55,11 +55,11 @@ class Buffers:
     def _merge_floats(self, indices, rows):
         if not indices:
             return
-        base = torch.cat([_as_floats(self._base[index]).reshape(-1).double() for index in indices])
+        base = torch.cat([_as_floats(self._base[index]).reshape(-1).double() for index in indices]).cpu()
         total = ShardSum(self._group, len(base), *self._place, torch.float64)
         for shard, weight, changed in self._of_shards:
             parts = [_as_floats(changed.get(index, self._base[index])).reshape(-1).double() for index in indices]
-            own = torch.cat(parts)
+            own = torch.cat(parts).cpu()
             # Values that are not finite stay, where the shard has not changed them.
             total.current.copy_(torch.where(own == base, 0.0, (own - base) * weight))
             total.end_shard(shard)

@@ -6,16 +6,21 @@ import torch
 import torch.distributed as dist
 
 from .._errors import InvalidCall
+from . import _verification
 from ._agreement import agree, settings, tensors
 from ._buckets import Gradients
 from ._buffers import Buffers
+from ._loaders import warn_of_random_transforms
 from ._process_group import ProcessGroup
+from ._random import Generators
 from ._sampler import ShardSampler
 from ._shards import ShardSum, rows_of, share, stream
 
 # Ranks compare numbers below this; sums of their squares are exact.
 _COMPARED = 1 << 20
 _FORM = 'call torch.distributed.init_process_group("kolo")'
+# Types of devices that a module may be on.
+_DEVICES = ("cpu", "cuda")
 
 
 def _group_of(group):
@@ -30,10 +35,18 @@ def _group_of(group):
     return group
 
 
+def _samples(part):
+    """Returns the number of samples of a part of a batch; None if it has no entry for each sample."""
+    if isinstance(part, torch.Tensor):
+        return len(part) if part.dim() else None
+    is_sequence = hasattr(part, "__len__") and hasattr(part, "__getitem__") and not isinstance(part, (dict, str))
+    return len(part) if is_sequence else None
+
+
 def _aligned(value):
     """Returns a batch whose tensors begin at multiples of 64 bytes: kernels' bits depend on the alignment."""
     if isinstance(value, torch.Tensor):
-        is_dense = value.device.type == "cpu" and value.layout is torch.strided
+        is_dense = value.device.type in _DEVICES and value.layout is torch.strided
         return value.clone() if is_dense and value.data_ptr() % 64 else value
     if isinstance(value, dict):
         return {key: _aligned(part) for key, part in value.items()}
@@ -82,9 +95,11 @@ class DistributedDataParallel(torch.nn.Module):
             raise InvalidCall(f"{self._place}: more than one thread needs torch.use_deterministic_algorithms(True)")
         self._group, self._shards, self._size, self._rank = group, shards, size, rank
         self._seed, self._threads, self._overlap = seed, threads, overlap
-        self._check_tensors(module)
+        requests = _verification.Requests()
+        bucket_cap_mb = requests.bucket_cap_mb or bucket_cap_mb
+        device = self._device_of(module)
         mine = {"shards": shards, "seed": seed, "bucket_cap_mb": bucket_cap_mb, "overlap": overlap}
-        agree(group, "DistributedDataParallel", {**mine, **settings(), **tensors(module)})
+        agree(group, "DistributedDataParallel", {**mine, **settings(device), **tensors(module)})
         self.module = module
         self._same_everywhere()
         named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
@@ -95,7 +110,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._gradients = Gradients(self._trained, group, shards, size, rank, max(1, int(bucket_cap_mb * 2**20)))
         self._statistics = Buffers(list(module.buffers()), group, shards, size, rank)
         self._losses = ShardSum(group, 1, shards, size, rank, torch.float64)
-        self._own = share(shards, size, rank)
+        self._own, self._generators = share(shards, size, rank), Generators(device)
+        self._trace = _verification.Trace(requests, module, group, shards) if requests.file else None
         self._results = [None] * len(named)
         self._shard, self._in_backward, self._is_last_pass, self._is_over = None, False, False, False
         self._behind, self._problem, self._left = None, None, None
@@ -105,11 +121,19 @@ class DistributedDataParallel(torch.nn.Module):
         for index, parameter in enumerate(self._trained):
             parameter.register_post_accumulate_grad_hook(lambda parameter, index=index: self._on_gradient(index, parameter))
 
-    def _check_tensors(self, module):
+    def _device_of(self, module):
+        """Returns the device of a module that this class can train."""
+        device = None
         for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-            if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-                raise InvalidCall(f"{self._place}: {name} is a tensor of {tensor.device}, {tensor.layout}; "
-                                  "this class trains dense tensors on the CPU")
+            device = device or tensor.device
+            if tensor.device.type not in _DEVICES or tensor.device != device or tensor.layout is not torch.strided:
+                raise InvalidCall(f"{self._place}: {name} is a tensor of {tensor.device}, {tensor.layout}; this class trains dense "
+                                  "tensors, all on the CPU or all on one GPU")
+        device = device or torch.device("cpu")
+        if device.type == "cuda" and (torch.backends.cudnn.benchmark or not torch.are_deterministic_algorithms_enabled()):
+            raise InvalidCall(f"{self._place}: a module on a GPU needs torch.use_deterministic_algorithms(True) and "
+                              "torch.backends.cudnn.benchmark = False")
+        return device
 
     @torch.no_grad()
     def _same_everywhere(self):
@@ -135,6 +159,10 @@ class DistributedDataParallel(torch.nn.Module):
         """Returns the module's own state, which a plain module loads."""
         return self.module.state_dict(*positional, **named)
 
+    def weights_sha256(self):
+        """Returns the SHA-256 of all parameters and buffers, by which runs can be compared."""
+        return _verification.weights_sha256(self.module)
+
     def load_state_dict(self, *positional, **named):
         """Loads a plain module's state."""
         return self.module.load_state_dict(*positional, **named)
@@ -159,7 +187,11 @@ class DistributedDataParallel(torch.nn.Module):
         pass the whole batch. `epoch` and `step` choose the random numbers; without them steps are counted."""
         if not batch:
             raise InvalidCall(f"{self._place}: shards() needs the batch: ddp.shards(inputs, labels)")
-        rows = len(batch[0])
+        for part in batch:
+            if _samples(part) is None:
+                raise InvalidCall(f"{self._place}: shards() divides tensors or lists with one entry a sample, not a "
+                                  f"{type(part).__name__}; a DataLoader goes to ddp.steps(loader)")
+        rows = _samples(batch[0])
         for part in batch:
             if len(part) != rows:
                 raise InvalidCall(f"{self._place}: the parts of the batch have {rows} and {len(part)} samples")
@@ -183,7 +215,10 @@ class DistributedDataParallel(torch.nn.Module):
                 optimizer.step()
                 optimizer.zero_grad()
         """
-        sampler = getattr(loader, "batch_sampler", None)
+        if not hasattr(loader, "batch_sampler"):
+            raise InvalidCall(f"{self._place}: steps() takes a DataLoader with batch_sampler=kolo.torch.ShardSampler(...), not a "
+                              f"{type(loader).__name__}; a batch goes to ddp.shards(inputs, labels)")
+        sampler = loader.batch_sampler
         if not isinstance(sampler, ShardSampler):
             raise InvalidCall(f"{self._place}: the loader needs batch_sampler=kolo.torch.ShardSampler(...)")
         if (sampler.shards, sampler.size, sampler.rank) != (self._shards, self._size, self._rank):
@@ -191,6 +226,7 @@ class DistributedDataParallel(torch.nn.Module):
                               f"the model has {self._shards} shards for rank {self._rank} of {self._size}")
         names = ("samples", "batch_size", "shuffle", "seed", "drop_last", "epoch", "first_step")
         agree(self._group, "ShardSampler", {name: getattr(sampler, name) for name in names})
+        warn_of_random_transforms(loader)
         batches, epoch = iter(loader), sampler.epoch
 
         def next_batch(shard):
@@ -227,11 +263,11 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             self._in_backward = False
         self._own_samples += count
-        self._losses.current.add_(loss.detach().double().reshape(1) * count)
+        self._losses.current.add_(loss.detach().double().reshape(1).cpu() * count)
 
     def _run(self, fetch, counts, rows, epoch, step):
         self._begin()
-        state = torch.get_rng_state()
+        states = self._generators.states()
         present = [shard for shard, count in zip(self._own, counts) if count]
         end = present[-1] if present else self._own[0] - 1
         behind, done = range(max(end, self._own[0]), self._own[-1] + 1), False
@@ -240,7 +276,7 @@ class DistributedDataParallel(torch.nn.Module):
                 is_end = shard == end
                 self._losses.current.zero_()
                 if count:
-                    torch.default_generator.manual_seed(stream(self._seed, epoch, step, shard))
+                    self._generators.seed(stream(self._seed, epoch, step, shard))
                     self._statistics.begin_shard()
                     self._behind = behind if is_end and self._overlap else None
                     self._shard, self._is_over = shard, False
@@ -260,13 +296,15 @@ class DistributedDataParallel(torch.nn.Module):
         finally:
             self._left = None if done else self._shard if self._shard is not None else self._own[0]
             self._shard = None
-            torch.set_rng_state(state)
+            self._generators.restore(states)
 
     def _begin(self):
         if self._left is not None:
             raise InvalidCall(f"{self._place}: the step before was left in shard {self._left}; a step needs all of its shards")
         if self._count != sum(1 for _ in self.module.parameters()):
             raise InvalidCall(f"{self._place}: the module has other parameters than when it was wrapped; wrap it again")
+        if self._trace:
+            self._trace.begin()
         self._kept = []
         for parameter, result in zip(self._trained, self._results):
             gradient, parameter.grad = parameter.grad, None
@@ -339,6 +377,8 @@ class DistributedDataParallel(torch.nn.Module):
         self._kept = []
         self._statistics.merge([index for index, flag in enumerate(changed) if flag], rows)
         self.loss, self.samples = self._losses.wait().item() / samples, samples
+        if self._trace:
+            self._trace.end(self.loss, samples)
 
     def _raise_problem(self, key, rows):
         everyone = [(self._problem, key, rows)]
@@ -350,6 +390,6 @@ class DistributedDataParallel(torch.nn.Module):
                 problem = (f"its step or batch is another than rank 0's, of {other_rows} and {everyone[0][2]} samples; "
                            "all ranks pass the same whole batch")
             if problem is not None:
-                error = InvalidCall(f"{self._place}: rank {rank}: {problem}")
+                error = InvalidCall(f"DistributedDataParallel of rank {rank}: {problem}")
                 error.operation, error.rank, error.culprit = "DistributedDataParallel", self._rank, rank
                 raise error

@@ -8,6 +8,7 @@ futures only. Groups form by the store that torch gives to their members.
 import os
 import secrets
 import socket
+import threading
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,8 @@ from .._arrays import BYTE, CODES
 from .._barrier import barrier
 from .._errors import Error, InvalidCall
 from .._group import _OPERATIONS, _REDUCTIONS, _open
+from . import _device_group
+from ._device_group import by_device
 from ._work import ReceiveWork, Work, Works, backend_error, seconds
 
 _DTYPES = {getattr(torch, name): code for name, code in CODES.items() if isinstance(getattr(torch, name, None), torch.dtype)}
@@ -57,15 +60,19 @@ def _own_address():
 
 
 class ProcessGroup(dist.ProcessGroup):
-    """Kolo's collectives on CPU tensors of any type; strided ones are copied."""
+    """Kolo's collectives on CPU tensors of any type; strided ones are copied. Tensors on GPUs go to NCCL."""
 
-    def __init__(self, store, rank, size, timeout):
+    def __init__(self, store, rank, size, timeout, ranks=(), options=None):
+        """`ranks` are the members' ranks in the job; `options` are those of NCCL."""
         # The base class with a store cannot be made from a subclass.
         super().__init__(rank, size)
         self._rank, self._size, self._store = rank, size, store
         self._timeout = seconds(timeout) or _DEFAULT_TIMEOUT
         self._group_name, self._description = "", "undefined"
         self._sequence, self._barriers, self._server = 0, 0, None
+        # The group of GPUs forms when it is needed; it takes the timeout in torch's form.
+        self._devices, self._is_shut, self._forming = None, False, threading.Lock()
+        self._of_devices = (timeout, list(ranks), _device_group.checked(options))
         try:
             self._native = self._form()
         except Error as error:
@@ -124,10 +131,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        return [torch.device("cpu")]
+        return [torch.device(kind) for kind in (["cpu"] if _device_group.obstacle() else ["cpu", "cuda"])]
 
     def _get_backend(self, device):
-        return self
+        device = torch.device(device)
+        return self.device_group("_get_backend")._get_backend(device) if device.type == "cuda" else self
 
     @property
     def options(self):
@@ -161,8 +169,34 @@ class ProcessGroup(dist.ProcessGroup):
     def _has_hooks(self):
         return False
 
+    @property
+    def transport(self):
+        """Name of the transport between the ranks' host memory: shm, tcp, shm+tcp or solo."""
+        return self._native.transport
+
     def __repr__(self):
         return f"<kolo.torch.ProcessGroup: rank {self._rank} of {self._size}>"
+
+    # ---- GPUs
+
+    def device_group(self, operation):
+        """Returns the group of GPUs, which forms at the first call."""
+        with self._forming:
+            reason = "the group is closed" if self._is_shut else _device_group.obstacle()
+            if reason:
+                raise InvalidCall(f"kolo: {operation} of rank {self._rank} on a GPU: {reason}")
+            if self._devices is None:
+                timeout, ranks, options = self._of_devices
+                self._devices = _device_group.form(self, self._store, timeout, ranks, options)
+            return self._devices
+
+    def _start_coalescing(self, device):
+        self.device_group("coalescing")._start_coalescing(device)
+
+    def _end_coalescing(self, device):
+        return self.device_group("coalescing")._end_coalescing(device)
+
+    start_coalescing, end_coalescing = _start_coalescing, _end_coalescing
 
     # ---- from tensors to the native group
 
@@ -200,7 +234,7 @@ class ProcessGroup(dist.ProcessGroup):
             if tensor.layout is not torch.strided:
                 raise InvalidCall(f"{place}: a sparse tensor, which only a sum takes; pass a dense one (tensor.to_dense())")
             if tensor.device.type != "cpu":
-                raise InvalidCall(f"{place}: a tensor on {tensor.device}; this backend carries CPU tensors")
+                raise InvalidCall(f"{place}: a tensor on {tensor.device}; all must be on the CPU, or all on a CUDA device")
             if tensor.dtype is not tensors[0].dtype:
                 raise InvalidCall(f"{place}: Invalid usage of tensors with different dtypes, {tensors[0].dtype} and {tensor.dtype}")
 
@@ -232,6 +266,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     # ---- collectives
 
+    @by_device
     def allreduce(self, tensors, opts=None, timeout=None, op=None):
         tensors = _listed(tensors)
         if opts is not None and not hasattr(opts, "reduceOp"):
@@ -267,18 +302,22 @@ class ProcessGroup(dist.ProcessGroup):
             tensor.copy_(total)
         return Work(None, tensors)
 
+    @by_device
     def allreduce_coalesced(self, tensors, opts=None):
         return self.allreduce(tensors, opts)
 
+    @by_device
     def broadcast(self, tensors, opts=None, timeout=None, **_):
         tensors = _listed(tensors)
         root = opts.rootRank if hasattr(opts, "rootRank") else opts or 0
         return self._in_place("broadcast", tensors[0], opts if hasattr(opts, "rootRank") else None, tensors, root=root)
 
+    @by_device
     def reduce(self, tensors, opts=None, op=None, timeout=None, **_):
         tensors = _listed(tensors)
         return self._in_place("reduce", tensors[0], opts, tensors, opts.reduceOp, opts.rootRank)
 
+    @by_device
     def allgather(self, outputs, inputs, opts=None, timeout=None):
         if isinstance(inputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -296,6 +335,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._start("all_gather", opts, outputs, source, memory, after=after)
 
+    @by_device
     def _allgather_base(self, output, input, opts=None):
         self._check("all_gather", output, input)
         if output.numel() != input.numel() * self._size:
@@ -306,14 +346,17 @@ class ProcessGroup(dist.ProcessGroup):
 
     all_gather_single = _allgather_base
 
+    @by_device
     def allgather_coalesced(self, outputs, inputs, opts=None):
         # outputs[r] takes what rank r gives, one tensor for each input.
         parts = zip(zip(*outputs), inputs)
         return Works([self.allgather([list(part)], [tensor], opts) for part, tensor in parts], outputs)
 
+    @by_device
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         return Works([self._allgather_base(*pair, opts) for pair in zip(outputs, inputs)], outputs)
 
+    @by_device
     def gather(self, outputs, inputs, opts=None, timeout=None):
         source, root = self._contiguous(inputs[0]), opts.rootRank
         self._check("gather", source)
@@ -331,6 +374,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._start("gather", opts, outputs, source, memory, root=root, after=after)
 
+    @by_device
     def scatter(self, outputs, inputs, opts=None, timeout=None):
         root, source = opts.rootRank, None
         self._check("scatter", outputs[0])
@@ -343,6 +387,7 @@ class ProcessGroup(dist.ProcessGroup):
         memory, after = self._writable(outputs[0], filled=False)
         return self._start("scatter", opts, outputs, source, memory, root=root, after=after)
 
+    @by_device
     def _reduce_scatter_base(self, output, input, opts=None):
         self._check("reduce_scatter", output, input)
         if input.numel() != output.numel() * self._size:
@@ -356,6 +401,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     reduce_scatter_single = _reduce_scatter_base
 
+    @by_device
     def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, op=None):
         if isinstance(outputs, torch.Tensor):
             outputs, inputs = [outputs], [inputs]
@@ -373,9 +419,11 @@ class ProcessGroup(dist.ProcessGroup):
             whole.mul_(factor)
         return self._start("all_reduce", opts, outputs, target=whole, op=code, after=lambda: output.copy_(part))
 
+    @by_device
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
         return Works([self._reduce_scatter_base(*pair, opts) for pair in zip(outputs, inputs)], outputs)
 
+    @by_device
     def alltoall_base(self, output, input, output_split_sizes=None, input_split_sizes=None, opts=None, **_):
         self._check("all_to_all", output, input)
         send, receive = self._counts(input, input_split_sizes), self._counts(output, output_split_sizes)
@@ -398,6 +446,7 @@ class ProcessGroup(dist.ProcessGroup):
             raise InvalidCall("Split sizes doesn't match total dim 0 size")
         return [split * (tensor.numel() // rows if rows else 0) for split in splits]
 
+    @by_device
     def alltoall(self, outputs, inputs, opts=None):
         self._check("all_to_all", *outputs, *inputs)
         source = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
@@ -411,6 +460,9 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start("all_to_all", opts, outputs, source, memory, counts=([tensor.numel() for tensor in inputs], counts), after=after)
 
     def barrier(self, opts=None, timeout=None, **_):
+        device = getattr(opts, "device", None)
+        if device is not None and device.type == "cuda":
+            return self.device_group("barrier").barrier(opts)
         return self._start("barrier", opts, [])
 
     def monitored_barrier(self, timeout=None, wait_all_ranks=False):
@@ -429,12 +481,16 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start("tree_sum", None, [rows], target=rows, counts=(shares, None))
 
     def broadcast_from(self, tensor, root):
-        """Copies the tensor of a rank of this group to all."""
-        memory, after = self._writable(tensor, filled=True)
+        """Copies the tensor of a rank of this group to all, through the host's memory."""
+        on_host = tensor.cpu()
+        memory, after = self._writable(on_host, filled=True)
         self._start("broadcast", None, [tensor], target=memory, root=root, after=after).wait()
+        if on_host is not tensor:
+            tensor.copy_(on_host)
 
     # ---- messages
 
+    @by_device
     def send(self, tensors, dstRank, tag=0):
         self._check("send", tensors[0])
         source = self._contiguous(tensors[0])
@@ -444,10 +500,12 @@ class ProcessGroup(dist.ProcessGroup):
             raise backend_error(error) from None
         return Work(None, tensors)
 
+    @by_device
     def recv(self, tensors, srcRank, tag=0):
         self._check("recv", tensors[0])
         return ReceiveWork(self._native.receive(srcRank, tag), tensors[0], srcRank, self._timeout)
 
+    @by_device
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, None, tag)
 
@@ -455,9 +513,16 @@ class ProcessGroup(dist.ProcessGroup):
 
     def abort(self):
         self._native.abandon("it aborted the group")
+        if self._devices is not None:
+            self._devices.abort()
 
     def shutdown(self):
-        self.close()
+        self._is_shut = True
+        try:
+            if self._devices is not None:
+                self._devices.shutdown()
+        finally:
+            self.close()
 
     def close(self, patience=10.0):
         _open.discard(self)
@@ -465,3 +530,6 @@ class ProcessGroup(dist.ProcessGroup):
         server, self._server = self._server, None
         if server is not None:
             server.close(10.0)
+
+
+dist.batch_isend_irecv = dist.distributed_c10d.batch_isend_irecv = _device_group.batches(dist.batch_isend_irecv, ProcessGroup)

@@ -1,12 +1,5 @@
-//! Linear layer, with what often follows it: a bias, and a GELU or the sum with a residual stream.
-//!
-//! The product is computed by the tiles of the convolutions. What follows is done while a tile's values are
-//! in the cache, and the gradient of the bias while the product for the weights reads the output's gradient.
+//! Linear layer with a bias, and with a GELU, or with dropout and the sum with a residual stream.
 
-use std::mem::MaybeUninit;
-use std::ops::Range;
-
-use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
@@ -15,14 +8,15 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::nn::Linear;
-use burn::tensor::{Shape, Tensor, module};
+use burn::tensor::{Tensor, TensorData, module};
 
-use crate::gelu::{gelu, multiplied, value_and_slope};
-use crate::memory::{Values, row_major, vector};
+use super::inputs::{Gelu, Inputs, masked};
+use crate::dropout_mask::DropoutMask;
+use crate::gelu::{gelu, multiplied};
+use crate::memory::Values;
 use crate::on_flex;
 use crate::precision::{Precision, lower, precision, raise};
 use crate::product::matmul;
-use crate::tiles::{Beside, Matrix, multiply};
 
 /// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
 ///
@@ -78,43 +72,72 @@ pub fn linear_gelu<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// Computes `residual + linear(layer, x)`. On `flex` it is one operation of the graph, except in a lower
-/// precision.
+/// Computes `residual + linear(layer, x)`, with elements of the layer's output dropped by a mask. On `flex` it is
+/// one operation of the graph, except in a lower precision.
 ///
 /// # Shapes
 ///
-/// - `x`: `[…, inputs]` - `residual`, output: `[…, outputs]`
+/// - `x`: `[…, inputs]` - `residual`, output: `[…, outputs]` - `mask`: a row for each of all rows of outputs
 ///
 /// # Panics
 ///
-/// Panics if `x` has another width than the layer, or if `residual` has another shape than the output.
-pub fn linear_add<const D: usize>(layer: &Linear, x: Tensor<D>, residual: Tensor<D>) -> Tensor<D> {
+/// Panics if `x` has another width than the layer, or if `residual` or `mask` has another shape than the output.
+pub fn linear_add<const D: usize>(
+    layer: &Linear,
+    x: Tensor<D>,
+    residual: Tensor<D>,
+    mask: Option<DropoutMask>,
+) -> Tensor<D> {
     check(layer, &x);
     let weight = layer.weight.val();
-    let shape = with_last(x.dims(), weight.dims()[1]);
-    assert_eq!(residual.dims(), shape, "a residual for an output of {shape:?}");
+    check_added(with_last(x.dims(), weight.dims()[1]), &residual, &mask);
     match &layer.bias {
         Some(bias) if precision() == Precision::F32 && is_ours(&x, &weight) => {
             let [weight, bias] = [weight.into_dispatch(), bias.val().into_dispatch()];
             let [x, residual] = [x.into_dispatch(), residual.into_dispatch()];
-            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear_add(x, weight, bias, residual))
+            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear_add(x, weight, bias, residual, mask))
         }
-        _ => residual + linear(layer, x),
+        _ => residual + dropped(linear(layer, x), mask),
     }
 }
 
-fn check<const D: usize>(layer: &Linear, x: &Tensor<D>) {
+/// Multiplies by the factors of a mask with Burn's operations.
+fn dropped<const D: usize>(x: Tensor<D>, mask: Option<DropoutMask>) -> Tensor<D> {
+    match mask {
+        Some(mask) => {
+            let factors = TensorData::new(mask.factors(), x.dims());
+            let factors = Tensor::from_data(factors, &x.device());
+            x * factors
+        }
+        None => x,
+    }
+}
+
+/// Checks what is added to an output of a shape.
+pub(super) fn check_added<const D: usize>(
+    shape: [usize; D],
+    residual: &Tensor<D>,
+    mask: &Option<DropoutMask>,
+) {
+    assert_eq!(residual.dims(), shape, "a residual for an output of {shape:?}");
+    if let Some([rows, columns]) = mask.as_ref().map(DropoutMask::dims) {
+        let is_match = columns == shape[D - 1] && rows == shape[..D - 1].iter().product::<usize>();
+        assert!(is_match, "a mask of {rows} rows of {columns} for an output of {shape:?}");
+    }
+}
+
+pub(super) fn check<const D: usize>(layer: &Linear, x: &Tensor<D>) {
     let [width, _] = layer.weight.dims();
     assert_eq!(x.dims()[D - 1], width, "inputs of a linear layer of {width}");
 }
 
-fn with_last<const D: usize>(mut dims: [usize; D], len: usize) -> [usize; D] {
+pub(super) fn with_last<const D: usize>(mut dims: [usize; D], len: usize) -> [usize; D] {
     dims[D - 1] = len;
     dims
 }
 
 /// Returns true if this crate multiplies these two.
-fn is_ours<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
+pub(super) fn is_ours<const D: usize>(x: &Tensor<D>, weight: &Tensor<2>) -> bool {
     on_flex(x) && on_flex(weight) && !x.dims().contains(&0) && !weight.dims().contains(&0)
 }
 
@@ -132,6 +155,7 @@ trait LinearLayer: Backend {
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         residual: FloatTensor<Self>,
+        mask: Option<DropoutMask>,
     ) -> FloatTensor<Self>;
 }
 
@@ -141,8 +165,14 @@ impl LinearLayer for Flex {
         if with_gelu { inputs.forward(&bias, Gelu { slopes: None }) } else { inputs.forward(&bias, ()) }
     }
 
-    fn linear_add(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, residual: FlexTensor) -> FlexTensor {
-        Inputs::new(&x, &weight).forward_adding(&bias, &residual)
+    fn linear_add(
+        x: FlexTensor,
+        weight: FlexTensor,
+        bias: FlexTensor,
+        residual: FlexTensor,
+        mask: Option<DropoutMask>,
+    ) -> FlexTensor {
+        Inputs::new(&x, &weight).forward_adding(&bias, &residual, mask.as_ref())
     }
 }
 
@@ -159,8 +189,13 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         match Backward::<Flex, 3>::prepare::<C>(LinearOp, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let inputs = Inputs::new(&x, &weight);
-                let (output, slopes) = inputs.forward_with_slopes(&bias, with_gelu);
-                prepared.finish((inputs, slopes), output)
+                if with_gelu {
+                    let (output, slopes) = inputs.forward_with_slopes(&bias);
+                    prepared.finish((inputs, Some(slopes)), output)
+                } else {
+                    let output = inputs.forward(&bias, ());
+                    prepared.finish((inputs, None), output)
+                }
             }
             OpsKind::UnTracked(prepared) => {
                 prepared.finish(<Flex as LinearLayer>::linear(x, weight, bias, with_gelu))
@@ -173,14 +208,15 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         residual: FloatTensor<Self>,
+        mask: Option<DropoutMask>,
     ) -> FloatTensor<Self> {
         let [(x, x_node), (weight, weight_node), (bias, bias_node), (residual, residual_node)] =
             [x, weight, bias, residual].map(FloatTensor::<Self>::into_parts);
         let inputs = Inputs::new(&x, &weight);
-        let output = inputs.forward_adding(&bias, &residual);
+        let output = inputs.forward_adding(&bias, &residual, mask.as_ref());
         let nodes = [x_node, weight_node, bias_node, residual_node];
         match Backward::<Flex, 4>::prepare::<C>(LinearAddOp, nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(inputs, output),
+            OpsKind::Tracked(prepared) => prepared.finish((inputs, mask), output),
             OpsKind::UnTracked(prepared) => prepared.finish(output),
         }
     }
@@ -208,129 +244,16 @@ impl Backward<Flex, 3> for LinearOp {
 struct LinearAddOp;
 
 impl Backward<Flex, 4> for LinearAddOp {
-    type State = Inputs;
+    /// Inputs, and the mask of the output.
+    type State = (Inputs, Option<DropoutMask>);
 
-    fn backward(self, ops: Ops<Inputs, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Self::State, 4>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);
         let [x, weight, bias, residual] = ops.parents.map(|parent| parent.map(|parent| parent.id));
-        ops.state.backward(&Values::row_major(&gradient), [x, weight, bias], gradients);
+        let (inputs, mask) = ops.state;
+        inputs.backward(&masked(&Values::row_major(&gradient), mask.as_ref()), [x, weight, bias], gradients);
         if let Some(node) = residual {
             gradients.register::<Flex>(node, gradient);
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Inputs {
-    x: Values,
-    weight: Values,
-}
-
-impl Inputs {
-    fn new(x: &FlexTensor, weight: &FlexTensor) -> Self {
-        Inputs { x: Values::row_major(x), weight: Values::row_major(weight) }
-    }
-
-    fn x(&self) -> Matrix<'_> {
-        Matrix::row_major(&self.x, self.weight.shape()[0])
-    }
-
-    fn weight(&self) -> Matrix<'_> {
-        Matrix::row_major(&self.weight, self.weight.shape()[1])
-    }
-
-    fn output_shape(&self) -> Shape {
-        let mut shape = self.x.shape();
-        *shape.last_mut().expect("an axis of inputs") = self.weight.shape()[1];
-        shape
-    }
-
-    fn forward(&self, bias: &FlexTensor, then: impl Beside) -> FlexTensor {
-        let output = multiply(self.x(), self.weight(), Some(&Values::row_major(bias)), then);
-        row_major(output, self.output_shape())
-    }
-
-    fn forward_adding(&self, bias: &FlexTensor, residual: &FlexTensor) -> FlexTensor {
-        self.forward(bias, Residual(&Values::row_major(residual), self.weight.shape()[1]))
-    }
-
-    fn forward_with_slopes(&self, bias: &FlexTensor, with_gelu: bool) -> (FlexTensor, Option<Vec<f32>>) {
-        if !with_gelu {
-            return (self.forward(bias, ()), None);
-        }
-        let len = self.output_shape().num_elements();
-        let mut slopes = Vec::with_capacity(len);
-        let into = &mut slopes.spare_capacity_mut()[..len];
-        let output = self.forward(bias, Gelu { slopes: Some((into, self.weight.shape()[1])) });
-        // SAFETY: every row of every panel was finished.
-        unsafe { slopes.set_len(len) };
-        (output, Some(slopes))
-    }
-
-    fn backward(&self, gradient: &[f32], parents: [Option<NodeId>; 3], gradients: &mut Gradients) {
-        let [x, weight, bias] = parents;
-        let outputs = self.weight.shape()[1];
-        let of_output = Matrix::row_major(gradient, outputs);
-        if let Some(node) = x {
-            let of_x = multiply(of_output, self.weight().transposed(), None, ());
-            gradients.register::<Flex>(node, row_major(of_x, self.x.shape()));
-        }
-        let mut sums = ColumnSums(vec![0.0; outputs]);
-        match weight {
-            Some(node) => {
-                let of_weight = multiply(self.x().transposed(), of_output, None, &mut sums);
-                gradients.register::<Flex>(node, row_major(of_weight, self.weight.shape()));
-            }
-            None => (&mut sums).read(0..outputs, gradient, outputs),
-        }
-        if let Some(node) = bias {
-            gradients.register::<Flex>(node, vector(sums.0.into_iter().map(|sum| sum as f32).collect()));
-        }
-    }
-}
-
-/// Applies GELU, and writes its slopes into rows of a width.
-struct Gelu<'a> {
-    slopes: Option<(&'a mut [MaybeUninit<f32>], usize)>,
-}
-
-impl Beside for Gelu<'_> {
-    #[inline(always)]
-    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
-        match &mut self.slopes {
-            Some((slopes, width)) => {
-                let slopes = &mut slopes[row * *width..][columns];
-                for (value, slope) in values.iter_mut().zip(slopes) {
-                    let [gelu, at] = value_and_slope(*value);
-                    *value = gelu;
-                    slope.write(at);
-                }
-            }
-            None => values.iter_mut().for_each(|value| *value = value_and_slope(*value)[0]),
-        }
-    }
-}
-
-/// Adds rows of a width.
-struct Residual<'a>(&'a [f32], usize);
-
-impl Beside for Residual<'_> {
-    #[inline(always)]
-    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
-        let residual = &self.0[row * self.1..][columns];
-        values.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
-    }
-}
-
-/// Sums of columns, in double precision.
-struct ColumnSums(Vec<f64>);
-
-impl Beside for &mut ColumnSums {
-    #[inline(always)]
-    fn read(&mut self, columns: Range<usize>, packed: &[f32], width: usize) {
-        let sums = &mut self.0[columns];
-        for row in packed.chunks_exact(width) {
-            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
         }
     }
 }

@@ -1,0 +1,210 @@
+//! Arithmetic of a linear layer, and the work beside its products.
+
+use std::borrow::Cow;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use burn::backend::Flex;
+use burn::backend::autodiff::NodeId;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::Shape;
+
+use crate::dropout_mask::DropoutMask;
+use crate::gelu::value_and_slope;
+use crate::memory::{Values, row_major, vector};
+use crate::tiles::{Beside, Matrix, multiply};
+
+/// Input and weights of a layer.
+#[derive(Clone, Debug)]
+pub(super) struct Inputs {
+    x: Values,
+    weight: Values,
+}
+
+impl Inputs {
+    pub(super) fn new(x: &FlexTensor, weight: &FlexTensor) -> Self {
+        Inputs { x: Values::row_major(x), weight: Values::row_major(weight) }
+    }
+
+    fn x(&self) -> Matrix<'_> {
+        Matrix::row_major(&self.x, self.weight.shape()[0])
+    }
+
+    fn weight(&self) -> Matrix<'_> {
+        Matrix::row_major(&self.weight, self.outputs())
+    }
+
+    /// Returns the width of the output.
+    pub(super) fn outputs(&self) -> usize {
+        self.weight.shape()[1]
+    }
+
+    fn output_shape(&self) -> Shape {
+        let mut shape = self.x.shape();
+        *shape.last_mut().expect("an axis of inputs") = self.outputs();
+        shape
+    }
+
+    pub(super) fn forward(&self, bias: &FlexTensor, then: impl Beside) -> FlexTensor {
+        let output = multiply(self.x(), self.weight(), Some(&Values::row_major(bias)), then);
+        row_major(output, self.output_shape())
+    }
+
+    /// Returns the output, some of it dropped, plus a residual.
+    pub(super) fn forward_adding(
+        &self,
+        bias: &FlexTensor,
+        residual: &FlexTensor,
+        mask: Option<&DropoutMask>,
+    ) -> FlexTensor {
+        let residual = &Values::row_major(residual);
+        self.forward(bias, Residual { residual, width: self.outputs(), mask })
+    }
+
+    /// Returns the GELU of the output, and its slopes.
+    pub(super) fn forward_with_slopes(&self, bias: &FlexTensor) -> (FlexTensor, Vec<f32>) {
+        let len = self.output_shape().num_elements();
+        let mut slopes = Vec::with_capacity(len);
+        let into = &mut slopes.spare_capacity_mut()[..len];
+        let output = self.forward(bias, Gelu { slopes: Some((into, self.outputs())) });
+        // SAFETY: every row of every panel was finished.
+        unsafe { slopes.set_len(len) };
+        (output, slopes)
+    }
+
+    /// Registers the gradients of input, weights and bias.
+    pub(super) fn backward(
+        &self,
+        gradient: &[f32],
+        [x, weight, bias]: [Option<NodeId>; 3],
+        gradients: &mut Gradients,
+    ) {
+        if let Some(node) = x {
+            let of_x = self.of_x(gradient, ());
+            gradients.register::<Flex>(node, row_major(of_x, self.x.shape()));
+        }
+        self.register_parameters(gradient, [weight, bias], gradients);
+    }
+
+    /// Returns the gradient with respect to the input, after the work beside it.
+    pub(super) fn of_x(&self, gradient: &[f32], then: impl Beside) -> Vec<f32> {
+        multiply(Matrix::row_major(gradient, self.outputs()), self.weight().transposed(), None, then)
+    }
+
+    /// Registers the gradients of weights and bias.
+    pub(super) fn register_parameters(
+        &self,
+        gradient: &[f32],
+        [weight, bias]: [Option<NodeId>; 2],
+        gradients: &mut Gradients,
+    ) {
+        let outputs = self.outputs();
+        let mut sums = ColumnSums(vec![0.0; outputs]);
+        match weight {
+            Some(node) => {
+                let of_output = Matrix::row_major(gradient, outputs);
+                let of_weight = multiply(self.x().transposed(), of_output, None, &mut sums);
+                gradients.register::<Flex>(node, row_major(of_weight, self.weight.shape()));
+            }
+            None => (&mut sums).read(0..outputs, gradient, outputs),
+        }
+        if let Some(node) = bias {
+            gradients.register::<Flex>(node, vector(sums.0.into_iter().map(|sum| sum as f32).collect()));
+        }
+    }
+}
+
+/// Returns a gradient with respect to an output before dropout.
+pub(super) fn masked<'a>(gradient: &'a [f32], mask: Option<&DropoutMask>) -> Cow<'a, [f32]> {
+    let Some(mask) = mask else { return Cow::Borrowed(gradient) };
+    let mut gradient = gradient.to_vec();
+    mask.multiply_all(&mut gradient);
+    Cow::Owned(gradient)
+}
+
+/// Applies GELU, and writes its slopes into rows of a width.
+pub(super) struct Gelu<'a> {
+    pub(super) slopes: Option<(&'a mut [MaybeUninit<f32>], usize)>,
+}
+
+impl Beside for Gelu<'_> {
+    #[inline(always)]
+    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
+        match &mut self.slopes {
+            Some((slopes, width)) => {
+                let slopes = &mut slopes[row * *width..][columns];
+                for (value, slope) in values.iter_mut().zip(slopes) {
+                    let [gelu, at] = value_and_slope(*value);
+                    *value = gelu;
+                    slope.write(at);
+                }
+            }
+            None => values.iter_mut().for_each(|value| *value = value_and_slope(*value)[0]),
+        }
+    }
+}
+
+/// Multiplies by slopes in rows of a width.
+pub(super) struct Slopes<'a> {
+    pub(super) slopes: &'a [f32],
+    pub(super) width: usize,
+}
+
+impl Beside for Slopes<'_> {
+    #[inline(always)]
+    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
+        let slopes = &self.slopes[row * self.width..][columns];
+        values.iter_mut().zip(slopes).for_each(|(value, slope)| *value *= slope);
+    }
+}
+
+/// Drops some values, and adds rows of a width.
+struct Residual<'a> {
+    residual: &'a [f32],
+    width: usize,
+    mask: Option<&'a DropoutMask>,
+}
+
+impl Beside for Residual<'_> {
+    #[inline(always)]
+    fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
+        if let Some(mask) = self.mask {
+            mask.multiply(row, columns.start, values);
+        }
+        let residual = &self.residual[row * self.width..][columns];
+        values.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+    }
+}
+
+/// Sums of columns, in double precision.
+struct ColumnSums(Vec<f64>);
+
+impl Beside for &mut ColumnSums {
+    #[inline(always)]
+    fn read(&mut self, columns: Range<usize>, packed: &[f32], width: usize) {
+        let sums = &mut self.0[columns];
+        match width {
+            16 => add_rows::<16>(sums, packed),
+            32 => add_rows::<32>(sums, packed),
+            _ => {
+                for row in packed.chunks_exact(width) {
+                    sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += f64::from(*value));
+                }
+            }
+        }
+    }
+}
+
+/// Adds rows of a known width to sums of its first columns. The sums stay in registers.
+#[inline(always)]
+fn add_rows<const WIDTH: usize>(sums: &mut [f64], packed: &[f32]) {
+    let mut lanes = [0.0; WIDTH];
+    lanes[..sums.len()].copy_from_slice(sums);
+    for row in packed.as_chunks::<WIDTH>().0 {
+        for (lane, value) in lanes.iter_mut().zip(row) {
+            *lane += f64::from(*value);
+        }
+    }
+    sums.copy_from_slice(&lanes[..sums.len()]);
+}
