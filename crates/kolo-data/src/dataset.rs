@@ -77,8 +77,10 @@ pub struct SampleShape {
     pub height: usize,
     /// Columns of an image.
     pub width: usize,
-    /// Number of classes; every label is below it.
+    /// Number of classes, and every label is below it; of texts the number of different tokens.
     pub classes: usize,
+    /// True for windows of a text: an image of one row, with tokens as pixels. Its last one is only predicted.
+    pub is_text: bool,
 }
 
 /// Images with their labels.

@@ -252,6 +252,20 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
+    /// A text has a byte that is not UTF-8.
+    #[error("{}: byte {byte} is no UTF-8; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display())]
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+        /// Place of the byte, from 0.
+        byte: usize,
+    },
+    /// There is no document.
+    #[error("{}: holds no text to train on; give a text file, a .jsonl file, or a folder of .txt, .md and .jsonl files", path.display())]
+    NoText {
+        /// The file or the folder.
+        path: PathBuf,
+    },
     /// A folder of images has no folders.
     #[error("{}: holds no folders; put the images of each class into a folder of its own", folder.display())]
     NoClasses {

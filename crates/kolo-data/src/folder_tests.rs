@@ -50,7 +50,7 @@ fn with_three_classes(change: impl FnOnce(&Path)) -> TempDir {
 fn classes_are_the_sorted_folders_and_images_are_those_of_torchvision() {
     let folder = with_three_classes(|_| ());
     let data = opened(folder.path(), &options()).unwrap();
-    assert_eq!(data.shape(), SampleShape { channels: 3, height: 8, width: 8, classes: 3 });
+    assert_eq!(data.shape(), SampleShape { channels: 3, height: 8, width: 8, classes: 3, is_text: false });
     assert_eq!(Part::ALL.map(|part| data.samples(part)), [5, 0, 0]);
     let how = data.preprocessing().unwrap();
     assert_eq!(how.label_names, ["Bär", "a cat", "dog"]);

@@ -101,7 +101,7 @@ fn check(part: Part, images: &Images, classes: usize) -> Result<(), DataError> {
 impl ImageDataSet for ImageSet {
     fn shape(&self) -> SampleShape {
         let Images { channels, height, width, .. } = self.train;
-        SampleShape { channels, height, width, classes: self.preprocessing.num_classes }
+        SampleShape { channels, height, width, classes: self.preprocessing.num_classes, is_text: false }
     }
 }
 

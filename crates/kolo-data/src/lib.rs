@@ -53,6 +53,7 @@ mod sets;
 mod split;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalize};
@@ -74,3 +75,4 @@ pub use preprocessing::{NumberColumn, Preprocessing, TableColumns};
 pub use sample_files::{SampleFiles, TableRow};
 pub use sets::DATASETS;
 pub use split::Split;
+pub use text::{BYTE_VOCABULARY, CONTEXT, END_OF_DOCUMENT, NO_TOKEN};

@@ -121,8 +121,7 @@ pub fn image_files(path: &Path) -> Result<Vec<PathBuf>, DataError> {
     if !path.is_dir() {
         return Ok(vec![path.into()]);
     }
-    let mut files = Vec::new();
-    collect(path, &mut Vec::new(), &mut files)?;
+    let mut files = files_below(path, &ENDINGS)?;
     if files.is_empty() {
         return Err(DataError::EmptyClass { folder: path.into() });
     }
@@ -140,8 +139,7 @@ fn classes(folder: &Path) -> Result<(Vec<String>, Vec<Sample>), DataError> {
     let mut samples = Vec::new();
     for (label, class) in (0..).zip(&names) {
         let folder = folder.join(class);
-        let mut files = Vec::new();
-        collect(&folder, &mut Vec::new(), &mut files)?;
+        let mut files = files_below(&folder, &ENDINGS)?;
         if files.is_empty() {
             return Err(DataError::EmptyClass { folder });
         }
@@ -170,8 +168,20 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     read.map_err(|source| DataError::Unreadable { path: folder.into(), source })
 }
 
-/// Adds the images in a folder and in the folders below it. `above` are the folders on the way to it.
-fn collect(folder: &Path, above: &mut Vec<PathBuf>, into: &mut Vec<PathBuf>) -> Result<(), DataError> {
+/// Returns the files with one of the endings in a folder and in the folders below it, in any order.
+pub(crate) fn files_below(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = Vec::new();
+    collect(folder, endings, &mut Vec::new(), &mut files)?;
+    Ok(files)
+}
+
+/// Adds the files in a folder and in the folders below it. `above` are the folders on the way to it.
+fn collect(
+    folder: &Path,
+    endings: &[&str],
+    above: &mut Vec<PathBuf>,
+    into: &mut Vec<PathBuf>,
+) -> Result<(), DataError> {
     let place =
         fs::canonicalize(folder).map_err(|source| DataError::Unreadable { path: folder.into(), source })?;
     if above.contains(&place) {
@@ -181,8 +191,8 @@ fn collect(folder: &Path, above: &mut Vec<PathBuf>, into: &mut Vec<PathBuf>) -> 
     for entry in entries(folder)? {
         let ending = entry.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         if entry.is_dir() {
-            collect(&entry, above, into)?;
-        } else if ending.is_some_and(|ending| ENDINGS.contains(&&*ending)) {
+            collect(&entry, endings, above, into)?;
+        } else if ending.is_some_and(|ending| endings.contains(&&*ending)) {
             into.push(entry);
         }
     }

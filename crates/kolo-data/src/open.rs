@@ -43,8 +43,9 @@ pub fn open_with(spec: &str, options: &OpenOptions) -> Opened {
     }
     let data = (entry.open)(&entry.folder(folder)?, options)?;
     match options.val_split {
-        Some(share) => Ok(Arc::new(Split::new(data, share, options.seed)?)),
-        None => Ok(data),
+        // A text divides its documents itself.
+        Some(share) if !data.shape().is_text => Ok(Arc::new(Split::new(data, share, options.seed)?)),
+        _ => Ok(data),
     }
 }
 

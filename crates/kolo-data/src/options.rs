@@ -11,6 +11,8 @@ pub struct OpenOptions {
     pub channels: Option<usize>,
     /// Name of the column with the classes (`--label`), for tables.
     pub label: Option<String>,
+    /// Tokens that a model sees at once (`--context`), for texts.
+    pub context: Option<usize>,
     /// Share of the training samples that become [`Part::Validation`](crate::Part::Validation)
     /// (`--val-split`).
     pub val_split: Option<f64>,
@@ -36,6 +38,7 @@ impl OpenOptions {
             ("--size", number(self.size)),
             ("--channels", number(self.channels)),
             ("--label", self.label.clone()),
+            ("--context", number(self.context)),
             ("--skip-unreadable", self.skip_unreadable.then(String::new)),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

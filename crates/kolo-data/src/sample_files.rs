@@ -45,7 +45,7 @@ impl SampleFiles {
     /// Returns the shape of a sample and the number of classes.
     pub fn shape(&self) -> SampleShape {
         let [channels, height, width] = self.how.input_size;
-        SampleShape { channels, height, width, classes: self.how.num_classes }
+        SampleShape { channels, height, width, classes: self.how.num_classes, is_text: false }
     }
 
     /// Returns the names of the classes by label; their numbers if they have no names.

@@ -38,8 +38,8 @@ impl<D: DataSet + ?Sized> Split<D> {
     }
 }
 
-/// Draws the validation samples among so many; returns the indices of the training samples and theirs.
-pub(crate) fn split(samples: usize, share: f64, seed: u64) -> Result<[Vec<usize>; 2], DataError> {
+/// Returns the number of validation samples among so many.
+pub(crate) fn share_of(samples: usize, share: f64) -> Result<usize, DataError> {
     if !(share > 0.0 && share < 1.0) {
         let problem = "it must be greater than 0 and less than 1".into();
         return Err(DataError::Option { option: "--val-split", value: share.to_string(), problem });
@@ -50,6 +50,12 @@ pub(crate) fn split(samples: usize, share: f64, seed: u64) -> Result<[Vec<usize>
             return Err(DataError::SplitEmpty { share, samples, part });
         }
     }
+    Ok(count)
+}
+
+/// Draws the validation samples among so many; returns the indices of the training samples and theirs.
+pub(crate) fn split(samples: usize, share: f64, seed: u64) -> Result<[Vec<usize>; 2], DataError> {
+    let count = share_of(samples, share)?;
     let key = Key::new(seed).with_str("validation");
     let mut drawn: Vec<usize> = (0..samples).collect();
     drawn.sort_unstable_by_key(|index| (key.with(*index as u64).bits(), *index));

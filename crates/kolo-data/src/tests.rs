@@ -93,7 +93,7 @@ fn plain_gzip_and_nested_folders_all_give_the_same() {
             (train.labels.as_slice(), test.labels.as_slice()),
             ([7, 0, 9].as_slice(), [1, 2].as_slice())
         );
-        let shape = SampleShape { channels: 3, height: 32, width: 32, classes: 10 };
+        let shape = SampleShape { channels: 3, height: 32, width: 32, classes: 10, is_text: false };
         assert_eq!((dataset.shape(), dataset.samples(Part::Train)), (shape, 3));
         for part in [Part::Train, Part::Test] {
             assert_eq!(dataset.images(part), opened[0].images(part));

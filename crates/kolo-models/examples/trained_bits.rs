@@ -21,8 +21,8 @@ const RATE: f64 = 1e-3;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let device = Device::flex().autodiff();
-    let color = SampleShape { channels: 3, height: 32, width: 32, classes: 10 };
-    let gray = SampleShape { channels: 1, height: 28, width: 28, classes: 10 };
+    let color = SampleShape { channels: 3, height: 32, width: 32, classes: 10, is_text: false };
+    let gray = SampleShape { channels: 1, height: 28, width: 28, classes: 10, is_text: false };
     named_model("small", gray, "adamw", &device)?;
     for optimizer in OPTIMIZERS {
         named_model("mlp", gray, optimizer.name, &device)?;

@@ -33,6 +33,68 @@ pub enum Error {
         /// Columns of an image.
         width: usize,
     },
+    /// Images for a language model.
+    #[error(
+        "{model} learns from text, and this data has none; give --data text:PATH, or leave --data out for Kolo's own documents"
+    )]
+    NeedsText {
+        /// The model.
+        model: &'static str,
+    },
+    /// A text for a model of images.
+    #[error("{model} learns from images, and this data is text; give a language model, as --model gpt2:tiny")]
+    NeedsImages {
+        /// The model.
+        model: &'static str,
+    },
+    /// The windows of the text are longer than the model can see.
+    #[error("--context {context}: {model} sees at most {positions} tokens at once; give at most as many")]
+    ContextTooLong {
+        /// The model.
+        model: &'static str,
+        /// Tokens of a window.
+        context: usize,
+        /// Most tokens that the model sees.
+        positions: usize,
+    },
+    /// A language model where a classifier is needed.
+    #[error(
+        "{model} is a language model and has no classes; `kolo generate` continues texts with it, and summary.json has its perplexity"
+    )]
+    NoClasses {
+        /// The model.
+        model: &'static str,
+    },
+    /// A model of images where a language model is needed.
+    #[error("{}: the model {model} sees images and writes no text; give a run of a language model, as gpt2:tiny", path.display())]
+    NoText {
+        /// Path of the weights or of the run.
+        path: PathBuf,
+        /// The model.
+        model: &'static str,
+    },
+    /// Weights of another network than GPT-2.
+    #[error("{}: is no GPT-2 with heads of 64: it has no matrix `{tensor}` for one", path.display())]
+    NoGpt2 {
+        /// Path of the weights or of the run.
+        path: PathBuf,
+        /// A tensor that GPT-2 has.
+        tensor: String,
+    },
+    /// A language model over other tokens than bytes.
+    #[error(
+        "{}: its vocabulary has {vocabulary} tokens, and Kolo generates text of bytes, of which there are {}; give a model \
+         that `kolo train` has trained", path.display(), kolo_data::BYTE_VOCABULARY
+    )]
+    NoBytes {
+        /// Path of the weights or of the run.
+        path: PathBuf,
+        /// Number of its tokens.
+        vocabulary: usize,
+    },
+    /// A score of the next token is no number.
+    #[error("the model's scores are not finite; choose a checkpoint from before it diverged")]
+    ScoresNotFinite,
     /// CutMix on samples that are no images.
     #[error(
         "--cutmix: it puts rectangles of one image into another, and these samples have {height} × {width} values; \
@@ -83,4 +145,11 @@ pub enum Error {
     /// The run failed.
     #[error(transparent)]
     Train(#[from] kolo_burn_train::Error),
+}
+
+impl Error {
+    /// Returns true if the user's input is at fault. An error from below says that itself.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Error::Recipe(_) | Error::Weights(_) | Error::Train(_))
+    }
 }

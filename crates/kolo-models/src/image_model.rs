@@ -6,7 +6,7 @@ use kolo_burn::Loss;
 use kolo_data::{Batch, SampleShape};
 
 use kolo_burn_train::{Classification, TrainingContext, classification, image_tensors};
-use kolo_recipe::Stem;
+use kolo_recipe::{Recipe, Stem};
 
 /// A model of images: any Burn module that gives each class a score.
 pub trait ImageModel: Module {
@@ -44,7 +44,7 @@ pub struct Blueprint<'a> {
     pub seed: u64,
     /// Shape of the samples.
     pub samples: SampleShape,
-    /// Share of the features before the last layer that a training step drops.
+    /// Share of the features before the last layer that a training step drops; a language model drops in all layers.
     pub dropout: f64,
     /// First layers, if a network has several kinds; `None` is its default.
     pub stem: Option<Stem>,
@@ -52,4 +52,18 @@ pub struct Blueprint<'a> {
     pub zero_gamma: bool,
     /// Device of the parameters, with autodiff.
     pub device: &'a Device,
+}
+
+impl<'a> Blueprint<'a> {
+    /// Describes the model of a recipe for such samples.
+    pub fn of(recipe: &Recipe, samples: SampleShape, device: &'a Device) -> Self {
+        Blueprint {
+            seed: recipe.seed,
+            samples,
+            dropout: recipe.dropout,
+            stem: recipe.stem,
+            zero_gamma: recipe.large_batch.zero_gamma,
+            device,
+        }
+    }
 }

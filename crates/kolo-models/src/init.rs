@@ -6,7 +6,7 @@
 
 use burn::module::Param;
 use burn::nn::conv::Conv2d;
-use burn::nn::{BatchNorm, BatchNormConfig, Linear, PaddingConfig2d};
+use burn::nn::{BatchNorm, BatchNormConfig, Embedding, Linear, PaddingConfig2d};
 use burn::tensor::{Device, Tensor, TensorData};
 
 use kolo_ddp::key::Key;
@@ -68,6 +68,12 @@ impl Init<'_> {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
         let weight = self.param(shape, |i| std * key.with(i).normal());
         Linear { weight, bias: Some(self.zeros(shape[1])) }
+    }
+
+    /// Makes a table of vectors with normal elements of standard deviation `std`; `shape` is `[vectors, width]`.
+    pub fn embedding(&self, path: &str, shape: [usize; 2], std: f64) -> Embedding {
+        let key = Key::new(self.seed).with_str(path).with_str("weight");
+        Embedding { weight: self.param(shape, |i| std * key.with(i).normal()) }
     }
 
     /// Makes a vector of zeros.

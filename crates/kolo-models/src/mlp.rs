@@ -30,7 +30,7 @@ pub struct Mlp {
 }
 
 pub(super) fn mlp(blueprint: &Blueprint<'_>) -> Mlp {
-    let SampleShape { channels, height, width, classes } = blueprint.samples;
+    let SampleShape { channels, height, width, classes, .. } = blueprint.samples;
     let init = Init { seed: blueprint.seed, device: blueprint.device };
     let [first, second] = HIDDEN;
     Mlp {

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
+use burn::module::Module;
 use burn::tensor::Device;
-use kolo_burn::{Ddp, DropoutKey};
+use kolo_burn::{Ddp, DropoutKey, Loss};
 use kolo_burn_train::{Error, TrainingContext};
 use kolo_comm::Group;
 use kolo_data::Batch;
 use kolo_ddp::{Replica, StepReport};
-
-use crate::image_model::ImageModel;
 
 /// A replica of a model of unknown type.
 pub trait Stepper {
@@ -30,9 +29,11 @@ pub trait Stepper {
 pub(crate) struct DdpStepper<M> {
     pub(crate) ddp: Ddp<M>,
     pub(crate) device: Device,
+    /// Loss of one shard's samples in training.
+    pub(crate) loss: fn(&M, Batch, &TrainingContext<'_>) -> Loss,
 }
 
-impl<M: ImageModel> Stepper for DdpStepper<M> {
+impl<M: Module> Stepper for DdpStepper<M> {
     fn group(&self) -> &Arc<Group> {
         self.ddp.group()
     }
@@ -41,7 +42,7 @@ impl<M: ImageModel> Stepper for DdpStepper<M> {
         let dropout = &DropoutKey { seed: 0, epoch: 0, step: 0, shard: self.ddp.rank().0 };
         let (device, label_smoothing) = (&self.device, 0.0);
         let context = TrainingContext { dropout, cross_shard: None, device, label_smoothing, mixing: None };
-        let loss = self.ddp.model().loss(batch, &context);
+        let loss = (self.loss)(self.ddp.model(), batch, &context);
         self.ddp.backward(loss)?;
         Ok(self.ddp.step(learning_rate)?)
     }

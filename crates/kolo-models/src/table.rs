@@ -16,7 +16,7 @@ use crate::image_model::{Blueprint, ImageModel};
 use crate::inference::{Classifier, ModelClassifier};
 use crate::stepper::{DdpStepper, Stepper};
 use crate::traits::{PLAIN, RESIDUAL, Traits, VGG};
-use crate::{mlp, resnets, vgg};
+use crate::{gpt2, mlp, resnets, vgg};
 
 /// All models.
 pub static MODELS: &[&dyn NamedModel] = &[
@@ -56,6 +56,11 @@ pub static MODELS: &[&dyn NamedModel] = &[
         traits: PLAIN,
         build: mlp::mlp,
     },
+    &gpt2::SIZES[0],
+    &gpt2::SIZES[1],
+    &gpt2::SIZES[2],
+    &gpt2::SIZES[3],
+    &gpt2::SIZES[4],
 ];
 
 /// A model of the table, of any type.
@@ -69,14 +74,17 @@ pub trait NamedModel: Sync {
     /// Parts and limits of the model.
     fn traits(&self) -> Traits;
 
-    /// Refuses a recipe with options for parts that the model lacks, and images that are too small for it.
+    /// Returns the recipe of `kolo train` with this model and no other option.
+    fn usual(&self) -> Recipe;
+
+    /// Refuses a recipe with options for parts that the model lacks, and samples that it cannot see.
     ///
     /// # Errors
     ///
-    /// The option, or the size of the images.
+    /// The option, or the kind or size of the samples.
     fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error>;
 
-    /// Trains the model on images: see [`Trainer::train`].
+    /// Trains the model on samples of its kind: see [`Trainer::train`].
     ///
     /// # Errors
     ///
@@ -92,7 +100,7 @@ pub trait NamedModel: Sync {
     ///
     /// # Errors
     ///
-    /// The images are too small, or the weights are of another model.
+    /// The images are too small, the weights are of another model, or it is a language model.
     fn classifier(
         &self,
         blueprint: &Blueprint<'_>,
@@ -139,6 +147,10 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         self.traits
     }
 
+    fn usual(&self) -> Recipe {
+        Recipe { model: self.name.into(), data: "fashion-mnist-small".into(), ..Recipe::default() }
+    }
+
     fn check(&self, recipe: &Recipe, samples: SampleShape) -> Result<(), Error> {
         self.traits.check(self.name, recipe)?;
         let SampleShape { height, width, .. } = samples;
@@ -157,14 +169,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         let (config, device) = (&job.config, Device::flex().autodiff());
         config.check()?;
         self.check(config, data.shape())?;
-        let model = (self.build)(&Blueprint {
-            seed: config.seed,
-            samples: data.shape(),
-            dropout: config.dropout,
-            stem: config.stem,
-            zero_gamma: config.large_batch.zero_gamma,
-            device: &device,
-        });
+        let model = (self.build)(&Blueprint::of(config, data.shape(), &device));
         let trainer = Trainer::of(job, data, M::loss)
             .counting("images")
             .tally(Classification::METRICS, M::classification);
@@ -195,7 +200,7 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         self.traits.check_samples(self.name, blueprint.samples)?;
         let model = (self.build)(blueprint);
         let ddp = Ddp::new(group, model, config, optimizer).map_err(kolo_burn_train::Error::from)?;
-        Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone() }))
+        Ok(Box::new(DdpStepper { ddp, device: blueprint.device.clone(), loss: M::loss }))
     }
 }
 
@@ -236,7 +241,8 @@ mod tests {
         let error = find("resnet19").err().unwrap().to_string();
         assert_eq!(
             error,
-            "unknown model `resnet19`; known are small, resnet18, resnet34, resnet50, vgg16, mlp"
+            "unknown model `resnet19`; known are small, resnet18, resnet34, resnet50, vgg16, mlp, gpt2:tiny, \
+             gpt2:small, gpt2:medium, gpt2:large, gpt2:xl"
         );
     }
 }

@@ -15,13 +15,19 @@ pub struct Traits {
     pub batch_norm: bool,
     /// Fewest rows and columns of an image.
     pub smallest_image: usize,
+    /// True for a language model; the others see images.
+    pub reads_text: bool,
 }
 
 /// A residual network.
-pub(super) const RESIDUAL: Traits = Traits { residual: true, batch_norm: true, smallest_image: 1 };
+pub(super) const RESIDUAL: Traits = Traits { residual: true, batch_norm: true, ..PLAIN };
 
 /// A model without normalizations.
-pub(super) const PLAIN: Traits = Traits { residual: false, batch_norm: false, smallest_image: 1 };
+pub(super) const PLAIN: Traits =
+    Traits { residual: false, batch_norm: false, smallest_image: 1, reads_text: false };
+
+/// A language model.
+pub(super) const TEXT: Traits = Traits { reads_text: true, ..PLAIN };
 
 /// A model without normalizations that halves the image several times.
 pub(super) const VGG: Traits = Traits { smallest_image: VggConfig::SMALLEST_IMAGE, ..PLAIN };
@@ -36,18 +42,26 @@ impl Traits {
         if recipe.large_batch.zero_gamma && !self.residual {
             return refused("--zero-gamma", "residual blocks that end in a batch normalization");
         }
+        let mixed = [("--mixup", recipe.mixup), ("--cutmix", recipe.cutmix)];
+        if let Some((option, _)) = mixed.into_iter().find(|(_, mixed)| mixed.is_some() && self.reads_text) {
+            return refused(option, "images to mix");
+        }
         if recipe.batch_norm != BatchNormalization::PerShard && !self.batch_norm {
             return refused("--batch-norm", "batch normalization");
         }
         Ok(())
     }
 
-    /// Refuses images that are too small.
+    /// Refuses texts for a model of images, images for a language model, and images that are too small.
     pub(super) fn check_samples(&self, model: &'static str, samples: SampleShape) -> Result<(), Error> {
-        let (smallest, SampleShape { height, width, .. }) = (self.smallest_image, samples);
-        match height.min(width) < smallest {
-            true => Err(Error::ImageTooSmall { model, smallest, height, width }),
-            false => Ok(()),
+        let (smallest, SampleShape { height, width, is_text, .. }) = (self.smallest_image, samples);
+        match (self.reads_text, is_text) {
+            (true, false) => Err(Error::NeedsText { model }),
+            (false, true) => Err(Error::NeedsImages { model }),
+            (false, false) if height.min(width) < smallest => {
+                Err(Error::ImageTooSmall { model, smallest, height, width })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -210,10 +210,8 @@ fn exit_code(error: &(dyn Error + 'static)) -> Option<u8> {
 /// True if the user's input is at fault.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     use kolo_ddp::Error::{Choice, FirstNotFinite, Setting};
-    use kolo_models::Error::{ImageTooSmall, NoPreprocessing, NotInModel, OtherClasses, Preprocessing};
-    matches!(error.downcast_ref(), Some(NotInModel { .. } | ImageTooSmall { .. } | OtherClasses { .. }))
-        || matches!(error.downcast_ref(), Some(NoPreprocessing { .. } | Preprocessing { .. }))
-        || matches!(error.downcast_ref(), Some(Choice(_) | Setting(_) | FirstNotFinite { .. }))
+    matches!(error.downcast_ref(), Some(Choice(_) | Setting(_) | FirstNotFinite { .. }))
+        || error.downcast_ref().is_some_and(kolo_models::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_train::Error::is_input)
         || error.downcast_ref().is_some_and(kolo_weights::WeightsError::is_input)
         || error.downcast_ref().is_some_and(kolo_recipe::Error::is_input)

@@ -3,12 +3,15 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kolo_data::Preprocessing;
+use kolo_data::{CONTEXT, Preprocessing};
 use kolo_recipe::{RunFolder, Stem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::WeightsError;
+
+/// Beginning of the names of the models that transformers has, too.
+pub(crate) const GPT2: &str = "gpt2:";
 
 /// Description of exported weights, in a file beside them and in the metadata of their own file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +23,9 @@ pub struct Description {
     /// First layers of the model, if the run set them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stem: Option<Stem>,
+    /// Tokens that a language model has seen at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<usize>,
     /// Name of the data set that the model was trained on.
     pub data: String,
     /// Steps that the model was trained for.
@@ -39,10 +45,12 @@ impl Description {
         // The folder behind the name has no meaning elsewhere.
         let data = config.data.split(':').next().unwrap_or_default().into();
         let preprocessing = read(run.preprocessing())?;
+        let is_text = config.model.starts_with(GPT2);
         Ok(Description {
             kolo: env!("CARGO_PKG_VERSION").into(),
             model: config.model,
             stem: config.stem,
+            context: is_text.then(|| config.input.context.unwrap_or(CONTEXT)),
             data,
             step,
             preprocessing,

@@ -70,6 +70,24 @@ pub enum WeightsError {
         /// The run's model.
         model: String,
     },
+    /// transformers has no such model.
+    #[error("transformers has no model `{model}`, only those named gpt2; export it with --format burn")]
+    NotInTransformers {
+        /// The run's model.
+        model: String,
+    },
+    /// The model of a folder for transformers is another one than Kolo's GPT-2.
+    #[error("{}: `{key}` is {found}, and Kolo's GPT-2 has {needed}", path.display())]
+    OtherConfig {
+        /// The file that describes the model.
+        path: PathBuf,
+        /// The differing setting.
+        key: &'static str,
+        /// Its value.
+        found: serde_json::Value,
+        /// Value that Kolo's model has.
+        needed: serde_json::Value,
+    },
     /// The model of the weights is unknown.
     #[error(
         "nothing says of which model {0} is: there is neither {0}.json nor a run folder around it; give \

@@ -35,8 +35,8 @@ pub enum Which {
     Best,
 }
 
-/// Writes the weights of a run's checkpoint to the file `out`, and their [`Description`] to `<out>.json`. The
-/// same checkpoint gives the same bytes.
+/// Writes the weights of a run's checkpoint to the file or folder `out`, and their [`Description`] to `<file>.json`.
+/// The same checkpoint gives the same bytes.
 ///
 /// # Errors
 ///
@@ -52,7 +52,8 @@ pub fn export(
         return Err(WeightsError::NoRun { path: run.path().into() });
     }
     (format.check)(&run.config()?)?;
-    let description_path = description::path(out);
+    let file = format.folder.as_ref().map_or(out.into(), |folder| out.join(folder.weights));
+    let description_path = description::path(&file);
     for path in [out, &description_path] {
         if fs::symlink_metadata(path).is_ok() {
             return Err(WeightsError::OutTaken { path: path.into() });
@@ -68,10 +69,15 @@ pub fn export(
     });
     let stored: Vec<NamedTensor> = stored.collect();
     let count = stored.len();
+    if let Some(folder) = &format.folder {
+        let config = (folder.encode)(&stored, &description)?;
+        fs::create_dir(out).map_err(|e| Error::file(out, e))?;
+        write_new(&out.join(folder.config), config.as_bytes())?;
+    }
     let data = (format.encode)(stored, &description)?;
     // The description comes first, so that the weights never exist without it.
     write_new(&description_path, description.json()?.as_bytes())?;
-    write_new(out, &data)?;
+    write_new(&file, &data)?;
     Ok(Exported { description, description_path, tensors: count })
 }
 

@@ -24,6 +24,25 @@ pub struct WeightFormat {
     pub(crate) recognizes: fn(&[u8]) -> bool,
     /// Decodes the tensors from the contents of the file at a path.
     pub(crate) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
+    /// Files of a format that is a folder; `None` for a single file.
+    pub(crate) folder: Option<FolderFormat>,
+}
+
+impl WeightFormat {
+    /// Returns true if an export is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.folder.is_some()
+    }
+}
+
+/// Files of a format that is a folder.
+pub(crate) struct FolderFormat {
+    /// Name of the file of weights.
+    pub(crate) weights: &'static str,
+    /// Name of the file that describes the model.
+    pub(crate) config: &'static str,
+    /// Encodes the latter, for tensors as they are stored.
+    pub(crate) encode: fn(&[NamedTensor], &Description) -> Result<String, WeightsError>,
 }
 
 /// Place of a model's tensor in a file.

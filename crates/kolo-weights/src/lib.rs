@@ -19,6 +19,6 @@ pub use description::Description;
 pub use error::WeightsError;
 pub use export::{Exported, Which, checkpoint, export};
 pub use format::{NamedTensor, Stored, WeightFormat};
-pub use formats::{FORMATS, TORCHVISION_MODELS, find, torchvision_name};
+pub use formats::{FORMATS, TORCHVISION_MODELS, find, is_transformers, torchvision_name, weights_in};
 pub use kolo_burn::with_values;
 pub use load::{WeightsFile, load, load_except};

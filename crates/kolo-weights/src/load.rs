@@ -9,7 +9,7 @@ use kolo_ddp::{Element, Kind, Layout, ParamSpec, Selector};
 
 use crate::error::WeightsError;
 use crate::format::{NamedTensor, Stored};
-use crate::formats::FORMATS;
+use crate::formats::{FORMATS, is_transformers, weights_in};
 use crate::tensors::tensors;
 
 /// Beginning of a Git LFS pointer (git-lfs, docs/spec.md).
@@ -55,7 +55,7 @@ pub fn load_except<M: Module>(module: M, path: &Path, skip: &[Selector]) -> Resu
 }
 
 impl WeightsFile {
-    /// Reads a file in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All names may
+    /// Reads a file or folder in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All names may
     /// have the prefix of PyTorch's wrappers (`module.`).
     ///
     /// # Errors
@@ -68,6 +68,9 @@ impl WeightsFile {
                 true => Self::of_checkpoint(path, &Reader::open(folder)?),
                 false => Err(WeightsError::OtherPart { path: path.into() }),
             };
+        }
+        if is_transformers(path) {
+            return Self::read(&weights_in(path)?);
         }
         if path.is_dir() {
             return Err(WeightsError::Folder { path: path.into() });
@@ -97,6 +100,12 @@ impl WeightsFile {
     pub fn of_checkpoint(path: &Path, reader: &Reader) -> Result<Self, WeightsError> {
         let tensors = tensors(reader)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
         Ok(WeightsFile { path: path.into(), stored: as_it_is, tensors })
+    }
+
+    /// Returns the shape of the tensor at a path of the model, as it is stored.
+    pub fn shape(&self, path: &str) -> Option<&[usize]> {
+        let tensor = self.tensors.get(&(self.stored)(path).name);
+        tensor.map(|tensor| tensor.shape.as_slice())
     }
 
     /// Returns the module with these weights.

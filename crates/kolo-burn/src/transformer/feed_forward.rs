@@ -7,6 +7,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use burn_flex_nn::{linear, linear_add, linear_gelu};
 
+use super::gelu_tanh::gelu_tanh;
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
 
@@ -15,6 +16,8 @@ use crate::dropout::{Dropout, DropoutKey};
 pub enum Activation {
     /// x · Φ(x), not its approximation by tanh ([arXiv:1606.08415](https://arxiv.org/abs/1606.08415)).
     Gelu,
+    /// ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))), the approximation that GPT-2 was trained with.
+    GeluTanh,
     /// max(x, 0), as in Vaswani et al. 2017.
     Relu,
 }
@@ -102,6 +105,7 @@ impl FeedForward {
     fn active(&self, x: Tensor<3>) -> Tensor<3> {
         match self.activation {
             Activation::Gelu => linear_gelu(&self.c_fc, x),
+            Activation::GeluTanh => gelu_tanh(linear(&self.c_fc, x)),
             Activation::Relu => relu(linear(&self.c_fc, x)),
         }
     }

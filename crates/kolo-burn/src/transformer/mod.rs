@@ -8,6 +8,7 @@ mod attention;
 mod block;
 mod config;
 mod feed_forward;
+mod gelu_tanh;
 mod init;
 #[cfg(test)]
 mod tests;

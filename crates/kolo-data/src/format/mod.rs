@@ -2,6 +2,7 @@
 
 pub(crate) mod cifar;
 pub(crate) mod csv;
+pub(crate) mod documents;
 pub(crate) mod idx;
 #[cfg(not(feature = "parquet"))]
 mod no_parquet;

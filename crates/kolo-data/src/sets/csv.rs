@@ -312,7 +312,8 @@ impl DataSet for Table {
 
 impl ImageDataSet for Table {
     fn shape(&self) -> SampleShape {
-        SampleShape { channels: 1, height: 1, width: self.columns.numbers.len(), classes: self.classes.len() }
+        let (width, classes) = (self.columns.numbers.len(), self.classes.len());
+        SampleShape { channels: 1, height: 1, width, classes, is_text: false }
     }
 }
 
@@ -337,7 +338,10 @@ mod tests {
     #[test]
     fn columns_are_normalized_and_classes_are_sorted() {
         let data = opened("a,kind,b\n1,red,5\n3,\"dark, blue\",5\n", Some("kind")).unwrap();
-        assert_eq!(data.shape(), SampleShape { channels: 1, height: 1, width: 2, classes: 2 });
+        assert_eq!(
+            data.shape(),
+            SampleShape { channels: 1, height: 1, width: 2, classes: 2, is_text: false }
+        );
         let batch = data.batch(Part::Train, &[0, 1], None).unwrap();
         assert_eq!((batch.images, batch.labels), (vec![-1.0, 0.0, 1.0, 0.0], vec![1, 0]));
         assert_eq!(Part::ALL.map(|part| data.samples(part)), [2, 0, 0]);

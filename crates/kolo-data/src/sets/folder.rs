@@ -221,6 +221,7 @@ impl ImageDataSet for FolderSet {
             height: self.size,
             width: self.size,
             classes: self.listing.classes.len(),
+            is_text: false,
         }
     }
 }

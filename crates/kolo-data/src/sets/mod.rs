@@ -6,7 +6,9 @@ mod csv;
 mod fashion_mnist;
 mod fashion_mnist_small;
 pub(crate) mod folder;
+mod kolo_documents;
 pub(crate) mod mnist;
+mod text;
 
 use crate::entry::DatasetEntry;
 
@@ -20,4 +22,6 @@ pub static DATASETS: &[DatasetEntry] = &[
     folder::ENTRY,
     csv::ENTRY,
     csv::PARQUET,
+    text::ENTRY,
+    kolo_documents::ENTRY,
 ];

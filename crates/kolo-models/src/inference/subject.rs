@@ -40,7 +40,7 @@ pub struct Subject {
     pub preprocessing: Option<Preprocessing>,
     /// True if the user gave the data.
     has_own_data: bool,
-    weights: WeightsFile,
+    pub(crate) weights: WeightsFile,
 }
 
 impl Subject {
@@ -96,9 +96,10 @@ impl Subject {
     fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
         let weights = WeightsFile::read(path)?;
         let (config, step, preprocessing) = match Description::beside(path)? {
-            Some(Description { model, data, stem, step, preprocessing, .. }) => {
+            Some(Description { model, data, stem, context, step, preprocessing, .. }) => {
                 checked(&preprocessing, path)?;
                 let mut config = Recipe { model, data, stem, ..Recipe::default() };
+                config.input.context = context;
                 // Images of any size come to the model as in training.
                 if let Some(how) = preprocessing.as_ref().filter(|how| how.resize.is_some()) {
                     let [channels, side, _] = how.input_size;
@@ -145,14 +146,8 @@ impl Subject {
     pub(crate) fn classifier(self, samples: SampleShape) -> Result<Box<dyn Classifier>, Error> {
         let model = table::find(&self.config.model)?;
         model.check(&self.config, samples)?;
-        let blueprint = Blueprint {
-            seed: self.config.seed,
-            samples,
-            dropout: self.config.dropout,
-            stem: self.config.stem,
-            zero_gamma: self.config.large_batch.zero_gamma,
-            device: &Device::flex().autodiff(),
-        };
+        let device = Device::flex().autodiff();
+        let blueprint = Blueprint::of(&self.config, samples, &device);
         model.classifier(&blueprint, self.weights, precision(&self.config.precision)?)
     }
 }

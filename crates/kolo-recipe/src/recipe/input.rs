@@ -26,6 +26,9 @@ pub struct InputConfig {
     /// the last column]
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
+    /// With --data text: tokens that the model sees at once [default: 128]
+    #[arg(long, value_name = "TOKENS")]
+    pub context: Option<usize>,
     /// Share of the training samples that Kolo sets aside for validation, drawn by --seed. The best
     /// checkpoint and early stopping follow these samples; Kolo evaluates the test samples once, at the end
     #[arg(long, value_name = "SHARE", value_parser = parse_number)]
@@ -48,6 +51,7 @@ impl InputConfig {
     pub(super) fn check(&self) -> Result<(), Error> {
         count("--size", self.size)?;
         count("--channels", self.channels)?;
+        count("--context", self.context)?;
         count("--data-threads", self.data_threads)?;
         match self.data_threads > MOST_THREADS {
             true => {
@@ -74,10 +78,10 @@ impl Recipe {
 
     /// Returns the options with which the data set is opened.
     pub fn open_options(&self) -> OpenOptions {
-        let InputConfig { size, channels, label, val_split, skip_unreadable, data_threads } =
+        let InputConfig { size, channels, label, context, val_split, skip_unreadable, data_threads } =
             self.input.clone();
         let (seed, threads) = (self.seed, data_threads);
         let defaults = OpenOptions::default();
-        OpenOptions { size, channels, label, val_split, seed, skip_unreadable, threads, ..defaults }
+        OpenOptions { size, channels, label, context, val_split, seed, skip_unreadable, threads, ..defaults }
     }
 }

@@ -65,7 +65,7 @@ pub struct Recipe {
     /// small]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub stem: Option<Stem>,
-    /// Data set (see below) [default: fashion-mnist-small]
+    /// Data set (see below) [default: fashion-mnist-small; kolo-documents for the models gpt2]
     // A program brings its own data: only `kolo train` has this default.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub data: String,
@@ -88,7 +88,7 @@ pub struct Recipe {
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Start from the weights in this file, which `kolo export` has written
+    /// Start from the weights in this file or folder, which `kolo export` has written
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// With --init: tensors that keep their new random values, such as 'fc.*' if your data has other
@@ -99,7 +99,7 @@ pub struct Recipe {
     /// does. A batch normalization whose parameters are all frozen keeps its running statistics
     #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
     pub freeze: Vec<Selector>,
-    /// Images per shard. A shard is one micro-batch of one worker
+    /// Images per shard, or windows of a text. A shard is one micro-batch of one worker
     #[arg(long, default_value_t = 32)]
     pub batch_size: usize,
     /// Shards of a step. Together with the batch size they make the global batch, for any number of workers.
@@ -143,7 +143,8 @@ pub struct Recipe {
     /// delayed: steps after which Kolo applies all pending updates
     #[arg(long, value_name = "STEPS", default_value_t = 100)]
     pub backup_steps: u64,
-    /// Share of the features before the last layer that each training step drops
+    /// Share of the features before the last layer that each training step drops; of a language model, of the
+    /// outputs of all layers
     #[arg(long, default_value_t = 0.0, value_parser = parse_number)]
     pub dropout: f64,
     /// Statistics of batch normalization: per-shard (of each shard), sync (of the global batch) or local

@@ -91,7 +91,8 @@ impl RunFolder {
         let mut next = taken.max().unwrap_or(0) + 1;
         let data = config.data.split(':').next().unwrap_or_default();
         loop {
-            let names = [&*config.model, data].into_iter().filter(|name| !name.is_empty());
+            let model = config.model.replace(':', "-");
+            let names = [&*model, data].into_iter().filter(|name| !name.is_empty());
             let path = runs.join(names.fold(format!("{next:04}"), |path, name| format!("{path}-{name}")));
             // Another run may have taken the number meanwhile.
             if !path.exists() {

@@ -20,6 +20,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     encode,
     recognizes: |data| data.starts_with(&MAGIC_NUMBER.to_le_bytes()),
     decode,
+    folder: None,
 };
 
 fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {

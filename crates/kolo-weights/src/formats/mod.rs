@@ -1,15 +1,18 @@
 //! The formats of files of weights, one file each.
 
 mod burn;
+mod safetensors_file;
 mod torchvision;
+mod transformers;
 
 use crate::error::WeightsError;
 use crate::format::WeightFormat;
 
 pub use torchvision::{TORCHVISION_MODELS, torchvision_name};
+pub use transformers::{is_transformers, weights_in};
 
 /// All formats. The command line's help, the error messages and [`load`](crate::load) read this table.
-pub static FORMATS: &[WeightFormat] = &[torchvision::ENTRY, burn::ENTRY];
+pub static FORMATS: &[WeightFormat] = &[torchvision::ENTRY, burn::ENTRY, transformers::ENTRY];
 
 /// Returns the format `name`.
 ///
@@ -44,6 +47,7 @@ mod tests {
             kolo: "0".into(),
             model: "resnet18".into(),
             stem: None,
+            context: None,
             data: "a".into(),
             step: 3,
             preprocessing: None,
@@ -56,12 +60,17 @@ mod tests {
                     element,
                     values,
                 };
-                vec![
-                    tensor(&[3, 2]),
+                // The names decide what a file of safetensors is for.
+                let embedding = NamedTensor { name: "wte.weight".into(), ..tensor(&[2, 2]) };
+                let first = if format.folder.is_some() { embedding } else { tensor(&[3, 2]) };
+                let mut all = vec![
+                    first,
                     NamedTensor { name: "bn1.running_var".into(), ..tensor(&[4]) },
                     number("mask", Element::Bool, vec![1.0, 0.0, 1.0]),
                     number("positions", Element::I64, of_integers([3, -1])),
-                ]
+                ];
+                all.sort_by(|a, b| a.name.cmp(&b.name));
+                all
             };
             let whole = (format.encode)(tensors(), &description).unwrap();
             let decode = |data: &[u8]| (format.decode)(Path::new("x"), data.to_vec());

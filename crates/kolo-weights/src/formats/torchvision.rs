@@ -16,13 +16,12 @@
 //! a file for torchvision gets the number of steps. One number differs slightly: to the running variance,
 //! PyTorch adds the unbiased variance of a batch, Burn the biased one.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use kolo_ddp::Element;
 use kolo_recipe::{Recipe, Stem};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::Dtype;
 
+use super::{safetensors_file, transformers};
 use crate::description::Description;
 use crate::error::WeightsError;
 use crate::format::{NamedTensor, Stored, WeightFormat};
@@ -43,6 +42,7 @@ pub(super) const ENTRY: WeightFormat = WeightFormat {
     encode,
     recognizes,
     decode,
+    folder: None,
 };
 
 fn check(run: &Recipe) -> Result<(), WeightsError> {
@@ -73,56 +73,19 @@ pub fn torchvision_name(burn_path: &str) -> Stored {
 fn encode(tensors: Vec<NamedTensor>, description: &Description) -> Result<Vec<u8>, WeightsError> {
     let steps = description.step.to_le_bytes().to_vec();
     let norms = tensors.iter().filter_map(|tensor| tensor.name.strip_suffix("running_var"));
-    let mut all: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> =
-        norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone())).collect();
-    all.extend(tensors.into_iter().map(|tensor| {
-        let data = tensor.to_bytes();
-        (tensor.name, dtype(tensor.element), tensor.shape, data)
-    }));
-    let fail = |e: safetensors::SafeTensorError| WeightsError::Encode {
-        what: "a safetensors file",
-        problem: e.to_string(),
-    };
-    let views = all
-        .iter()
-        .map(|(name, dtype, shape, data)| Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), data)?)));
-    let views = views.collect::<Result<Vec<_>, _>>().map_err(fail)?;
-    let metadata = HashMap::from([(KEY.to_owned(), description.json()?)]);
-    safetensors::serialize(views, Some(metadata)).map_err(fail)
+    let counts = norms.map(|norm| (format!("{norm}{COUNT}"), Dtype::I64, vec![], steps.clone()));
+    let mut all: Vec<_> = counts.collect();
+    all.extend(tensors.into_iter().map(safetensors_file::raw));
+    safetensors_file::encode(all, KEY, description.json()?)
 }
 
-/// True for eight bytes of length, then JSON.
+/// True for safetensors that are not of transformers.
 fn recognizes(data: &[u8]) -> bool {
-    data.get(8) == Some(&b'{')
+    safetensors_file::recognizes(data) && !transformers::recognizes(data)
 }
 
 fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> {
-    let damaged =
-        |e: safetensors::SafeTensorError| WeightsError::Damaged { path: path.into(), problem: e.to_string() };
-    let tensors = SafeTensors::deserialize(&data).map_err(damaged)?;
-    let trained = tensors.iter().filter(|(name, _)| !name.ends_with(COUNT));
-    let read = |(name, view): (&str, TensorView<'_>)| {
-        let known = [Element::F32, Element::I64, Element::Bool].into_iter();
-        match known.into_iter().find(|element| dtype(*element) == view.dtype()) {
-            Some(element) => {
-                Ok(NamedTensor::of_bytes(name.into(), view.shape().to_vec(), element, view.data()))
-            }
-            None => {
-                let dtype = format!("{:?}", view.dtype());
-                Err(WeightsError::DType { path: path.into(), tensor: name.into(), dtype })
-            }
-        }
-    };
-    trained.map(read).collect()
-}
-
-/// Returns safetensors' name for a type of elements.
-fn dtype(element: Element) -> Dtype {
-    match element {
-        Element::F32 => Dtype::F32,
-        Element::I64 => Dtype::I64,
-        Element::Bool => Dtype::BOOL,
-    }
+    safetensors_file::decode(path, &data, |name| !name.ends_with(COUNT))
 }
 
 #[cfg(test)]

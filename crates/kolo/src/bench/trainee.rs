@@ -69,7 +69,8 @@ impl Trainee {
     pub(super) fn new(group: Group, work: &Work, config: &Config) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
         let (rank, count, size) = (group.rank().0, work.batch_size, work.image_size);
-        let samples = SampleShape { channels: 3, height: size, width: size, classes: CLASSES };
+        let samples =
+            SampleShape { channels: 3, height: size, width: size, classes: CLASSES, is_text: false };
         let blueprint =
             Blueprint { seed: 0, samples, dropout: 0.0, stem: None, zero_gamma: false, device: &device };
         let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;

@@ -127,14 +127,7 @@ pub(crate) fn try_as_told() -> Result<(), Failure> {
 fn take(job: &TrialJob) -> Result<TrialStep, Failure> {
     let recipe: Recipe = toml::from_str(&job.recipe).map_err(Failure::input)?;
     let (images, device) = (recipe.open_data()?, kolo_burn_train::device(&recipe, 0)?.autodiff());
-    let blueprint = Blueprint {
-        seed: recipe.seed,
-        samples: images.shape(),
-        dropout: recipe.dropout,
-        stem: recipe.stem,
-        zero_gamma: recipe.large_batch.zero_gamma,
-        device: &device,
-    };
+    let blueprint = Blueprint::of(&recipe, images.shape(), &device);
     let config = kolo_ddp::Config {
         shards: Some(1),
         loss_scaling: recipe.precision.loss_scaling()?,

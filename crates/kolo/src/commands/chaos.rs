@@ -15,7 +15,7 @@ use kolo_models as models;
 use kolo_program::output::note;
 use kolo_recipe::Recipe;
 use kolo_verify::chaos::{ChaosJob, Program, chaos};
-use kolo_verify::trial_images;
+use kolo_verify::{trial_images, trial_texts};
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
 use super::train::Train;
@@ -135,15 +135,27 @@ impl Chaos {
         }
         // The folder lives as long as the runs.
         let images = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
-        let more = match &program {
-            Program::Train(options) => with_own_images(options, images.path())?,
-            Program::Own(_) => None,
+        let (more, name) = match &program {
+            Program::Train(options) => {
+                (with_own_samples(options, images.path())?, additions(reads_text(options)))
+            }
+            Program::Own(_) => (None, ""),
         };
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
-        let (name, seeds) = ("", self.seed..end);
-        let job =
-            ChaosJob { name, program, nodes, arbiter, nproc, servers, disk, cut_links, interrupted, limit };
-        let more = more.map(|program| ChaosJob { name: OWN_IMAGES, program, ..job.clone() });
+        let seeds = self.seed..end;
+        let job = ChaosJob {
+            name: "",
+            program,
+            nodes,
+            arbiter,
+            nproc,
+            servers,
+            disk,
+            cut_links,
+            interrupted,
+            limit,
+        };
+        let more = more.map(|program| ChaosJob { name, program, ..job.clone() });
         chaos(&std::iter::once(job).chain(more).collect::<Vec<_>>(), seeds, self.json)
     }
 }
@@ -209,13 +221,15 @@ fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
     options
 }
 
-/// Additions of the second job of `kolo chaos`.
-const OWN_IMAGES: &str = "own images";
+/// Additions of the second job of `kolo chaos`, by whether the model reads text.
+fn additions(reads_text: bool) -> &'static str {
+    if reads_text { "own texts" } else { "own images" }
+}
 
-/// Images of that job.
-const IMAGES: usize = 1200;
+/// Images or texts of that job.
+const SAMPLES: usize = 1200;
 
-/// Options of that job besides its data: loading threads, a validation split, averages and mixed images.
+/// Options of that job besides its data: loading threads, a validation split, averages, and last mixed images.
 const MORE: [(&str, &str); 5] = [
     ("--data-threads", "2"),
     ("--val-split", "0.25"),
@@ -224,21 +238,36 @@ const MORE: [(&str, &str); 5] = [
     ("--cutmix", "1"),
 ];
 
-/// Adds images of a folder, and what a run over them may have, to the options of a job, as far as they do not
-/// say it themselves. Returns `None`, and says why, if the job cannot have that.
-fn with_own_images(options: &[OsString], folder: &Path) -> Result<Option<Program>, Failure> {
+/// Adds images or texts of a folder, and what a run over them may have, to the options of a job, as far as they do
+/// not say it themselves. Returns `None`, and says why, if the job cannot have that.
+fn with_own_samples(options: &[OsString], folder: &Path) -> Result<Option<Program>, Failure> {
     let fail = |error| Failure::work(format!("{}: {error}", folder.display()));
-    trial_images::write(folder, IMAGES).map_err(fail)?;
-    match own_images(options.to_vec(), folder) {
+    let reads_text = reads_text(options);
+    let written = match reads_text {
+        true => trial_texts::write(folder, SAMPLES),
+        false => trial_images::write(folder, SAMPLES),
+    };
+    written.map_err(fail)?;
+    match own_samples(options.to_vec(), reads_text, folder) {
         Ok(options) => Ok(Some(Program::Train(options))),
         Err(why) => {
-            note(&format!("no seed tries {OWN_IMAGES}: {why}"));
+            note(&format!("no seed tries {}: {why}", additions(reads_text)));
             Ok(None)
         }
     }
 }
 
-fn own_images(mut options: Vec<OsString>, folder: &Path) -> Result<Vec<OsString>, Failure> {
+/// True if the model of a job is a language model.
+fn reads_text(options: &[OsString]) -> bool {
+    let model = check_job(options).ok().and_then(|config| models::find(&config.model).ok());
+    model.is_some_and(|model| model.traits().reads_text)
+}
+
+fn own_samples(
+    mut options: Vec<OsString>,
+    reads_text: bool,
+    folder: &Path,
+) -> Result<Vec<OsString>, Failure> {
     let add = |options: &mut Vec<OsString>, name: &str, value: &str| {
         if !given(options, name) {
             options.extend([name.into(), value.into()]);
@@ -246,12 +275,15 @@ fn own_images(mut options: Vec<OsString>, folder: &Path) -> Result<Vec<OsString>
     };
     let has_data = given(&options, "--data");
     if !has_data {
-        add(&mut options, "--data", &format!("folder:{}", folder.display()));
-        add(&mut options, "--size", "32");
+        let (kind, option, size) =
+            if reads_text { ("text", "--context", "16") } else { ("folder", "--size", "32") };
+        add(&mut options, "--data", &format!("{kind}:{}", folder.display()));
+        add(&mut options, option, size);
     }
     // Islands have several sets of weights.
     let has_islands = check_job(&options)?.sync.mode.traits().rounds.is_some();
-    for (name, value) in MORE.iter().filter(|(name, _)| !(has_islands && *name == "--ema")) {
+    let more = if reads_text { &MORE[..3] } else { &MORE[..] };
+    for (name, value) in more.iter().filter(|(name, _)| !(has_islands && *name == "--ema")) {
         add(&mut options, name, value);
     }
     let config = check_job(&options)?;
@@ -308,7 +340,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let words = |options: &[&str]| {
             let options = with_defaults(options.iter().map(OsString::from).collect(), false);
-            with_own_images(&options, folder.path()).unwrap().map(|program| match program {
+            with_own_samples(&options, folder.path()).unwrap().map(|program| match program {
                 Program::Train(options) | Program::Own(options) => check_job(&options).unwrap(),
             })
         };

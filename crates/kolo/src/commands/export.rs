@@ -11,7 +11,7 @@ use kolo_program::output::{in_line, print, print_json};
 
 use super::of_run::OfRun;
 
-/// Write the weights of a run to a file that other programs load.
+/// Write the weights of a run to a file or folder that other programs load.
 ///
 /// The file's metadata, and FILE.json, say how to use the weights: the model's name, and the padding, mean,
 /// standard deviation and class names of its images. `kolo train --init FILE` starts a run from the file.
@@ -23,7 +23,7 @@ pub(crate) struct Export {
     /// Format of the file (see below)
     #[arg(long, value_name = "NAME")]
     format: String,
-    /// The file to write. Neither it nor FILE.json may exist
+    /// The file to write, or the folder for transformers. Neither it nor FILE.json may exist
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     #[command(flatten)]
@@ -39,7 +39,8 @@ impl Export {
         let which = self.checkpoint.which().unwrap_or(Which::Newest);
         let exported = weights::export(&RunFolder::at(self.run.clone()), which, format, &self.out)?;
         let description = &exported.description;
-        if description.preprocessing.is_none() {
+        let has_images = !kolo_models::find(&description.model).is_ok_and(|model| model.traits().reads_text);
+        if description.preprocessing.is_none() && has_images {
             let run = self.run.display();
             log::warn!(
                 "{run} has no preprocessing.json: the export does not say how images come to the model"

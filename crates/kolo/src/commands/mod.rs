@@ -9,6 +9,7 @@ mod completions;
 mod evaluate;
 mod export;
 mod find_lr;
+mod generate;
 mod launch;
 mod of_run;
 mod plan;
@@ -44,6 +45,7 @@ enum Command {
     Checkpoint(checkpoint::Checkpoint),
     Evaluate(evaluate::Evaluate),
     Predict(predict::Predict),
+    Generate(generate::Generate),
     Export(export::Export),
     Completions(completions::Completions),
     Man(completions::Man),
@@ -66,6 +68,7 @@ impl Cli {
             Command::Checkpoint(checkpoint) => checkpoint.run(),
             Command::Evaluate(evaluate) => evaluate.run(),
             Command::Predict(predict) => predict.run(),
+            Command::Generate(generate) => generate.run(),
             Command::Export(export) => export.run(),
             Command::Completions(completions) => completions.run(Cli::command()),
             Command::Man(man) => man.run(Cli::command()),

@@ -11,8 +11,8 @@ use kolo_ddp::table::parse_number;
 use kolo_models as models;
 use kolo_program::output::note;
 use kolo_recipe::{InputConfig, Recipe};
-use kolo_verify::trial_images;
 use kolo_verify::verify::{Axes, Extent, Program, VerifyJob, verify};
+use kolo_verify::{trial_images, trial_texts};
 
 use super::train::{self, Train};
 use crate::options::seconds;
@@ -58,6 +58,8 @@ fn of_train() -> impl Iterator<Item = Id> {
 /// Additions of the second job of `kolo verify`.
 const OWN_IMAGES: &str =
     "images of a folder, two loading threads, a validation split, averaged weights and mixed images";
+/// The same for a language model.
+const OWN_TEXTS: &str = "texts of a folder, two loading threads, a validation split and averaged weights";
 
 /// Default number of steps: two more than those that decide the order of buckets, because later steps may add
 /// gradients in another place.
@@ -101,11 +103,14 @@ impl Verify {
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
-        let mut others = None;
+        let (mut others, mut additions) = (None, OWN_IMAGES);
         let program = match self.program.is_empty() {
             true => {
                 let config = self.train.for_all()?;
-                others = Some(own_images(&config, steps, folder.path()));
+                if models::find(&config.model)?.traits().reads_text {
+                    additions = OWN_TEXTS;
+                }
+                others = Some(own_samples(&config, steps, folder.path()));
                 written(&config, folder.path().join("config.toml"))?
             }
             false => Program::Own(self.program),
@@ -117,12 +122,12 @@ impl Verify {
         let Some(others) = others else { return Ok(()) };
         match others.and_then(|config| written(&config, folder.path().join("own-images.toml"))) {
             Ok(program) => {
-                note(&format!("the same with {OWN_IMAGES}"));
+                note(&format!("the same with {additions}"));
                 job.program = program;
                 verify(&job, &Axes { extent: Extent::Brief, caps: axes.caps[..1].into(), ..axes })
             }
             Err(why) => {
-                note(&format!("not tried with {OWN_IMAGES}: {why}"));
+                note(&format!("not tried with {additions}: {why}"));
                 Ok(())
             }
         }
@@ -153,24 +158,35 @@ fn written(config: &Recipe, path: PathBuf) -> Result<Program, Failure> {
     Ok(Program::Train(path))
 }
 
-/// Returns the job over images in a folder, with everything that a run over own images may have.
-fn own_images(config: &Recipe, steps: u64, folder: &Path) -> Result<Recipe, Failure> {
-    let images = folder.join("images");
-    let mut config = config.clone();
+/// Returns the job over images or texts in a folder, with everything that a run over such samples may have.
+fn own_samples(config: &Recipe, steps: u64, folder: &Path) -> Result<Recipe, Failure> {
+    let (model, mut config) = (models::find(&config.model)?, config.clone());
+    let reads_text = model.traits().reads_text;
+    let samples = folder.join("samples");
     // A fourth is for validation.
-    trial_images::write(&images, (2 * config.shards).max(60))
-        .map_err(|e| Failure::work(format!("{}: {e}", images.display())))?;
-    config.data = format!("folder:{}", images.display());
+    let count = (2 * config.shards).max(60);
+    let written = match reads_text {
+        true => trial_texts::write(&samples, count),
+        false => trial_images::write(&samples, count),
+    };
+    written.map_err(|e| Failure::work(format!("{}: {e}", samples.display())))?;
+    let kind = if reads_text { "text" } else { "folder" };
+    config.data = format!("{kind}:{}", samples.display());
     // An epoch may have one step.
     config.epochs = config.epochs.max(steps as usize);
-    config.input =
-        InputConfig { size: Some(32), val_split: Some(0.25), data_threads: 2, ..InputConfig::default() };
+    let usual = InputConfig { val_split: Some(0.25), data_threads: 2, ..InputConfig::default() };
+    config.input = match reads_text {
+        true => InputConfig { context: Some(16), ..usual },
+        false => InputConfig { size: Some(32), ..usual },
+    };
     // Weights of another task have other classes.
     (config.init, config.init_skip) = (None, Vec::new());
     // Islands have several sets of weights.
     config.ema = config.ema.or(config.sync.mode.traits().rounds.is_none().then_some(0.9));
-    (config.mixup, config.cutmix) = (config.mixup.or(Some(0.2)), config.cutmix.or(Some(1.0)));
+    if !reads_text {
+        (config.mixup, config.cutmix) = (config.mixup.or(Some(0.2)), config.cutmix.or(Some(1.0)));
+    }
     config.check()?;
-    models::find(&config.model)?.check(&config, config.open_data().map_err(Failure::input)?.shape())?;
+    model.check(&config, config.open_data().map_err(Failure::input)?.shape())?;
     Ok(config)
 }

@@ -17,6 +17,7 @@ mod find_lr;
 mod gan;
 mod groups;
 mod killed;
+mod language_model;
 mod launchers;
 mod live;
 mod lora;

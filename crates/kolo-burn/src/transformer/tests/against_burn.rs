@@ -43,6 +43,7 @@ fn side_by_side(layers: [&Linear; 3]) -> Linear {
 fn pair(config: &TransformerConfig, device: &Device) -> (TransformerEncoder, Transformer) {
     let activation = match config.activation {
         Activation::Gelu => ActivationConfig::Gelu,
+        Activation::GeluTanh => ActivationConfig::GeluApproximate,
         Activation::Relu => ActivationConfig::Relu,
     };
     let hidden = config.hidden.unwrap();
@@ -156,7 +157,7 @@ fn compare(config: TransformerConfig, padded: bool) {
 #[test]
 fn outputs_and_gradients_are_those_of_burns_encoder() {
     for (norm, activation) in
-        [(Norm::Pre, Activation::Gelu), (Norm::Post, Activation::Relu), (Norm::Pre, Activation::Relu)]
+        [(Norm::Pre, Activation::Gelu), (Norm::Post, Activation::Relu), (Norm::Pre, Activation::GeluTanh)]
     {
         for (heads, causal, padded) in
             [(4, true, false), (4, false, false), (3, true, true), (1, false, true)]

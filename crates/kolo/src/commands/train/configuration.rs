@@ -3,12 +3,10 @@
 use kolo::Failure;
 use kolo_comm::env;
 use kolo_data as data;
+use kolo_models as models;
 use kolo_recipe::{Recipe, RunFolder};
 
 use super::options::Train;
-
-/// Data set of a run that names none: a part of the program.
-const USUAL_DATA: &str = "fashion-mnist-small";
 
 impl Train {
     pub(in crate::commands) fn configuration(&self) -> Result<Recipe, Failure> {
@@ -24,7 +22,7 @@ impl Train {
             self.divide(&mut config)?;
             return self.adapted(config);
         }
-        let mut config = self.config.recipe.clone();
+        let mut config = self.config.over(&models::find(&self.config.recipe.model)?.usual())?;
         if let (Some(batch), None) = (config.rate.base_batch, self.scale_lr) {
             return Err(Failure::input(format!(
                 "--base-batch {batch}: add --scale-lr, which says how the learning rate follows the batch, or leave it out"
@@ -112,7 +110,7 @@ impl Train {
     fn adapted(&self, config: Recipe) -> Result<Recipe, Failure> {
         let mut config = self.with_fields(config)?;
         if config.data.is_empty() {
-            config.data = USUAL_DATA.into();
+            config.data = models::find(&config.model)?.usual().data;
         }
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.

@@ -12,7 +12,7 @@ use super::super::find_lr;
 use super::tables::tables;
 use crate::options::{Communication, Elastic, algorithms};
 
-/// Train a model on images with several workers.
+/// Train a model on images or text with several workers.
 #[derive(Args)]
 #[command(after_help = tables())]
 pub(crate) struct Train {

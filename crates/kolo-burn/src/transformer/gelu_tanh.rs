@@ -1,0 +1,183 @@
+//! GELU by tanh (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415), section 2), as GPT-2
+//! has it: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+//!
+//! tanh is a ratio of polynomials of degree 13 and 6 (that of Eigen's `generic_fast_tanh_float`), which compilers
+//! vectorize at any width without changing the result.
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Bytes, DType, Dispatch, DispatchDevice, Flex, TensorMetadata};
+use burn::tensor::activation::gelu_approximate;
+use burn::tensor::{Shape, Tensor};
+use pulp::Arch;
+
+/// √(2/π).
+const SCALE: f32 = 0.797_884_6;
+/// Share of the cube.
+const CUBE: f32 = 0.044_715;
+
+/// Computes [`gelu_approximate`] and its gradient. On `flex` it is one operation of the graph.
+///
+/// # Shapes
+///
+/// - `x`, output: any, the same
+pub(super) fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    match is_on_flex(&x) {
+        true => Tensor::from_dispatch(<Dispatch as GeluTanh>::gelu_tanh(x.into_dispatch())),
+        false => gelu_approximate(x),
+    }
+}
+
+fn is_on_flex<const D: usize>(x: &Tensor<D>) -> bool {
+    let device = match x.device().as_dispatch().clone() {
+        DispatchDevice::Autodiff(autodiff) => autodiff.inner(),
+        device => device,
+    };
+    matches!(device, DispatchDevice::Flex(_)) && x.dtype() == DType::F32
+}
+
+#[burn::backend::backend_extension(Autodiff, Flex)]
+trait GeluTanh: Backend {
+    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+impl GeluTanh for Flex {
+    fn gelu_tanh(x: FlexTensor) -> FlexTensor {
+        let shape = x.shape();
+        let x = x.to_contiguous();
+        let values = floats(&x).iter().map(
+            #[inline(always)]
+            |x| value_and_slope(*x)[0],
+        );
+        row_major(Arch::new().dispatch(|| values.collect()), shape)
+    }
+}
+
+impl<C: CheckpointStrategy> GeluTanh for Autodiff<Flex, C> {
+    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let (x, node) = x.into_parts();
+        match Backward::<Flex, 1>::prepare::<C>(GeluTanhOp, [node]).compute_bound().stateful() {
+            OpsKind::Tracked(prepared) => {
+                let shape = x.shape();
+                let x = x.to_contiguous();
+                let (values, slopes) = forward(floats(&x));
+                prepared.finish(slopes, row_major(values, shape))
+            }
+            OpsKind::UnTracked(prepared) => prepared.finish(<Flex as GeluTanh>::gelu_tanh(x)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct GeluTanhOp;
+
+impl Backward<Flex, 1> for GeluTanhOp {
+    /// Slope at each element.
+    type State = Vec<f32>;
+
+    fn backward(self, ops: Ops<Vec<f32>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = gradients.consume::<Flex>(&ops.node);
+        let (shape, gradient, mut of_x) = (gradient.shape(), gradient.to_contiguous(), ops.state);
+        let Some(parent) = &ops.parents[0] else { return };
+        Arch::new().dispatch(
+            #[inline(always)]
+            || of_x.iter_mut().zip(floats(&gradient)).for_each(|(slope, gradient)| *slope *= gradient),
+        );
+        gradients.register::<Flex>(parent.id, row_major(of_x, shape));
+    }
+}
+
+fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    let mut slopes = vec![0.0; x.len()];
+    let pairs = slopes.iter_mut().zip(x);
+    let values = Arch::new().dispatch(
+        #[inline(always)]
+        || {
+            let value = |(slope, x): (&mut f32, &f32)| {
+                let [value, at] = value_and_slope(*x);
+                *slope = at;
+                value
+            };
+            pairs.map(value).collect()
+        },
+    );
+    (values, slopes)
+}
+
+fn floats(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("a contiguous tensor of f32")
+}
+
+fn row_major(values: Vec<f32>, shape: Shape) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
+}
+
+/// Returns the function and its derivative at `x`.
+#[inline(always)]
+fn value_and_slope(x: f32) -> [f32; 2] {
+    let square = x * x;
+    let t = tanh(SCALE * x * (1.0 + CUBE * square));
+    let above = 0.5 * (1.0 + t);
+    let inner = SCALE * (1.0 + 3.0 * CUBE * square);
+    // Of a large x the square may be infinite.
+    let rise = if t.abs() == 1.0 { 0.0 } else { 0.5 * x * (1.0 - t * t) * inner };
+    [x * above, above + rise]
+}
+
+/// Returns tanh(x) within 5e-7; for NaN it is NaN.
+#[inline(always)]
+fn tanh(x: f32) -> f32 {
+    /// Beyond it, tanh is ±1 in `f32`.
+    const END: f32 = 7.905_311;
+    let square = x * x;
+    let mut p = -2.760_768_5e-16_f32;
+    for coefficient in
+        [2.000_188e-13, -8.604_672e-11, 5.122_297e-8, 1.485_722_4e-5, 6.372_619_3e-4, 4.893_524_6e-3]
+    {
+        p = p * square + coefficient;
+    }
+    let mut q = 1.198_258_4e-6_f32;
+    for coefficient in [1.185_347e-4, 2.268_434_6e-3, 4.893_525e-3] {
+        q = q * square + coefficient;
+    }
+    let t = x * p / q;
+    let t = if x > END { 1.0 } else { t };
+    if x < -END { -1.0 } else { t }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, TensorData};
+
+    use super::*;
+
+    fn exact(x: f64) -> f64 {
+        0.5 * x * (1.0 + (f64::sqrt(2.0 / std::f64::consts::PI) * (x + 0.044715 * x * x * x)).tanh())
+    }
+
+    /// Values and slopes are those of the formula in double precision, the slopes by differences.
+    #[test]
+    fn values_and_slopes_are_the_formulas() {
+        let values: Vec<f32> = (-1200..=1200).map(|x| x as f32 / 100.0).collect();
+        let x = Tensor::<1>::from_data(
+            TensorData::new(values.clone(), [values.len()]),
+            &Device::flex().autodiff(),
+        );
+        let x = x.require_grad();
+        let output = gelu_tanh(x.clone());
+        let slopes: Vec<f32> = x.grad(&output.clone().sum().backward()).unwrap().into_data().iter().collect();
+        let output: Vec<f32> = output.into_data().iter().collect();
+        for ((x, value), slope) in values.iter().zip(output).zip(slopes) {
+            let x = f64::from(*x);
+            assert!((f64::from(value) - exact(x)).abs() < 2e-6, "at {x}: {value} {}", exact(x));
+            let difference = (exact(x + 1e-5) - exact(x - 1e-5)) / 2e-5;
+            assert!((f64::from(slope) - difference).abs() < 1e-5, "at {x}: {slope} {difference}");
+        }
+        assert!(value_and_slope(f32::NAN)[0].is_nan() && tanh(f32::NAN).is_nan());
+        assert_eq!([value_and_slope(1e30), value_and_slope(-1e30)], [[1e30, 1.0], [0.0, 0.0]]);
+    }
+}

@@ -1,0 +1,98 @@
+//! A language model from a text to its continuation, by processes.
+
+use std::fs;
+use std::path::Path;
+
+use super::program::{cut_after_first_checkpoint, fail, kolo, succeed, summary};
+
+/// Writes a short text, and returns the options of a run of a few steps over it.
+fn job(folder: &Path) -> Vec<&'static str> {
+    let line = "Two workers add their gradients; a third one waits for both. ";
+    fs::create_dir(folder.join("text")).unwrap();
+    for (name, lines) in [("1.txt", 9), ("2.md", 5), ("3.txt", 7)] {
+        fs::write(folder.join("text").join(name), line.repeat(lines)).unwrap();
+    }
+    let text =
+        ["train", "--model", "gpt2:tiny", "--data", "text:text", "--context", "16", "--val-split", "0.3"];
+    let steps = ["--shards", "2", "--epochs", "2", "--warmup-steps", "0", "--dropout", "0.1"];
+    [&text[..], &steps[..]].concat()
+}
+
+#[test]
+fn a_text_is_learned_continued_and_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let job = job(folder);
+    let train = |out: &str, more: &[&str]| {
+        succeed(folder, &[&job, more, &["--out", out]].concat());
+        summary(&folder.join(out))["weights_sha256"].to_string()
+    };
+    let one = train("one", &["--nproc", "1"]);
+    assert_eq!(train("two", &["--nproc", "2"]), one);
+    assert_eq!(train("divided", &["--nproc", "2", "--shard", "optimizer"]), one);
+    cut_after_first_checkpoint(&folder.join("two"));
+    succeed(folder, &["train", "--resume", "two", "--nproc", "1"]);
+    let ended = summary(&folder.join("two"));
+    assert_eq!(ended["weights_sha256"].to_string(), one);
+    // One of three documents is for validation. Untrained, all of 257 tokens are equally likely.
+    let [perplexity, loss] =
+        ["val_perplexity", "val_loss"].map(|name| ended[name].as_f64().unwrap_or_else(|| panic!("{ended}")));
+    assert!(perplexity < 120.0 && (perplexity.ln() - loss).abs() < 1e-9, "{perplexity} {loss}");
+    let recipe = fs::read_to_string(folder.join("one/config.toml")).unwrap();
+    assert!(recipe.contains("name = \"adamw\"") && recipe.contains("clip_norm = 1.0"), "{recipe}");
+
+    let generate =
+        |run: &str| succeed(folder, &["generate", run, "Two work", "--tokens", "30", "--seed", "5"]);
+    let text = generate("one");
+    assert!(text.starts_with("Two work") && text == generate("two"), "{text}");
+    succeed(folder, &["export", "one", "--format", "transformers", "--out", "there"]);
+    assert_eq!(generate("there"), text);
+    let config: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.join("there/config.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&config["vocab_size"], &config["n_head"], &config["n_ctx"]),
+        (&257.into(), &2.into(), &16.into())
+    );
+
+    // A run that begins with the export begins where this one has ended.
+    train("tuned", &["--nproc", "1", "--steps", "1", "--lr", "1e-9", "--init", "there"]);
+    let tuned = summary(&folder.join("tuned"))["val_perplexity"].as_f64().unwrap();
+    assert!((tuned / perplexity - 1.0).abs() < 1e-3, "{tuned} {perplexity}");
+}
+
+#[test]
+fn what_is_no_language_model_or_no_text_is_told_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("latin.txt"), b"caf\xe9").unwrap();
+    let small = ["train", "--nproc", "1", "--steps", "1", "--batch-size", "1", "--test-batch-size", "2000"];
+    succeed(folder, &[&small[..], &["--model", "mlp", "--out", "images"]].concat());
+    let tiny = |data: &'static str| vec!["train", "--model", "gpt2:tiny", "--data", data];
+    for (args, words) in [
+        (tiny("text:latin.txt"), "latin.txt: byte 3 is no UTF-8"),
+        (tiny("text:none.txt"), "data set `text:PATH`: there is no "),
+        (tiny("fashion-mnist-small"), "gpt2:tiny learns from text"),
+        (vec!["train", "--data", "kolo-documents"], "small learns from images"),
+        (vec!["train", "--model", "gpt2:tiny", "--context", "300"], "gpt2:tiny sees at most 256 tokens"),
+        (vec!["train", "--model", "gpt2:tiny", "--mixup", "0.2"], "gpt2:tiny has not got images to mix"),
+        (vec!["generate", "images", "a"], "the model mlp sees images and writes no text"),
+        (vec!["generate", "nowhere", "a"], "nowhere"),
+        (
+            vec!["generate", "images", "a", "--top-p", "2"],
+            "--top-p 2: it must be greater than 0 and at most 1",
+        ),
+        (
+            vec!["export", "images", "--format", "transformers", "--out", "x"],
+            "transformers has no model `mlp`",
+        ),
+    ] {
+        let (code, error) = fail(folder, &args);
+        assert!(
+            code == 2 && error.contains(words) && error.trim_end().lines().count() == 1,
+            "{args:?}: {error}"
+        );
+    }
+    // The program has a text of its own.
+    let output = kolo(folder, &["train", "--model", "gpt2:tiny", "--print-config"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("data = \"kolo-documents\""));
+}
