@@ -26,8 +26,8 @@ pub use error::Error;
 pub use nearest::nearest;
 pub use plan::Plan;
 pub use recipe::{
-    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, OptimizerChoice, OwnParts,
-    PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig,
+    BatchNormalization, DEVICES, InputConfig, LargeBatch, LearningRateSchedule, NeedsAll, OptimizerChoice,
+    OwnParts, PRECISIONS, PrecisionConfig, RateConfig, Recipe, RecipeOptions, Stem, StepRates, SyncConfig,
     TransformChoices, WORKERS, check_bucket_cap,
 };
 pub use run_claim::RunClaim;

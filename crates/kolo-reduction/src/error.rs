@@ -235,6 +235,19 @@ pub enum Error {
          on all ranks after the step that it is of, and take it on rank 0"
     )]
     StateDivided,
+    /// All owners of a part of the divided state have died, or left, before others had it.
+    #[error(
+        "the {owners} workers that held {array} of `{parameter}` are gone, so the job cannot go on from memory; resume it from its last \
+         checkpoint (a larger redundancy lets more workers die at once)"
+    )]
+    OwnersLost {
+        /// Number of owners of each part.
+        owners: usize,
+        /// Array of the optimizer's state, or `the values`.
+        array: String,
+        /// First parameter of the part.
+        parameter: String,
+    },
     /// A call in a phase of the step to which it does not belong.
     #[error("`{call}` cannot be called {phase}; {remedy}")]
     OutOfOrder {

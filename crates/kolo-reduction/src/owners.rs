@@ -27,16 +27,24 @@ impl Owners {
     /// ranks than blocks, some get nothing. Each run belongs to its rank and to the ones that follow it in
     /// `ranks`, as in a ring, so that it has `owners` owners, or as many as there are ranks.
     pub fn split(layout: &Layout, scope: Scope, ranks: &[Rank], owners: usize) -> Self {
+        let of = |part: usize| {
+            let following = ranks[part..].iter().chain(&ranks[..part]).copied();
+            following.take(owners).collect()
+        };
+        Self::in_parts(layout, scope, (0..ranks.len()).map(of).collect())
+    }
+
+    /// Cuts flat memory into one run for each entry of `owners`, as equal as whole blocks allow; if there are
+    /// more entries than blocks, some get nothing. Each run belongs to the ranks of its entry.
+    pub fn in_parts(layout: &Layout, scope: Scope, owners: Vec<Vec<Rank>>) -> Self {
         let ends: Vec<usize> = [0].into_iter().chain(blocks(layout, scope).map(|block| block.end)).collect();
+        let parts = owners.len() as u128;
         let end = |part: usize| {
-            let wished = (layout.len() as u128 * part as u128).div_ceil(ranks.len() as u128) as usize;
+            let wished = (layout.len() as u128 * part as u128).div_ceil(parts) as usize;
             ends.iter().copied().min_by_key(|end| end.abs_diff(wished)).unwrap_or(0)
         };
-        let run = |part: usize| {
-            let following = ranks[part..].iter().chain(&ranks[..part]).copied();
-            (end(part)..end(part + 1), following.take(owners).collect())
-        };
-        Owners { scope, runs: (0..ranks.len()).map(run).filter(|(run, _)| !run.is_empty()).collect() }
+        let runs = owners.into_iter().enumerate().map(|(part, owners)| (end(part)..end(part + 1), owners));
+        Owners { scope, runs: runs.filter(|(run, _)| !run.is_empty()).collect() }
     }
 
     /// Returns true if a tensor has the same owners everywhere.

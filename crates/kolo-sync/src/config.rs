@@ -57,8 +57,8 @@ pub struct Config {
     /// Networks that take turns, as those of a GAN. Step n, from 0, trains the tensors of entry n modulo the
     /// number of entries. All others, and their part of the optimizer's state, stay as they are, and the
     /// optimizer counts the updates of each network by itself: the values are those of one optimizer for each
-    /// network. Two entries have the same tensors or none in common, and each trained tensor is in one. Empty:
-    /// each step trains all. The same on all ranks, and after a checkpoint.
+    /// network. Two entries have the same tensors or none in common, and each trained tensor is in one.
+    /// Empty: each step trains all. The same on all ranks, and after a checkpoint.
     pub turns: Vec<Vec<Selector>>,
     /// Multiplies the loss before the backward pass by a scale that follows overflows, for gradients that
     /// are computed in `f16`. A step that overflows is skipped ([`StepReport::skipped`](crate::StepReport)).
@@ -79,6 +79,11 @@ pub struct Config {
     pub statistics: Statistics,
     /// State of which each worker holds a part only. The bits are the same either way. The same on all ranks.
     pub sharding: Sharding,
+    /// Workers that hold each part of a divided state: its owners. All of them receive the same sum and make
+    /// the same update. With 2 or more the job may be elastic: a worker that dies, leaves or joins does not
+    /// change the bits. In a group of fewer workers each holds everything. Without [`Config::sharding`] it
+    /// must be 1. The same on all ranks.
+    pub redundancy: usize,
     /// True if the noise scale of the gradient is measured
     /// ([`StepReport::noise_scale`](crate::StepReport::noise_scale)). Needs at least two shards. Every step
     /// then reads each gradient once more, and waits for the whole gradient as with `transforms`. The same
@@ -126,6 +131,7 @@ impl Default for Config {
             verify_every: 100,
             statistics: Statistics::PerShard,
             sharding: Sharding::Nothing,
+            redundancy: 1,
             noise_scale: false,
             sync: SyncMode::default(),
             islands: None,

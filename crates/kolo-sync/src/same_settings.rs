@@ -54,6 +54,7 @@ impl Stated {
         stated.add("verify_every", config.verify_every.to_string());
         stated.add("statistics", format!("{:?}", config.statistics));
         stated.add("sharding", config.sharding.name());
+        stated.add("redundancy", config.redundancy.to_string());
         let bytes = |caps: BucketCaps| format!("{} and {} bytes", caps.first, caps.other);
         stated.add("noise_scale", config.noise_scale.to_string());
         stated.add("caps (size of buckets)", caps.map_or("chosen for the group".into(), bytes));

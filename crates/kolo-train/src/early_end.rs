@@ -30,7 +30,10 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         if !matches!(error, kolo_ddp::Error::Comm(TooFew { first: true, .. })) || self.ddp.steps() == 0 {
             return Err(error.into());
         }
-        self.ddp.regroup(Group::alone())?;
+        match self.ddp.regroup(Group::alone()) {
+            Err(lost @ kolo_ddp::Error::OwnersLost { .. }) => return Err(self.ends_without(&error, lost)),
+            alone => alone?,
+        }
         self.too_few = Some(error.to_string());
         if self.ddp.with_replica(|replica| replica.is_halfway()) {
             // Takes one more step, and ends.
@@ -38,6 +41,19 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// Returns the error of a job that has too few workers, the first of which holds a part of the state
+    /// only.
+    fn ends_without(&self, too_few: &kolo_ddp::Error, lost: kolo_ddp::Error) -> Error {
+        Error::EndedEarly {
+            too_few: Some(too_few.to_string()),
+            max_hours: None,
+            step: self.ddp.steps(),
+            total: self.calendar.total,
+            kept: format!("what has been done since the last checkpoint is lost: {lost}"),
+            cause: Some(Box::new(lost.into())),
+        }
     }
 
     /// Records the failed worker for the step that will be repeated.
@@ -126,7 +142,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     }
 }
 
-/// Returns the sentence about the saved work. A run that was asked to end after its last step lacks its end only.
+/// Returns the sentence about the saved work. A run that was asked to end after its last step lacks its end
+/// only.
 fn kept(step: u64, total: u64, checkpoint: &str) -> String {
     match step >= total {
         true => format!(

@@ -223,6 +223,8 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         self.choose_writer(progress, writer, begins)?;
         self.agree_again(progress)?;
         if let Some(why) = poisoned {
+            // Rank 0 saves the state that other workers hold, too.
+            self.ddp.with_replica(|replica| replica.gather_residuals())?;
             return Ok(Outcome::Poisoned(why));
         }
         loop {

@@ -105,6 +105,7 @@ const CHANGES: &[Change] = &[
         (recipe.sync.mode, recipe.sync.islands) = ("local:H=2".parse().unwrap(), Some(2));
     }),
     ("shard", |recipe| recipe.shard = "optimizer".into()),
+    ("redundancy", |recipe| (recipe.shard, recipe.redundancy) = ("optimizer".into(), 2)),
     ("groups", |recipe| recipe.groups = vec!["layer.*:lr_scale=0.5".parse().unwrap()]),
 ];
 

@@ -115,8 +115,14 @@ impl Replica {
             self.gather_residuals()?;
             return Ok(Change::AllLeft);
         }
-        // All ranks are still alive, so the state of every shard can be handed on.
-        self.back_up_with_those_who_stay()?;
+        // All ranks are still alive, so parts of the state and the state of every shard can be handed on.
+        if self.core.moves_parts() || self.core.keeps_state() {
+            let stay = self.those_who_stay()?;
+            if self.core.moves_parts() {
+                self.core.hand_over(&stay)?;
+            }
+            self.back_up_with(&stay)?;
+        }
         let Some(mut membership) = self.core.observers.members.membership.take() else {
             return Ok(Change::None);
         };
@@ -127,6 +133,14 @@ impl Replica {
         let result = self.next_group(&mut *membership, reason);
         self.core.observers.members.membership = Some(membership);
         result.map(|()| Change::Regrouped)
+    }
+
+    /// Workers that do not leave after this step. A collective.
+    fn those_who_stay(&self) -> Result<Vec<Rank>, Error> {
+        let core = &self.core;
+        let leaves = core.observers.members.leaves(core.ranks.group.rank());
+        let leave: Vec<bool> = core.ranks.group.all_gather_value(&leaves)?;
+        Ok(core.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect())
     }
 
     fn next_group(&mut self, membership: &mut dyn JobMembership, mut reason: String) -> Result<(), Error> {

@@ -123,6 +123,13 @@ impl Replica {
         self.mode.half_step_for_tests(&mut self.core, learning_rate)
     }
 
+    /// Makes the next step of a job with divided state fail on this rank when all ranks have the sums of their
+    /// parts.
+    #[doc(hidden)]
+    pub fn fail_when_ready_for_tests(&mut self) {
+        self.core.fail_when_ready_for_tests();
+    }
+
     /// Number of steps so far, including the last one if its updates are still to be applied.
     pub fn steps(&self) -> u64 {
         self.core.progress.steps

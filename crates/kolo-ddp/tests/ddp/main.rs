@@ -31,6 +31,7 @@ mod refused_steps;
 mod same_settings;
 mod servers;
 mod sharding;
+mod sharding_elastic;
 mod stale;
 mod stale_failures;
 mod state_list;

@@ -79,15 +79,17 @@ fn every_optimizer_has_the_bits_of_the_plain_run_and_its_share_of_the_state() {
         let arrays = whole / layout().len();
         // A share is as equal as whole blocks, or tensors, allow.
         let largest = if make().scope() == Scope::Tensor { 30_000 } else { BLOCK };
-        let config = sharded(config);
+        let redundancy = 1 + number / 3 % 2;
+        let config = Config { redundancy, ..sharded(config) };
         for (world, over) in
             everywhere.into_iter().skip(if is_thorough() { 0 } else { number % 3 }).step_by(2)
         {
             let ends = spawn(over, world, &Options::default(), |group| run(&config, group));
             assert!(ends.iter().all(|(bits, _)| *bits == expected), "{choice:?}, {world} ranks");
             let held: Vec<usize> = ends.iter().map(|(_, held)| *held).collect();
-            assert_eq!(held.iter().sum::<usize>(), whole, "{choice:?}: {held:?}");
-            let most = arrays * (layout().len().div_ceil(world) + largest);
+            let owners = redundancy.min(world);
+            assert_eq!(held.iter().sum::<usize>(), owners * whole, "{choice:?}: {held:?}");
+            let most = arrays * (layout().len().div_ceil(world) + largest) * owners;
             assert!(held.iter().all(|held| *held <= most), "{choice:?}: {held:?}, at most {most}");
         }
     }
@@ -142,7 +144,8 @@ fn reductions_transforms_and_scaled_losses_have_the_bits_of_the_plain_run() {
     }
 }
 
-/// A program's own transform is added when the replica exists already, and sees the whole gradient from then on.
+/// A program's own transform is added when the replica exists already, and sees the whole gradient from then
+/// on.
 #[test]
 fn an_own_transform_sees_the_whole_gradient() {
     let run = |config: &Config, group: Group| {
@@ -169,7 +172,8 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         let mut whole = make(plain())(Group::alone());
         steps(&mut whole, 0..STEPS);
         let expected = (bits(&mut whole), whole.averages().unwrap().unwrap());
-        let folders = [(1, plain()), (3, sharded(plain())), (2, sharded(plain()))];
+        let twice = || Config { redundancy: 2, ..sharded(plain()) };
+        let folders = [(1, plain()), (3, sharded(plain())), (4, twice())];
         let folders = folders.map(|(workers, config)| folder(workers, config));
         let content = |folder: &tempfile::TempDir| {
             let reader = checkpoint::Reader::open(&checkpoint::path(folder.path(), CUT)).unwrap();
@@ -181,7 +185,7 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         };
         assert_eq!(content(&folders[0]), content(&folders[1]));
         for folder in &folders {
-            for (readers, config) in [(1, plain()), (2, sharded(plain())), (5, sharded(plain()))] {
+            for (readers, config) in [(1, plain()), (2, sharded(plain())), (5, twice())] {
                 let ends = threads::spawn(readers, |group| {
                     let mut replica = make(config.clone())(group);
                     checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
@@ -212,7 +216,7 @@ fn a_checkpoint_of_a_part_is_refused() {
 fn what_it_excludes_is_refused_in_one_sentence() {
     let base = || sharded(Config { shards: Some(4), ..Config::default() });
     let mut refused = vec![
-        (Config { elastic: true, ..base() }, "train with workers that stay"),
+        (Config { elastic: true, ..base() }, "set `Config::redundancy` to 2"),
         (Config { statistics: Statistics::Local, ..base() }, "leave `Config::statistics` at `PerShard`"),
     ];
     for entry in &SYNCS[1..] {

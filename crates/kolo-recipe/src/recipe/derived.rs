@@ -101,6 +101,7 @@ impl Recipe {
             reduction: self.reduction()?,
             backup_every: self.backup_steps,
             sharding: self.sharding()?,
+            redundancy: self.redundancy,
             noise_scale: self.noise_scale,
             loss_scaling: self.precision.loss_scaling()?,
             sync: self.sync.mode.clone(),

@@ -44,6 +44,7 @@ const FREE: &[Free] = &[
     parts("verify_every", "comparisons change no value"),
     parts("backup_steps", "copies change no value, but see `ends_rounds`"),
     parts("shard", "who holds what"),
+    parts("redundancy", "who holds what"),
     parts("checkpoint_epochs", "checkpoints change no value"),
     parts("checkpoint_steps", "checkpoints change no value, but see `ends_rounds`"),
     parts("max_hours", "a run that ends earlier goes on in the same bits"),

@@ -45,6 +45,7 @@ pub use layers::RecipeOptions;
 pub use own::OwnParts;
 pub use precision::{PRECISIONS, PrecisionConfig};
 pub use rate::{LearningRateSchedule, RateConfig, StepRates};
+pub use sharding::NeedsAll;
 pub use stem::Stem;
 pub use sync::SyncConfig;
 
@@ -134,10 +135,15 @@ pub struct Recipe {
     /// How Kolo combines the gradients of all shards (see below), for example powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
-    /// State that Kolo divides among the workers: nothing, or optimizer (the optimizer's state; ZeRO stage 1).
-    /// The result stays the same. If a worker dies, the job ends, and --resume continues it
+    /// State that Kolo divides among the workers: nothing, or optimizer (the optimizer's state; ZeRO stage
+    /// 1). The result stays the same. If a worker dies, the job ends, and --resume continues it; see
+    /// --redundancy
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
+    /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or
+    /// joins, in the same bits
+    #[arg(long, value_name = "WORKERS", default_value_t = 1)]
+    pub redundancy: usize,
     /// Steps between copies of the state that only one worker holds (residuals, islands) to two other
     /// workers. After a death the job returns to the last copy; with 0 that state is lost. With --sync
     /// delayed: steps after which Kolo applies all pending updates

@@ -10,6 +10,15 @@ use crate::error::Error;
 
 const SHARD: &str = "--shard";
 
+/// Setting because of which a run cannot go on without one of its workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NeedsAll {
+    /// The option, as it was given.
+    pub option: String,
+    /// Option that lets the run go on nevertheless, if there is one.
+    pub remedy: Option<&'static str>,
+}
+
 impl Recipe {
     /// Returns the state of which each worker holds a part only.
     ///
@@ -22,21 +31,44 @@ impl Recipe {
         found.map(|(_, sharding)| *sharding).ok_or_else(unknown)
     }
 
-    /// Returns the option because of which the run cannot go on without one of its workers, as it was given;
-    /// `None` if it can.
-    pub fn needs_all_workers(&self) -> Option<String> {
+    /// Returns the setting because of which the run cannot go on without one of its workers; `None` if it
+    /// can.
+    pub fn needs_all_workers(&self) -> Option<NeedsAll> {
         let sync = &self.sync.mode;
-        let of_sync = sync.traits().staleness_bound.map(|_| format!("--sync {sync}"));
-        let is_divided = self.shard != Sharding::Nothing.name();
-        of_sync.or_else(|| is_divided.then(|| format!("{SHARD} {}", self.shard)))
+        let of_sync = || NeedsAll { option: format!("--sync {sync}"), remedy: None };
+        let of_shard =
+            || NeedsAll { option: format!("{SHARD} {}", self.shard), remedy: Some("--redundancy 2") };
+        match sync.traits().staleness_bound {
+            Some(_) => Some(of_sync()),
+            None => (self.is_divided() && self.redundancy < 2).then(of_shard),
+        }
+    }
+
+    /// Returns true if each worker holds a part of some state only.
+    pub fn is_divided(&self) -> bool {
+        self.shard != Sharding::Nothing.name()
+    }
+
+    /// Returns true if the run does not divide its state, and could.
+    pub fn can_be_divided(&self) -> bool {
+        let shard = Sharding::Optimizer.name().to_string();
+        !self.is_divided() && Recipe { shard, ..self.clone() }.check().is_ok()
     }
 
     /// Checks the division beside the other settings of a run.
     pub(super) fn check_sharding(&self) -> Result<(), Error> {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
-        if sharding != Sharding::Nothing && self.straggler()? == Policy::Drop {
-            return refused("its workers cannot go on with fewer; take --straggler warn or rebalance".into());
+        if self.redundancy > 1 && !self.is_divided() {
+            let problem =
+                "each worker holds all of the state already; add --shard optimizer, or leave it out";
+            return Err(Error::setting("--redundancy", self.redundancy, problem));
+        }
+        if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {
+            return refused(
+                "its workers cannot go on with fewer; take --straggler warn or rebalance, or --redundancy 2"
+                    .into(),
+            );
         }
         match sharding.exclusion(&JobSetting::of(&self.ddp()?)) {
             Some(Exclusion { setting, why }) => refused(format!("it {why}; {}", remedy(setting))),

@@ -100,6 +100,7 @@ pub(super) fn remedy(setting: JobSetting) -> &'static str {
         JobSetting::Turns => "train all networks in each step",
         JobSetting::Tune => "leave --tune out",
         JobSetting::Elastic => "train with workers that stay",
+        JobSetting::OneOwner => "give --redundancy 2",
         JobSetting::Servers => "leave --servers out",
         JobSetting::RareSync => "leave --sync at every-step",
     }

@@ -217,6 +217,15 @@ fn what_cannot_be_is_told_with_its_value() {
             "tune = true\n[sync]\nmode = \"delayed:1\"",
             "--sync delayed:steps=1: it has no two steps of all shards",
         ),
+        ("redundancy = 0", "--redundancy 0: it must be at least 1"),
+        (
+            "redundancy = 2",
+            "--redundancy 2: each worker holds all of the state already; add --shard optimizer",
+        ),
+        (
+            "shard = \"optimizer\"\nstraggler = \"drop\"",
+            "take --straggler warn or rebalance, or --redundancy 2",
+        ),
         ("no_trust_ratio = [\"norm\"]", "--no-trust-ratio norm: sgd has no setting `trust_ratio`"),
         ("straggler = \"kill\"", "unknown --straggler `kill`; known are warn, rebalance, drop"),
         ("threads = 2", "threads = 2: a worker computes on 1 thread"),
@@ -291,4 +300,17 @@ fn no_text_makes_the_reader_panic() {
         let name = line.split(" = ").next().unwrap();
         let _ = read(whole.replacen(line, &format!("{name} = {value}"), 1).as_bytes());
     }
+}
+
+#[test]
+fn a_run_that_needs_all_of_its_workers_names_the_option() {
+    let divided = |redundancy| Recipe { shard: "optimizer".into(), redundancy, ..Recipe::default() };
+    let needs = |option: &str, remedy| Some(NeedsAll { option: option.into(), remedy });
+    assert_eq!(Recipe::default().needs_all_workers(), None);
+    assert_eq!(divided(1).needs_all_workers(), needs("--shard optimizer", Some("--redundancy 2")));
+    assert_eq!(divided(2).needs_all_workers(), None);
+    Recipe { straggler: "drop".into(), ..divided(2) }.check().unwrap();
+    let sync = SyncConfig { mode: "stale:3".parse().unwrap(), islands: None };
+    let stale = Recipe { sync, ..Recipe::default() };
+    assert_eq!(stale.needs_all_workers(), needs("--sync stale:K=3", None));
 }

@@ -23,6 +23,7 @@ impl Recipe {
         steps("--checkpoint-steps", self.checkpoint_steps)?;
         steps_or_0("--verify-every", self.verify_every)?;
         steps_or_0("--backup-steps", self.backup_steps)?;
+        count("--redundancy", self.redundancy)?;
         count("--keep-checkpoints", self.keep_checkpoints)?;
         steps("--eval-steps", self.eval_steps)?;
         greater_than_0("--max-hours", self.max_hours)?;

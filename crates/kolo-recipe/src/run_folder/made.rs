@@ -153,23 +153,39 @@ impl RunFolder {
         }
         let folder = RunFolder::at(path);
         match folder.config()?.difference(config)? {
-            None => Ok(folder),
+            None => folder.divide_as(config),
             // An earlier try failed: nothing in the folder depends on the other settings.
-            Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.begin_anew(config),
+            Some(_) if !folder.has_checkpoints() && !folder.is_complete() => folder.rewrite(config),
             Some((setting, there, here)) => {
                 Err(Error::OtherRecipe { path: folder.path, setting, there, here })
             }
         }
     }
 
-    /// Takes over the folder of a run without a checkpoint, for one with another configuration.
-    /// Fails if that run is still active ([`Error::NotTheWriter`]).
-    fn begin_anew(self, config: &Recipe) -> Result<Self, Error> {
+    /// Records that the run goes on with its state divided as in `config`.
+    fn divide_as(self, config: &Recipe) -> Result<Self, Error> {
+        if self.has(config)? {
+            return Ok(self);
+        }
+        let (shard, redundancy) = (config.shard.clone(), config.redundancy);
+        let divided = Recipe { shard, redundancy, ..self.config()? };
+        self.rewrite(&divided)
+    }
+
+    /// Returns true if the run continues as `config` says, and its state is divided so.
+    fn has(&self, config: &Recipe) -> Result<bool, Error> {
+        let own = self.config()?;
+        let is_divided_so = own.shard == config.shard && own.redundancy == config.redundancy;
+        Ok(is_divided_so && own.difference(config)?.is_none())
+    }
+
+    /// Replaces the configuration of a run. Fails if the run is still active ([`Error::NotTheWriter`]).
+    fn rewrite(self, config: &Recipe) -> Result<Self, Error> {
         self.wait_until_free(false)?;
         let written = self.write(&self.path.join(CONFIG), config.to_toml()?.as_bytes());
         match written {
             // Another worker of the job may have been faster.
-            Err(_) if self.config()?.difference(config)?.is_none() => Ok(self),
+            Err(_) if self.has(config)? => Ok(self),
             written => written.map(|()| self),
         }
     }
@@ -196,6 +212,20 @@ fn is_of(path: &Path, job: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_goes_on_records_how_its_state_is_divided() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        RunFolder::create(path.clone(), &Recipe { verify_every: 7, ..Recipe::default() }).unwrap();
+        for (shard, redundancy) in [("nothing", 1), ("optimizer", 2), ("optimizer", 1), ("nothing", 1)] {
+            let config = Recipe { shard: shard.into(), redundancy, ..Recipe::default() };
+            let folder = RunFolder::create_or_continue(path.clone(), &config, None).unwrap();
+            let written = folder.config().unwrap();
+            // Another setting that changes no bit stays as it was.
+            assert_eq!((&*written.shard, written.redundancy, written.verify_every), (shard, redundancy, 7));
+        }
+    }
 
     #[test]
     fn a_folder_that_is_away_is_waited_for_and_not_made_anew() {

@@ -6,14 +6,24 @@ use std::ops::Range;
 use super::part::{StateName, StatePart, Visit};
 use super::redistribute::Holdings;
 
-/// Arrays of state, each over all of flat memory. Elements that no part had are 0.
+/// Copy of the runs that a rank has of each array. The memory of an array is that of all its elements, but
+/// the operating system provides only the pages of runs that have been written.
 #[derive(Clone, Debug, Default)]
 pub struct StateCopy {
     /// Number of elements of flat memory.
     len: usize,
-    arrays: Vec<(StateName, Vec<f32>)>,
+    arrays: Vec<Array>,
     /// Index of each array.
     places: HashMap<StateName, usize>,
+}
+
+#[derive(Clone, Debug)]
+struct Array {
+    name: StateName,
+    /// Elements that no run has are 0.
+    values: Vec<f32>,
+    /// Runs that it has, as they came.
+    runs: Vec<Range<usize>>,
 }
 
 impl StateCopy {
@@ -41,37 +51,83 @@ impl StateCopy {
 
     /// Returns an array, if there is one of that name.
     pub fn array(&self, name: &StateName) -> Option<&[f32]> {
-        self.places.get(name).map(|place| &self.arrays[*place].1[..])
+        self.places.get(name).map(|place| &self.arrays[*place].values[..])
     }
 
-    /// Returns a run of an array, which is added if there is none of that name.
+    /// Returns a run of an array, which is added if there is none of that name. The copy has the run from
+    /// then on.
     pub fn run_mut(&mut self, name: &StateName, place: Range<usize>) -> &mut [f32] {
         let index = *self.places.entry(name.clone()).or_insert(self.arrays.len());
         if index == self.arrays.len() {
-            self.arrays.push((name.clone(), vec![0.0; self.len]));
+            self.arrays.push(Array { name: name.clone(), values: vec![0.0; self.len], runs: Vec::new() });
         }
-        &mut self.arrays[index].1[place]
+        let Array { values, runs, .. } = &mut self.arrays[index];
+        match runs.last_mut() {
+            Some(last) if last.end == place.start => last.end = place.end,
+            Some(last) if *last == place => {}
+            _ => runs.push(place.clone()),
+        }
+        &mut values[place]
     }
 
-    /// Copies the arrays of another copy into this one.
+    /// Copies the runs of another copy into this one.
     pub fn extend(&mut self, other: &StateCopy) {
-        for (name, array) in &other.arrays {
-            self.run_mut(name, 0..array.len()).copy_from_slice(array);
+        for Array { name, values, runs } in &other.arrays {
+            for run in runs {
+                self.run_mut(name, run.clone()).copy_from_slice(&values[run.clone()]);
+            }
         }
+    }
+
+    /// Keeps only the arrays with such names.
+    pub fn retain(&mut self, wanted: impl Fn(&StateName) -> bool) {
+        self.arrays.retain(|array| wanted(&array.name));
+        let indices = self.arrays.iter().enumerate().map(|(index, array)| (array.name.clone(), index));
+        self.places = indices.collect();
     }
 
     /// Returns what it has.
     pub fn holdings(&self) -> Holdings {
-        Holdings(self.arrays.iter().map(|(name, array)| (name.clone(), 0..array.len())).collect())
+        let runs = |array: &Array| array.runs.iter().map(|run| (array.name.clone(), run.clone())).collect();
+        Holdings::union(&self.arrays.iter().map(|array| Holdings(runs(array))).collect::<Vec<_>>())
     }
 
     /// Returns the arrays, to change them.
     pub fn arrays_mut(&mut self) -> impl Iterator<Item = (&StateName, &mut [f32])> {
-        self.arrays.iter_mut().map(|(name, array)| (&*name, &mut array[..]))
+        self.arrays.iter_mut().map(|array| (&array.name, &mut array.values[..]))
     }
 
     /// Returns the arrays with their names.
     pub fn into_arrays(self) -> Vec<(StateName, Vec<f32>)> {
-        self.arrays
+        self.arrays.into_iter().map(|Array { name, values, .. }| (name, values)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::StateKind;
+
+    #[test]
+    fn a_copy_has_the_runs_that_were_written() {
+        let [weights, moment] = [("", StateKind::Weights), ("m", StateKind::Optimizer)]
+            .map(|(name, kind)| StateName::of_job(kind, name));
+        let mut copy = StateCopy::new(10);
+        for (name, place, value) in
+            [(&weights, 0..10, 1.0), (&moment, 2..4, 2.0), (&moment, 8..10, 3.0), (&moment, 4..6, 4.0)]
+        {
+            copy.run_mut(name, place).fill(value);
+        }
+        let runs = |copy: &StateCopy| copy.holdings().filtered(|name| *name == moment).0;
+        assert_eq!(runs(&copy), [(moment.clone(), 2..6), (moment.clone(), 8..10)]);
+        // Runs that the other copy lacks stay.
+        let mut other = StateCopy::new(10);
+        other.run_mut(&moment, 0..3).fill(5.0);
+        other.extend(&copy);
+        assert_eq!(other.array(&moment).unwrap(), [5.0, 5.0, 2.0, 2.0, 4.0, 4.0, 0.0, 0.0, 3.0, 3.0]);
+        assert_eq!(runs(&other), [(moment.clone(), 0..6), (moment.clone(), 8..10)]);
+        other.retain(|name| name.kind == StateKind::Optimizer);
+        assert!(other.array(&weights).is_none() && other.array(&moment).is_some());
+        assert_eq!(StateCopy::new(3).holdings().0, []);
     }
 }

@@ -1,6 +1,6 @@
 //! The decision which rank sends which state to whom.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use kolo_comm::Rank;
@@ -28,11 +28,43 @@ impl Holdings {
         Holdings(runs)
     }
 
-    /// Returns what any of these ranks has.
+    /// Returns what any of these ranks has, in runs that neither overlap nor touch; the arrays are in the
+    /// order in which they first occur.
     pub fn union(all: &[Holdings]) -> Self {
-        let mut known = HashSet::new();
-        let runs = all.iter().flat_map(|holdings| &holdings.0);
-        Holdings(runs.filter(|run| known.insert(*run)).cloned().collect())
+        let mut names: Vec<&StateName> = Vec::new();
+        let mut runs: HashMap<&StateName, Vec<&Range<usize>>> = HashMap::new();
+        for (name, run) in all.iter().flat_map(|holdings| &holdings.0) {
+            let of_name = runs.entry(name).or_default();
+            if of_name.is_empty() {
+                names.push(name);
+            }
+            of_name.push(run);
+        }
+        let mut united: Vec<(StateName, Range<usize>)> = Vec::new();
+        for name in names {
+            let mut of_name = runs.remove(name).unwrap_or_default();
+            of_name.sort_by_key(|run| (run.start, run.end));
+            let mut merged: Vec<Range<usize>> = Vec::new();
+            for run in of_name {
+                match merged.last_mut() {
+                    Some(last) if run.start <= last.end => last.end = last.end.max(run.end),
+                    _ => merged.push(run.clone()),
+                }
+            }
+            united.extend(merged.into_iter().map(|run| (name.clone(), run)));
+        }
+        Holdings(united)
+    }
+
+    /// Returns the first run of `wanted` that no run here has, or a part of it.
+    pub fn first_missing(&self, wanted: &Holdings) -> Option<(StateName, Range<usize>)> {
+        wanted.0.iter().find_map(|(name, run)| {
+            let mut missing = vec![run.clone()];
+            for (_, own) in self.0.iter().filter(|(of, _)| of == name) {
+                cut(&mut missing, own);
+            }
+            missing.into_iter().find(|run| !run.is_empty()).map(|run| (name.clone(), run))
+        })
     }
 
     /// Returns the runs of arrays with such names.

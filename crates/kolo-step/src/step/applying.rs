@@ -83,6 +83,12 @@ impl Step {
         self.buckets.states[bucket].updated(start, end, needed.as_secs_f64());
     }
 
+    /// Expects as many uses of each span in the next step as there were in this one, which is complete. Also
+    /// part of [`Step::prepare_next`].
+    pub fn end_uses(&mut self) {
+        self.uses.end_step();
+    }
+
     /// Ends the step without its updates; all of its buckets have been collected.
     pub fn skip_updates(&mut self) {
         (0..self.buckets.states.len()).for_each(|bucket| self.applied(bucket));
@@ -105,7 +111,7 @@ impl Step {
     ///
     /// A collective failed, or out of memory.
     pub fn prepare_next(&mut self, reads_once: bool) -> Result<(), Error> {
-        self.uses.end_step();
+        self.end_uses();
         // Without the other ranks, no lesson would be the same on all of them.
         if self.options.synchronize && !self.profile.is_over() {
             match self.profile.end_step(&self.buckets.timings()) {

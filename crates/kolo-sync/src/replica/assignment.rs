@@ -4,6 +4,7 @@ use kolo_comm::{Collective, DType, Group, Rank};
 
 use super::tuning;
 use crate::config::Config;
+use crate::sharding::Sharding;
 use crate::sync::{self, JobSetting};
 use kolo_reduction::Error;
 use kolo_sampler::{apportion, equal, of_workers};
@@ -17,6 +18,11 @@ pub fn check(config: &Config) -> Result<(), Error> {
         return Err(Error::Setting(problem.into()));
     }
     refuse_sharding(config, &JobSetting::of(config))?;
+    if config.redundancy != 1 && (config.redundancy == 0 || config.sharding == Sharding::Nothing) {
+        let problem =
+            "give 1, or more together with `Config::sharding`, of which each part has that many owners";
+        return Err(Error::Setting(format!("`Config::redundancy` is {}; {problem}", config.redundancy)));
+    }
     if config.noise_scale && !config.reduction.is_sum() {
         let name = config.reduction.name();
         let problem = "the noise scale needs the sum of all gradients, which no step has with the reduction";

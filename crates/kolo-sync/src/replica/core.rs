@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kolo_comm::{Group, Rank};
 
 use super::backup::copies::Backups;
+use super::handover::progress::Handover;
 use super::noise::NoiseProbe;
 use super::notes::JobState;
 use super::state_share::StateShare;
@@ -45,6 +46,8 @@ pub struct Core {
     /// On rank 0, the number of steps done at the last gathering, with all notes and the other ranks' arrays
     /// then.
     pub gathered: Option<(u64, JobState)>,
+    /// Progress of this rank's part of the state, where it is divided.
+    pub(crate) handover: Handover,
     /// Observers of the steps.
     pub observers: Observers,
     /// Settings that the program stated, and warnings for it.
@@ -125,7 +128,9 @@ impl Core {
             optimizer.set_groups(groups.settings())?;
         }
         let sharded = config.sharding != Sharding::Nothing;
-        let share = sharded.then(|| StateShare::new(group.clone(), &layout, optimizer.scope()));
+        let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
+        let share = sharded
+            .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));
         optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout));
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
@@ -156,6 +161,7 @@ impl Core {
             progress: Progress::default(),
             backups: Backups::default(),
             gathered: None,
+            handover: Handover::default(),
             notices: Notices::default(),
             config,
         })
@@ -171,13 +177,20 @@ impl Core {
         self.progress.failure = None;
         // An error here has been returned before.
         let _ = self.apply_outstanding();
-        if self.step.give_up() {
-            self.progress.steps -= 1;
-            if let Some(undo) = &mut self.weights.undo {
-                undo.revert(&mut self.weights.values);
+        let rolled_back = match self.handover.ending.take() {
+            Some(ending) => self.roll_back_ending(ending),
+            None if self.handover.ready.is_some() => Ok(()),
+            None => {
+                if self.step.give_up() {
+                    self.progress.steps -= 1;
+                    if let Some(undo) = &mut self.weights.undo {
+                        undo.revert(&mut self.weights.values);
+                    }
+                }
+                self.transforms.take_back()
             }
-        }
-        if let Err(error) = self.transforms.take_back() {
+        };
+        if let Err(error) = rolled_back {
             self.progress.failure = Some(error);
         }
     }

@@ -3,7 +3,7 @@
 //! No two ranks of one group are more than a step apart, because a step needs all of them; with islands that
 //! synchronize rarely, an outer step apart. A rank that has all of a step's updates sends its state to all;
 //! if all are equally far, no state is sent. A step that no rank has completed is repeated by all. State
-//! that only one rank holds comes from copies (`backup`).
+//! that only one rank holds comes from copies (`backup`), and divided state from its owners (`handover`).
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Core {
     ///
     /// The ranks differ in something (naming it), cannot train together, or a collective failed (naming the
     /// rank).
-    pub fn meet(&mut self, group: &Group, settings: &Stated) -> Result<Vec<u32>, Error> {
+    pub fn meet(&mut self, group: &Arc<Group>, settings: &Stated) -> Result<Vec<u32>, Error> {
         same_model::check(group, &self.weights.layout, settings, self.progress.joined)?;
         let (joined, steps, shards, halfway) =
             (self.progress.joined, self.progress.steps, self.ranks.shards, self.is_halfway());
@@ -87,7 +87,13 @@ impl Core {
         if !self.progress.joined {
             self.step.expect_uses(self.first_notes().uses);
         }
-        if let Some(donor) = donor(&standings) {
+        // Where the state is divided, no rank has all of it.
+        let is_divided = self.moves_parts() && self.meet_owners(group)?;
+        let donor = if is_divided { None } else { donor(&standings) };
+        if let Some(standing) = standings.iter().find(|standing| is_divided && standing.joined) {
+            self.ranks.shards = standing.shards;
+        }
+        if let Some(donor) = donor {
             self.take_over(group, donor, standings[donor.0])?;
         }
         Ok(self.step.expected_uses().to_vec())
@@ -101,6 +107,7 @@ impl Core {
         } else if self.config.elastic
             && self.overlaps()
             && !self.traits().is_delayed
+            && self.weights.share.is_none()
             && self.weights.undo.is_none()
         {
             self.weights.undo = Some(Undo::new(&self.weights.layout));

@@ -3,6 +3,7 @@
 pub mod assignment;
 pub mod backup;
 pub(crate) mod core;
+mod handover;
 mod joining;
 mod noise;
 pub(crate) mod notes;

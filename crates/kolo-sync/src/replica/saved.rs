@@ -1,6 +1,7 @@
 //! The state of a core that checkpoints and copies hold, and resuming from it.
 
 use super::core::Core;
+use super::handover::progress::Handover;
 use super::notes::Notes;
 use super::undo::Undo;
 use kolo_reduction::Error;
@@ -83,6 +84,7 @@ impl Core {
         self.weights.init_optimizer();
         self.set_notes(self.first_notes())?;
         self.gathered = None;
+        self.handover = Handover::default();
         self.weights.undo = self.weights.undo.is_some().then(|| Undo::new(&self.weights.layout));
         self.begin_steps(self.ranks.group.clone(), vec![1; self.weights.layout.spans().len()])
     }
@@ -96,6 +98,7 @@ impl Core {
     /// Sets the number of steps done; their results are unknown.
     pub fn set_steps(&mut self, steps: u64) {
         self.progress.steps = steps;
+        self.handover.kept = None;
         self.set_last_steps(Vec::new());
     }
 

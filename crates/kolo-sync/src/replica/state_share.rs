@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kolo_comm::schedule::Chunks;
-use kolo_comm::{Collective, Group, Rank};
+use kolo_comm::{Collective, Group, Rank, Topology};
 use kolo_optim::{Kind, Layout, Optimizer, ParamSpec, Scope, SpanId};
 use kolo_reduction::{Error, Owners, Slice, slices};
 
@@ -22,9 +22,16 @@ pub(crate) struct StateShare {
 }
 
 impl StateShare {
-    pub(crate) fn new(group: Arc<Group>, layout: &Layout, scope: Scope) -> Self {
-        let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
-        let (owners, rank) = (Arc::new(Owners::split(layout, scope, &ranks, 1)), group.rank());
+    /// Divides flat memory among `ranks`, so that each part has `redundancy` owners.
+    pub(crate) fn new(
+        group: Arc<Group>,
+        layout: &Layout,
+        scope: Scope,
+        ranks: &[Rank],
+        redundancy: usize,
+    ) -> Self {
+        let parts = owners_of_parts(group.topology(), ranks, redundancy);
+        let (owners, rank) = (Arc::new(Owners::in_parts(layout, scope, parts)), group.rank());
         Self::of(owners, group, layout, rank)
     }
 
@@ -110,6 +117,24 @@ impl StateShare {
     }
 }
 
+/// Returns the owners of each part, of which there is one for each of `ranks`, in their order: that rank,
+/// and the ones that follow it in a ring. Neighbors in the ring are on different hosts as far as the hosts
+/// have equally many ranks, so a host's death leaves an owner of each part.
+fn owners_of_parts(topology: &Topology, ranks: &[Rank], redundancy: usize) -> Vec<Vec<Rank>> {
+    let of_host = |host: &Vec<Rank>| host.iter().copied().filter(|rank| ranks.contains(rank)).collect();
+    let hosts: Vec<Vec<Rank>> = topology.nodes().iter().map(of_host).collect();
+    let most = hosts.iter().map(Vec::len).max().unwrap_or(0);
+    // One rank of each host after another.
+    let ring: Vec<Rank> =
+        (0..most).flat_map(|place| hosts.iter().filter_map(move |host| host.get(place))).copied().collect();
+    let of = |rank: &Rank| {
+        let place = ring.iter().position(|other| other == rank).unwrap_or(0);
+        let following = ring[place..].iter().chain(&ring[..place]).copied();
+        following.take(redundancy).collect()
+    };
+    ranks.iter().map(of).collect()
+}
+
 /// Returns the description of a part of a tensor.
 fn spec_of(layout: &Layout, slice: &Slice) -> ParamSpec {
     let span = layout.span(slice.span);
@@ -127,6 +152,21 @@ fn spec_of(layout: &Layout, slice: &Slice) -> ParamSpec {
 mod tests {
     use super::*;
     use kolo_reduction::BLOCK;
+
+    #[test]
+    fn the_owners_of_a_part_are_on_different_hosts() {
+        let owners = |hosts: &[&str], ranks: &[usize]| -> Vec<Vec<usize>> {
+            let ranks: Vec<Rank> = ranks.iter().copied().map(Rank).collect();
+            let parts = owners_of_parts(&Topology::of_names(hosts), &ranks, 2);
+            parts.into_iter().map(|part| part.into_iter().map(|rank| rank.0).collect()).collect()
+        };
+        assert_eq!(owners(&["a"; 3], &[0, 1, 2]), [[0, 1], [1, 2], [2, 0]]);
+        let two = ["a", "a", "b", "b"];
+        assert_eq!(owners(&two, &[0, 1, 2, 3]), [[0, 2], [1, 3], [2, 1], [3, 0]]);
+        // Rank 1 leaves, so that two owners of some part are on one host.
+        assert_eq!(owners(&two, &[0, 2, 3]), [[0, 2], [2, 3], [3, 0]]);
+        assert_eq!(owners(&two, &[3]), [[3]]);
+    }
 
     #[test]
     fn state_of_two_runs_lies_one_behind_the_other() {

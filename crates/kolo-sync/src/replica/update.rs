@@ -16,6 +16,9 @@ impl Core {
             return Err(error);
         }
         self.weights.overflow.refuse()?;
+        if self.handover.lacks_values {
+            return Err(Error::Lost);
+        }
         if self.step.outstanding() > 0 {
             self.collect_what_cannot_be_undone()?;
             self.step.order().into_iter().try_for_each(|bucket| self.apply(bucket))?;
@@ -41,7 +44,7 @@ impl Core {
     /// would be repeated with some of its updates already applied. Once all buckets are back, nothing can
     /// fail halfway.
     fn collect_what_cannot_be_undone(&mut self) -> Result<(), Error> {
-        if self.config.elastic && self.weights.undo.is_none() {
+        if self.config.elastic && self.weights.undo.is_none() && self.weights.share.is_none() {
             let order = self.step.order();
             order.into_iter().try_for_each(|bucket| self.step.wait(bucket))?;
         }
@@ -49,12 +52,13 @@ impl Core {
     }
 
     /// Returns true if reductions overlap with the next forward pass. Rolling a step back then takes a copy
-    /// of the values, whose cost pays off where the network is slow.
+    /// of the values, whose cost pays off where the network is slow; with divided state it takes none.
     pub(crate) fn overlaps(&self) -> bool {
         let slow = self.ranks.group.reach() == kolo_comm::Distance::Network;
         // Where updates are one step late, the job never rolls back one step, but goes back to the last
         // copy.
-        self.config.forward_overlap && (slow || !self.config.elastic || self.traits().is_delayed)
+        let is_free = !self.config.elastic || self.traits().is_delayed || self.weights.share.is_some();
+        self.config.forward_overlap && (slow || is_free)
     }
 
     /// Applies a bucket, if that is pending.
@@ -76,8 +80,8 @@ impl Core {
         self.step.ended().map_or(Ok(()), |done| self.complete(done))
     }
 
-    /// Steps the blocks that this rank owns, and starts to exchange the new values with the other ranks, bucket
-    /// by bucket. All ranks call it in the same place among their collectives.
+    /// Steps the blocks that this rank owns, and starts to exchange the new values with the other ranks,
+    /// bucket by bucket. All ranks call it in the same place among their collectives.
     pub(crate) fn step_own_blocks(&mut self) -> Result<(), Error> {
         for bucket in self.step.order() {
             self.step.wait(bucket)?;
@@ -115,9 +119,6 @@ impl Core {
         if let Some(undo) = &mut self.weights.undo {
             undo.commit();
         }
-        if let Some(noise_scale) = done.noise_scale {
-            self.observers.noise.known = noise_scale;
-        }
         // A server's values are not updated: NaN keeps anybody from using them as the model's.
         if self.ranks.server && !self.weights.values.first().is_some_and(|value| value.is_nan()) {
             self.weights.values.fill(f32::NAN);
@@ -125,8 +126,19 @@ impl Core {
         if !self.ranks.server {
             self.weights.name_overflow(done.step)?;
         }
+        self.settle(done);
+        self.step.prepare_next(self.reads_once())?;
+        self.handover.ending = None;
+        Ok(())
+    }
+
+    /// Records a complete step.
+    pub(super) fn settle(&mut self, done: LastStep) {
+        if let Some(noise_scale) = done.noise_scale {
+            self.observers.noise.known = noise_scale;
+        }
         self.transforms.end_step();
+        self.step.end_uses();
         self.progress.last = Some(done);
-        self.step.prepare_next(self.reads_once())
     }
 }

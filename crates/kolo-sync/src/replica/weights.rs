@@ -126,8 +126,8 @@ impl Weights {
         self.overflow = Overflow::new(&self.layout, &self.values);
     }
 
-    /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values are
-    /// finite and the optimizer's state is divided.
+    /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
+    /// are finite and the optimizer's state is divided.
     ///
     /// # Errors
     ///
@@ -152,7 +152,13 @@ impl Weights {
         }
     }
 
-    fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
+    /// Finds the first tensor that is not finite after a step, if there is one. A collective if the values
+    /// are finite and the optimizer's state is divided.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Weights::name_overflow`].
+    pub(super) fn name_not_finite(&mut self, step: u64) -> Result<(), Error> {
         let Weights { layout, values, optimizer, overflow, share, .. } = self;
         let is_wrong = |id: SpanId, values: &[f32]| !overflow.is_given(id) && !are_finite(values);
         let wrong = |values: &[f32]| {

@@ -37,6 +37,8 @@ pub enum JobSetting {
     Tune,
     /// An elastic job.
     Elastic,
+    /// An elastic job in which each part of a divided state has one owner.
+    OneOwner,
     /// Summation servers.
     Servers,
     /// A way to synchronize other than every step.
@@ -45,7 +47,7 @@ pub enum JobSetting {
 
 use JobSetting::{
     Elastic, GlobalBatch, Islands, KeepingReduction, LocalStatistics, LossScaling, NoBackups, NoiseScale,
-    RareSync, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
+    OneOwner, RareSync, Rebalance, Reduction, Servers, Straggler, Transforms, Tune, Turns,
 };
 
 impl JobSetting {
@@ -66,6 +68,7 @@ impl JobSetting {
             (Turns, !config.turns.is_empty()),
             (Tune, config.tune),
             (Elastic, config.elastic),
+            (OneOwner, config.elastic && config.redundancy < 2),
             (RareSync, !config.sync.traits().is_every_step()),
         ];
         settings.into_iter().filter(|(_, is_set)| *is_set).map(|(setting, _)| setting).collect()
@@ -87,6 +90,7 @@ impl JobSetting {
             Turns => "leave `Config::turns` empty",
             Tune => "leave `Config::tune` out",
             Elastic => "train with workers that stay, without `Config::elastic`",
+            OneOwner => "set `Config::redundancy` to 2",
             Servers => "start workers only",
             RareSync => "leave `Config::sync` at `every-step`",
         }
@@ -122,9 +126,8 @@ impl Sharding {
 const OF_SHARDING: &[(JobSetting, &str)] = &[
     (RareSync, "needs steps of all shards that end with all of their updates"),
     (
-        Elastic,
-        "keeps each part of the optimizer's state on one worker, so a job cannot go on without one that dies, and has to begin again \
-         at its last checkpoint",
+        OneOwner,
+        "keeps each part of the optimizer's state on one worker, so a job cannot go on without one that dies",
     ),
     (LocalStatistics, "gives all workers the same running statistics"),
     (Servers, "has each worker add and step a part already"),

@@ -74,6 +74,8 @@ pub struct ChaosJob {
     pub disk: Option<u64>,
     /// True if each node has a host of its own, whose link is cut at times.
     pub cut_links: bool,
+    /// True if each part of the optimizer's state has several owners, which must not die together.
+    pub divided: bool,
     /// True after the user interrupted the command.
     pub interrupted: Arc<AtomicBool>,
     /// Longest time of a run.

@@ -28,12 +28,12 @@ use hosts::own_names;
 use job::RunVerdict;
 use kolo_program::Failure;
 use mounts::own_mounts;
-use plan::plan;
+use plan::{apart, plan};
 use record::RunRecord;
 use report::Report;
 
-/// Makes all runs and prints their results. Pairs of seeds take turns with the jobs, of which there must be at
-/// least one.
+/// Makes all runs and prints their results. Pairs of seeds take turns with the jobs, of which there must be
+/// at least one.
 ///
 /// # Errors
 ///
@@ -67,6 +67,7 @@ pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: bool) -> Result<(), Fai
         let mut place = job.place(&format!("seed-{seed}"))?;
         // Half of the runs are tuned, because tuning changes the operations that a death interrupts.
         let (hits, tuned) = (plan(seed, job.targets()), seed % 2 == 1);
+        let hits = if job.divided { apart(hits) } else { hits };
         let run = job.disturbed(&hits, &mut place, undisturbed, *shortest, tuned)?;
         *shortest = shortest.min(run.seconds);
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());

@@ -10,6 +10,9 @@ use super::hosts::LinkCut;
 
 /// Most faults in one run.
 pub(crate) const MOST: usize = 3;
+/// Least time between two faults that remove owners of divided state, as a part of the undisturbed run's
+/// time.
+const APART: f64 = 0.4;
 /// Longest cut of a link in milliseconds for which the job waits: a vanished host is reported after 10 s.
 const SHORT_CUT: u64 = 3000;
 
@@ -255,6 +258,27 @@ pub(crate) fn plan(seed: u64, targets: Targets) -> Vec<Injection> {
     hits
 }
 
+/// Returns the faults of a job in which each part of the state has two owners. They do not die together: a
+/// fault removes a worker only when the job has recovered from the one before, and never after a worker has
+/// been stopped, which the others notice late.
+pub(crate) fn apart(mut hits: Vec<Injection>) -> Vec<Injection> {
+    let (mut delay, mut free) = (0.0, 0.0);
+    for hit in &mut hits {
+        hit.at += delay;
+        if !hit.fault.removes() {
+            continue;
+        }
+        if free == f64::INFINITY {
+            hit.fault = Fault::Pause(300);
+            continue;
+        }
+        let wait = f64::max(free - hit.at, 0.0);
+        (hit.at, delay) = (hit.at + wait, delay + wait);
+        free = if hit.fault == Fault::Stop { f64::INFINITY } else { hit.at + APART };
+    }
+    hits
+}
+
 fn fault(key: Key) -> Fault {
     let within =
         |name: &str, range: std::ops::Range<usize>| range.start + key.with_str(name).below(range.len());
@@ -332,6 +356,25 @@ mod tests {
             disk: false,
             links: false,
         }
+    }
+
+    #[test]
+    fn owners_do_not_die_together() {
+        let (mut two, mut stops) = (0, 0);
+        for hits in (0..300).map(|seed| plan(seed, one_node(4))) {
+            let apart = apart(hits.clone());
+            assert!(
+                apart.len() == hits.len() && apart.is_sorted_by(|one, next| one.at <= next.at),
+                "{apart:?}"
+            );
+            let removes: Vec<&Injection> = apart.iter().filter(|hit| hit.fault.removes()).collect();
+            for pair in removes.windows(2) {
+                assert!(pair[1].at - pair[0].at > APART - 1e-9 && pair[0].fault != Fault::Stop, "{apart:?}");
+                two += 1;
+            }
+            stops += apart.iter().filter(|hit| hit.fault == Fault::Stop).count();
+        }
+        assert!(two > 30 && stops > 10, "{two} {stops}");
     }
 
     #[test]

@@ -126,6 +126,7 @@ enum Common {
     Buckets,
     Resumed,
     Tuned,
+    Divided,
 }
 
 impl Common {
@@ -137,6 +138,7 @@ impl Common {
             Common::Buckets => "size of buckets",
             Common::Resumed => "resumption",
             Common::Tuned => "tuning",
+            Common::Divided => "division of state",
         }
     }
 }
@@ -153,6 +155,8 @@ fn common(outcomes: &[Outcome]) -> Common {
         Common::Resumed
     } else if is(&|run| run.tuned) {
         Common::Tuned
+    } else if is(&|run| run.divided) {
+        Common::Divided
     } else if is(&|run| run.cap == one.cap) {
         Common::Buckets
     } else if one.transport.is_some() && is(&|run| run.transport == one.transport) {
@@ -185,6 +189,7 @@ mod tests {
             again: false,
             resumed_after: None,
             tuned: false,
+            divided: false,
         }
     }
 

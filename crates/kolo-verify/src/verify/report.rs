@@ -41,6 +41,7 @@ impl Table {
             None if run.again => "the same bits, repeated".into(),
             None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
             None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
+            None if run.divided => "the same bits, with the optimizer's state divided (`--shard`)".into(),
             None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
             None => "the same bits".into(),
         };
@@ -122,6 +123,9 @@ pub(super) fn describe(run: &Run) -> String {
     }
     if run.tuned {
         text += ", tuned,";
+    }
+    if run.divided {
+        text += ", its optimizer's state divided,";
     }
     text + &format!(", buckets of {} MiB", run.cap)
 }

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_data::Part;
 use kolo_elastic::{ARBITERS, ArbiterKind};
 use kolo_models as models;
 use kolo_program::output::note;
-use kolo_recipe::Recipe;
+use kolo_recipe::{NeedsAll, Recipe};
 use kolo_verify::chaos::{ChaosJob, Program, chaos};
 use kolo_verify::{trial_images, trial_texts};
 use signal_hook::consts::signal::{SIGINT, SIGTERM};
 
-use super::train::Train;
+use super::train;
 use crate::options::seconds;
 
 /// Check that a job survives its workers: run it, kill, stop, pause and cut off workers at random, and
@@ -26,9 +26,10 @@ use crate::options::seconds;
 ///
 /// The job is a small `kolo train`, with your options after `--`: `kolo chaos -- --transport tcp --steps
 /// 500`. It may also be your own elastic program that trains with Kolo and ends by itself: `kolo chaos --
-/// ./my-trainer --its-options`. The seed decides the faults of a run. Seeds 2, 3, 6, 7 and so on train on
-/// images in a folder, with two loading threads, a validation split, averaged weights and mixed images. If
-/// a run fails, hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
+/// ./my-trainer --its-options`. The seed decides the faults of a run. Pairs of seeds take turns: seeds 2 and
+/// 3 train on images in a folder, with two loading threads, a validation split, averaged weights and mixed
+/// images; seeds 4 and 5 divide the optimizer's state (no two owners of a part die at once). If a run fails,
+/// hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Number of runs, each with its own seed
@@ -84,7 +85,11 @@ const OWN: [&str; 8] = [
 ];
 
 impl Chaos {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
+        // `kolo train` is the job of options alone.
+        if let Some(options) = train::options_of(&self.words) {
+            self.words = options.to_vec();
+        }
         if is_worker() {
             return Err(Failure::input("kolo chaos starts workers itself: run it without a launcher"));
         }
@@ -94,8 +99,12 @@ impl Chaos {
                 "{option} after `--`: kolo chaos sets this option itself; give --nproc and --servers before `--`"
             )));
         }
-        if !is_own {
-            check_job(&self.words).map(drop)?;
+        let divided = !is_own && check_job(&self.words)?.is_divided();
+        if divided && self.nodes > 1 {
+            return Err(Failure::input(
+                "--shard with --nodes 2 or more: all nodes are this machine here, so both owners of a part of the state may be on \
+                 the node that dies; leave one of them out",
+            ));
         }
         for (option, number) in [("--nproc", self.nproc), ("--nodes", self.nodes)] {
             if number == 0 {
@@ -135,16 +144,19 @@ impl Chaos {
         }
         // The folder lives as long as the runs.
         let images = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
-        let (more, name) = match &program {
-            Program::Train(options) => {
-                (with_own_samples(options, images.path())?, additions(reads_text(options)))
+        let mut more = Vec::new();
+        if let Program::Train(options) = &program {
+            let samples = additions(reads_text(options));
+            more.extend(with_own_samples(options, images.path())?.map(|program| (samples, program, divided)));
+            if !divided {
+                let program = with_divided_state(options, self.nodes, self.servers);
+                more.extend(program.map(|program| (DIVIDED_STATE, program, true)));
             }
-            Program::Own(_) => (None, ""),
-        };
+        }
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
-        let seeds = self.seed..end;
+        let (name, seeds) = ("", self.seed..end);
         let job = ChaosJob {
-            name: "",
+            name,
             program,
             nodes,
             arbiter,
@@ -152,11 +164,13 @@ impl Chaos {
             servers,
             disk,
             cut_links,
+            divided,
             interrupted,
             limit,
         };
-        let more = more.map(|program| ChaosJob { name, program, ..job.clone() });
-        chaos(&std::iter::once(job).chain(more).collect::<Vec<_>>(), seeds, self.json)
+        let more = more.into_iter();
+        let more = more.map(|(name, program, divided)| ChaosJob { name, program, divided, ..job.clone() });
+        chaos(&std::iter::once(job.clone()).chain(more).collect::<Vec<_>>(), seeds, self.json)
     }
 }
 
@@ -167,32 +181,23 @@ fn arbiters() -> impl TypedValueParser<Value = &'static ArbiterKind> {
     PossibleValuesParser::new(names).map(named)
 }
 
-/// The options of a job, as `kolo train` reads them.
-#[derive(Parser)]
-#[command(name = "kolo train", no_binary_name = true)]
-struct Job {
-    #[command(flatten)]
-    train: Train,
-}
-
-/// Returns the configuration of a job. Refuses what `kolo train` refuses, and a job with stale synchronization,
-/// which does not promise the same bits.
+/// Returns the configuration of a job. Refuses what `kolo train` refuses, and a job with stale
+/// synchronization, which does not promise the same bits.
 fn check_job(options: &[OsString]) -> Result<Recipe, Failure> {
-    let job = Job::try_parse_from(options).map_err(|error| {
-        let text = error.to_string();
-        let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        Failure::input(format!("after `--`: {sentence}"))
-    })?;
-    let config = job.train.configuration()?;
+    let config = train::parse(options)?.configuration()?;
     let sync = &config.sync.mode;
     match sync.traits().staleness_bound {
         Some(_) => Err(Failure::input(format!(
             "--sync {sync}: it promises no bits, so there is nothing to compare a disturbed run with; take another mode"
         ))),
         None => match config.needs_all_workers() {
-            Some(option) => Err(Failure::input(format!(
-                "{option}: the job ends with the first worker that dies, so there is no disturbed run to compare; leave it out"
-            ))),
+            Some(NeedsAll { option, remedy }) => {
+                let way_out =
+                    remedy.map_or("leave it out".into(), |remedy| format!("add {remedy}, or leave it out"));
+                Err(Failure::input(format!(
+                    "{option}: the job ends with the first worker that dies, so there is no disturbed run to compare; {way_out}"
+                )))
+            }
             None => Ok(config),
         },
     }
@@ -224,6 +229,29 @@ fn with_defaults(mut options: Vec<OsString>, has_disk: bool) -> Vec<OsString> {
 /// Additions of the second job of `kolo chaos`, by whether the model reads text.
 fn additions(reads_text: bool) -> &'static str {
     if reads_text { "own texts" } else { "own images" }
+}
+
+/// Additions of the third job.
+const DIVIDED_STATE: &str = "divided state";
+
+/// Options of that job: the optimizer's state is divided, and each part has two owners.
+const DIVIDED: [(&str, &str); 2] = [("--shard", "optimizer"), ("--redundancy", "2")];
+
+/// Adds the options of divided state to those of a job. Returns `None`, and says why, if the job cannot have
+/// it.
+fn with_divided_state(options: &[OsString], nodes: usize, servers: usize) -> Option<Program> {
+    let mut options = options.to_vec();
+    options.extend(DIVIDED.iter().flat_map(|(name, value)| [name.into(), value.into()]));
+    let why = match check_job(&options) {
+        Err(failure) => failure.to_string(),
+        Ok(_) if nodes > 1 => "both owners of a part may be on the node that dies".into(),
+        Ok(config) => match config.check_sharding_with_servers(servers) {
+            Err(error) => error.to_string(),
+            Ok(()) => return Some(Program::Train(options)),
+        },
+    };
+    note(&format!("no seed tries {DIVIDED_STATE}: {why}"));
+    None
 }
 
 /// Images or texts of that job.

@@ -10,6 +10,7 @@ use kolo_comm::env::{NodeEnv, Nodes};
 use kolo_ddp::table::{Value, parse_number};
 use kolo_launch::LaunchError;
 
+use super::train;
 use crate::options::{Communication, Elastic, algorithms};
 
 /// Start any program as workers: with torchrun's variables, output prefixed by rank, the first failure
@@ -98,6 +99,12 @@ impl Launch {
         job.run_id = self.run_id.or(given.run_id);
         job.env = self.communication.environment(self.algorithm.as_ref());
         job.token_file = self.token_file;
+        if let (Some(min), Some(options)) = (self.elastic.min, train::options_of(&job.command)) {
+            // The workers themselves name what is wrong with their options.
+            if let Ok(config) = train::parse(options).and_then(|train| train.configuration()) {
+                train::refuse_fewest(&format!("--min {min}"), &config)?;
+            }
+        }
         self.elastic.apply(&mut job);
         if let Some(restarts) = self.elastic.max_restarts.or(given.restarts) {
             (job.restarts, job.group_restarts) = (restarts, restarts);

@@ -89,6 +89,7 @@ impl Verify {
             return Err(Failure::input("--steps 0: it must be at least 1"));
         }
         let (transport, timeout) = self.train.communication.asked();
+        let config = self.program.is_empty().then(|| self.train.for_all()).transpose()?;
         let axes = Axes {
             workers: match (self.workers.is_empty(), self.train.nproc) {
                 (false, _) => self.workers,
@@ -100,20 +101,20 @@ impl Verify {
             algorithm: self.train.algorithm.clone(),
             extent: if self.full { Extent::Full } else { Extent::Selection },
             steps,
+            divides: config.as_ref().is_some_and(Recipe::can_be_divided),
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
         let (mut others, mut additions) = (None, OWN_IMAGES);
-        let program = match self.program.is_empty() {
-            true => {
-                let config = self.train.for_all()?;
+        let program = match config {
+            Some(config) => {
                 if models::find(&config.model)?.traits().reads_text {
                     additions = OWN_TEXTS;
                 }
                 others = Some(own_samples(&config, steps, folder.path()));
                 written(&config, folder.path().join("config.toml"))?
             }
-            false => Program::Own(self.program),
+            None => Program::Own(self.program),
         };
         let options = timeout.into_iter().flat_map(|seconds| ["--timeout".into(), seconds.into()]);
         let (limit, options) = (Duration::from_secs_f64(self.limit), options.collect());

@@ -42,6 +42,33 @@ fn wrong_words_are_named_with_their_remedy() {
             &["train", "--shards", "1000000000"],
             &["--shards 1000000000", "has 10000 samples", "at most as many"],
         ),
+        (&["train", "--redundancy", "0"], &["--redundancy 0", "at least 1"]),
+        (
+            &["train", "--redundancy", "2"],
+            &[
+                "--redundancy 2: each worker holds all of the state already; add --shard optimizer, or leave it out",
+            ],
+        ),
+        (
+            &["train", "--shard", "optimizer", "--min", "1"],
+            &["--min and --max-restarts: with --shard optimizer each", "add --redundancy 2, or leave"],
+        ),
+        (
+            &["launch", "--min", "1", "--", "kolo", "train", "--shard", "optimizer"],
+            &["--min 1: with --shard optimizer each", "add --redundancy 2, or leave --min 1 out"],
+        ),
+        (
+            &["chaos", "--", "--shard", "optimizer"],
+            &["--shard optimizer: the job ends", "add --redundancy 2, or"],
+        ),
+        (
+            &["chaos", "--", "kolo", "train", "--shard", "optimizer"],
+            &["--shard optimizer: the job ends", "add --redundancy 2, or"],
+        ),
+        (
+            &["chaos", "--nodes", "2", "--", "--shard", "optimizer", "--redundancy", "2"],
+            &["--shard with --nodes 2 or more", "leave one of them out"],
+        ),
         (&["train", "--accumulate", "0"], &["--accumulate 0", "at least 1"]),
         (&["train", "--steps", "0"], &["--steps 0", "at least 1"]),
         (&["train", "--checkpoint-steps", "0"], &["--checkpoint-steps 0", "at least 1"]),

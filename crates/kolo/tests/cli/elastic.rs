@@ -306,3 +306,12 @@ fn a_launcher_keeps_nothing_of_the_dead() {
     }
     assert_eq!(kept(&job.process), before, "children, and processes that are watched");
 }
+
+/// The optimizer's state is divided, and each part has two owners: one is killed, and another leaves.
+#[test]
+fn divided_state_survives_its_workers() {
+    let more = ["--shard", "optimizer", "--redundancy", "2"];
+    let (end, words) = disturbed(&RUN, "4", "shm", &more, &[("KILL", 1), ("TERM", 0)]);
+    assert_eq!(end, expected(), "{words}");
+    assert!(words.contains("generation 3 "), "{words}");
+}

@@ -41,23 +41,13 @@ impl Replica {
         self.back_up_with(&self.core.workers())
     }
 
-    /// Makes a copy before ranks leave, maybe this one: shard state goes to the next workers that stay.
+    /// Makes a copy, as [`Replica::back_up`] does: the state of shards goes to the next of `keepers`. Before
+    /// ranks leave, maybe this one, these are the workers that stay.
     ///
     /// # Errors
     ///
     /// As [`Replica::back_up`].
-    pub(super) fn back_up_with_those_who_stay(&mut self) -> Result<(), Error> {
-        let core = &self.core;
-        if !core.keeps_state() {
-            return Ok(());
-        }
-        let leaves = core.observers.members.leaves(core.ranks.group.rank());
-        let leave: Vec<bool> = core.ranks.group.all_gather_value(&leaves)?;
-        let stay: Vec<Rank> = core.workers().into_iter().filter(|Rank(rank)| !leave[*rank]).collect();
-        self.back_up_with(&stay)
-    }
-
-    fn back_up_with(&mut self, keepers: &[Rank]) -> Result<(), Error> {
+    pub(super) fn back_up_with(&mut self, keepers: &[Rank]) -> Result<(), Error> {
         if !self.core.keeps_state() {
             return Ok(());
         }
@@ -73,6 +63,10 @@ impl Replica {
         job.notes.islands = islands.concat();
         let transfers = redistribute(&have, &kept(&core.workers(), keepers, &have))?;
         transfer(&core.ranks.group, &transfers, &mut job.arrays)?;
+        if let Some(before) = core.backups.at(core.progress.steps).filter(|_| core.moves_parts()) {
+            // Another owner of a part may not have made this copy yet.
+            job.arrays.extend(&before.job.arrays);
+        }
         let has_none = have.iter().all(|have| have.0.is_empty());
         let held: HashSet<usize> =
             job.arrays.holdings().0.into_iter().filter_map(|(name, _)| name.shard).collect();

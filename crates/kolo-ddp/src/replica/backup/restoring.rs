@@ -38,7 +38,9 @@ impl Replica {
             return Ok(None);
         }
         let held: Vec<Vec<Held>> = group.all_gather_value(&core.backups.held())?;
-        let Some(steps) = newest(&held, core.ranks.shards) else { return Ok(None) };
+        let Some(steps) = newest(&held, core.ranks.shards, core.weights.layout.len()) else {
+            return Ok(None);
+        };
         let at =
             |rank: &Vec<Held>| rank.iter().find(|held| held.steps == steps).map(|held| held.arrays.clone());
         let have: Vec<Holdings> = held.iter().map(|rank| at(rank).unwrap_or_default()).collect();
@@ -51,7 +53,7 @@ impl Replica {
         let own = own.map(|own| own.job.arrays.clone());
         let mut arrays = own.unwrap_or_else(|| StateCopy::new(core.weights.layout.len()));
         let of_job = Holdings::union(&have).filtered(|name| name.shard.is_none());
-        transfer(group, &redistribute(&have, &vec![of_job; have.len()])?, &mut arrays)?;
+        transfer(group, &redistribute(&have, &core.needed(&of_job, have.len()))?, &mut arrays)?;
         // This rank keeps its own state until the whole copy has arrived.
         if core.progress.joined && core.progress.steps != steps {
             log::info!("going back from step {} to step {steps}, of which all is left", core.progress.steps);

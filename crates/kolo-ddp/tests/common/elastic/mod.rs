@@ -12,7 +12,8 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TCP, TransportKind};
 use kolo_ddp::reduction::Reducer;
 use kolo_ddp::{
-    BucketCaps, Config, Error, Kind, LastStep, LossScale, LossScaling, NoiseScale, ParamSpec, Replica, SpanId,
+    BucketCaps, Config, Error, Kind, LastStep, LossScale, LossScaling, NoiseScale, ParamSpec, Replica,
+    Sharding, SpanId,
 };
 
 use self::meeting::Meeting;
@@ -80,6 +81,8 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
         ..Config::default()
     };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
+    let sharding = if script.owners > 0 { Sharding::Optimizer } else { Sharding::Nothing };
+    let config = Config { sharding, redundancy: script.owners.max(1), ..config };
     Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }
 

@@ -27,6 +27,8 @@ pub struct Script {
     pub tuned: bool,
     /// True if the program adds a transform of its own with state from earlier steps.
     pub smoothed: bool,
+    /// Owners of each part of the optimizer's state; 0 if each worker has all of it.
+    pub owners: usize,
     /// True if the algorithm that supports servers is used for everything.
     pub direct: bool,
     pub generations: Vec<Generation>,
@@ -87,8 +89,21 @@ impl Script {
         }
         generations.push(Generation::of(world, fresh, None));
         let (sync, islands) = ("every-step".into(), None);
-        let (combination, shards, tuned, smoothed, direct) = (combination.clone(), 6, false, false, false);
-        Script { combination, shards, clip_norm, scaled, sync, islands, tuned, smoothed, direct, generations }
+        let (combination, shards, owners) = (combination.clone(), 6, 0);
+        let (tuned, smoothed, direct) = (false, false, false);
+        Script {
+            combination,
+            shards,
+            clip_norm,
+            scaled,
+            sync,
+            islands,
+            tuned,
+            smoothed,
+            owners,
+            direct,
+            generations,
+        }
     }
 
     /// Two ranks with two shards each, of which one dies at any moment of a late step, with or without a new
@@ -138,6 +153,11 @@ impl Script {
     /// Adds a transform of the program's own with state from earlier steps.
     pub fn smoothed(self) -> Script {
         Script { smoothed: true, ..self }
+    }
+
+    /// Divides the optimizer's state, so that each part has so many owners.
+    pub fn divided(self, owners: usize) -> Script {
+        Script { owners, ..self }
     }
 
     pub fn tuned(self) -> Script {

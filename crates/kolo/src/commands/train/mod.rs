@@ -1,9 +1,12 @@
 //! `kolo train`: its options, the configuration that they make, and the command.
 
 mod command;
+mod command_words;
 mod configuration;
 mod options;
 mod refusals;
 mod tables;
 
+pub(super) use command_words::{options_of, parse};
 pub(super) use options::{Train, settings};
+pub(super) use refusals::refuse_fewest;

@@ -6,7 +6,7 @@ use kolo_comm::schedule::ALGORITHMS;
 use kolo_dashboard::{NoTerminal, Screen};
 use kolo_data::{ImageDataSet, Part};
 use kolo_models as models;
-use kolo_recipe::{Plan, Recipe};
+use kolo_recipe::{NeedsAll, Plan, Recipe};
 use kolo_weights::WeightsFile;
 
 use super::options::Train;
@@ -16,13 +16,8 @@ impl Train {
     pub(in crate::commands) fn refuse(&self, config: &Recipe) -> Result<(), Failure> {
         models::find(&config.model)?;
         config.check_shares()?;
-        if let Some(option) = config.needs_all_workers()
-            && (self.elastic.min.is_some() || self.elastic.max_restarts.is_some())
-        {
-            return Err(Failure::input(format!(
-                "--min and --max-restarts: with {option} each worker and server has state that no other has, so the job ends when \
-                 one dies, and --resume continues it; leave these options out"
-            )));
+        if self.elastic.min.is_some() || self.elastic.max_restarts.is_some() {
+            refuse_fewest("--min and --max-restarts", config)?;
         }
         if !is_worker() {
             config.sync.check_servers(self.elastic.servers)?;
@@ -69,6 +64,16 @@ impl Train {
     }
 }
 
+/// Refuses options about the death of workers for a run that cannot go on without one.
+pub(in crate::commands) fn refuse_fewest(options: &str, config: &Recipe) -> Result<(), Failure> {
+    let Some(NeedsAll { option, remedy }) = config.needs_all_workers() else { return Ok(()) };
+    let way_out = remedy.map_or_else(|| "leave".into(), |remedy| format!("add {remedy}, or leave"));
+    Err(Failure::input(format!(
+        "{options}: with {option} each worker and server has state that no other has, so the job ends when one dies, and --resume \
+         continues it; {way_out} {options} out"
+    )))
+}
+
 /// Settings that are valid but do less than they seem to.
 pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let (shards, workers) = (config.shards, config.nproc);
@@ -77,6 +82,14 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
         let idle = workers - shards;
         found.push(format!(
             "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
+        ));
+    }
+    let redundancy = config.redundancy;
+    if config.is_divided() && redundancy > 1 && workers <= redundancy {
+        found.push(format!(
+            "--redundancy {redundancy}: each of {workers} workers holds all of the optimizer's state, so --shard saves no memory; \
+             give --nproc {} or more",
+            redundancy + 1
         ));
     }
     if ["csv:", "parquet:"].iter().any(|kind| config.data.starts_with(kind)) && config.model != "mlp" {

@@ -1,0 +1,300 @@
+//! Divided state of which each part has several owners: workers that die, leave and join do not change the
+//! bits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+
+use crate::common::elastic::{Script, check, run};
+use crate::common::groups::{RATE, SHARDS, config, gradient, layout};
+use crate::common::{Scripted, bits, combinations, lively, lively_reduction, noise, pass, refusal, scripted};
+use kolo_comm::{Group, Options, SHM, TCP, threads};
+use kolo_ddp::optimizer::{self, Settings};
+use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::{Change, Config, Error, Replica, Sharding, SpanId};
+use kolo_testing::{is_thorough, selected};
+
+const STEPS: u64 = 14;
+
+/// A worker dies at any moment of a step, maybe when all have their sums, and maybe another joins.
+#[test]
+fn deaths_and_joins_do_not_change_the_bits() {
+    for (n, combination) in combinations().iter().enumerate() {
+        let kinds = [(None, false), (Some(1.5), false), (None, true)];
+        let is_sum = combination.2.name() == "sum";
+        for (kind, (clip_norm, scaled)) in kinds.into_iter().enumerate() {
+            // Neighbors in the table take turns with kinds and transports.
+            if !is_thorough() && kind != n % 3 {
+                continue;
+            }
+            let script = |seed| Script::new(seed, combination, clip_norm, scaled);
+            let (expected, losses) = run(&script(0).undisturbed(), &TCP).remove(0);
+            let mut transports = [&SHM, &TCP];
+            transports.rotate_left((n / 3 + kind) % 2);
+            let seeds = if is_sum || is_thorough() { 2 } else { 1 };
+            for transport in selected(1, transports) {
+                for seed in (0..seeds).map(|seed| (n + 31 * kind) as u64 * seeds + seed) {
+                    let owners = 2 + seed as usize % 2;
+                    check(&script(seed).divided(owners), transport, seed, &expected, &losses);
+                }
+            }
+        }
+    }
+}
+
+/// Of two workers each has all of the state.
+#[test]
+fn deaths_of_one_of_two_do_not_change_the_bits() {
+    let optimizer = optimizer::find("adamw").unwrap();
+    let combination = (optimizer, lively(optimizer), lively_reduction(&REDUCTIONS[0]));
+    let (expected, losses) = run(&Script::pair(0, &combination).undisturbed(), &TCP).remove(0);
+    for seed in 0..if is_thorough() { 40 } else { 8 } {
+        let transport = [&SHM, &TCP][seed as usize % 2];
+        check(&Script::pair(seed, &combination).divided(2), transport, seed, &expected, &losses);
+    }
+}
+
+fn divided(config: Config, redundancy: usize) -> Config {
+    Config { sharding: Sharding::Optimizer, redundancy, elastic: true, ..config }
+}
+
+/// Runs the passes of a step.
+fn passes(replica: &mut Replica) {
+    let (step, layout) = (replica.steps(), replica.layout().clone());
+    for shard in replica.shards() {
+        let gradients: Vec<(usize, Vec<f32>)> = layout
+            .spans()
+            .iter()
+            .enumerate()
+            .rev()
+            .map(|(n, span)| {
+                let values = replica.latest(SpanId(n)).iter().zip(span.offset..);
+                (n, values.map(|(value, index)| gradient(*value, index, step, shard)).collect())
+            })
+            .collect();
+        pass(replica, 1.0, 1.0, gradients).unwrap();
+    }
+}
+
+fn step(replica: &mut Replica) -> Change {
+    passes(replica);
+    replica.step(RATE).unwrap().change
+}
+
+fn train(replica: &mut Replica, to: u64) {
+    while replica.steps() < to {
+        step(replica);
+    }
+}
+
+fn new(group: Group, config: &Config, name: &str) -> Result<Replica, Error> {
+    let layout = layout();
+    let specs = layout.spans().iter().map(|span| span.spec.clone()).collect();
+    let values = (0..layout.len()).map(|i| 1.5 * noise(1, i)).collect();
+    Replica::new(Arc::new(group), specs, values, config, optimizer::named(name, &Settings::default())?)
+}
+
+/// The bits of one undisturbed rank without divided state.
+fn alone(config: Config, name: &str) -> Vec<u32> {
+    let mut replica = new(Group::alone(), &config, name).unwrap();
+    train(&mut replica, STEPS);
+    bits(&mut replica)
+}
+
+/// What a member does, and after how many steps.
+#[derive(Clone, Copy, PartialEq)]
+enum Plan {
+    Stays,
+    /// Requests a change, so that others can join.
+    Admits(u64),
+    Leaves(u64),
+}
+
+/// Runs members through these generations; returns the bits of those that do not leave.
+fn planned(config: &Config, name: &str, generations: &[&[usize]], plans: &[Plan]) -> Vec<Vec<u32>> {
+    let groups = scripted(plans.len(), generations);
+    let run = |groups: Receiver<Group>, plan: Plan| {
+        let layout = layout();
+        let specs: Vec<_> = layout.spans().iter().map(|span| span.spec.clone()).collect();
+        let values: Vec<f32> = (0..layout.len()).map(|i| 1.5 * noise(1, i)).collect();
+        let optimizer = optimizer::named(name, &Settings::default()).unwrap();
+        let wanted: Arc<AtomicBool> = Arc::default();
+        let membership = Scripted::new(groups, wanted.clone());
+        let mut replica = Replica::elastic(membership, &specs, &values, config, optimizer).unwrap();
+        while replica.steps() < STEPS {
+            match plan {
+                Plan::Admits(steps) if steps == replica.steps() => wanted.store(true, Ordering::SeqCst),
+                Plan::Leaves(steps) if steps == replica.steps() => replica.leave(),
+                _ => {}
+            }
+            if step(&mut replica) == Change::Left {
+                return None;
+            }
+        }
+        Some(bits(&mut replica))
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let start = |(groups, plan): (_, &Plan)| {
+            let plan = *plan;
+            scope.spawn(move || run(groups, plan))
+        };
+        let members: Vec<_> = groups.into_iter().zip(plans).map(start).collect();
+        members.into_iter().filter_map(|member| member.join().unwrap()).collect()
+    })
+}
+
+/// Both owners of a part leave at once; two workers join and one leaves; a job grows from one worker to
+/// three.
+#[test]
+fn workers_that_leave_and_join_move_the_parts() {
+    let plain = || config(Vec::new(), 0.0625);
+    let keeping = || {
+        let reduction = reduction::parse("ef-sign:dense_below=0").unwrap();
+        Config { reduction, backup_every: 3, ..plain() }
+    };
+    for (base, name) in [(plain(), "adamw"), (plain(), "lamb"), (keeping(), "adamw")] {
+        let expected = alone(base.clone(), name);
+        let config = divided(base, 2);
+        let two_leave = (
+            &[&[0usize, 1, 2, 3][..], &[2, 3]][..],
+            &[Plan::Leaves(5), Plan::Leaves(5), Plan::Stays, Plan::Stays][..],
+        );
+        let two_join = (
+            &[&[0usize, 1][..], &[0, 1, 2, 3], &[2, 3, 1]][..],
+            &[Plan::Leaves(9), Plan::Admits(4), Plan::Stays, Plan::Stays][..],
+        );
+        let grows = (&[&[0usize][..], &[1, 0, 2]][..], &[Plan::Admits(3), Plan::Stays, Plan::Stays][..]);
+        for (generations, plans) in [two_leave, two_join, grows] {
+            let ends = planned(&config, name, generations, plans);
+            let stay = plans.iter().filter(|plan| !matches!(plan, Plan::Leaves(_))).count();
+            assert_eq!(ends.len(), stay);
+            assert!(ends.iter().all(|end| *end == expected), "{name} with {}", config.reduction.name());
+        }
+    }
+}
+
+/// Four ranks train; those that are not in `stay` die after the fifth step. Returns what becomes of the
+/// others: their bits, or their error.
+fn survivors(redundancy: usize, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
+    let config = divided(config(Vec::new(), 0.0625), redundancy);
+    let first = threads::groups(4, &Options::default()).unwrap();
+    let mut next: Vec<Option<Group>> =
+        threads::groups(stay.len(), &Options::default()).unwrap().into_iter().map(Some).collect();
+    let mut second: Vec<Option<Group>> = (0..4).map(|_| None).collect();
+    stay.iter().zip(&mut next).for_each(|(rank, group)| second[*rank] = group.take());
+    let run = |group: Group, next: Option<Group>| {
+        let mut replica = new(group, &config, "adamw").unwrap();
+        train(&mut replica, 5);
+        bits(&mut replica);
+        let next = next?;
+        Some(match replica.regroup(Arc::new(next)) {
+            Ok(()) => {
+                train(&mut replica, STEPS);
+                Ok(bits(&mut replica))
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::OwnersLost { .. }), "{error}");
+                Err(error.to_string())
+            }
+        })
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let ranks: Vec<_> = first
+            .into_iter()
+            .zip(second)
+            .map(|(group, next)| scope.spawn(move || run(group, next)))
+            .collect();
+        ranks.into_iter().filter_map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn the_death_of_all_owners_of_a_part_is_named_and_never_gives_other_bits() {
+    let expected = alone(config(Vec::new(), 0.0625), "adamw");
+    // Parts belong to ranks 0 and 1, 1 and 2, 2 and 3, 3 and 0.
+    for (redundancy, stay, survives) in [
+        (2, &[0, 2][..], true),
+        (2, &[1, 2, 3], true),
+        (2, &[2, 3], false),
+        (3, &[2, 3], true),
+        (3, &[1], false),
+    ] {
+        let ends = survivors(redundancy, stay);
+        assert_eq!(ends.len(), stay.len());
+        for end in &ends {
+            match end {
+                Ok(bits) => assert!(survives && *bits == expected, "{redundancy} owners, {stay:?}"),
+                Err(words) => {
+                    assert!(!survives && *end == ends[0], "{words}");
+                    let lost = format!("the {redundancy} workers that held `first_moment` of `");
+                    assert!(words.contains(&lost) && words.contains("last checkpoint"), "{words}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_an_elastic_job_needs_to_divide_its_state_is_named() {
+    let one = Config { shards: Some(4), elastic: true, sharding: Sharding::Optimizer, ..Config::default() };
+    let words = refusal(Group::alone(), &one);
+    assert!(words.contains("one worker") && words.ends_with("set `Config::redundancy` to 2"), "{words}");
+    assert_eq!(refusal(Group::alone(), &Config { redundancy: 2, ..one.clone() }), "");
+    for (sharding, redundancy) in [(Sharding::Nothing, 2), (Sharding::Optimizer, 0)] {
+        let config = Config { sharding, redundancy, elastic: false, ..one.clone() };
+        let words = refusal(Group::alone(), &config);
+        assert!(
+            words.starts_with(&format!("`Config::redundancy` is {redundancy}; give 1, or more")),
+            "{words}"
+        );
+    }
+    let errors = threads::spawn(2, |group| {
+        let redundancy = 2 + group.rank().0;
+        refusal(group, &Config { redundancy, shards: Some(SHARDS), ..one.clone() })
+    });
+    for error in errors.unwrap() {
+        assert!(error.starts_with("redundancy is 2 on rank 0 and 3 on rank 1"), "{error}");
+    }
+}
+
+/// A step fails on rank 2 just before it would step its parts, which the others have stepped by then; or on all
+/// ranks, which repeat it.
+#[test]
+fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
+    const FAILS: u64 = 6;
+    for (fail, counts) in [(&[2][..], true), (&[1, 2], true), (&[0, 1, 2], false)] {
+        for (base, name) in [(config(Vec::new(), 0.0625), "adamw"), (config(Vec::new(), 25.0), "lamb")] {
+            let expected = alone(base.clone(), name);
+            let config = divided(base, 2);
+            let first = threads::groups(3, &Options::default()).unwrap();
+            let second = threads::groups(3, &Options::default()).unwrap();
+            let run = |group: Group, next: Group| {
+                let rank = group.rank().0;
+                let mut replica = new(group, &config, name).unwrap();
+                train(&mut replica, FAILS);
+                if fail.contains(&rank) {
+                    replica.fail_when_ready_for_tests();
+                }
+                passes(&mut replica);
+                let failed = replica.step(RATE).map(drop).and_then(|()| replica.values().map(drop));
+                assert!(failed.is_err(), "rank {rank}");
+                replica.group().abandon("it failed");
+                replica.regroup(Arc::new(next)).unwrap();
+                assert_eq!(replica.steps(), FAILS + u64::from(counts), "rank {rank}, {fail:?}");
+                assert_eq!(replica.last_step().unwrap().step + 1, replica.steps());
+                train(&mut replica, STEPS);
+                bits(&mut replica)
+            };
+            std::thread::scope(|scope| {
+                let run = &run;
+                let start = |(group, next)| scope.spawn(move || run(group, next));
+                let ranks: Vec<_> = first.into_iter().zip(second).map(start).collect();
+                for rank in ranks {
+                    assert!(rank.join().unwrap() == expected, "{name}, {fail:?}");
+                }
+            });
+        }
+    }
+}

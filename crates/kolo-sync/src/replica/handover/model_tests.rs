@@ -1,0 +1,275 @@
+//! Every way in which ranks can die at the end of a step, and while the next group forms: what counts is
+//! right, and nothing is lost of which a living rank has a copy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use kolo_comm::Rank;
+use kolo_optim::{Kind, Layout, ParamSpec, Scope};
+use kolo_reduction::Owners;
+use kolo_reduction::state::{StateKind, StateName};
+
+use super::decision::{PartReport, Role, decide};
+
+/// Steps of all parts before the one that fails.
+const BEFORE: u64 = 5;
+
+/// What a rank holds: for each element of flat memory, which is a part of its own, after how many steps its
+/// value and its optimizer state are.
+#[derive(Clone, Debug, Default)]
+struct Holder {
+    /// `None` before it has the job's state.
+    steps: Option<u64>,
+    is_ready: bool,
+    values: Vec<u64>,
+    own: BTreeMap<usize, u64>,
+    kept: BTreeMap<usize, u64>,
+}
+
+impl Holder {
+    fn report(&self) -> PartReport {
+        let runs = |parts: &BTreeMap<usize, u64>| -> Vec<Range<usize>> {
+            parts.keys().map(|part| *part..part + 1).collect()
+        };
+        PartReport {
+            steps: self.steps,
+            is_ready: self.is_ready,
+            has_all_values: self.values.iter().all(|value| Some(*value) == self.steps),
+            own: runs(&self.own),
+            kept: runs(&self.kept),
+        }
+    }
+
+    /// Steps its own parts.
+    fn step(&mut self) {
+        for (part, steps) in &mut self.own {
+            *steps += 1;
+            self.values[*part] = *steps;
+        }
+        self.steps = self.steps.map(|steps| steps + 1);
+        self.is_ready = false;
+        self.kept.clear();
+    }
+}
+
+/// Stage of a rank at the end of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Summing,
+    Ready,
+    Stepped,
+    Whole,
+}
+
+const STAGES: [Stage; 4] = [Stage::Summing, Stage::Ready, Stage::Stepped, Stage::Whole];
+
+/// All stages of so many ranks that can occur together: no rank has stepped its parts before all have their
+/// sums, and none has all new values before all have stepped.
+fn stages(ranks: usize) -> Vec<Vec<Stage>> {
+    let all = (0..ranks).fold(vec![Vec::new()], |all: Vec<Vec<Stage>>, _| {
+        let longer = |stages: &Vec<Stage>| STAGES.map(|stage| [&stages[..], &[stage]].concat());
+        all.iter().flat_map(longer).collect()
+    });
+    let can_occur = |stages: &Vec<Stage>| {
+        let (least, most) = (stages.iter().min().unwrap(), stages.iter().max().unwrap());
+        match most {
+            Stage::Summing | Stage::Ready => true,
+            Stage::Stepped => *least >= Stage::Ready,
+            Stage::Whole => *least >= Stage::Stepped,
+        }
+    };
+    all.into_iter().filter(can_occur).collect()
+}
+
+fn subsets(count: usize) -> impl Iterator<Item = BTreeSet<usize>> {
+    (0..1usize << count).map(move |bits| (0..count).filter(|index| bits >> index & 1 == 1).collect())
+}
+
+fn owners(parts: usize, ranks: usize, redundancy: usize) -> Owners {
+    let kind = Kind::Parameter { decay: false };
+    let specs = (0..parts).map(|part| ParamSpec::new(part.to_string(), vec![1], kind)).collect();
+    let ranks: Vec<Rank> = (0..ranks).map(Rank).collect();
+    Owners::split(&Layout::new(specs), Scope::Tensor, &ranks, redundancy)
+}
+
+fn parts_of(owners: &Owners, rank: usize) -> BTreeSet<usize> {
+    owners.runs_of(Rank(rank)).flatten().collect()
+}
+
+/// Returns ranks at these stages of a step, in the group in which they hold `before`.
+fn at(stages: &[Stage], before: &[Holder]) -> Vec<Holder> {
+    let mut holders = before.to_vec();
+    for (holder, stage) in holders.iter_mut().zip(stages) {
+        match stage {
+            Stage::Summing => {}
+            Stage::Ready => holder.is_ready = true,
+            Stage::Stepped => holder.step(),
+            Stage::Whole => {
+                holder.step();
+                let steps = holder.steps.unwrap();
+                holder.values.fill(steps);
+            }
+        }
+    }
+    holders
+}
+
+/// Lets ranks meet. Returns what each holds when it has received what it needs, or `None` if a part is lost;
+/// and what each held just before.
+fn meet(mut holders: Vec<Holder>, parts: usize, redundancy: usize) -> (Option<Vec<Holder>>, Vec<Holder>) {
+    let reports: Vec<PartReport> = holders.iter().map(Holder::report).collect();
+    let decision = decide(&reports).unwrap();
+    let steps = decision.steps;
+    for (holder, role) in holders.iter_mut().zip(&decision.roles) {
+        match role {
+            Role::Steps => holder.step(),
+            Role::Keeps | Role::Receives => holder.is_ready = false,
+        }
+    }
+    let counts = |rank: usize| decision.roles[rank] != Role::Receives;
+    // All that counts is as old as everything else.
+    for (rank, holder) in holders.iter().enumerate().filter(|(rank, _)| counts(*rank)) {
+        assert_eq!(holder.steps, Some(steps));
+        assert!(
+            holder.own.values().chain(holder.kept.values()).all(|own| *own == steps),
+            "{rank}: {holder:?}"
+        );
+    }
+    let owners = owners(parts, holders.len(), redundancy);
+    let array = StateName::of_job(StateKind::Optimizer, "m");
+    let has = |part: usize| {
+        let has =
+            |rank: usize| holders[rank].own.contains_key(&part) || holders[rank].kept.contains_key(&part);
+        (0..holders.len()).any(|rank| counts(rank) && has(rank))
+    };
+    let transfers = match decision.transfers(&reports, &owners, std::slice::from_ref(&array), parts) {
+        Ok(transfers) => transfers,
+        Err(missing) => {
+            assert!(!missing.run.clone().all(has), "{missing:?} of {holders:?}");
+            return (None, holders);
+        }
+    };
+    assert!((0..parts).all(has), "{holders:?}");
+    let new = |rank: usize| {
+        let old = &holders[rank];
+        let is_counted = counts(rank);
+        let mut values = if is_counted { old.values.clone() } else { vec![0; parts] };
+        let mut state: BTreeMap<usize, u64> = BTreeMap::new();
+        if is_counted {
+            state.extend(old.kept.iter().chain(&old.own));
+        }
+        for transfer in transfers.iter().filter(|transfer| transfer.to.contains(&Rank(rank))) {
+            let from = &holders[transfer.from.0];
+            for part in transfer.place.clone() {
+                if transfer.name == array {
+                    state.insert(part, *from.own.get(&part).unwrap_or_else(|| &from.kept[&part]));
+                } else {
+                    values[part] = from.values[part];
+                }
+            }
+        }
+        assert!(
+            values.iter().chain(state.values()).all(|of| *of == steps),
+            "rank {rank}: {values:?} {state:?}"
+        );
+        let own = parts_of(&owners, rank).into_iter().map(|part| (part, state[&part])).collect();
+        Holder { steps: Some(steps), is_ready: false, values, own, kept: state }
+    };
+    let new = (0..holders.len()).map(new).collect();
+    (Some(new), holders)
+}
+
+/// A group that begins.
+fn begin(parts: usize, ranks: usize, redundancy: usize) -> Vec<Holder> {
+    let owners = owners(parts, ranks, redundancy);
+    let holder = |rank| Holder {
+        steps: Some(BEFORE),
+        is_ready: false,
+        values: vec![BEFORE; parts],
+        own: parts_of(&owners, rank).into_iter().map(|part| (part, BEFORE)).collect(),
+        kept: BTreeMap::new(),
+    };
+    (0..ranks).map(holder).collect()
+}
+
+fn living(holders: &[Holder], alive: &BTreeSet<usize>) -> Vec<Holder> {
+    alive.iter().map(|rank| holders[*rank].clone()).collect()
+}
+
+/// Checks all deaths in a step of a group that holds `before`; calls `then` with each group that forms, and
+/// what its ranks held before it did. Returns the number of cases.
+fn check_step(
+    before: &[Holder],
+    parts: usize,
+    redundancy: usize,
+    mut then: impl FnMut(&[Holder], &[Holder]),
+) -> usize {
+    let mut cases = 0;
+    let steps = before[0].steps.unwrap();
+    for stages in stages(before.len()) {
+        let holders = at(&stages, before);
+        for alive in subsets(before.len()).filter(|alive| !alive.is_empty()) {
+            for newcomers in 0..2 {
+                let mut members = living(&holders, &alive);
+                members.extend(vec![Holder { values: vec![0; parts], ..Holder::default() }; newcomers]);
+                let (new, old) = meet(members, parts, redundancy);
+                cases += 1;
+                let has_stepped = alive.iter().any(|rank| stages[*rank] >= Stage::Stepped);
+                let owned = |part: usize| alive.iter().any(|rank| before[*rank].own.contains_key(&part));
+                match &new {
+                    Some(new) => {
+                        assert_eq!(
+                            new[0].steps,
+                            Some(steps + u64::from(has_stepped)),
+                            "{stages:?} {alive:?}"
+                        );
+                        then(new, &old);
+                    }
+                    // While some ranks may not have joined before, others have what they kept for them.
+                    None => assert!(!(0..parts).all(owned), "{stages:?} {alive:?}"),
+                }
+            }
+        }
+    }
+    cases
+}
+
+#[test]
+fn a_part_is_lost_only_with_all_of_its_owners() {
+    for (ranks, redundancy) in [(2, 2), (3, 2), (4, 2), (4, 3), (5, 2)] {
+        let cases = check_step(&begin(ranks + 1, ranks, redundancy), ranks + 1, redundancy, |_, _| {});
+        assert!(cases >= 60, "{cases}");
+    }
+}
+
+/// After a first death, some ranks have received all that they need when others die; and others die in the
+/// first step of the new group.
+#[test]
+fn deaths_while_a_group_forms_lose_only_what_no_living_rank_has() {
+    const PARTS: usize = 4;
+    let mut cases = 0;
+    check_step(&begin(PARTS, 3, 2), PARTS, 2, |new, old| {
+        for installed in subsets(new.len()) {
+            let now = |rank: usize| if installed.contains(&rank) { &new[rank] } else { &old[rank] };
+            let holders: Vec<Holder> = (0..new.len()).map(|rank| now(rank).clone()).collect();
+            for alive in
+                subsets(new.len()).filter(|alive| alive.iter().any(|rank| holders[*rank].steps.is_some()))
+            {
+                let had = |part: usize| {
+                    let counts = |rank: &usize| old[*rank].steps == new[0].steps;
+                    alive
+                        .iter()
+                        .filter(|rank| counts(rank))
+                        .any(|rank| old[*rank].own.contains_key(&part) || old[*rank].kept.contains_key(&part))
+                };
+                let (again, _) = meet(living(&holders, &alive), PARTS, 2);
+                assert!(again.is_some() || !(0..PARTS).all(had), "{installed:?} {alive:?}");
+                cases += 1;
+            }
+        }
+        if new.len() == 3 && new.iter().any(|holder| !holder.kept.is_empty()) {
+            cases += check_step(new, PARTS, 2, |_, _| {});
+        }
+    });
+    assert!(cases > 10_000, "{cases}");
+}

@@ -1,0 +1,228 @@
+//! Transfers of divided state to its new owners.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kolo_comm::{Group, Rank};
+use kolo_reduction::Error;
+use kolo_reduction::state::{Holdings, StateCopy, StateKind, StateName, transfer};
+use kolo_step::{LastStep, timed};
+
+use super::decision::{Decision, Missing, PartReport, Role, decide};
+use super::progress::{Ending, Handover, Stage};
+use crate::replica::core::Core;
+use crate::replica::notes::Notes;
+use crate::replica::state_share::StateShare;
+
+impl Core {
+    /// Returns true if ranks with parts of the state may come and go.
+    pub fn moves_parts(&self) -> bool {
+        self.weights.share.is_some() && self.config.elastic
+    }
+
+    /// Waits until all ranks have the sums of their parts, before any of them changes a part. A collective.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub(crate) fn agree_on_sums(&mut self, mut ending: Ending) -> Result<(), Error> {
+        self.handover.ending = Some(ending);
+        if !ending.done.skipped {
+            self.step.order().into_iter().try_for_each(|bucket| self.step.wait(bucket))?;
+        }
+        ending.stage = Stage::Ready;
+        self.handover.ending = Some(ending);
+        let (group, mut exposed) = (&self.ranks.group, Duration::ZERO);
+        timed(&mut exposed, "the sums of the others' parts", || group.barrier())?;
+        self.step.add_exposed(exposed);
+        if std::mem::take(&mut self.handover.fails_when_ready) {
+            return Err(Error::Lost);
+        }
+        ending.stage = Stage::Stepped;
+        // Nothing before the end of the step can fail on this rank alone, except for a lack of memory.
+        (self.handover.ending, self.handover.kept) = (Some(ending), None);
+        Ok(())
+    }
+
+    /// Makes the next step fail on this rank when all ranks have their sums.
+    pub fn fail_when_ready_for_tests(&mut self) {
+        self.handover.fails_when_ready = true;
+    }
+
+    /// Rolls back a step that has failed at this stage, as far as this rank can decide it alone.
+    pub(in crate::replica) fn roll_back_ending(&mut self, ending: Ending) -> Result<(), Error> {
+        let lacks_values = self.step.give_up();
+        match ending.stage {
+            Stage::Summing => {
+                self.progress.steps -= 1;
+                self.discard(ending)
+            }
+            Stage::Ready => {
+                self.progress.steps -= 1;
+                self.handover.ready = Some(ending);
+                Ok(())
+            }
+            Stage::Stepped => {
+                self.settle(ending.done);
+                self.handover.lacks_values |= lacks_values;
+                Ok(())
+            }
+        }
+    }
+
+    /// Restores everything but the parts to their state before a step of which no part has been changed.
+    fn discard(&mut self, ending: Ending) -> Result<(), Error> {
+        self.scaler.take_over(ending.scale);
+        self.transforms.take_back()
+    }
+
+    /// Brings the parts of all ranks of `group` to one step, and divides them among these ranks anew. A
+    /// collective. Returns false if no rank has the job's state yet.
+    ///
+    /// # Errors
+    ///
+    /// All owners of a part are gone ([`Error::OwnersLost`], on all ranks), a value is not finite (on all
+    /// ranks), or a collective failed (naming the rank).
+    pub(in crate::replica) fn meet_owners(&mut self, group: &Arc<Group>) -> Result<bool, Error> {
+        let all: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
+        let reports = self.reports(group)?;
+        let Some(decision) = decide(&reports) else { return Ok(false) };
+        if let Some(ending) = self.handover.ready.take() {
+            match decision.roles[group.rank().0] {
+                Role::Steps => self.step_own_parts(ending)?,
+                Role::Keeps | Role::Receives => self.discard(ending)?,
+            }
+        }
+        self.move_parts(group, &reports, &decision, &all)?;
+        if let Some(step) = decision.steps.checked_sub(1) {
+            // A step that has been completed here has not been checked yet.
+            self.weights.name_not_finite(step)?;
+        }
+        Ok(true)
+    }
+
+    /// Gives the parts of ranks that leave to those that stay. A collective of all of them.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank).
+    pub fn hand_over(&mut self, stay: &[Rank]) -> Result<(), Error> {
+        let group = self.ranks.group.clone();
+        let reports = self.reports(&group)?;
+        match decide(&reports) {
+            Some(decision) if stay.len() < reports.len() => {
+                self.move_parts(&group, &reports, &decision, stay)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns what each of so many ranks needs of the arrays `all` of the job: everything, but of a divided
+    /// optimizer's state only its own parts.
+    pub fn needed(&self, all: &Holdings, ranks: usize) -> Vec<Holdings> {
+        let Some(share) = &self.weights.share else { return vec![all.clone(); ranks] };
+        let mut divided = all.filtered(|name| name.kind == StateKind::Optimizer).0;
+        divided.dedup_by(|a, b| a.0 == b.0);
+        let of_rank = |rank: usize| {
+            let own = || share.owners().runs_of(Rank(rank));
+            let parts = divided.iter().flat_map(|(name, _)| own().map(|run| (name.clone(), run)));
+            let whole = all.filtered(|name| name.kind != StateKind::Optimizer).0;
+            Holdings(whole.into_iter().chain(parts).collect())
+        };
+        (0..ranks).map(of_rank).collect()
+    }
+
+    fn reports(&self, group: &Group) -> Result<Vec<PartReport>, Error> {
+        let steps = self.progress.joined.then_some(self.progress.steps);
+        let own = self.weights.share.iter().flat_map(|share| share.runs().map(|(run, _)| run)).collect();
+        let Handover { ready, lacks_values, .. } = &self.handover;
+        let (is_ready, has_all_values) = (ready.is_some(), !lacks_values);
+        let kept = self.kept().map(runs_of).unwrap_or_default();
+        Ok(group.all_gather_value(&PartReport { steps, is_ready, has_all_values, own, kept })?)
+    }
+
+    /// State of other parts that this rank has kept and that is as old as its own.
+    fn kept(&self) -> Option<&StateCopy> {
+        let kept = self.handover.kept.as_ref().filter(|(steps, _)| *steps == self.progress.steps);
+        kept.map(|(_, kept)| kept)
+    }
+
+    /// Makes a step of this rank's parts with sums that it has. The values of other parts stay as they were.
+    fn step_own_parts(&mut self, ending: Ending) -> Result<(), Error> {
+        if !ending.done.skipped {
+            for bucket in self.step.order() {
+                self.weights.apply_bucket(bucket, &mut self.step)?;
+            }
+            self.handover.lacks_values = true;
+        }
+        self.settle(ending.done);
+        self.progress.steps += 1;
+        self.handover.kept = None;
+        Ok(())
+    }
+
+    /// Divides the parts among `ranks` of `group`, which have reported theirs. This rank keeps its own state
+    /// until it has received all that it needs.
+    fn move_parts(
+        &mut self,
+        group: &Arc<Group>,
+        reports: &[PartReport],
+        decision: &Decision,
+        ranks: &[Rank],
+    ) -> Result<(), Error> {
+        let (layout, redundancy) = (self.weights.layout.clone(), self.config.redundancy);
+        let scope = self.weights.optimizer.scope();
+        let share = StateShare::new(group.clone(), &layout, scope, ranks, redundancy);
+        // Before the first step each rank makes the optimizer's state itself.
+        let begins = decision.steps == 0;
+        let names = self.weights.optimizer.state().into_iter().map(|(name, _)| name);
+        let arrays: Vec<StateName> =
+            names.filter(|_| !begins).map(|name| StateName::of_job(StateKind::Optimizer, name)).collect();
+        let transfers = decision.transfers(reports, share.owners(), &arrays, layout.len());
+        let transfers = transfers.map_err(|missing| self.lost(missing))?;
+        let mut state = match decision.roles[group.rank().0] {
+            Role::Receives => StateCopy::new(layout.len()),
+            Role::Keeps | Role::Steps => {
+                let mut own = StateCopy::of(layout.len(), |visit| self.weights.visit_state(visit));
+                self.kept().into_iter().for_each(|kept| own.extend(kept));
+                own
+            }
+        };
+        transfer(group, &transfers, &mut state)?;
+        let donor = decision.roles.iter().position(|role| *role != Role::Receives).map_or(Rank(0), Rank);
+        let own = (self.last_steps(), self.notes());
+        let (known, notes): (Vec<LastStep>, Notes) = group.broadcast_value(own, donor)?;
+        self.weights.share = Some(share);
+        self.weights.init_optimizer();
+        state.retain(|name| name.kind == StateKind::Weights || !begins);
+        state.fill(|visit| self.weights.visit_state(visit));
+        self.progress.steps = decision.steps;
+        self.set_last_steps(known);
+        state.retain(|name| name.kind == StateKind::Optimizer);
+        self.handover = Handover { kept: Some((decision.steps, state)), ..Handover::default() };
+        self.set_notes(notes)
+    }
+
+    /// Returns the error that names what no rank has any more.
+    fn lost(&self, Missing { name, run }: Missing) -> Error {
+        let spans = self.weights.layout.spans();
+        let parameter = spans.iter().find(|span| span.range().end > run.start);
+        let array = match name.kind {
+            StateKind::Weights => "the values".to_string(),
+            _ => format!("`{}`", name.name),
+        };
+        Error::OwnersLost {
+            owners: self.config.redundancy,
+            array,
+            parameter: parameter.map(|span| span.spec.name.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns the runs of the optimizer's state that a copy has, the same in all of its arrays.
+fn runs_of(copy: &StateCopy) -> Vec<Range<usize>> {
+    let holdings = copy.holdings().0;
+    let first = holdings.first().map(|(name, _)| name.clone());
+    holdings.into_iter().filter(|(name, _)| Some(name) == first.as_ref()).map(|(_, run)| run).collect()
+}
