@@ -1,5 +1,6 @@
 //! The description of a weights format: one line of the table in `formats/`.
 
+use std::fmt;
 use std::path::Path;
 
 use kolo_ddp::Element;
@@ -24,6 +25,15 @@ pub struct WeightFormat {
     pub(crate) recognizes: fn(&[u8]) -> bool,
     /// Decodes the tensors from the contents of the file at a path.
     pub(crate) decode: fn(&Path, Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError>,
+}
+
+impl fmt::Debug for WeightFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightFormat")
+            .field("name", &self.name)
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Place of a model's tensor in a file.

@@ -36,7 +36,9 @@ impl Recipe {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
         if sharding != Sharding::Nothing && self.straggler()? == Policy::Drop {
-            return refused("its workers cannot go on with fewer; take --straggler warn or rebalance".into());
+            return refused(
+                "its workers cannot continue with fewer; take --straggler warn or rebalance".into(),
+            );
         }
         match sharding.exclusion(&JobSetting::of(&self.ddp()?)) {
             Some(Exclusion { setting, why }) => refused(format!("it {why}; {}", remedy(setting))),

@@ -1,19 +1,27 @@
 //! Copies of state.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 
 use super::part::{StateName, StatePart, Visit};
 use super::redistribute::Holdings;
 
 /// Arrays of state, each over all of flat memory. Elements that no part had are 0.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StateCopy {
     /// Number of elements of flat memory.
     len: usize,
     arrays: Vec<(StateName, Vec<f32>)>,
     /// Index of each array.
     places: HashMap<StateName, usize>,
+}
+
+impl fmt::Debug for StateCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.arrays.iter().map(|(name, _)| name).collect();
+        f.debug_struct("StateCopy").field("len", &self.len).field("arrays", &names).finish_non_exhaustive()
+    }
 }
 
 impl StateCopy {
@@ -73,5 +81,19 @@ impl StateCopy {
     /// Returns the arrays with their names.
     pub fn into_arrays(self) -> Vec<(StateName, Vec<f32>)> {
         self.arrays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::StateKind;
+
+    #[test]
+    fn a_copy_is_shown_by_its_names_and_not_by_its_values() {
+        let name = StateName { kind: StateKind::Weights, name: String::new(), shard: None };
+        let arrays = vec![(name, vec![0.125; 4])];
+        let shown = format!("{:?}", StateCopy { len: 4, arrays, ..StateCopy::default() });
+        assert!(shown.contains("Weights") && shown.contains("len: 4") && !shown.contains("0.125"), "{shown}");
     }
 }

@@ -123,7 +123,7 @@ const OF_SHARDING: &[(JobSetting, &str)] = &[
     (RareSync, "needs steps of all shards that end with all of their updates"),
     (
         Elastic,
-        "keeps each part of the optimizer's state on one worker, so a job cannot go on without one that dies, and has to begin again \
+        "keeps each part of the optimizer's state on one worker, so a job cannot continue without one that dies, and has to begin again \
          at its last checkpoint",
     ),
     (LocalStatistics, "gives all workers the same running statistics"),
