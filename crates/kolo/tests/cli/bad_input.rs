@@ -108,7 +108,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere", "--set", "seed=9"], &["--set", "cannot be used with"]),
         (
             &["train", "--set", "rate.lrr=1"],
-            &["error: --set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is"],
+            &["error: --set rate.lrr=1: there is no key `rate.lrr`; do you mean `rate.lr`?"],
         ),
         (
             &["train", "--set", "epochs=many"],

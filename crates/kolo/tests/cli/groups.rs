@@ -28,8 +28,8 @@ fn what_selects_nothing_is_named_with_its_option_and_what_there_is() {
     let folder = tempfile::tempdir().unwrap();
     for (args, words) in [
         (["--group", "head.*:lr_scale=10"], "--group head.*: this selects no trained parameter; there are "),
-        (["--no-decay", "norm,head.*"], "--no-decay head.*: no trained parameter"),
-        (["--no-decay", "embedding"], "--no-decay embedding: no trained parameter"),
+        (["--no-decay", "norm,head.*"], "--no-decay head.*: this selects no trained parameter"),
+        (["--no-decay", "embedding"], "--no-decay embedding: this selects no trained parameter"),
     ] {
         let (code, error) = fail(folder.path(), &[&FIXED[..], &args].concat());
         assert!(code != 0 && error.contains(words) && error.contains("fc.bias"), "{args:?}: {code} {error}");

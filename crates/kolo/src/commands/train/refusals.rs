@@ -139,7 +139,7 @@ mod tests {
         stale.sync.mode = "stale:3".parse().unwrap();
         assert!(
             surprises(&stale, 100)[0]
-                .starts_with("--max-hours 0.5: with --sync stale:3 the run can end only")
+                .starts_with("--max-hours 0.5: with --sync stale:K=3 the run can end only")
         );
         assert_eq!(surprises(&Recipe { checkpoint_steps: Some(5), ..stale }, 100), Vec::<String>::new());
         let table =
