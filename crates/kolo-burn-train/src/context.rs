@@ -32,6 +32,17 @@ impl TrainingContext<'_> {
     /// the correct one of K classes counts 1 − ε + ε / K, and each of the others ε / K. Shapes as in
     /// [`cross_entropy`]. Where images are mixed, it is λ times the loss by their own labels and 1 − λ times
     /// that by their partners', which is the loss by mixed labels.
+    ///
+    /// ```
+    /// use burn::tensor::{Device, Int, Tensor};
+    /// use kolo_burn_train::TrainingContext;
+    ///
+    /// /// The loss of one shard, for `Trainer::new`.
+    /// fn loss(scores: Tensor<2>, labels: Tensor<1, Int>, context: &TrainingContext<'_>) -> kolo_burn::Loss {
+    ///     context.cross_entropy(scores, labels)
+    /// }
+    /// # let _ = loss;
+    /// ```
     pub fn cross_entropy(&self, scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
         let sum = |labels| summed_cross_entropy(scores.clone(), labels, self.label_smoothing);
         let count = labels.dims()[0];
@@ -50,6 +61,17 @@ impl TrainingContext<'_> {
 ///
 /// - `scores`: `[samples, classes]`
 /// - `labels`: `[samples]`
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use kolo_burn_train::cross_entropy;
+///
+/// let device = Device::flex();
+/// let scores = Tensor::<2>::from_floats([[1.0, 1.0]], &device); // one sample, two classes as probable
+/// let labels = Tensor::<1, Int>::from_ints([0], &device);
+/// let loss = cross_entropy(scores, labels).into_mean().into_scalar::<f32>();
+/// assert!((loss - 2.0f32.ln()).abs() < 1e-6);
+/// ```
 pub fn cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Loss {
     let count = labels.dims()[0];
     Loss::sum(summed_cross_entropy(scores, labels, 0.0), count)
@@ -62,6 +84,16 @@ fn summed_cross_entropy(scores: Tensor<2>, labels: Tensor<1, Int>, share: f64) -
 
 /// Returns the share of samples with their highest score at their label, for
 /// [`Metric::ACCURACY`](kolo_train::Metric::ACCURACY). Shapes as in [`cross_entropy`].
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use kolo_burn_train::{Mean, accuracy};
+///
+/// let device = Device::flex();
+/// let scores = Tensor::<2>::from_floats([[2.0, 1.0], [0.0, 3.0], [4.0, 0.0]], &device);
+/// let labels = Tensor::<1, Int>::from_ints([0, 1, 1], &device);
+/// assert_eq!(accuracy(scores, labels), Mean::share(2, 3));
+/// ```
 pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
     let count = labels.dims()[0];
     Mean::share(count_correct(scores, labels), count)
@@ -69,6 +101,16 @@ pub fn accuracy(scores: Tensor<2>, labels: Tensor<1, Int>) -> Mean {
 
 /// Returns the counts of samples by label and predicted class, and the most wrong samples, for
 /// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use kolo_burn_train::classification;
+///
+/// let device = Device::flex();
+/// let scores = Tensor::<2>::from_floats([[2.0, 1.0], [0.0, 3.0], [4.0, 0.0]], &device);
+/// let labels = Tensor::<1, Int>::from_ints([0, 1, 1], &device);
+/// assert_eq!(classification(scores, labels).confusion.count(1, 0), 1);
+/// ```
 pub fn classification(scores: Tensor<2>, labels: Tensor<1, Int>) -> Classification {
     let scores: Vec<f32> = scores.into_data().iter().collect();
     Classification::of(&scores, &classes(labels))
@@ -76,6 +118,16 @@ pub fn classification(scores: Tensor<2>, labels: Tensor<1, Int>) -> Classificati
 
 /// Returns the counts of samples by label and by the class with the highest score, for
 /// [`Trainer::tally`](kolo_train::Trainer::tally). Shapes as in [`cross_entropy`].
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use kolo_burn_train::{Confusion, confusion};
+///
+/// let device = Device::flex();
+/// let scores = Tensor::<2>::from_floats([[2.0, 1.0], [0.0, 3.0], [4.0, 0.0]], &device);
+/// let labels = Tensor::<1, Int>::from_ints([0, 1, 1], &device);
+/// assert_eq!(confusion(scores, labels), Confusion::of([0, 1, 1], [0, 1, 0]));
+/// ```
 pub fn confusion(scores: Tensor<2>, labels: Tensor<1, Int>) -> Confusion {
     Confusion::of(classes(labels), guesses(scores))
 }
@@ -93,6 +145,16 @@ fn classes(tensor: Tensor<1, Int>) -> Vec<u32> {
 }
 
 /// Returns the number of samples with their highest score at their label. Shapes as in [`cross_entropy`].
+///
+/// ```
+/// use burn::tensor::{Device, Int, Tensor};
+/// use kolo_burn_train::count_correct;
+///
+/// let device = Device::flex();
+/// let scores = Tensor::<2>::from_floats([[2.0, 1.0], [0.0, 3.0], [4.0, 0.0]], &device);
+/// let labels = Tensor::<1, Int>::from_ints([0, 1, 1], &device);
+/// assert_eq!(count_correct(scores, labels), 2);
+/// ```
 pub fn count_correct(scores: Tensor<2>, labels: Tensor<1, Int>) -> usize {
     guesses(scores).zip(classes(labels)).filter(|(guess, label)| guess == label).count()
 }

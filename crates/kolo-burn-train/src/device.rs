@@ -10,6 +10,17 @@ use kolo_train::Error;
 /// # Errors
 ///
 /// There is no such device, on this machine or in this build; the error names the feature to build with.
+///
+/// # Examples
+///
+/// ```
+/// use burn::tensor::Device;
+/// use kolo_burn_train::{Recipe, device};
+///
+/// let recipe = Recipe { device: "flex".into(), ..Recipe::default() };
+/// assert_eq!(device(&recipe, 0)?, Device::flex());
+/// # Ok::<(), kolo_burn_train::Error>(())
+/// ```
 pub fn device(recipe: &Recipe, local_rank: usize) -> Result<Device, Error> {
     let (kind, number) = recipe.device()?;
     let refused =
@@ -19,7 +30,7 @@ pub fn device(recipe: &Recipe, local_rank: usize) -> Result<Device, Error> {
     };
     let mut found: Vec<Device> = Device::enumerate(kind).into_iter().collect();
     match (number, found.len()) {
-        (_, 0) => refused("this machine has none; leave that out to compute on the CPU".into()),
+        (_, 0) => refused("this machine has none; leave out --device to compute on the CPU".into()),
         (Some(number), count) if number >= count => {
             refused(format!("this machine has {count}, and the first one has the number 0"))
         }

@@ -42,7 +42,7 @@ impl<M: Module> Framework<M> for Burn {
     fn prepare(&mut self, model: M, recipe: &Recipe, resumed: bool) -> Result<BurnModel<M>, Error> {
         let is_usual = recipe.device == DEVICES[0];
         if self.is_given && !is_usual {
-            let problem = "the program gives the trainer a device; leave this at its default, or that out";
+            let problem = "the program gives the trainer a device; leave --device at its default, or leave out `Trainer::device`";
             return Err(kolo_recipe::Error::setting("--device", &recipe.device, problem).into());
         }
         if !is_usual {

@@ -10,6 +10,16 @@ use kolo_train::Error;
 /// # Errors
 ///
 /// There is none of that name; lists the known ones.
+///
+/// # Examples
+///
+/// ```
+/// use kolo_burn_train::{PrecisionConfig, precision};
+///
+/// let config = PrecisionConfig { compute: "half".into(), ..PrecisionConfig::default() };
+/// assert!(precision(&config).is_err(), "there is no such type");
+/// assert!(precision(&PrecisionConfig::default()).is_ok());
+/// ```
 pub fn precision(config: &PrecisionConfig) -> Result<Precision, Error> {
     let found = Precision::ALL.iter().find(|(name, _)| *name == config.compute);
     let unknown = || kolo_recipe::Error::unknown("--precision", &config.compute, PRECISIONS).into();

@@ -4,6 +4,17 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use kolo_data::Batch;
 
 /// Returns images `[batch, channels, height, width]` and labels `[batch]`; the batch may be empty.
+///
+/// ```
+/// use burn::tensor::Device;
+/// use kolo_burn_train::image_tensors;
+/// use kolo_data::{Part, open};
+///
+/// let batch = open("fashion-mnist-small")?.batch(Part::Test, &[0, 1], None)?;
+/// let (images, labels) = image_tensors(batch, &Device::flex());
+/// assert_eq!((images.dims(), labels.dims()), ([2, 1, 28, 28], [2]));
+/// # Ok::<(), kolo_data::DataError>(())
+/// ```
 pub fn image_tensors(batch: Batch, device: &Device) -> (Tensor<4>, Tensor<1, Int>) {
     // As PyTorch's, labels are signed; the last class is below 2³¹.
     let labels: Vec<i32> = batch.labels.into_iter().map(|label| label as i32).collect();

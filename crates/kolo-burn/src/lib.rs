@@ -45,4 +45,26 @@ pub use transformer::{
 pub use values::{tied, with_values};
 
 /// [`kolo_ddp::Ddp`] with this binding: a Burn module with a replica on every worker.
+///
+/// ```
+/// use burn::nn::{Linear, LinearConfig};
+/// use burn::tensor::{Device, Distribution, Tensor};
+/// use kolo_burn::{Ddp, Loss};
+/// use kolo_comm::Group;
+/// use kolo_ddp::{Config, optimizer};
+///
+/// let device = Device::flex().autodiff();
+/// let model: Linear = LinearConfig::new(2, 1).init(&device);
+/// // One worker alone; `Group::from_env` takes the place that a launcher gives.
+/// let config = Config { shards: Some(2), ..Config::default() };
+/// let sgd = optimizer::named("sgd", &optimizer::Settings::default()).unwrap();
+/// let mut ddp = Ddp::new(Group::alone(), model, &config, sgd)?;
+/// for _shard in ddp.shards() {
+///     let inputs = Tensor::<2>::random([8, 2], Distribution::Default, &device);
+///     let outputs = ddp.model().forward(inputs);
+///     ddp.backward(Loss::sum(outputs.powi_scalar(2).sum(), 8))?;
+/// }
+/// assert!(ddp.step(0.1)?.loss.is_finite());
+/// # Ok::<(), kolo_ddp::Error>(())
+/// ```
 pub type Ddp<M> = kolo_ddp::Ddp<BurnModel<M>>;

@@ -4,6 +4,15 @@ use burn::tensor::Tensor;
 
 /// Loss of a shard: a sum, and the number of its terms. Kolo divides by the count of the whole batch, so that
 /// a short shard has its proper weight.
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use kolo_burn::Loss;
+///
+/// let errors = Tensor::<1>::from_floats([1.0, 5.0], &Device::flex());
+/// let loss = Loss::sum(errors.sum(), 2);
+/// assert_eq!(loss.into_mean().into_scalar::<f32>(), 3.0);
+/// ```
 #[derive(Debug)]
 pub struct Loss {
     pub(crate) sum: Tensor<1>,

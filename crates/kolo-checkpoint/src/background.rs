@@ -103,7 +103,7 @@ impl<T> Drop for Background<T> {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             // There is no caller to return the error to.
-            tell(&format_args!("the last checkpoint was not written: {error}"));
+            tell(&format_args!("Kolo could not write the last checkpoint: {error}"));
         }
     }
 }
@@ -196,7 +196,10 @@ mod tests {
         assert_eq!(begins.iter().collect::<Vec<_>>(), [2, 2]);
         let seen: Vec<String> = warnings.take().iter().map(Warning::to_string).collect();
         assert_eq!(seen.len(), 2);
-        assert!(seen[0].contains("not written: checkpoint: job 1") && seen[1].contains("job 2"), "{seen:?}");
+        assert!(
+            seen[0].contains("write a checkpoint: checkpoint: job 1") && seen[1].contains("job 2"),
+            "{seen:?}"
+        );
         assert!(warnings.take().is_empty(), "each once");
     }
 

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 #[non_exhaustive]
 pub enum Error {
     /// A part of a checkpoint holds elements that the model does not have.
-    #[error("a checkpoint's part holds elements {start}..{end} where the model has {len}")]
+    #[error("a part of the checkpoint has elements {start}..{end}, but the model has {len}")]
     PartTooLong {
         /// First element in flat memory.
         start: usize,
@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The file of a checkpoint's part is not named after its set.
     #[error(
-        "a checkpoint's part cannot go into `{file}`; call it as {whole}, with `-` and more before the dot"
+        "a checkpoint cannot have a part named `{file}`; name it like {whole}, with `-` and more before the dot"
     )]
     PartFile {
         /// File as given.
@@ -34,8 +34,8 @@ pub enum Error {
     KeepsNone,
     /// The values are not finite. Writing the checkpoint might have removed the last good one.
     #[error(
-        "no checkpoint is taken after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
-         rate or clip the gradient, and go on from the last checkpoint"
+        "Kolo writes no checkpoint after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
+         rate or clip the gradient, and continue from the last checkpoint"
     )]
     SnapshotNotFinite {
         /// Steps done.
@@ -44,7 +44,7 @@ pub enum Error {
         tensor: String,
     },
     /// A file of a checkpoint holds values that are not finite.
-    #[error("{}: {} not finite, so nothing can be continued from it; use an older checkpoint", path.display(), are(tensors))]
+    #[error("{}: {} not finite, so no run can continue from it; use an older checkpoint", path.display(), are(tensors))]
     NotFinite {
         /// Path of the file.
         path: PathBuf,

@@ -11,7 +11,8 @@ use crate::finite::Finite;
 use crate::guard::Guard;
 use crate::manifest::{MANIFEST, Manifest};
 use crate::position::POSITION;
-use crate::read::{Reader, scan};
+use crate::read::Reader;
+use crate::stored_file::scan;
 
 /// Suffix of a checkpoint that is about to be replaced.
 const ASIDE: &str = ".old";

@@ -8,7 +8,7 @@ use safetensors::SafeTensors;
 use crate::finite::Finite;
 use crate::manifest::{FileEntry, Manifest, TensorEntry};
 use crate::position::Position;
-use crate::read::stored_bytes;
+use crate::stored_file::stored_bytes;
 
 /// Decoder that must accept any bytes without a panic.
 pub type Decoder = fn(&[u8]);

@@ -140,15 +140,15 @@ impl Manifest {
         let any: serde_json::Value = serde_json::from_str(text).map_err(|e| damaged(&e))?;
         // Check the hash before trusting anything else.
         let own = any["manifest_sha256"].as_str().filter(|own| own.len() == ZEROS.len());
-        let own = own.ok_or_else(|| damaged(&"it does not say its own SHA-256"))?;
+        let own = own.ok_or_else(|| damaged(&"its own SHA-256 is missing"))?;
         let found = hex(&Sha256::digest(text.replacen(own, ZEROS, 1)));
         if found != own {
-            return Err(damaged(&format!("its SHA-256 is {found} where it says {own}")));
+            return Err(damaged(&format!("its SHA-256 is {found}, but it lists {own}")));
         }
         match any["format"].as_u64() {
             Some(format) if format > FORMAT => {
                 return Err(format!(
-                    "is of format {format}, this Kolo reads up to {FORMAT}; use a newer Kolo"
+                    "has the format {format}, and this Kolo reads up to {FORMAT}; use a newer Kolo"
                 ));
             }
             _ => {}

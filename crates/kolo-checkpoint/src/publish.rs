@@ -11,7 +11,7 @@ use crate::folder::aside;
 /// Renames the checkpoint in `draft` to `target`, durably, replacing one of the same step.
 pub(crate) fn publish(folder: &Path, draft: &Path, target: &Path, step: u64) -> Result<(), Error> {
     if fs::symlink_metadata(target).is_ok_and(|found| !found.is_dir()) {
-        return Err(Error::file(target, "is no checkpoint, and in the way of one; move it away"));
+        return Err(Error::file(target, "is not a checkpoint, but has the name of one; move it away"));
     }
     let swapped = target.exists() && exchange(draft, target).is_ok();
     if !swapped {
@@ -119,7 +119,7 @@ mod tests {
         fs::create_dir(&draft).unwrap();
         fs::write(&target, "something else").unwrap();
         let error = publish(place.path(), &draft, &target, 1).unwrap_err().to_string();
-        assert!(error.contains("step-00000001: is no checkpoint") && draft.exists(), "{error}");
+        assert!(error.contains("step-00000001: is not a checkpoint") && draft.exists(), "{error}");
     }
 
     #[test]

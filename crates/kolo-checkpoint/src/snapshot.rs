@@ -1,6 +1,7 @@
 //! Snapshot of a checkpoint's contents: copies, so that training continues while they are written.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, View};
@@ -49,7 +50,7 @@ impl Set {
 /// 1000` and 1000 values, in the file `optimizer-<rank>.safetensors`. If a part cuts a tensor, the file
 /// stores the tensor's elements in the part as they lie in flat memory, under the name
 /// `<tensor>[<first>..<end>]`; the manifest lists their range.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Part {
     /// Set of the values.
     pub set: Set,
@@ -62,6 +63,18 @@ pub struct Part {
     pub start: usize,
     /// Values of the elements from `start` on.
     pub values: Vec<f32>,
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Part")
+            .field("set", &self.set)
+            .field("file", &self.file)
+            .field("prefix", &self.prefix)
+            .field("start", &self.start)
+            .field("values", &self.values.len())
+            .finish()
+    }
 }
 
 impl Part {

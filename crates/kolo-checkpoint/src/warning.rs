@@ -13,7 +13,9 @@ use crate::error::Error;
 #[non_exhaustive]
 pub enum Warning {
     /// A checkpoint could not be written.
-    #[error("checkpoint not written: {0}; training continues, and the next checkpoint is another try")]
+    #[error(
+        "Kolo could not write a checkpoint: {0}; training continues, and the next checkpoint is another try"
+    )]
     NotWritten(#[source] Error),
     /// A surplus checkpoint could not be removed.
     #[error("an old checkpoint stays: {0}")]

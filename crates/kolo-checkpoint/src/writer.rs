@@ -74,7 +74,7 @@ impl Writer {
         };
         let background = Background::start("kolo-checkpoint", warnings.clone(), work);
         let background =
-            background.map_err(|e| Error::file(folder, format!("no thread to write it: {e}")))?;
+            background.map_err(|e| Error::file(folder, format!("cannot start a thread to write it: {e}")))?;
         Ok(Writer { background, warnings })
     }
 
@@ -129,7 +129,7 @@ mod tests {
     fn guard(name: &str, refuses: &Arc<AtomicBool>) -> Guard {
         let refuses = Arc::clone(refuses);
         Guard::new(name, move || match refuses.load(Ordering::Relaxed) {
-            true => Err("another one writes here".into()),
+            true => Err("another writer uses this folder".into()),
             false => Ok(()),
         })
     }
@@ -149,7 +149,7 @@ mod tests {
         refuses.store(true, Ordering::Relaxed);
         writer.put(Snapshot::for_tests(2));
         let error = writer.finish().unwrap_err().to_string();
-        assert!(error.contains("another one writes here"), "{error}");
+        assert!(error.contains("another writer uses this folder"), "{error}");
         let refused = Writer::guarded(&folder, 1, guard("a", &refuses));
         assert!(matches!(refused, Err(Error::NotAllowed { .. })));
         let steps: Vec<u64> = list(&folder).unwrap().into_iter().map(|(step, _)| step).collect();

@@ -28,7 +28,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Other processes have claimed every term that was tried.
-    #[error("{}: other processes take each claim first", folder.display())]
+    #[error("{}: other processes took every claim first; try again", folder.display())]
     TermsTaken {
         /// The folder.
         folder: PathBuf,

@@ -1,6 +1,7 @@
 //! The interface to what runs a group's collectives on host memory. The native backend runs schedules
 //! over transports; another backend, MPI for example, replaces it completely.
 
+use std::fmt;
 use std::sync::Arc;
 
 use kolo_rendezvous::{Error, InvalidCall};
@@ -27,6 +28,16 @@ pub struct FormedBackend {
     pub end: fn(&Error),
 }
 
+impl fmt::Debug for FormedBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FormedBackend")
+            .field("rank", &self.rank)
+            .field("world", &self.world)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
 /// A window that this rank is about to open.
 pub struct NewWindow<'a> {
     /// This rank's parts, one after another.
@@ -38,6 +49,15 @@ pub struct NewWindow<'a> {
     pub(crate) reads_from: u64,
 }
 
+impl fmt::Debug for NewWindow<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewWindow")
+            .field("part", &self.part)
+            .field("reads_from", &self.reads_from)
+            .finish_non_exhaustive()
+    }
+}
+
 impl NewWindow<'_> {
     pub(crate) fn bytes_of(&self, rank: Rank) -> usize {
         self.part * self.parts[rank.0]
@@ -45,6 +65,7 @@ impl NewWindow<'_> {
 }
 
 /// The reports of all ranks on the opening of a window.
+#[derive(Debug)]
 pub struct OpenedWindow {
     /// The memory that each rank shows, in rank order; `None` for this rank.
     pub(crate) peers: Vec<Option<PeerMemory>>,

@@ -1,5 +1,6 @@
 //! Handles of started collectives.
 
+use std::fmt;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Instant;
 
@@ -11,6 +12,12 @@ use kolo_rendezvous::Error;
 pub struct Pending<R> {
     result: Receiver<Outcome<R>>,
     ready: Option<Outcome<R>>,
+}
+
+impl<R> fmt::Debug for Pending<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").finish_non_exhaustive()
+    }
 }
 
 /// Start and end of a collective.

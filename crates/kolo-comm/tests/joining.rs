@@ -384,6 +384,6 @@ fn a_rank_gives_up_a_group_that_is_over() {
     let began = Instant::now();
     let is_over = || began.elapsed() > Duration::from_millis(300);
     let error = Group::join_served(&place, &options, &is_over).err().unwrap();
-    assert_eq!(error.to_string(), "rank 0 gave up: its group is over, which rank 1 never joined");
+    assert_eq!(error.to_string(), "rank 0 gave up: its group is over; rank 1 never joined it");
     assert!(began.elapsed() < options.timeout.unwrap() / 2, "{:?}", began.elapsed());
 }

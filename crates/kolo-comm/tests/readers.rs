@@ -159,9 +159,9 @@ fn invalid_readers_are_refused_and_other_readers_noticed() {
         };
         let short = run(&[(3, 0)]);
         assert!(short.is_refusal(), "{short}");
-        assert_eq!(short.to_string(), "blocks of 3 elements in all for the readers of a sum of 4");
+        assert_eq!(short.to_string(), "the readers' blocks have 3 elements in all, but the sum has 4");
         let absent = run(&[(2, 0), (2, 2)]);
-        assert!(absent.is_refusal() && absent.to_string().contains("rank 2 is to read a sum"), "{absent}");
+        assert!(absent.is_refusal() && absent.to_string().contains("rank 2 cannot read a sum"), "{absent}");
         group.all_reduce(&mut [0u8], Op::Sum).unwrap();
         // Rank 0 expects to read what rank 1 expects to read.
         let other = run(&[(2, group.rank().0), (2, 1 - group.rank().0)]);

@@ -2,6 +2,7 @@
 //! stopped by Ctrl-S, delays neither a step nor the end of the run.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -36,6 +37,12 @@ pub struct Painter {
     shared: Arc<Shared>,
     /// Disconnects when the thread has ended.
     ended: Receiver<Infallible>,
+}
+
+impl fmt::Debug for Painter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Painter").finish_non_exhaustive()
+    }
 }
 
 struct Shared {

@@ -41,6 +41,7 @@ pub enum NoTerminal {
 
 /// Holds the terminal. The output of this process and its children is kept back and printed when the terminal
 /// is restored: when this value is dropped, also by an error or a panic.
+#[derive(Debug)]
 pub struct Screen {
     tty: File,
     path: PathBuf,

@@ -1,5 +1,7 @@
 //! From bytes to the numbers that a network takes: normalized and altered.
 
+use std::fmt;
+
 use crate::augment::{Alteration, Augment, AugmentKey};
 use crate::images::Images;
 
@@ -33,7 +35,7 @@ impl Normalize {
 }
 
 /// Images as numbers, ready for a network.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Batch {
     /// Normalized pixels, `shape` flattened.
     pub images: Vec<f32>,
@@ -41,6 +43,15 @@ pub struct Batch {
     pub labels: Vec<u32>,
     /// `[batch, channels, height, width]`; batch may be 0.
     pub shape: [usize; 4],
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("shape", &self.shape)
+            .field("labels", &self.labels.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Batch {

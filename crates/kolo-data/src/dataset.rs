@@ -11,6 +11,34 @@ use crate::preprocessing::Preprocessing;
 ///
 /// Every worker holds a copy and asks for the samples of its own shards. A batch may depend on the
 /// arguments only, so that every rank gets the same batch at any time.
+///
+/// Windows of a text, without copies of it:
+///
+/// ```
+/// use kolo_data::{AugmentKey, DataError, DataSet, Part};
+///
+/// struct Windows(Vec<u8>);
+///
+/// impl DataSet for Windows {
+///     type Batch = Vec<[u8; 4]>;
+///
+///     fn samples(&self, part: Part) -> usize {
+///         if part == Part::Train { self.0.len() / 4 } else { 0 }
+///     }
+///
+///     fn batch(&self, part: Part, indices: &[usize], _: Option<AugmentKey>) -> Result<Self::Batch, DataError> {
+///         let window = |&index: &usize| {
+///             let window = self.0.get(4 * index..4 * index + 4).and_then(|text| text.try_into().ok());
+///             window.ok_or_else(|| DataError::sample(part, index, "it is not in the text"))
+///         };
+///         indices.iter().map(window).collect()
+///     }
+/// }
+///
+/// let data = Windows(b"all workers".to_vec());
+/// assert_eq!(data.batch(Part::Train, &[1], None)?, [*b"work"]);
+/// # Ok::<(), DataError>(())
+/// ```
 pub trait DataSet: Send + Sync {
     /// Samples ready for a model. They are plain numbers because another thread prepares them ahead.
     type Batch: Send + 'static;

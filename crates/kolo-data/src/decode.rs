@@ -30,11 +30,11 @@ pub(crate) fn read(path: &Path, channels: usize) -> Result<Picture, String> {
 pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
     let reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|e| e.to_string())?;
     if reader.format().is_none() {
-        return Err("is no image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)".into());
+        return Err("is not an image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)".into());
     }
     if reader.format() == Some(ImageFormat::Jpeg) && !has_end(bytes) {
         // The decoder would fill up the rest with gray.
-        return Err("is no whole image: it is cut off".into());
+        return Err("is not a whole image: it is cut off".into());
     }
     let image = match pnm::decode(bytes) {
         Some(image) => image?,
@@ -62,7 +62,7 @@ pub(crate) fn decode(bytes: &[u8], channels: usize) -> Result<Picture, String> {
 }
 
 fn of_reader(reader: ImageReader<Cursor<&[u8]>>) -> Result<DynamicImage, String> {
-    let damaged = |error: image::ImageError| format!("is no whole image: {error}");
+    let damaged = |error: image::ImageError| format!("is not a whole image: {error}");
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     check_size(width, height)?;
@@ -207,9 +207,9 @@ pub(crate) mod tests {
     fn what_is_no_image_says_why() {
         let whole = png(&[1; 64 * 3], 64, ExtendedColorType::Rgb8);
         let told = |bytes: &[u8]| decode(bytes, 3).unwrap_err();
-        assert_eq!(told(b""), "is no image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)");
-        assert!(told(b"<html>not found</html>").starts_with("is no image of a known format"));
-        assert!(told(&whole[..whole.len() - 20]).starts_with("is no whole image: "), "{}", told(&whole));
+        assert_eq!(told(b""), "is not an image of a known format (PNG, JPEG, BMP, GIF, WebP, TIFF, PPM)");
+        assert!(told(b"<html>not found</html>").starts_with("is not an image of a known format"));
+        assert!(told(&whole[..whole.len() - 20]).starts_with("is not a whole image: "), "{}", told(&whole));
         let mut jpeg = Vec::new();
         let noise: Vec<u8> =
             (0..64 * 64 * 3_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -219,7 +219,7 @@ pub(crate) mod tests {
         decode(&jpeg, 3).unwrap();
         decode(&[&jpeg[..], b"more"].concat(), 3).unwrap();
         for len in [jpeg.len() / 2, jpeg.len() - 1] {
-            assert_eq!(told(&jpeg[..len]), "is no whole image: it is cut off");
+            assert_eq!(told(&jpeg[..len]), "is not a whole image: it is cut off");
         }
         let mut huge = whole.clone();
         // Width and height in the header, whose checksum then counts for nothing.

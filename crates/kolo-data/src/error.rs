@@ -95,7 +95,7 @@ pub enum DataError {
     },
     /// The images have another size than the images of this data set.
     #[error(
-        "{}: images of {}x{} pixels, expected {}x{}; is it the right file?",
+        "{} has images of {}x{} pixels, but this data set has {}x{}; is it the right file?",
         path.display(), found.0, found.1, expected.0, expected.1
     )]
     Dimensions {
@@ -108,7 +108,7 @@ pub enum DataError {
     },
     /// The file is cut off, or too long.
     #[error(
-        "{}: {found} bytes of data, expected {expected} ({}); get the file again",
+        "{} has {found} bytes of data instead of {expected} ({}); get the file again",
         path.display(), if found < expected { "it is cut off" } else { "it is too long" }
     )]
     Length {
@@ -150,7 +150,11 @@ pub enum DataError {
         labels: usize,
     },
     /// The images for training have another size than those for tests.
-    #[error("training images of {}, test images of {}; they must be equal", size(train), size(test))]
+    #[error(
+        "the training images are {}, and the test images {}; give images of one size",
+        size(train),
+        size(test)
+    )]
     UnequalSizes {
         /// Channels, rows and columns of a training image.
         train: [usize; 3],
@@ -158,7 +162,7 @@ pub enum DataError {
         test: [usize; 3],
     },
     /// There are not as many pixels as images of this size have.
-    #[error("{} images: {found} pixels, expected {expected} for as many labels", name(*part))]
+    #[error("the {} images have {found} pixels, but their labels need {expected}", name(*part))]
     Pixels {
         /// Part of the data set.
         part: Part,
@@ -384,6 +388,13 @@ impl fmt::Display for TablePlace {
 
 impl DataError {
     /// Creates the error of a sample that a data set of your own cannot read or decode.
+    ///
+    /// ```
+    /// use kolo_data::{DataError, Part};
+    ///
+    /// let error = DataError::sample(Part::Train, 7, "its label is -1; labels are at least 0");
+    /// assert_eq!(error.to_string(), "training sample 7: its label is -1; labels are at least 0");
+    /// ```
     pub fn sample(part: Part, index: usize, problem: impl ToString) -> Self {
         DataError::Sample { part, index, file: None, problem: problem.to_string() }
     }

@@ -208,13 +208,13 @@ fn a_file_that_is_no_image_is_named_and_skipped_only_on_request() {
     data.batch(Part::Train, &[0, 4], None).unwrap();
     let told = data.batch(Part::Train, &[0, 5], None).unwrap_err().to_string();
     let path = folder.path().join("dog/3.png");
-    let start = format!("training sample 5: {} is no image of a known format", path.display());
+    let start = format!("training sample 5: {} is not an image of a known format", path.display());
     assert!(told.starts_with(&start), "{told}");
     for threads in [0, 1, 3] {
         let options = OpenOptions { skip_unreadable: true, threads, ..options() };
         let data = opened(folder.path(), &options).unwrap();
         assert_eq!(data.samples(Part::Train), 5);
-        assert_eq!(data.warnings(), ["1 unreadable files are skipped: dog/3.png"]);
+        assert_eq!(data.warnings(), ["Kolo skips 1 unreadable files: dog/3.png"]);
         assert_eq!(data.batch(Part::Train, &[3, 4], None).unwrap().labels, [2, 2]);
     }
     fs::remove_file(&path).unwrap();

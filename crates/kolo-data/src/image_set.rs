@@ -192,7 +192,7 @@ mod tests {
         let mut short = images(3, &[0, 1]);
         short.pixels.pop();
         let pixels = refused(short, images(3, &[0]));
-        assert!(pixels.contains("training images: 23 pixels, expected 24"), "{pixels}");
+        assert!(pixels.contains("the training images have 23 pixels, but their labels need 24"), "{pixels}");
     }
 
     #[test]

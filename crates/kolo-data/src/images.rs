@@ -1,9 +1,11 @@
 //! Images in memory: bytes as they are in the file. They become numbers only in a [`Batch`](crate::Batch).
 
+use std::fmt;
+
 use crate::preprocessing::margins;
 
 /// Images of one size with their labels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Images {
     /// Number of channels: 1 for gray, 3 for color.
     pub channels: usize,
@@ -15,6 +17,17 @@ pub struct Images {
     pub pixels: Vec<u8>,
     /// One class per image, from 0.
     pub labels: Vec<u32>,
+}
+
+impl fmt::Debug for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Images")
+            .field("channels", &self.channels)
+            .field("height", &self.height)
+            .field("width", &self.width)
+            .field("labels", &self.labels.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Images {

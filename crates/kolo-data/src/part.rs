@@ -1,6 +1,14 @@
 //! The parts of a data set.
 
 /// A part of a data set.
+///
+/// ```
+/// use kolo_data::{Part, open};
+///
+/// let data = open("fashion-mnist-small")?;
+/// assert_eq!(Part::ALL.map(|part| data.samples(part)), [10_000, 2_000, 0]);
+/// # Ok::<(), kolo_data::DataError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Samples to train on.

@@ -23,7 +23,7 @@ fn samples(bytes: &[u8], channels: usize, is_plain: bool) -> Result<DynamicImage
     let [width, height, most] = [text.number()?, text.number()?, text.number()?];
     check_size(width, height)?;
     if !(1..1 << 16).contains(&most) {
-        return Err(format!("is no whole image: its largest value is {most}"));
+        return Err(format!("is not a whole image: its largest value is {most}"));
     }
     let count = (width * height) as usize * channels;
     let mut values = Vec::new();
@@ -37,7 +37,7 @@ fn samples(bytes: &[u8], channels: usize, is_plain: bool) -> Result<DynamicImage
         values.extend(all.map(|sample| sample.iter().fold(0, |value, byte| value << 8 | u32::from(*byte))));
     }
     if values.len() < count {
-        return Err("is no whole image: it is cut off".into());
+        return Err("is not a whole image: it is cut off".into());
     }
     let scaled = |largest: u32| {
         let scale = move |value: &u32| {
@@ -93,8 +93,8 @@ impl Tokens<'_> {
             }
         }
         match digits.is_empty() {
-            true => Err("is no whole image: it is cut off".into()),
-            false => digits.parse().map_err(|_| format!("is no whole image: `{digits}` is no number")),
+            true => Err("is not a whole image: it is cut off".into()),
+            false => digits.parse().map_err(|_| format!("is not a whole image: `{digits}` is not a number")),
         }
     }
 }
@@ -127,10 +127,10 @@ mod tests {
     fn what_is_no_whole_image_says_why() {
         let told = |file: &str| decode(file.as_bytes(), 3).unwrap_err();
         for file in ["P5\n2 1\n6\n\u{7}", "P6\n2 1", "P2\n2 1\n6\n1"] {
-            assert_eq!(told(file), "is no whole image: it is cut off", "{file}");
+            assert_eq!(told(file), "is not a whole image: it is cut off", "{file}");
         }
-        assert_eq!(told("P2\n2 1\n6\n1 x"), "is no whole image: `x` is no number");
-        assert_eq!(told("P5\n2 1\n70000\n1111"), "is no whole image: its largest value is 70000");
+        assert_eq!(told("P2\n2 1\n6\n1 x"), "is not a whole image: `x` is not a number");
+        assert_eq!(told("P5\n2 1\n70000\n1111"), "is not a whole image: its largest value is 70000");
         assert_eq!(
             told("P5\n65536 65536\n255\n1"),
             "has 65536x65536 pixels, more than 178956970; make it smaller"

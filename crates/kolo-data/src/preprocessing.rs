@@ -84,7 +84,7 @@ impl Preprocessing {
 fn check_std(field: &str, std: f64) -> Result<(), String> {
     match std > 0.0 && std.is_finite() {
         true => Ok(()),
-        false => Err(format!("{field} is {std}, which is no finite number above 0")),
+        false => Err(format!("{field} is {std}, which is not a finite number above 0")),
     }
 }
 
@@ -158,7 +158,7 @@ mod as_text {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         let text = String::deserialize(deserializer)?;
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-        number.ok_or_else(|| D::Error::custom(format!("`{text}` is no number")))
+        number.ok_or_else(|| D::Error::custom(format!("`{text}` is not a number")))
     }
 }
 

@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(refused(|how| how.label_names[0] = "Trouser".into()), twice);
         assert_eq!(refused(|how| how.label_names[3].clear()), "label_names has an empty name");
         for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-            let told = format!("std is {std}, which is no finite number above 0");
+            let told = format!("std is {std}, which is not a finite number above 0");
             let mut how = usual.clone();
             how.std[0] = std;
             assert_eq!(SampleFiles::new(how).err(), Some(told));
@@ -227,7 +227,7 @@ mod tests {
             change(how.table.as_mut().unwrap());
             SampleFiles::new(how).err().unwrap()
         };
-        let above_0 = "std of column `a` is 0, which is no finite number above 0";
+        let above_0 = "std of column `a` is 0, which is not a finite number above 0";
         assert_eq!(refused(|table| table.numbers[0].std = 0.0), above_0);
         assert!(refused(|table| table.numbers[0].std = -2.0).ends_with("above 0"));
         assert!(refused(|table| table.numbers[0].std = f64::NAN).ends_with("above 0"));

@@ -140,9 +140,9 @@ fn damaged_idx_files_are_named_with_the_remedy() {
 
     let missing = message(|dir| fs::remove_file(dir.join(FOUR[3])).unwrap());
     assert_all(&missing, &["t10k-labels-idx1-ubyte, t10k-labels-idx1-ubyte.gz", "apt-get install"]);
-    assert_all(&with(image, cut(idx_images(3), 1)), &[image, "2351 bytes", "expected 2352", "cut off"]);
+    assert_all(&with(image, cut(idx_images(3), 1)), &[image, "2351 bytes", "instead of 2352", "cut off"]);
     assert_all(&with(image, gzip(&cut(idx_images(3), 1))), &["2351 bytes", "cut off"]);
-    assert_all(&with(image, [idx_images(3), vec![0]].concat()), &["expected 2352", "too long"]);
+    assert_all(&with(image, [idx_images(3), vec![0]].concat()), &["instead of 2352", "too long"]);
     assert_all(&with(image, vec![]), &["0 bytes", "cut off"]);
     assert_all(&with(image, idx_labels(&[1])), &[image, "0x00000801", "0x00000803"]);
     assert_all(&with(image, idx(&[3, 14, 56], &[0; 2352])), &["14x56", "28x28"]);
@@ -212,7 +212,7 @@ fn cifar_is_read_from_the_unpacked_archive() {
 
     fs::write(folder.join("data_batch_4.bin"), gzip(&records[..records.len() - 3073])).unwrap();
     let cut = refusal(&spec("cifar10", &folder));
-    assert_all(&cut, &["data_batch_4.bin", "30726927 bytes", "expected 30730000", "cut off"]);
+    assert_all(&cut, &["data_batch_4.bin", "30726927 bytes", "instead of 30730000", "cut off"]);
     fs::remove_file(folder.join("data_batch_5.bin")).unwrap();
     let missing = refusal(&spec("cifar10", &folder));
     assert_all(&missing, &["data_batch_5.bin", "cifar-10-binary.tar.gz"]);

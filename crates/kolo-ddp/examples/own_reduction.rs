@@ -19,6 +19,7 @@ struct Majority {
 }
 
 /// Makes one for each bucket.
+#[derive(Debug)]
 pub struct MajorityVote;
 
 impl Reducer for MajorityVote {

@@ -100,7 +100,7 @@ pub enum Which {
 }
 
 /// Tensors of a model, in its order, and their values, one tensor after another, each in its memory order.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Inventory {
     /// Names, shapes and kinds.
     pub specs: Vec<ParamSpec>,
@@ -109,6 +109,16 @@ pub struct Inventory {
     pub values: Vec<f32>,
     /// Warnings to the user before these are trained: [`Warning::Model`](crate::Warning::Model).
     pub warnings: Vec<String>,
+}
+
+impl fmt::Debug for Inventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inventory")
+            .field("specs", &self.specs)
+            .field("values", &self.values.len())
+            .field("warnings", &self.warnings)
+            .finish()
+    }
 }
 
 /// Values of all tensors, from which a binding takes what it writes: the newest ones, or others.

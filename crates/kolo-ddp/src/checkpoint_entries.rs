@@ -88,7 +88,7 @@ pub(crate) fn read_notes(reader: &Reader, replica: &Replica) -> Result<JobNotes,
     let states: Result<Vec<Vec<f64>>, _> =
         saved.iter().map(|words| words.iter().map(number).collect()).collect();
     core.transforms = states.map_err(|word| {
-        Error::Setting(format!("the checkpoint says `{word}` where a gradient transform has kept a number"))
+        Error::Setting(format!("the checkpoint has `{word}` in place of a gradient transform's number"))
     })?;
     core.loss_scale = reader.entry(LOSS_SCALE)?.unwrap_or(core.loss_scale);
     core.noise_scale = reader.noise_scale()?.as_deref().and_then(NoiseScale::from_text).unwrap_or_default();

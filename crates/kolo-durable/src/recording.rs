@@ -4,6 +4,7 @@
 //! what a power failure could show: a name that is not durable, or one that leads to bytes that are not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Records operations until it is dropped.
 pub struct Recording(Arc<Watch>);
+
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").finish_non_exhaustive()
+    }
+}
 
 impl Recording {
     /// Records the operations below a folder.

@@ -1,6 +1,7 @@
 //! The coordinator that every launcher runs: it serves the members of its node, and agrees with other
 //! coordinators.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +37,12 @@ pub struct Coordinator {
     thread: Option<JoinHandle<()>>,
     address: SocketAddr,
     ranks: MemberRanks,
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 struct Shared {

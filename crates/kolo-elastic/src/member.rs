@@ -1,6 +1,7 @@
 //! A worker of an elastic job: it arrives at its coordinator, receives a rank, and forms groups with other
 //! members.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -46,6 +47,12 @@ pub struct Member {
     listener: RegroupListener,
     pace: Arc<Pace>,
     generation: Option<Generation>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Member {
@@ -124,7 +131,9 @@ impl Member {
     }
 
     fn arrive(&mut self, reason: Option<String>) -> Result<Reply, Error> {
-        let unreadable = |cause: serde_json::Error| Error::system("the coordinator is not understood", cause);
+        let unreadable = |cause: serde_json::Error| {
+            Error::system("this worker does not understand its coordinator", cause)
+        };
         let arrival = self.membership.arrive(reason, self.pace.known());
         let text = serde_json::to_string(&arrival).map_err(unreadable)?;
         let (arrivals, key) = (

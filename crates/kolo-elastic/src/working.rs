@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 static BUSY: Mutex<Busy> = Mutex::new(Busy { inside: 0, since: None, before: Duration::ZERO });
 
 /// Work of this process while others wait for it, from [`working`] to the drop of this guard.
+#[derive(Debug)]
 #[must_use = "the worker counts as working as long as this lives"]
 pub struct Working(());
 

@@ -28,7 +28,12 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     let start = *at_once.min_by_key(|exit| Reverse(clarity(exit))).unwrap_or(&first);
     let (root, reason, last_failed) = follow(start, first, exits);
     let other = |exit: &WorkerExit| exit.member != root.member;
-    let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed();
+    // After wrong input the others save their work and end for the same reason.
+    let is_second = |exit: &WorkerExit| {
+        let is_input = root.has_wrong_input() && exit.has_wrong_input();
+        is_input && exit.after > root.after + AT_ONCE && !is_alike(exit, root)
+    };
+    let victim = |exit: &WorkerExit| exit.blames().is_some() || !exit.status.failed() || is_second(exit);
     let well = |exit: &WorkerExit| matches!(exit.status, ExitStatus::Code(0) | ExitStatus::Stuck);
     let apart = failed.iter().filter(|exit| other(exit) && !victim(exit) && !is_alike(exit, root));
     Some(FailureReport {

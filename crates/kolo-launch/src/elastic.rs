@@ -135,7 +135,7 @@ impl Elastic {
             for member in workers.evict_stopped(STOP_TIMEOUT) {
                 let name = workers.name(&member);
                 self.messages
-                    .print(&format!("{name} has been stopped for {} s and is ended", STOP_TIMEOUT.as_secs()));
+                    .print(&format!("{name} has stood still for {} s; Kolo ends it", STOP_TIMEOUT.as_secs()));
             }
         }
         let alive = self.alive(workers);
@@ -157,7 +157,7 @@ impl Elastic {
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
             CoordinatorEvent::MemberHung { member } => {
-                self.messages.print(&format!("{} hangs and is ended", workers.name(&member)));
+                self.messages.print(&format!("{} hangs; Kolo ends it", workers.name(&member)));
                 workers.evict(&member);
             }
             CoordinatorEvent::TooFewMembers { present } => {
@@ -185,7 +185,7 @@ impl Elastic {
 
     fn report_refused(&self, host: IpAddr) {
         let reason = "because its token differs from this node's";
-        self.messages.print(&format!("a node at {host} was refused, {reason}"));
+        self.messages.print(&format!("this node refused a node at {host}, {reason}"));
     }
 }
 

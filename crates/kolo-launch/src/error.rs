@@ -27,7 +27,7 @@ pub enum LaunchError {
     /// Another program listens on the given port.
     #[error(
         "port {port} on {host} is in use by another program; choose another one (--master, --master-port), or leave it \
-         out to have a free one taken"
+         out, and Kolo takes a free one"
     )]
     PortInUse {
         /// Host of rank 0.
@@ -53,7 +53,7 @@ pub enum LaunchError {
     },
     /// The launchers of a job have lost each other, and this one may not continue.
     #[error(
-        "this node's workers are ended, because others of the job continue or may: {why}. If none does, continue from the \
+        "this node ends its workers, because other nodes of the job continue, or may continue: {why}. If none does, continue from the \
          last checkpoint (kolo train --resume RUN_FOLDER)"
     )]
     Superseded {

@@ -89,7 +89,7 @@ impl fmt::Display for FailureReport {
                 let by = noticed.name();
                 write!(
                     f,
-                    "{name} (pid {pid}) is blamed by {by}, and was running until it was ended; {}",
+                    "{name} (pid {pid}) is blamed by {by}, and ran until Kolo ended it; {}",
                     ExitLine(noticed)
                 )?;
             }
@@ -111,16 +111,18 @@ impl fmt::Display for FailureReport {
             _ => {}
         }
         for exit in self.apart.iter().take(SHOWN) {
-            write!(f, "\n  failed as well, whether because of it is not known: {}", ExitLine(exit))?;
+            write!(f, "\n  also failed, perhaps because of it: {}", ExitLine(exit))?;
         }
         if let Some(more) = self.apart.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            write!(f, "\n  and {more} more failed as well")?;
+            write!(f, "\n  and {more} more also failed")?;
         }
         for (what, ranks) in [
             ("ended because of it", &self.consequences),
             ("could not be ended, the kernel holds on to it", &self.stuck),
         ] {
-            if !ranks.is_empty() {
+            // That the others end after wrong input helps nobody to mend it.
+            let is_news = ranks == &self.stuck || !self.root.has_wrong_input();
+            if is_news && !ranks.is_empty() {
                 write!(f, "\n  {what}: {}", list(ranks))?;
             }
         }
@@ -275,6 +277,24 @@ mod tests {
         );
     }
 
+    /// The others save their work and end for the same reason; a worker with a trouble of its own is shown.
+    #[test]
+    fn wrong_input_is_one_line() {
+        let failed = |rank: usize, words, kind| {
+            let code = if rank == 1 { 2 } else { 1 };
+            let mut exit =
+                exit(rank, 100 + 900 * rank.abs_diff(1) as u64, ExitStatus::Code(code), Some((words, None)));
+            exit.error.iter_mut().for_each(|error| error.kind = kind);
+            exit
+        };
+        let input = Some(FailureKind::WrongInput);
+        let ended = |kind| failed(0, "step 0 has ended a worker", kind);
+        let line = "rank 1 (pid 101) exited with code 2, 0.1 s after the start: a.png is no image";
+        assert_eq!(report(&[failed(1, "a.png is no image", input), ended(input)]), line);
+        let text = report(&[failed(1, "a.png is no image", input), ended(None)]);
+        assert!(text.starts_with(line) && text.contains("also failed"), "{text}");
+    }
+
     #[test]
     fn a_stopped_one_comes_first() {
         let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
@@ -290,7 +310,7 @@ mod tests {
         let waited = exit(0, 9000, ExitStatus::Code(1), Some(("rank 1 did not answer", Some(1))));
         assert_eq!(
             report(&[waited, exit(1, 9800, ExitStatus::ByLauncher { stopped: false }, None)]),
-            "rank 1 (pid 101) is blamed by rank 0, and was running until it was ended; rank 0 (pid 100) exited \
+            "rank 1 (pid 101) is blamed by rank 0, and ran until Kolo ended it; rank 0 (pid 100) exited \
              with code 1, 9.0 s after the start: rank 1 did not answer\n  ended because of it: rank 0"
         );
     }
@@ -302,8 +322,8 @@ mod tests {
         let first = || exit(0, 10, ExitStatus::Code(1), Some(("bad label", None)));
         assert_eq!(
             report(&[first(), silent.clone(), ended(2)]),
-            "rank 0 (pid 100) exited with code 1, 0.0 s after the start: bad label\n  failed as well, whether because of \
-             it is not known: rank 1 (pid 101) exited with code 1, 0.4 s after the start\n  ended because of it: rank 2"
+            "rank 0 (pid 100) exited with code 1, 0.0 s after the start: bad label\n  also failed, perhaps because of \
+             it: rank 1 (pid 101) exited with code 1, 0.4 s after the start\n  ended because of it: rank 2"
         );
         silent.error =
             Some(WorkerError { message: "step 3".into(), culprit: None, kind: None, reported: false });
@@ -314,7 +334,7 @@ mod tests {
             )
         );
         silent.rank = None;
-        assert!(report(&[first(), silent]).contains("not known: worker node0/1.0 (pid 101)"));
+        assert!(report(&[first(), silent]).contains("because of it: worker node0/1.0 (pid 101)"));
     }
 
     #[test]

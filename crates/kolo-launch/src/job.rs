@@ -174,7 +174,7 @@ impl Job {
         let elsewhere = processes.unwrap_or(usize::MAX).saturating_mul(self.nnodes.saturating_sub(1));
         let most = self.nproc.saturating_add(elsewhere);
         if self.min == 0 || self.min > most.max(1) {
-            let what = format!("{} workers at least, of {most}", self.min);
+            let what = format!("the job needs {} of {most} workers", self.min);
             return invalid(what, "--min is at least 1 and at most the number of workers");
         }
         if self.nnodes == 0 {
@@ -213,8 +213,8 @@ impl Job {
         }
         if self.master_port == Some(0) {
             return invalid(
-                "port 0 cannot be connected to".into(),
-                "leave the port out to have a free one taken",
+                "port 0 is no port to connect to".into(),
+                "leave the port out, and Kolo takes a free one",
             );
         }
         match self.env.iter().find(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
@@ -246,10 +246,10 @@ mod tests {
             (Job::new(Vec::<OsString>::new(), 2), "program"),
             (Job::new([""], 2), "program"),
             (Job { nproc: 0, ..good() }, "--nproc"),
-            (Job { min: 3, servers: 2, ..good() }, "3 workers at least, of 2"),
+            (Job { min: 3, servers: 2, ..good() }, "the job needs 3 of 2 workers"),
             (
                 Job { min: 7, servers: 2, nnodes: 2, master_port: Some(1), ..good() },
-                "7 workers at least, of 6",
+                "the job needs 7 of 6 workers",
             ),
             (Job { nproc: 0, servers: 2, ..good() }, "2 summation servers without any worker"),
             (Job { servers: usize::MAX, master_port: Some(1), ..good() }, "--servers"),

@@ -53,7 +53,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         }
         if job.nnodes > 1 {
             job.messages.print(
-                "workers that are no members of an elastic job are not started again where there are several nodes",
+                "Kolo restarts the workers of several nodes only if they are members of an elastic job",
             );
             return ended;
         }
@@ -63,7 +63,7 @@ pub fn run(job: &Job) -> Result<(), LaunchError> {
         group_restarts += 1;
         let of = job.group_restarts;
         job.messages
-            .print(&format!("{report}\nall workers are started again (restart {group_restarts} of {of})"));
+            .print(&format!("{report}\nKolo starts all workers again (restart {group_restarts} of {of})"));
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kolo_comm::Rank;
 use signal_hook::consts::signal::SIGTERM;
 
-use crate::error_file::WorkerError;
+use crate::error_file::{FailureKind, WorkerError};
 
 /// Shells report a command that a signal killed with exit code 128 + signal.
 pub(crate) const SHELL_SIGNAL_BASE: i32 = 128;
@@ -70,6 +70,11 @@ impl WorkerExit {
     /// Returns true if the worker reported an error to its launcher.
     pub(crate) fn reported(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.reported)
+    }
+
+    /// Returns true if the worker reported that the user's input is wrong.
+    pub(crate) fn has_wrong_input(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.kind == Some(FailureKind::WrongInput))
     }
 
     /// Returns `rank 1`, or `worker node0/1.2` if it has no rank.

@@ -295,9 +295,7 @@ impl Workers {
             for exit in &mut exits {
                 // The generation of a worker with wrong input may be over, because the others save their
                 // work.
-                let is_wrong_input =
-                    exit.error.as_ref().is_some_and(|error| error.kind == Some(FailureKind::WrongInput));
-                let last = self.ranks.last(&exit.member).filter(|_| is_wrong_input);
+                let last = self.ranks.last(&exit.member).filter(|_| exit.has_wrong_input());
                 exit.rank = self.ranks.current(&exit.member).or(last);
             }
         }

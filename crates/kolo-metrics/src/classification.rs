@@ -12,6 +12,14 @@ use crate::metric::{Metric, part_name};
 const MOST_WRONG: usize = 10;
 
 /// Counts of samples by their class and the class that the model guessed, for [`Confusion::METRICS`].
+///
+/// ```
+/// use kolo_metrics::Confusion;
+///
+/// let counts = Confusion::of([0, 0, 1], [0, 1, 1]); // labels, and the model's guesses
+/// assert_eq!(counts.count(0, 1), 1);
+/// assert_eq!(counts.accuracy(), 2.0 / 3.0);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Confusion(BTreeMap<(u32, u32), u64>);
 
@@ -91,6 +99,13 @@ impl Confusion {
 
 /// Counts of samples by class and predicted class, and the most wrong samples. The summary of a run and
 /// `kolo report` show them; the metric is [`Metric::ACCURACY`].
+///
+/// ```
+/// use kolo_metrics::Classification;
+///
+/// let scores = [2.0, 0.0, 3.0, 1.0]; // two samples, two classes
+/// assert_eq!(Classification::of(&scores, &[0, 1]).confusion.accuracy(), 0.5);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Classification {
     /// Counts of the samples.
@@ -185,6 +200,13 @@ fn most_probable(mut wrong: Vec<Wrong>) -> Vec<Wrong> {
 
 /// Returns the first class with the highest score. There is none if a score is NaN or +∞, or all are −∞:
 /// softmax gives no probabilities then. A score of −∞ beside others is that of a masked class.
+///
+/// ```
+/// use kolo_metrics::best_class;
+///
+/// assert_eq!(best_class(&[0.1, 0.7, 0.7]), Some(1));
+/// assert_eq!(best_class(&[0.1, f32::NAN]), None);
+/// ```
 pub fn best_class(scores: &[f32]) -> Option<u32> {
     let higher = |best: usize, class: usize| if scores[class] > scores[best] { class } else { best };
     let best = (1..scores.len()).fold(0, higher);
@@ -193,6 +215,10 @@ pub fn best_class(scores: &[f32]) -> Option<u32> {
 }
 
 /// Returns the probability of each class by its score: exp(score) / Σ exp(scores).
+///
+/// ```
+/// assert_eq!(kolo_metrics::softmax(&[1.0, 1.0]), [0.5, 0.5]);
+/// ```
 pub fn softmax(scores: &[f32]) -> Vec<f64> {
     let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let powers: Vec<f64> = scores.iter().map(|score| libm::exp(f64::from(score - largest))).collect();

@@ -7,6 +7,14 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A figure of the samples of a part: a mean over all of them, or a value of a [`Tally`](crate::Tally).
+///
+/// ```
+/// use kolo_metrics::{Better, Metric};
+///
+/// const WER: Metric = Metric::lower_is_better("word errors");
+/// assert_eq!(WER.column(), "test_word errors");
+/// assert_eq!(Metric::named(format!("top {}", 5), Better::Higher).name, "top 5");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Name; the column in `metrics.csv` and `summary.json` is `test_<name>` or `val_<name>`.
@@ -87,6 +95,14 @@ pub(crate) fn part_name(part: Part) -> &'static str {
 }
 
 /// One batch's part of a metric: means of batches are added as sums and counts.
+///
+/// ```
+/// use kolo_metrics::{Mean, Tally};
+///
+/// let mut right = Mean::share(3, 4);
+/// right.merge(Mean::share(1, 4));
+/// assert_eq!(right.finish(), [0.5]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
     /// Sum over the counted items.
@@ -129,6 +145,14 @@ impl Score {
 }
 
 /// A model's scores, serialized as fields of an object: `"test_accuracy": 0.8995`.
+///
+/// ```
+/// use kolo_metrics::{Metric, Score, Scores};
+///
+/// let scores = Scores(vec![Score { metric: Metric::ACCURACY, value: 0.8995 }]);
+/// assert_eq!(scores.get("accuracy"), Some(0.8995));
+/// assert_eq!(scores.0[0].shown(), "89.95 %");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores(pub Vec<Score>);
 

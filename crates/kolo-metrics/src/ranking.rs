@@ -9,6 +9,13 @@ use crate::tally::Tally;
 /// positive and a negative sample in which the positive one has the higher score, where equal scores count
 /// one half (Hanley and McNeil 1982). It is exact, by sorting, and keeps 5 bytes of each sample. NaN if one
 /// of the classes has no samples.
+///
+/// ```
+/// use kolo_metrics::{Auc, Tally};
+///
+/// // Of the two pairs, (0.8, 0.3) is in order, and (0.8, 0.9) is not.
+/// assert_eq!(Auc::of([0.8, 0.3, 0.9], [true, false, false]).finish(), [0.5]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Auc(Vec<(f32, bool)>);
 
@@ -45,6 +52,14 @@ impl Tally for Auc {
 /// The value below which a share of the samples' values lies (nearest rank, the definition of
 /// [`percentile`](kolo_run_folder::percentile)): of n sorted values the one with the number ⌈share · n⌉. It is
 /// exact, and keeps 8 bytes of each sample. NaN without finite values.
+///
+/// ```
+/// use kolo_metrics::{Quantile, Tally};
+///
+/// let mut median = Quantile::of(0.5, [5.0, 1.0]);
+/// median.merge(Quantile::of(0.5, [3.0]));
+/// assert_eq!(median.finish(), [3.0]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantile {
     share: f64,

@@ -8,6 +8,30 @@ use crate::metric::Mean;
 
 /// Contribution of some samples to one or several metrics. All workers add the tallies of all batches, in the
 /// order of the batches, so that the values are the same for any number of workers.
+///
+/// A metric of your own, the largest error of all samples:
+///
+/// ```
+/// use kolo_metrics::Tally;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Largest(f64);
+///
+/// impl Tally for Largest {
+///     fn merge(&mut self, later: Self) {
+///         self.0 = self.0.max(later.0);
+///     }
+///
+///     fn finish(&self) -> Vec<f64> {
+///         vec![self.0]
+///     }
+/// }
+///
+/// let mut all = Largest(0.5);
+/// all.merge(Largest(2.0));
+/// assert_eq!(all.finish(), [2.0]);
+/// ```
 pub trait Tally: Serialize + DeserializeOwned + 'static {
     /// Adds the tally of the samples that follow.
     fn merge(&mut self, later: Self);
@@ -62,6 +86,13 @@ impl<A: Tally, B: Tally> Tally for (A, B) {
 }
 
 /// The exponential of a mean loss over tokens, for [`Metric::PERPLEXITY`](crate::Metric::PERPLEXITY).
+///
+/// ```
+/// use kolo_metrics::{Mean, Perplexity, Tally};
+///
+/// let losses = Mean { sum: 6.0, count: 3.0 };
+/// assert!((Perplexity(losses).finish()[0] - 2.0f64.exp()).abs() < 1e-12);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Perplexity(pub Mean);
 
@@ -109,6 +140,13 @@ impl Tally for Classification {
 /// Returns the share of samples whose label is among the `most` classes with the highest scores. Of equal
 /// scores the lower class counts first. A sample without a [`best_class`] does not count. `scores` has a row
 /// for each label.
+///
+/// ```
+/// use kolo_metrics::{Mean, top_k};
+///
+/// let scores = [0.1, 0.5, 0.4, 0.2, 0.3, 0.1]; // two samples, three classes
+/// assert_eq!(top_k(&scores, &[2, 2], 2), Mean { sum: 1.0, count: 2.0 });
+/// ```
 pub fn top_k(scores: &[f32], labels: &[u32], most: usize) -> Mean {
     let classes = scores.len() / labels.len().max(1);
     let is_in = |(row, label): &(&[f32], &u32)| {

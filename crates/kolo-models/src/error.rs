@@ -9,7 +9,7 @@ use kolo_weights::WeightsError;
 #[non_exhaustive]
 pub enum Error {
     /// A setting is for other models than the run's.
-    #[error("{option}: {model} has not got {lacks}; leave the option out, or choose another --model")]
+    #[error("{option}: {model} does not have {lacks}; leave the option out, or choose another --model")]
     NotInModel {
         /// The setting, as the command line spells it.
         option: &'static str,
@@ -121,7 +121,7 @@ pub enum Error {
     },
     /// Nothing says how samples come to a model.
     #[error(
-        "{path}: nothing says how files become the samples of this model; give a run folder with \
+        "{path}: Kolo does not know how files become samples of this model; give a run folder with \
          preprocessing.json, or a file of `kolo export` with its .json"
     )]
     NoPreprocessing {

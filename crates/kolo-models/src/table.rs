@@ -1,5 +1,6 @@
 //! The models that Kolo knows by name. The command line, its help and the error messages read the table.
 
+use std::fmt;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -132,6 +133,12 @@ pub struct Entry<M> {
     pub traits: Traits,
     /// Builds the model; every rank must get the same values.
     pub build: fn(&Blueprint<'_>) -> M,
+}
+
+impl<M> fmt::Debug for Entry<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).field("about", &self.about).finish_non_exhaustive()
+    }
 }
 
 impl<M: ImageModel + 'static> NamedModel for Entry<M> {

@@ -197,7 +197,7 @@ fn halves_and_other_files_are_refused() {
         std::fs::write(&path, text).unwrap();
         let error = load(&path);
         assert!(
-            error.contains("text is no file of weights") && error.contains("torchvision, burn"),
+            error.contains("text is not a file of weights") && error.contains("torchvision, burn"),
             "{error}"
         );
     }
@@ -305,8 +305,11 @@ fn skipped_tensors_keep_their_fresh_values() {
         assert_eq!(kernel(&loaded), kernel(&source));
         assert_ne!(kernel(&loaded), kernel(&fresh()));
         for (skip, words) in [
-            ("fx.*", "--init-skip fx.*: it selects no tensor of the model; they are named as fc."),
-            ("*", "--init-skip: it leaves nothing to load"),
+            (
+                "fx.*",
+                "--init-skip fx.*: this selects no tensor of the model; its tensors have names like fc.",
+            ),
+            ("*", "--init-skip: this leaves nothing to load"),
             ("fc.bias", "holds `fc.weight` as"),
         ] {
             let error = weights::load_except(fresh(), file, &[skip.into()]).unwrap_err();

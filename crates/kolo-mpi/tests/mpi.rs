@@ -49,7 +49,7 @@ const CASES: &[Case] = &[
     Case { fails_with: &["rank 1 exits"], ..Case::new("exits", &[3], exits) },
     Case {
         variables: &[("RANK", "2"), ("WORLD_SIZE", "3"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")],
-        fails_with: &["rank 2 of 3 says the launcher, rank 0 of 1 says MPI", "mpirun of "],
+        fails_with: &["the launcher calls this worker rank 2 of 3, and MPI rank 0 of 1", "mpirun of "],
         ..Case::new("another-launcher", &[0], fails)
     },
     Case {

@@ -1,5 +1,6 @@
 //! A group with one GPU per rank, as an implementation of [`Collectives`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::{Collective, Collectives, Element, Group};
@@ -31,6 +32,12 @@ use super::state::State;
 /// ```
 pub struct DeviceGroup {
     state: Arc<State>,
+}
+
+impl fmt::Debug for DeviceGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceGroup").finish_non_exhaustive()
+    }
 }
 
 impl DeviceGroup {

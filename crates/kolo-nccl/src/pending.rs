@@ -1,5 +1,6 @@
 //! A collective on the stream.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cudarc::driver::CudaEvent;
@@ -16,6 +17,12 @@ pub struct DevicePending<T> {
     started: Result<CudaEvent, Error>,
     buffer: DeviceBuffer<T>,
     during: String,
+}
+
+impl<T> fmt::Debug for DevicePending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePending").field("during", &self.during).finish_non_exhaustive()
+    }
 }
 
 impl<T: Element> DevicePending<T> {

@@ -171,9 +171,9 @@ mod faked {
             let buffer = || devices.alloc::<f32>(3).unwrap();
             refused(devices.all_gather(buffer()), "do not divide into 2 equal chunks");
             refused(devices.broadcast(buffer(), Rank(2)), "the group has 2 ranks");
-            refused(devices.all_to_all(buffer()), "3 elements are not 2 × 2 ranks");
+            refused(devices.all_to_all(buffer()), "3 elements are not a multiple of 2 × 2 ranks");
             refused(devices.write(&[1.0], &mut buffer()).map(|()| buffer()), "1 elements in and 3");
-            refused(devices.send(buffer(), devices.rank()), "nobody sends to itself");
+            refused(devices.send(buffer(), devices.rank()), "no rank sends to itself");
             let there = Rank(1 - devices.rank().0);
             let swapped = match devices.rank().0 {
                 0 => devices.send(devices.copied(&[5i32]).unwrap(), there).unwrap(),

@@ -52,6 +52,40 @@ pub struct UsualRates {
 /// The results may depend only on the arguments and on the optimizer's state. With [`Scope::Element`] they
 /// must not depend on how a tensor is cut. The parameters are then the same bits for any number of workers
 /// and any buckets.
+///
+/// The rule of your own optimizer, here plain gradient descent without state:
+///
+/// ```
+/// use kolo_optim::{Layout, Optimizer, Update};
+///
+/// #[derive(Default)]
+/// struct Descent(f32);
+///
+/// impl Optimizer for Descent {
+///     fn init(&mut self, _: &Layout) {}
+///
+///     fn begin(&mut self, _step: u64, learning_rate: f64) {
+///         self.0 = learning_rate as f32;
+///     }
+///
+///     fn update(&mut self, update: Update<'_>) {
+///         for (value, gradient) in update.parameters.iter_mut().zip(update.gradient) {
+///             *value -= self.0 * update.scale * gradient;
+///         }
+///     }
+///
+///     fn state(&mut self) -> Vec<(&'static str, &mut [f32])> {
+///         Vec::new()
+///     }
+/// }
+///
+/// let mut optimizer = Descent::default();
+/// optimizer.begin(1, 0.5);
+/// let mut values = [1.0];
+/// let (parameters, gradient) = (&mut values[..], &[4.0][..]);
+/// optimizer.update(Update { range: 0..1, parameters, gradient, scale: 0.25, decay: true, group: 0 });
+/// assert_eq!(values, [0.5]);
+/// ```
 pub trait Optimizer: Send + 'static {
     /// Returns the name by which ranks compare their settings; by default the name of the type.
     fn name(&self) -> &str {

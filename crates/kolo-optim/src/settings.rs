@@ -56,10 +56,10 @@ impl fmt::Display for Value {
 ///
 /// # Errors
 ///
-/// The text is no number, or one that `f64` holds as 0 or as infinity, so that messages would show another
+/// The text is not a number, or one that `f64` holds as 0 or as infinity, so that messages would show another
 /// one.
 pub fn parse_number(text: &str) -> Result<f64, &'static str> {
-    let number: f64 = text.parse().map_err(|_| "it is no number")?;
+    let number: f64 = text.parse().map_err(|_| "it is not a number")?;
     let digits = text.split(['e', 'E']).next().unwrap_or_default();
     match digits.contains(|digit: char| ('1'..='9').contains(&digit)) {
         true if number == 0.0 => Err("it is nearer to 0 than any number of double precision"),
@@ -163,6 +163,14 @@ impl Setting {
 }
 
 /// Values of settings by name. A setting that is absent has its default.
+///
+/// ```
+/// use kolo_optim::{Settings, named};
+///
+/// let adamw = named("adamw", &Settings::default().with("weight_decay", 0.1))?;
+/// assert_eq!(adamw.name(), "adamw");
+/// # Ok::<(), kolo_optim::ChoiceError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Settings(BTreeMap<String, Value>);

@@ -12,6 +12,15 @@ use serde::{Deserialize, Serialize};
 pub use crate::settings::{Allowed, Setting, Settings, Value, parse_number};
 
 /// Name of a table entry with its settings, as a configuration holds it.
+///
+/// ```
+/// use kolo_optim::table::Choice;
+///
+/// let choice = Choice::new("sgd").with("momentum", 0.9);
+/// assert_eq!(choice.to_string(), "sgd:momentum=0.9");
+/// assert_eq!("sgd:momentum=0.9".parse::<Choice>()?, choice);
+/// # Ok::<(), kolo_optim::ChoiceError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
@@ -256,7 +265,7 @@ mod tests {
             assert_eq!(parse_number(text), Ok(number), "{text}");
         }
         assert_eq!(parse_number("inf"), Ok(f64::INFINITY));
-        for (text, words) in [("1e-400", "nearer to 0"), ("-1e400", "beyond"), ("0.1.2", "no number")] {
+        for (text, words) in [("1e-400", "nearer to 0"), ("-1e400", "beyond"), ("0.1.2", "not a number")] {
             assert!(parse_number(text).unwrap_err().contains(words), "{text}");
         }
         let error = "dgc:momentum=1e-400".parse::<Choice>().unwrap_err().to_string();

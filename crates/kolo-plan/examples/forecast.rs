@@ -12,7 +12,7 @@ fn main() {
     let mut number = |name: &str, otherwise: f64| match arguments.next() {
         None => otherwise,
         Some(text) => text.parse().ok().filter(|number| *number >= 1e-6).unwrap_or_else(|| {
-            eprintln!("{name}: {text} is no number greater than 0");
+            eprintln!("{name}: {text} is not a number greater than 0");
             std::process::exit(2);
         }),
     };

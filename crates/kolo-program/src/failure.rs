@@ -28,6 +28,8 @@ pub struct Failure {
     advice: Vec<String>,
     /// The exit code, if the cause does not decide it.
     code: Option<u8>,
+    /// True to print it as JSON.
+    is_json: bool,
 }
 
 impl Failure {
@@ -53,13 +55,18 @@ impl Failure {
         self
     }
 
+    /// Makes `kolo::main` print the failure as a JSON object, for a command with `--json`.
+    pub fn in_json(self) -> Self {
+        Failure { is_json: true, ..self }
+    }
+
     /// Returns the kind of a failure after which resuming the run would fail again.
     pub fn kind(&self) -> Option<FailureKind> {
         Ending::of(self).kind
     }
 
     fn because(cause: Box<dyn Error + Send + Sync>) -> Self {
-        Failure { cause, advice: Vec::new(), code: None }
+        Failure { cause, advice: Vec::new(), code: None, is_json: false }
     }
 }
 
@@ -113,6 +120,8 @@ pub struct Ending {
     pub code: u8,
     /// Kind of a failure after which resuming the run would fail again.
     pub kind: Option<FailureKind>,
+    /// True to print the message as a JSON object.
+    pub is_json: bool,
 }
 
 impl Ending {
@@ -129,12 +138,17 @@ impl Ending {
                 WRONG_INPUT => Some(FailureKind::WrongInput),
                 _ => chain(error, cause).find_map(kind),
             },
+            is_json: chain(error, cause)
+                .any(|error| error.downcast_ref().is_some_and(|failure: &Failure| failure.is_json)),
         }
     }
 }
 
 /// Returns the kind that an error says itself.
 fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
+    if error.downcast_ref().is_some_and(kolo_train::Error::follows_wrong_input) {
+        return Some(FailureKind::WrongInput);
+    }
     match error.downcast_ref() {
         Some(kolo_recipe::Error::NotTheWriter(_)) => Some(FailureKind::OtherWriter),
         _ => error.downcast_ref().and_then(LaunchError::kind),
@@ -292,7 +306,17 @@ mod tests {
             kept: "nothing of it is kept".into(),
             cause: Some(Box::new(taken(kolo_claim::RefusalKind::Taken))),
         };
-        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 5] = [
+        let of_another = |cause| kolo_train::Error::EndedEarly {
+            max_hours: None,
+            too_few: Some("rank 0 exited with code 2, wrong input".into()),
+            step: 1,
+            total: 2,
+            kept: String::new(),
+            cause,
+        };
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 7] = [
+            (Box::new(of_another(None)), 1, Some(FailureKind::WrongInput)),
+            (Box::new(of_another(Some(Box::new(died().into())))), 1, None),
             (Box::new(fenced()), 1, Some(FailureKind::OtherWriter)),
             (Box::new(Failure::from(fenced())), 1, Some(FailureKind::OtherWriter)),
             (Box::new(early), 1, Some(FailureKind::OtherWriter)),

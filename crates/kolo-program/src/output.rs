@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use kolo_launch::UnblockedStderr;
 pub use kolo_run_folder::{in_line, in_lines};
@@ -68,6 +69,12 @@ pub fn print(text: &str) -> Result<(), Failure> {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(|e| Failure::work(format!("cannot write to the output: {e}"))),
     }
+}
+
+/// Returns an event of a command with `--json` or `--log-format json`: a line on standard error.
+pub fn event(kind: &str, message: &str) -> serde_json::Value {
+    let time = kolo_run_folder::unix_seconds(SystemTime::now());
+    serde_json::json!({ "time_unix": time, "event": kind, "message": message })
 }
 
 /// Prints a value as JSON.

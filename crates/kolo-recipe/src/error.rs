@@ -96,8 +96,8 @@ pub enum Error {
     },
     /// The folder is of a run with other settings.
     #[error(
-        "the run in {} was begun with {setting} = {there}, not {here}; choose another folder, or change its \
-         config.toml if that is meant", path.display()
+        "the run in {} began with {setting} = {there}, not {here}; choose another folder, or change its \
+         config.toml if you mean that", path.display()
     )]
     OtherRecipe {
         /// The folder.
@@ -128,14 +128,14 @@ pub enum Error {
     #[error(transparent)]
     Claim(kolo_claim::Error),
     /// Other runs have taken every number that was tried for a new run folder.
-    #[error("{}: other runs take each number first", runs.display())]
+    #[error("{}: other runs took every number first; give --out", runs.display())]
     NumbersTaken {
         /// Folder of all runs.
         runs: PathBuf,
     },
     /// The path is inside a run folder, not the run folder itself.
     #[error(
-        "{} is in the run folder {}; give that one, which goes on from its newest good checkpoint (to go on from \
+        "{} is in the run folder {}; give that one, and the run continues from its newest good checkpoint (to continue from \
          an earlier one, move the later ones away)", path.display(), shell_quoted(run)
     )]
     WithinRun {

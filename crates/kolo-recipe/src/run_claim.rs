@@ -78,7 +78,7 @@ pub(crate) fn tell_waiting(standing: &Standing) {
         standing.claim.as_ref().map_or("a process whose claim cannot be read".into(), |by| by.to_string());
     let seconds = kolo_claim::Timing::default().lease.as_secs();
     kolo_ddp::checkpoint::tell(&format_args!(
-        "the run folder was written by {by}, which cannot be asked from here; waiting up to {seconds} s to see \
+        "{by} wrote the run folder, and this host cannot ask it; waiting up to {seconds} s to see \
          whether it still writes"
     ));
 }

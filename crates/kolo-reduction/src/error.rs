@@ -45,8 +45,8 @@ pub enum Error {
     /// The ranks trained the same model, and their weights have diverged.
     #[error(
         "the ranks differ after step {step}: parameter `{parameter}` on {rank} is not what {reference} holds ({agreed} of \
-         {world} ranks agree with that one); check that rank's memory, and that no worker changes the model alone; start \
-         again from a checkpoint of before"
+         {world} ranks agree with that one); check that rank's memory, and that no worker changes the model alone; continue \
+         from an earlier checkpoint"
     )]
     Drift {
         /// Number of the step, from 0.
@@ -63,7 +63,7 @@ pub enum Error {
         world: usize,
     },
     /// A reduction has failed before and was reported then; its gradients are lost.
-    #[error("training cannot continue: a reduction has failed before; start again from the last checkpoint")]
+    #[error("training cannot continue: an earlier reduction failed; continue from the last checkpoint")]
     Lost,
     /// A name that is in no table, or a setting that its entry does not have or whose value is invalid.
     #[error(transparent)]
@@ -81,7 +81,7 @@ pub enum Error {
     #[error(transparent)]
     Binding(#[from] BindingError),
     /// Cross-shard passes were given a number of inputs that is not this rank's number of shards.
-    #[error("{given} inputs for the {due} shards of this rank; give one for each")]
+    #[error("this rank has {due} shards but {given} inputs; give one for each")]
     InputsMismatch {
         /// Number of inputs given.
         given: usize,
@@ -114,8 +114,8 @@ pub enum Error {
     },
     /// The loss of a step is NaN or infinite. No parameter has been changed.
     #[error(
-        "the loss of step {step} is {}: training has diverged, or samples hold what is no number; lower the learning rate, clip \
-         the gradient, or look at those samples; no parameter has been changed",
+        "the loss of step {step} is {}: training has diverged, or samples hold values that are not numbers; lower the learning rate, clip \
+         the gradient, or look at those samples; Kolo has changed no parameter",
         by_shard(*loss, shards)
     )]
     LossNotFinite {
@@ -129,8 +129,8 @@ pub enum Error {
     /// The gradient of a step is not finite, though the loss is. No parameter has been changed.
     #[error(
         "the gradient of `{parameter}` in step {step} is {value} {origin}, though the loss is finite: training has diverged, an \
-         operation has no gradient where it was used (a root or a norm at 0), or samples hold what is no number; lower the learning \
-         rate, clip the gradient, or look at that operation and at those samples; no parameter has been changed"
+         operation has no gradient where it was used (a root or a norm at 0), or samples hold values that are not numbers; lower the learning \
+         rate, clip the gradient, or look at that operation and at those samples; Kolo has changed no parameter"
     )]
     GradientNotFinite {
         /// Number of the step, from 0.
@@ -145,9 +145,9 @@ pub enum Error {
     /// The change of a running statistic, such as the variance of a batch normalization, is not finite. No
     /// statistic and no parameter has been changed.
     #[error(
-        "the statistic `{statistic}` would be changed by {value} in step {step} {origin}, though loss and gradient are finite: what a \
-         layer computes has become too large, or samples hold what is no number; lower the learning rate, clip the gradient, or look \
-         at those samples; nothing has been changed"
+        "step {step} would change the statistic `{statistic}` by {value} {origin}, though loss and gradient are finite: what a \
+         layer computes has become too large, or samples hold values that are not numbers; lower the learning rate, clip the gradient, or look \
+         at those samples; Kolo has changed nothing"
     )]
     StatisticNotFinite {
         /// Number of the step, from 0.
@@ -163,7 +163,7 @@ pub enum Error {
     /// useless, and none is saved: every later call returns the same error.
     #[error(
         "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
-         clip the gradient, and go on from the last checkpoint, which is of before"
+         clip the gradient, and continue from the last checkpoint, which is older"
     )]
     ValuesNotFinite {
         /// Number of the step, from 0.
@@ -174,8 +174,8 @@ pub enum Error {
     },
     /// A step has given no parameter a gradient, in any of its shards.
     #[error(
-        "no parameter had a gradient in step {step}: its loss does not come from the parameters that are trained; compute it by \
-         `ddp.model()` in each step anew, not by a clone of the model"
+        "no parameter had a gradient in step {step}: its loss does not depend on the trained parameters; compute it by \
+         `ddp.model()` in each step, not by a clone of the model"
     )]
     NoGradient {
         /// Number of the step, from 0.
@@ -190,7 +190,7 @@ pub enum Error {
     /// The other ranks' residuals, which their shards keep from step to step, are not on this rank.
     #[error(
         "a checkpoint of a job with the reduction `{reduction}` holds residuals of all ranks; call `Replica::gather_residuals` on all \
-         of them after the step that it is of"
+         of them after its step"
     )]
     ResidualsElsewhere {
         /// The reduction's name.
@@ -220,19 +220,19 @@ pub enum Error {
     /// The state of other ranks' islands is not on this rank.
     #[error(
         "a checkpoint of a job with islands holds the optimizers of all of them; call `Replica::gather_residuals` on all ranks after \
-         the step that it is of"
+         its step"
     )]
     IslandsElsewhere,
     /// The optimizers' state, which the servers hold with the weights, is not on this rank.
     #[error(
         "a checkpoint of a job whose servers hold the weights holds the state of their optimizers; call `Replica::gather_residuals` on \
-         all ranks after the step that it is of, and take it on rank 0"
+         all ranks after its step, and take it on rank 0"
     )]
     StateOnServers,
     /// Other ranks hold parts of the optimizer's state.
     #[error(
         "a checkpoint of a job whose optimizer's state is divided among the workers holds all of it; call `Replica::gather_residuals` \
-         on all ranks after the step that it is of, and take it on rank 0"
+         on all ranks after its step, and take it on rank 0"
     )]
     StateDivided,
     /// All owners of a part of the divided state have died, or left, before others had it.

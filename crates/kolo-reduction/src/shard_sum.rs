@@ -5,6 +5,7 @@
 //! complete it joins its left sibling, if that is there, and so on. The remaining slots at the end are the
 //! rank's contributions, in the order and place that the tree sum needs.
 
+use std::fmt;
 use std::ops::Range;
 
 use kolo_comm::tree::Node;
@@ -16,6 +17,12 @@ pub struct ShardSum<T = f32> {
     buffer: Option<Buffer<T>>,
     len: usize,
     nodes: Vec<Node>,
+}
+
+impl<T> fmt::Debug for ShardSum<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardSum").field("len", &self.len).finish_non_exhaustive()
+    }
 }
 
 /// Largest number of nodes that a rank holds at once while it goes through `shards`.

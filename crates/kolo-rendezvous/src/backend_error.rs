@@ -18,9 +18,7 @@ pub enum BackendError {
         backend: String,
     },
     /// An option is set that the backend does not support.
-    #[error(
-        "the backend {backend} does not know {option}: unset {option}, or do without KOLO_BACKEND={backend}"
-    )]
+    #[error("the backend {backend} has no {option}; unset {option}, or unset KOLO_BACKEND")]
     Option {
         /// Name of the backend.
         backend: String,
@@ -28,14 +26,14 @@ pub enum BackendError {
         option: String,
     },
     /// The backend adds in its own order.
-    #[error("{backend} adds in an order of its own: sums in tree order are made by the native group")]
+    #[error("{backend} adds in its own order; use the native group for sums in tree order")]
     TreeOrder {
         /// Name of the backend.
         backend: String,
     },
     /// The workers were started by another launcher than the backend's own.
     #[error(
-        "{expected} of {expected_world} says the launcher, {rank} of {world} says MPI; start the workers with the mpirun \
+        "the launcher calls this worker {expected} of {expected_world}, and MPI {rank} of {world}; start the workers with the mpirun \
          of {library}"
     )]
     Launcher {
@@ -85,7 +83,7 @@ pub enum BackendError {
         second_version: String,
     },
     /// Two ranks use one device.
-    #[error("{first} and {second} use the same device; {backend} needs one for each rank")]
+    #[error("{first} and {second} use the same device; give each rank of {backend} its own")]
     SameDevice {
         /// Name of the backend.
         backend: String,

@@ -169,13 +169,13 @@ pub enum Error {
     #[error("all workers that had the job's state have died; start again from the last checkpoint")]
     Orphaned,
     /// The job's launchers have lost each other, and this worker is not on the side that may continue.
-    #[error("this worker must not continue, because others of its job do or may: {reason}")]
+    #[error("this worker must stop, because other workers of its job continue, or may continue: {reason}")]
     Superseded {
         /// Sentence that names the side that continues, or says why another side may.
         reason: String,
     },
     /// No permitted transport connects one rank to another.
-    #[error("{from} cannot reach {to}: {}; is KOLO_TRANSPORT set?", reasons_of(reasons))]
+    #[error("{from} cannot reach {to}: {}; unset KOLO_TRANSPORT if you set it", reasons_of(reasons))]
     NoTransport {
         /// The rank that noticed.
         from: Rank,
@@ -216,7 +216,7 @@ pub enum Error {
     #[error("the communication thread has panicked")]
     CommThreadPanicked,
     /// A launcher did not find another launcher of its job.
-    #[error("no launcher of the job is found at {masters} (--master){}", because(cause.as_deref()))]
+    #[error("this node finds no launcher of the job at {masters} (--master){}", because(cause.as_deref()))]
     JobNotFound {
         /// Addresses that it tried.
         masters: String,
@@ -250,7 +250,7 @@ pub enum Error {
         cause: String,
     },
     /// The data from a rank is damaged or forged.
-    #[error("what comes from {rank} cannot be trusted: {cause}")]
+    #[error("this worker cannot trust the data from {rank}: {cause}")]
     Untrusted {
         /// The apparent sender.
         rank: Rank,

@@ -134,7 +134,7 @@ fn find(endpoint: &Endpoint, access: &Access, timeout: Duration) -> Result<Socke
         }
         if let Some(waited) = notice.due() {
             log::warn!(
-                "rank 0 does not serve the job's store at {endpoint} since {waited:?}; waiting for {timeout:?}"
+                "rank 0 has not served the job's store at {endpoint} for {waited:?}; this worker waits for {timeout:?}"
             );
         }
         std::thread::sleep(PAUSE);

@@ -86,6 +86,7 @@ fn access() -> Access {
 }
 
 /// A stream that reads the given bytes and ignores writes.
+#[derive(Debug)]
 pub struct Canned<'a>(pub &'a [u8]);
 
 impl Read for Canned<'_> {

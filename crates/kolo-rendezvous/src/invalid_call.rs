@@ -10,7 +10,9 @@ use kolo_schedule::Rank;
 #[non_exhaustive]
 pub enum InvalidCall {
     /// An exchange receives into elements that it also sends.
-    #[error("elements {start} to {end} of {rank}'s buffer are both sent and received into by one exchange")]
+    #[error(
+        "one exchange both sends and receives elements {start} to {end} of {rank}'s buffer; give it ranges that do not overlap"
+    )]
     Overlap {
         /// The calling rank.
         rank: Rank,
@@ -30,7 +32,9 @@ pub enum InvalidCall {
         world: usize,
     },
     /// A buffer cannot be divided into one chunk for each rank.
-    #[error("{elements} elements on {rank} do not divide into {world} equal chunks")]
+    #[error(
+        "{elements} elements on {rank} do not divide into {world} equal chunks; use a multiple of {world}"
+    )]
     UnequalChunks {
         /// The calling rank.
         rank: Rank,
@@ -40,7 +44,7 @@ pub enum InvalidCall {
         world: usize,
     },
     /// The number of chunks differs from the number of ranks.
-    #[error("{chunks} chunks for a group of {world} ranks")]
+    #[error("there are {chunks} chunks for {world} ranks; give one for each rank")]
     ChunkCount {
         /// Number of chunks passed.
         chunks: usize,
@@ -48,7 +52,7 @@ pub enum InvalidCall {
         world: usize,
     },
     /// The lengths of the chunks do not add up to the buffer's.
-    #[error("chunks of {sum} elements in all, but {elements} elements on {rank}")]
+    #[error("the chunks have {sum} elements in all, but the buffer on {rank} has {elements}")]
     ChunkLengths {
         /// The calling rank.
         rank: Rank,
@@ -58,7 +62,7 @@ pub enum InvalidCall {
         elements: usize,
     },
     /// The contributions to a sum in tree order do not match the group's ranks.
-    #[error("contributions of {given} ranks in a group of {world}")]
+    #[error("there are contributions of {given} ranks, but the group has {world}; give a list for each rank")]
     Contributors {
         /// Number of ranks with contributions.
         given: usize,
@@ -66,7 +70,7 @@ pub enum InvalidCall {
         world: usize,
     },
     /// The buffer is shorter than the rank's parts of a sum in tree order.
-    #[error("{elements} elements on {rank} are less than {parts} parts of {len}")]
+    #[error("the buffer on {rank} has {elements} elements, fewer than {parts} parts of {len}")]
     Parts {
         /// The calling rank.
         rank: Rank,
@@ -78,7 +82,7 @@ pub enum InvalidCall {
         len: usize,
     },
     /// The lengths of the blocks of a sum for readers do not add up to the sum's.
-    #[error("blocks of {sum} elements in all for the readers of a sum of {len}")]
+    #[error("the readers' blocks have {sum} elements in all, but the sum has {len}")]
     Blocks {
         /// Elements of all blocks.
         sum: usize,
@@ -86,7 +90,7 @@ pub enum InvalidCall {
         len: usize,
     },
     /// A reader of a sum is no rank of the group.
-    #[error("{reader} is to read a sum, but the group has {world} ranks")]
+    #[error("{reader} cannot read a sum of a group of {world} ranks")]
     Reader {
         /// The reader.
         reader: Rank,
@@ -100,7 +104,7 @@ pub enum InvalidCall {
         world: usize,
     },
     /// The elements that an all-to-all sends and receives do not add up to the buffer's length.
-    #[error("{sum} elements sent and received, but {elements} elements on {rank}")]
+    #[error("the counts have {sum} elements in all, but the buffer on {rank} has {elements}")]
     CountSum {
         /// The calling rank.
         rank: Rank,
@@ -110,7 +114,7 @@ pub enum InvalidCall {
         elements: usize,
     },
     /// A rank sends itself a different number of elements than it receives from itself.
-    #[error("{rank} sends itself {sent} elements and receives {received}")]
+    #[error("{rank} sends itself {sent} elements and receives {received}; make both counts equal")]
     OwnChunk {
         /// The calling rank.
         rank: Rank,
@@ -120,7 +124,7 @@ pub enum InvalidCall {
         received: usize,
     },
     /// A buffer does not hold two halves of equal chunks, one for each rank.
-    #[error("all_to_all: {elements} elements are not 2 × {world} ranks × a number")]
+    #[error("all_to_all: {elements} elements are not a multiple of 2 × {world} ranks")]
     Halves {
         /// Elements of the buffer.
         elements: usize,
@@ -130,7 +134,7 @@ pub enum InvalidCall {
     /// A message has no other rank as its peer, or lies outside of the buffer.
     #[error(
         "a message of {len} elements from {start} on between {rank} and {peer}: there are {world} ranks and {elements} \
-         elements, and nobody sends to itself"
+         elements, and no rank sends to itself"
     )]
     Message {
         /// The calling rank.
@@ -175,7 +179,7 @@ pub enum InvalidCall {
         short: usize,
     },
     /// Ranks would have to read each other's buffers in place, but cannot.
-    #[error("ranks cannot read each other's buffers where they lie over {transport}")]
+    #[error("ranks cannot read each other's buffers in place over {transport}; use shared memory")]
     NotInPlace {
         /// Transport between the ranks.
         transport: String,

@@ -3,6 +3,7 @@
 //! A group has one [`Liveness`], which latches a failure and wakes every wait. The first failure counts:
 //! later ones are consequences, and every later call of the group reports the first one again.
 
+use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +27,12 @@ pub struct Liveness {
     /// Nanoseconds that each rank of this process has waited for each other rank.
     waited: Vec<OnceLock<Box<[AtomicU64]>>>,
     wakers: Mutex<Vec<Waker>>,
+}
+
+impl fmt::Debug for Liveness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Liveness").field("failed", &self.failed).finish_non_exhaustive()
+    }
 }
 
 impl Liveness {
@@ -134,6 +141,7 @@ pub fn culprit(blamed: Rank, world: usize, waiting: impl Fn(Rank) -> Option<Rank
 }
 
 /// A wait of one rank for another, from [`Liveness::begin_wait`] to its drop.
+#[derive(Debug)]
 pub struct WaitGuard<'a> {
     note: &'a AtomicUsize,
     deadline: Instant,

@@ -79,7 +79,7 @@ pub(crate) fn read(folder: &Path) -> Result<(Vec<BucketRow>, Option<String>), Er
     let rows = table.rows.iter().enumerate().map(|(index, row)| {
         let cells = places.map(|place| row[place].filter(|number| number.is_finite() && *number >= 0.0));
         let [Some(bucket), Some(bytes), Some(wire_bytes), Some(p50), Some(p95), Some(p99)] = cells else {
-            return Err(Error::line(&path, index + 2, "a field is empty, or is no number of 0 or more"));
+            return Err(Error::line(&path, index + 2, "a field is empty, or is not a number of at least 0"));
         };
         let [p50, p95, p99] = [p50, p95, p99].map(|micros| micros * 1e-6);
         let seconds = |place: Option<usize>| place.and_then(|place| row[place]).map(|micros| micros * 1e-6);

@@ -82,7 +82,7 @@ fn row(cells: &[String], columns: usize) -> Result<Vec<Option<f64>>, String> {
     }
     let cell = |text: &String| match text.trim() {
         "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| format!("`{text}` is no number")),
+        text => text.parse().map(Some).map_err(|_| format!("`{text}` is not a number")),
     };
     cells.iter().map(cell).collect()
 }
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(epochs, [Some(1.0), Some(2.0), Some(3.0)]);
         assert!(table.column("loss").is_none());
         for (text, message) in [
-            ("a,b\n1,x\n", "line 2: `x` is no number"),
+            ("a,b\n1,x\n", "line 2: `x` is not a number"),
             ("a\n1\n2,3\n", "line 3: 2 fields"),
             ("\"a\nb\"\n1\n2,3\n", "line 4: 2 fields"),
         ] {

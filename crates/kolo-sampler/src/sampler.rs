@@ -12,6 +12,19 @@ use crate::key::Key;
 use crate::order::Order;
 
 /// An invalid count or growth of the batch, as a message that names it.
+///
+/// ```
+/// use kolo_sampler::Sampler;
+///
+/// let sampler = Sampler::new(10, 2, 2, 0)?; // 10 samples, 2 for each of 2 shards, seed 0
+/// assert_eq!((sampler.global_batch(), sampler.steps()), (4, 3));
+/// let order = sampler.epoch(0);
+/// let mut seen: Vec<usize> =
+///     (0..3).flat_map(|step| [order.shard(step, 0), order.shard(step, 1)].concat()).collect();
+/// seen.sort();
+/// assert_eq!(seen, (0..10).collect::<Vec<_>>());
+/// # Ok::<(), kolo_sampler::SamplerError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SamplerError(String);

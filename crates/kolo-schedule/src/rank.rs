@@ -3,6 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 /// Number of a worker in its group, `0 ≤ rank < world size`.
+///
+/// ```
+/// assert_eq!(kolo_schedule::Rank(2).to_string(), "rank 2");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Rank(pub usize);
 

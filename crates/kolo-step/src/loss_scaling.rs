@@ -83,6 +83,7 @@ pub struct LossScale {
 }
 
 /// Scales the losses of one replica, or leaves them as they are.
+#[derive(Debug)]
 pub struct LossScaler {
     settings: Option<LossScaling>,
     now: LossScale,

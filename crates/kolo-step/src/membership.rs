@@ -1,6 +1,8 @@
 //! Observer of steps for a job's membership: sends the other ranks the request for a change, and learns
 //! after which step it is to be made.
 
+use std::fmt;
+
 use kolo_comm::{Generation, JobMembership, Rank};
 
 use crate::step::{FLAGS, Received};
@@ -17,6 +19,12 @@ pub struct MembershipObserver {
     leaving: bool,
     /// The rank that is to leave after the current step, and the reason.
     leaves_out: Option<(Rank, String)>,
+}
+
+impl fmt::Debug for MembershipObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MembershipObserver").field("leaving", &self.leaving).finish_non_exhaustive()
+    }
 }
 
 /// Result of the ranks' agreement in a step.

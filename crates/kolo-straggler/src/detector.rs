@@ -21,6 +21,7 @@ pub struct Findings {
 }
 
 /// Finds slow ranks and better shares from comparison to comparison.
+#[derive(Debug)]
 pub struct StragglerDetector {
     policy: Policy,
     /// The shares that the job began with.

@@ -9,6 +9,7 @@ const MOST_AGREED: usize = 128;
 const SOON: usize = 10;
 
 /// Memory of earlier comparisons and moves.
+#[derive(Debug)]
 pub(super) struct Hysteresis {
     /// Number of last comparisons that have found other shares better.
     in_favor: usize,

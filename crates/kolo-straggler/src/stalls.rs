@@ -18,7 +18,7 @@ const LEFT_OUT: usize = 1;
 const STANDARD_ERRORS: f64 = 4.0;
 
 /// Loss of a rank by stalls in the steps of one comparison, in seconds a step and shard.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Lost {
     compute: f64,
     data: f64,
@@ -31,6 +31,7 @@ impl Lost {
 }
 
 /// Losses of each rank in the last comparisons.
+#[derive(Debug)]
 pub(super) struct Stalls(Vec<VecDeque<Lost>>);
 
 impl Stalls {

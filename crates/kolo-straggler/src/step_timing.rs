@@ -4,6 +4,7 @@
 //! waits for data or the reducer counts that it waits for communication. Medians are used because
 //! evaluations and checkpoints lie between some steps; the cost of such steps is reported separately.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use kolo_schedule::Rank;
@@ -35,6 +36,15 @@ pub struct StepTiming {
     ready: Vec<Vec<f64>>,
     /// The group's counters at the end of the last step.
     waited: Vec<Duration>,
+}
+
+impl fmt::Debug for StepTiming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepTiming")
+            .field("data", &self.data)
+            .field("compute", &self.compute)
+            .finish_non_exhaustive()
+    }
 }
 
 impl StepTiming {

@@ -13,6 +13,16 @@ use kolo_step::LossScaling;
 use kolo_straggler::Policy;
 
 /// Settings of how a job divides and reduces its steps.
+///
+/// ```
+/// use kolo_reduction::reduction;
+/// use kolo_sync::Config;
+///
+/// let compressed = reduction::parse("top-k:density=0.05")?;
+/// let config = Config { shards: Some(4), reduction: compressed, ..Config::default() };
+/// assert_eq!(config.shards, Some(4));
+/// # Ok::<(), kolo_optim::ChoiceError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Equal parts of every global batch. Belongs to the job: with the same number, any world size yields

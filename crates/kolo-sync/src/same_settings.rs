@@ -130,7 +130,7 @@ fn difference(all: &[Stated]) -> Error {
     let mut settings = names.map(|name| (name.clone(), values(name)));
     match settings.find(|(_, values)| values.iter().any(|value| *value != values[0])) {
         Some((setting, values)) => Error::SettingsDiffer { setting, values },
-        None => Error::Setting("the ranks have been given different settings".into()),
+        None => Error::Setting("the ranks have different settings".into()),
     }
 }
 

@@ -52,7 +52,7 @@ pub enum Warning {
     /// The reduction's state of some shards has died with the ranks that held it: those shards begin anew,
     /// and the weights are not those of an undisturbed job.
     #[error(
-        "what the reduction `{reduction}` kept for shards {shards:?} is lost: no living worker has a copy; they begin with nothing, \
+        "the state that the reduction `{reduction}` kept for shards {shards:?} is lost: no living worker has a copy; they begin with nothing, \
          and the weights are not those of an undisturbed job (`Config::backup_every` copies it)"
     )]
     ShardStateLost {

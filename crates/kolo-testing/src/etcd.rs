@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::world::free_port;
 
 /// An etcd of one member, killed on drop.
+#[derive(Debug)]
 pub struct Etcd {
     program: PathBuf,
     process: Child,

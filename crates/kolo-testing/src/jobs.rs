@@ -1,5 +1,6 @@
 //! Programs started by tests, with a time limit and complete cleanup.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ const OUTER: [&str; 7] =
     ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_STEP_ID"];
 
 /// A process group that does not outlive its test.
+#[derive(Debug)]
 pub struct Job {
     child: Child,
     output: PathBuf,
@@ -75,6 +77,12 @@ pub struct JobCommand {
     output: PathBuf,
 }
 
+impl fmt::Debug for JobCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobCommand").field("output", &self.output).finish_non_exhaustive()
+    }
+}
+
 impl JobCommand {
     /// A program with these arguments; `name` distinguishes it from other jobs of the same test.
     pub fn new(name: &str, program: &Path, args: &[&str]) -> JobCommand {
@@ -120,6 +128,7 @@ impl JobCommand {
 }
 
 /// A program with its error output in a file; killed on drop.
+#[derive(Debug)]
 pub struct Logged {
     /// The process.
     pub process: Child,

@@ -1,6 +1,7 @@
 //! A test program that starts itself again under the mpirun of its MPI library, once for each case and
 //! number of ranks: `PROGRAM --case NAME`. Without that mpirun its tests are ignored.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,6 +20,12 @@ pub struct Case {
     pub variables: &'static [(&'static str, &'static str)],
     /// Texts that a failing job must print; empty if the job must succeed.
     pub fails_with: &'static [&'static str],
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Case {

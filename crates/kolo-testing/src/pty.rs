@@ -1,6 +1,7 @@
 //! A terminal for programs that behave differently on one.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -19,6 +20,12 @@ pub struct PseudoTerminal {
     /// Kept open, so that the end of a program does not close the terminal.
     own: File,
     written: Arc<(Mutex<Vec<u8>>, Condvar)>,
+}
+
+impl fmt::Debug for PseudoTerminal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PseudoTerminal").finish_non_exhaustive()
+    }
 }
 
 impl PseudoTerminal {

@@ -13,6 +13,7 @@ const FILLER: &str = "filler";
 
 /// A small file system in memory. Only the thread that makes it, and the threads and processes that this one
 /// starts, see it; it disappears with them.
+#[derive(Debug)]
 pub struct SmallDisk {
     folder: TempDir,
 }

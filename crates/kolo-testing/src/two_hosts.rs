@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Namespaces and the cables between them; removed on drop.
+#[derive(Debug)]
 pub struct Hosts {
     names: Vec<String>,
 }
 
 /// Two [`Hosts`].
+#[derive(Debug)]
 pub struct TwoHosts(Hosts);
 
 impl Hosts {

@@ -129,7 +129,7 @@ impl Series {
             }
             Err(error) => {
                 self.warnings.tell(format!(
-                    "checkpoint not written: {error}; training continues, and the next checkpoint is another try"
+                    "Kolo could not write a checkpoint: {error}; training continues, and the next checkpoint is another try"
                 ));
                 self.unwritten = Some(snapshot);
             }

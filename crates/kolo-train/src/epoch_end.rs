@@ -133,7 +133,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
     /// Warns once, on rank 0, about metrics that are NaN: no checkpoint can be the best by them.
     fn warn_of_nan(&mut self, row: &EpochRow) {
         for score in row.scores.0.iter().filter(|score| score.value.is_nan() && self.ddp.rank().0 == 0) {
-            let words = format!("{} is no number (NaN) after epoch ", in_line(score.metric.name));
+            let words = format!("{} is not a number (NaN) after epoch ", in_line(score.metric.name));
             if !self.warnings.has(&words) {
                 self.warnings.tell(format!("{words}{}", row.epoch));
             }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::binding::BindingError;
+use kolo_elastic::WRONG_INPUT;
 
 /// Reason that a run could not begin, continue, or end regularly.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +31,7 @@ pub enum Error {
     /// The run to continue has other samples than its checkpoint, or another order.
     #[error(
         "{} was written with {setting} = {there}, and this run has {here}: it would train on some samples twice and \
-         miss others; bring that back as it was, or go on all the same with --accept-changed-data", checkpoint.display()
+         miss others; restore the old value, or continue anyway with --accept-changed-data", checkpoint.display()
     )]
     OtherSamples {
         /// The checkpoint.
@@ -44,7 +45,7 @@ pub enum Error {
     },
     /// The checkpoint to continue from lacks the state that a changed setting needs.
     #[error(
-        "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; bring that back as it was, or \
+        "{} was written with {setting} = {there}, and config.toml has {here}: {problem}; restore the old value, or \
          start a new run", checkpoint.display()
     )]
     OtherState {
@@ -61,7 +62,7 @@ pub enum Error {
     },
     /// The run to continue was begun with parts of its program that are not here.
     #[error(
-        "the run was begun with {there} of its program's own, and this program brings {here}; continue it with that \
+        "the run began with {there} of its program's own, and this program brings {here}; continue it with that \
          program"
     )]
     OtherParts {
@@ -116,7 +117,7 @@ pub enum Error {
         setting: String,
     },
     /// The last checkpoint could not be written.
-    #[error("the last checkpoint was not written, everything else was: {0}")]
+    #[error("Kolo has written everything but the last checkpoint: {0}")]
     CheckpointLost(Box<Error>),
     /// Rank 0 could not write the end of the run; contains its message.
     #[error("{0}")]
@@ -221,6 +222,11 @@ impl Error {
             Error::OtherState { .. } | Error::BeyondEnd { .. } | Error::InitNotFinite { .. } => true,
             _ => false,
         }
+    }
+
+    /// Returns true if the run has ended because another worker's input is wrong, and its work is saved.
+    pub fn follows_wrong_input(&self) -> bool {
+        matches!(self, Error::EndedEarly { too_few: Some(why), cause: None, .. } if why.contains(WRONG_INPUT))
     }
 
     pub(crate) fn setting(option: &'static str, value: impl ToString, problem: impl Into<String>) -> Self {

@@ -6,6 +6,18 @@ use kolo_recipe::Recipe;
 use crate::error::Error;
 
 /// Answer of a callback: what the run does next.
+///
+/// The answer of a callback that ends a run whose loss is low enough:
+///
+/// ```
+/// use kolo_train::{Flow, StepRow};
+///
+/// /// For `Trainer::on_step`.
+/// fn is_enough<M>(row: &StepRow, _model: &M) -> Flow {
+///     if row.loss < 0.1 { Flow::Stop } else { Flow::Continue }
+/// }
+/// # let _ = is_enough::<()>;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flow {
     /// The run continues.

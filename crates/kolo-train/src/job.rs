@@ -14,6 +14,7 @@ use crate::slowdown::Slowdown;
 pub const TUNED_STREAMS: usize = 4;
 
 /// A worker's membership in its run.
+#[derive(Debug)]
 pub enum Membership {
     /// The workers stay the same throughout the run.
     Fixed(Group),

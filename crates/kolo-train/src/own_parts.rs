@@ -10,6 +10,15 @@ use kolo_recipe::{OwnParts, Recipe};
 use crate::error::Error;
 
 /// Place of a step in a run, on which a learning rate may depend.
+///
+/// A rate that falls linearly to 0, for [`Trainer::schedule`](crate::Trainer::schedule):
+///
+/// ```
+/// use kolo_train::SchedulePoint;
+///
+/// let linear = |point: SchedulePoint| 0.1 * (1.0 - point.progress);
+/// assert_eq!(linear(SchedulePoint { step: 50, epoch: 2.5, progress: 0.5 }), 0.05);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SchedulePoint {
     /// Step of the run, from 0.
@@ -47,8 +56,9 @@ impl Own {
     pub(crate) fn name_in(&self, recipe: &mut Recipe, samples: usize) -> Result<(), Error> {
         let usual = Recipe::default();
         let refused = |option, value: &dyn ToString, part: &str| {
-            let problem =
-                format!("the program brings {part} of its own; leave this at its default, or that out");
+            let problem = format!(
+                "the program brings {part} of its own; leave the option at its default, or leave out {part}"
+            );
             Err(Error::setting(option, value.to_string(), problem))
         };
         if self.optimizer.is_some() && recipe.optimizer != usual.optimizer {

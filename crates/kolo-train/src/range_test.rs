@@ -23,6 +23,14 @@ const PART: f64 = 0.1;
 ///
 /// A [`Job`](crate::Job) with one evaluates nothing, and takes its rates instead of the recipe's. The losses
 /// are the same for any number of workers.
+///
+/// ```
+/// use kolo_train::RangeTest;
+///
+/// let test = RangeTest::new(9);
+/// assert_eq!(test.rate(0), 1e-7);
+/// assert!((test.rate(4) - 1e-3).abs() < 1e-9); // the geometric mean of 1e-7 and 10
+/// ```
 #[derive(Clone, Debug)]
 pub struct RangeTest {
     steps: u64,

@@ -85,6 +85,10 @@ pub(crate) fn peak_rss(group: &Group) -> Result<u64, Error> {
 }
 
 /// Returns the largest amount of memory that this process has had, in bytes; 0 without `/proc`.
+///
+/// ```
+/// assert!(kolo_train::peak_bytes() > 0);
+/// ```
 pub fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -16,6 +16,7 @@ use kolo_schedule::{Rank, Topology};
 pub type Exchange<'a> = dyn FnMut(&str, String) -> Result<Vec<String>, Error> + 'a;
 
 /// This rank's connections to the other ranks of a group.
+#[derive(Debug)]
 pub struct Connected {
     /// The transport to each rank.
     pub routes: Routes,

@@ -1,6 +1,7 @@
 //! Waiting of a collective for its peers: for how long, in which manner, and until when it makes sense.
 
 use std::cell::Cell;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use kolo_rendezvous::{Error, Liveness, WaitGuard};
@@ -59,6 +60,15 @@ pub struct WaitContext<'a> {
     pub looked: Cell<Option<Instant>>,
     /// Time of the last question whether this thread was interrupted.
     asked: Cell<Option<Instant>>,
+}
+
+impl fmt::Debug for WaitContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WaitContext")
+            .field("here", &self.here)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Time between two questions whether a waiting thread was interrupted.

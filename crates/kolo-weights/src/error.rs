@@ -63,7 +63,7 @@ pub enum WeightsError {
     },
     /// torchvision's model begins with another convolution than the run's.
     #[error(
-        "{model} was trained with --stem small, a 3×3 convolution, and torchvision's begins with one of 7×7; export \
+        "{model} begins with a 3×3 convolution (--stem small), and torchvision's with one of 7×7; export \
          it with --format burn"
     )]
     OtherStem {
@@ -90,7 +90,7 @@ pub enum WeightsError {
     },
     /// The model of the weights is unknown.
     #[error(
-        "nothing says of which model {0} is: there is neither {0}.json nor a run folder around it; give \
+        "Kolo does not know the model of {0}: there is neither {0}.json nor a run folder around it; give \
          --model and --data", path.display()
     )]
     Undescribed {
@@ -123,7 +123,7 @@ pub enum WeightsError {
     },
     /// The file has none of the formats.
     #[error(
-        "{} is no file of weights: it is of none of the formats that `kolo export` writes, {known}",
+        "{} is not a file of weights in a format that `kolo export` writes: {known}",
         path.display()
     )]
     NoFormat {
@@ -178,7 +178,9 @@ pub enum WeightsError {
         needed: Vec<usize>,
     },
     /// A selector of the tensors to leave out selects none.
-    #[error("--init-skip {selector}: it selects no tensor of the model; they are named as {example}")]
+    #[error(
+        "--init-skip {selector}: this selects no tensor of the model; its tensors have names like {example}"
+    )]
     SkipsNothing {
         /// The selector.
         selector: String,
@@ -186,7 +188,7 @@ pub enum WeightsError {
         example: String,
     },
     /// The tensors to leave out are all that the model has.
-    #[error("--init-skip: it leaves nothing to load; leave out fewer tensors, or leave out --init")]
+    #[error("--init-skip: this leaves nothing to load; skip fewer tensors, or leave out --init")]
     NothingLeft,
     /// A tensor has elements of another type in the model.
     #[error("{} holds `{tensor}` as {found} where the model needs {needed}; convert it", path.display())]

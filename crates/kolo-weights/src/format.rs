@@ -1,5 +1,6 @@
 //! The description of a weights format: one line of the table in `formats/`.
 
+use std::fmt;
 use std::path::Path;
 
 use kolo_ddp::Element;
@@ -43,6 +44,15 @@ pub(crate) struct FolderFormat {
     pub(crate) config: &'static str,
     /// Encodes the latter, for tensors as they are stored.
     pub(crate) encode: fn(&[NamedTensor], &Description) -> Result<String, WeightsError>,
+}
+
+impl fmt::Debug for WeightFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightFormat")
+            .field("name", &self.name)
+            .field("about", &self.about)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Place of a model's tensor in a file.

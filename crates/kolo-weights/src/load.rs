@@ -1,6 +1,7 @@
 //! Loads a file of weights into a model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use burn::module::Module;
@@ -23,6 +24,12 @@ pub struct WeightsFile {
     /// Returns the place in the file of the tensor at a path of the model.
     stored: fn(&str) -> Stored,
     tensors: BTreeMap<String, NamedTensor>,
+}
+
+impl fmt::Debug for WeightsFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightsFile").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 /// Returns the module with the weights of a file in any of the [`FORMATS`].

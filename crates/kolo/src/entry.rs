@@ -10,7 +10,7 @@ use kolo_comm::{Rank, env};
 use kolo_elastic::MEMBER;
 use kolo_launch::UnblockedStderr;
 use kolo_program::Ending;
-use kolo_program::output::in_lines;
+use kolo_program::output::{event, in_lines};
 
 use crate::environment;
 
@@ -21,10 +21,10 @@ use crate::environment;
 ///   `KOLO_LOG_FORMAT=json` makes each message a JSON object. Each line carries the rank if several workers
 ///   run and `kolo launch` does not prefix their output.
 /// - Refuses wrong values of `KOLO_STOP_ON` and `KOLO_LOG_FORMAT`, and warns of misspelled names of variables.
-/// - Prints an error as one sentence with its sources. Under `kolo launch` the error goes to the launcher
-///   instead, with the rank at fault if that is another rank (a peer that died or did not answer); the
-///   launcher prints the error of the worker that failed first. torchrun receives the report in addition.
-///   Panics are reported too.
+/// - Prints an error as one sentence with its sources, or with `KOLO_LOG_FORMAT=json` as a JSON object. Under
+///   `kolo launch` the error goes to the launcher instead, with the rank at fault if that is another rank (a
+///   peer that died or did not answer); the launcher prints the error of the worker that failed first.
+///   torchrun receives the report in addition. Panics are reported too.
 /// - Returns exit code 2 for wrong input ([`Failure::input`](crate::Failure::input), or an invalid data set
 ///   or setting), 143 after SIGTERM, else 1.
 ///
@@ -103,15 +103,30 @@ where
 /// Reports the error to the launcher. Kolo's launcher prints the error of the worker that failed first; under
 /// any other launcher, or none, this function prints the error too.
 fn end(ending: &Ending) -> ExitCode {
-    let Ending { message, culprit, code, kind } = ending;
+    let Ending { message, culprit, code, kind, is_json } = ending;
     // Names of files in a message may have control characters.
     let message = &in_lines(message);
     let reported = kolo_launch::report_failure_of_kind(message, *culprit, *kind);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         // If printing fails, the exit code still shows the failure.
-        let _ = std::io::stderr().write_all(format!("error: {message}\n").as_bytes());
+        let _ = std::io::stderr().write_all(line(message, *code, *is_json || logs_json()).as_bytes());
     }
     ExitCode::from(*code)
+}
+
+/// Formats the message of a failure: a sentence, or an event as those of `--log-format json`.
+fn line(message: &str, code: u8, is_json: bool) -> String {
+    if !is_json {
+        return format!("error: {message}\n");
+    }
+    let mut event = event("error", message);
+    event["exit_code"] = code.into();
+    format!("{event}\n")
+}
+
+/// Returns true if this process writes the messages of its logger as JSON.
+fn logs_json() -> bool {
+    std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json")
 }
 
 /// Installs a logger for warnings, or for the levels in `RUST_LOG`, unless the program has one already.
@@ -124,7 +139,7 @@ fn install_logger() {
     if std::io::stderr().is_terminal() && unset("NO_COLOR") && unset("RUST_LOG_STYLE") {
         builder.write_style(env_logger::WriteStyle::Always);
     }
-    if std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json") {
+    if logs_json() {
         let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
         builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));
     } else {

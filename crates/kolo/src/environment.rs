@@ -80,7 +80,7 @@ fn check_value(name: &str, value: &OsStr) -> Result<(), Error> {
 /// Describes a name that Kolo does not know and that is close to a known one.
 fn misspelled(name: &str) -> Option<String> {
     let known = nearest(name, KNOWN.iter().copied()).filter(|known| *known != name)?;
-    Some(format!("the variable {name} has no effect; {known} is meant?"))
+    Some(format!("the variable {name} has no effect; do you mean {known}?"))
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     fn only_names_that_look_misspelled_are_warned_of() {
         assert_eq!(
             misspelled("KOLO_STOPON").as_deref(),
-            Some("the variable KOLO_STOPON has no effect; KOLO_STOP_ON is meant?")
+            Some("the variable KOLO_STOPON has no effect; do you mean KOLO_STOP_ON?")
         );
         for name in ["KOLO_STREAMS", "KOLO_TOKEN", "KOLO_MY_OWN_SETTING"] {
             assert_eq!(misspelled(name), None, "{name}");

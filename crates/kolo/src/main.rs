@@ -17,5 +17,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let args = home::expanded(std::env::args_os(), std::env::var_os("HOME"));
-    kolo::main(|| commands::Cli::of(args).run())
+    kolo::main(|| commands::Cli::of(args)?.run())
 }

@@ -114,7 +114,7 @@ fn a_job_that_is_asked_to_end() -> Result<(), String> {
     let mut job = Job::start(&[])?;
     job.disk.fill();
     job.wait_until("a warning", |said| said.contains("steps.jsonl: No space left"));
-    let tries = |said: &str| said.matches("checkpoint not written").count();
+    let tries = |said: &str| said.matches("could not write a checkpoint").count();
     let earlier = tries(&job.error_output());
     send("TERM", &[job.launcher.process.id()]);
     job.wait_until("a checkpoint without room", |said| tries(said) > earlier);

@@ -142,7 +142,7 @@ fn a_metric_that_is_no_number_is_told_and_never_the_best() {
     let summary = measured(place.path(), [NAN; 6]);
     // Two epochs after the first one nothing is better.
     assert_eq!(summary.epochs, 3);
-    assert_eq!(summary.warnings, ["accuracy is no number (NaN) after epoch 1"]);
+    assert_eq!(summary.warnings, ["accuracy is not a number (NaN) after epoch 1"]);
     assert!(!place.path().join("best").exists());
     let place = tempfile::tempdir().unwrap();
     let summary = measured(place.path(), [NAN, 0.5, NAN, 0.6, NAN, NAN]);

@@ -223,8 +223,8 @@ fn selected_parameters_keep_their_bits_and_the_others_train() {
     let half = train(Group::alone(), freeze(new(), &["bn1.gamma".into()]).unwrap());
     assert!(half.bn1.training.is_enabled() && !selected().bn1.training.is_enabled());
     for (selectors, words) in [
-        (&["conv1.*", "conv9.*"][..], "conv9.*: no trained parameter is selected by that"),
-        (&["*.weight", "*.bias", "norm"], "*.weight,*.bias,norm: it freezes all parameters"),
+        (&["conv1.*", "conv9.*"][..], "conv9.*: this selects no trained parameter"),
+        (&["*.weight", "*.bias", "norm"], "*.weight,*.bias,norm: this freezes all parameters"),
     ] {
         let selectors: Vec<_> = selectors.iter().map(|text| (*text).into()).collect();
         let error = freeze(new(), &selectors).unwrap_err().to_string();

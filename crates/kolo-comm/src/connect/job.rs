@@ -136,8 +136,7 @@ fn over_store(
             Gathered::Missing(missing) => missing.into_iter().map(Rank).collect::<Vec<_>>(),
         };
         if is_over() {
-            let reason =
-                format!("its group is over, which {} never joined", missing.first().unwrap_or(&rank));
+            let reason = format!("its group is over; {} never joined it", missing.first().unwrap_or(&rank));
             return Err(Error::Abandoned { rank, reason });
         }
         if rest.is_zero() {
@@ -148,7 +147,7 @@ fn over_store(
         let is_first = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
         if let Some(waited) = notice.due().filter(|_| is_first()) {
             log::warn!(
-                "{} of {world} ranks are not there after {waited:?}, the first is {}; waiting for {:?}",
+                "{} of {world} ranks have not arrived after {waited:?}, {} first; this rank waits for {:?}",
                 missing.len(),
                 missing.first().copied().unwrap_or(rank),
                 context.timeout

@@ -4,7 +4,8 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Group, Shared, Stages};
+use super::shared::Shared;
+use super::{Group, Stages};
 use crate::backend::{NewWindow, OpenedWindow};
 use crate::collective::Collective;
 use crate::deferred_sum::DeferredSum;
@@ -14,6 +15,7 @@ use kolo_schedule::tree::Contributions;
 use kolo_transport::{Buffer, Element, Lending, Pool, WaitMode};
 
 /// One rank's contribution to a deferred sum in tree order.
+#[derive(Debug)]
 pub struct SumParts<T: Element> {
     /// The tree nodes that each rank contributes; the same on all ranks.
     pub contributions: Arc<Contributions>,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::{Group, GroupOrigin, Shared};
+use super::Group;
+use super::shared::{GroupOrigin, Shared};
 use crate::backend::{Backend, FormedBackend};
 use crate::connect::{self, StoreHost};
 use crate::deadline::Deadline;

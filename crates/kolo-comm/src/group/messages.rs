@@ -6,6 +6,7 @@
 //! receiver reads each connection. Messages from one rank with one tag arrive in the order of their sends.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -49,6 +50,16 @@ pub struct Messages {
     outgoing: Vec<Mutex<Option<SecureStream>>>,
     inbox: Arc<Inbox>,
     listener: Option<SecureListener>,
+}
+
+impl fmt::Debug for Messages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages")
+            .field("rank", &self.rank)
+            .field("members", &self.members)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Default)]
@@ -277,6 +288,16 @@ pub struct Receiving {
     timeout: Duration,
     /// Time at which this rank noticed that the sender has left.
     left: Option<Instant>,
+}
+
+impl fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiving")
+            .field("call", &self.call)
+            .field("here", &self.here)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Receiving {

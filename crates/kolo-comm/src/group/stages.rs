@@ -1,11 +1,13 @@
 //! Collectives that belong together, with computation between them. They run one right after another on
 //! the communication thread, so every rank runs them at the same place among its other collectives.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{Group, Shared};
+use super::Group;
+use super::shared::Shared;
 use crate::collective::Collective;
 use crate::pending::{Pending, Timing};
 use kolo_rendezvous::{Error, InvalidCall};
@@ -18,6 +20,12 @@ pub struct Stages {
     pool: Arc<Pool>,
     rank: Rank,
     world: usize,
+}
+
+impl fmt::Debug for Stages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stages").field("rank", &self.rank).field("world", &self.world).finish_non_exhaustive()
+    }
 }
 
 impl Stages {

@@ -143,7 +143,7 @@ mod tests {
         write(&path, Compression::SNAPPY, &rows(None));
         assert_eq!(refused("kind"), "own.parquet, row 3: column `b` is empty; fill it, or remove the row");
         assert_eq!(refused("class"), "--label class: own.parquet has no such column; it has a, b, c, kind");
-        assert_eq!(refused("a"), "own.parquet, row 1: `x` in column `kind` is no number");
+        assert_eq!(refused("a"), "own.parquet, row 1: `x` in column `kind` is not a number");
         write(&path, Compression::SNAPPY, &rows(Some(f64::NAN)));
         assert_eq!(refused("kind"), "own.parquet, row 3: `NaN` in column `b` is not finite");
         write(&path, Compression::SNAPPY, &[]);

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use unicode_normalization::UnicodeNormalization;
+
 use super::csv;
 #[cfg(not(feature = "parquet"))]
 use super::no_parquet as parquet;
@@ -14,6 +16,11 @@ const PARQUET: &[u8] = b"PAR1";
 
 /// The cells of a row as text, and the row's place.
 pub(crate) type Row = (TablePlace, Vec<String>);
+
+/// Returns a name in the form in which names are compared: an umlaut may be one character or two.
+pub(crate) fn composed(name: &str) -> String {
+    name.nfc().collect()
+}
 
 /// A table as text.
 #[derive(Debug)]
@@ -44,6 +51,8 @@ impl Sheet {
                 Sheet::of_text(path, &text)?
             }
         };
+        let header = sheet.header.iter().map(|name| composed(name)).collect();
+        let sheet = Sheet { header, ..sheet };
         let mut columns = sheet.header.iter().enumerate();
         match columns.find(|(column, name)| sheet.position(name) != Some(*column)) {
             Some((_, twice)) => {
@@ -76,7 +85,8 @@ impl Sheet {
 
     /// Returns the place of a column.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.header.iter().position(|column| column == name)
+        let name = composed(name);
+        self.header.iter().position(|column| *column == name)
     }
 
     /// Returns the place of a column that must be there.
@@ -111,7 +121,7 @@ impl Sheet {
                 Err(self.wrong(row.0, problem))
             }
             Ok(_) => Err(self.wrong(row.0, format!("`{cell}` in column `{name}` is not finite"))),
-            Err(_) => Err(self.wrong(row.0, format!("`{cell}` in column `{name}` is no number"))),
+            Err(_) => Err(self.wrong(row.0, format!("`{cell}` in column `{name}` is not a number"))),
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::dataset::{DataSet, ImageDataSet, SampleShape};
 use crate::entry::{DatasetEntry, Location};
 use crate::error::{DataError, TablePlace};
 use crate::fingerprint::{ContentHash, Fingerprint};
-use crate::format::sheet::Sheet;
+use crate::format::sheet::{Sheet, composed};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::preprocessing::{NumberColumn, Preprocessing, TableColumns};
@@ -99,6 +99,7 @@ impl Table {
 
     fn of(texts: [Option<Text>; 3], columns: TableColumns, classes: Vec<String>) -> Result<Self, DataError> {
         let mut table = Table { header: Vec::new(), columns, classes, parts: Default::default() };
+        let known: Vec<String> = table.classes.iter().map(|class| composed(class)).collect();
         let mut first: Option<PathBuf> = None;
         for (text, part) in texts.into_iter().zip(&mut table.parts) {
             let Some(text) = text else { continue };
@@ -119,11 +120,11 @@ impl Table {
                 part.numbers.push(number);
             }
             for (place, class) in &text.classes {
-                let label = table.classes.iter().position(|known| known == class);
+                let label = known.iter().position(|known| known == class);
                 let label = label.ok_or_else(|| DataError::Table {
                     path: text.path.clone(),
                     place: *place,
-                    problem: format!("the class `{class}` is none of the training table"),
+                    problem: format!("the training table has no class `{class}`"),
                 })?;
                 part.labels.push(label as u32);
                 part.places.push(*place);
@@ -188,7 +189,7 @@ impl Text {
         let names = columns.numbers.iter().map(|column| &column.name);
         let numbers = names.clone().map(|name| sheet.column(name)).collect::<Result<Vec<_>, _>>()?;
         let label = sheet.column(&columns.label)?;
-        let header = names.chain([&columns.label]).cloned().collect();
+        let header = names.chain([&columns.label]).map(|name| composed(name)).collect();
         Text::read(&sheet, header, &numbers, label, "")
     }
 
@@ -214,11 +215,11 @@ impl Text {
             let (cell, name) = (sheet.cell(row, label)?, &sheet.header[label]);
             if cell.parse::<f64>().is_ok() && cell.parse::<i64>().is_err() {
                 let problem = format!(
-                    "`{cell}` in column `{name}` is no class: classes are whole numbers or names{hint}"
+                    "`{cell}` in column `{name}` is not a class: classes are whole numbers or names{hint}"
                 );
                 return Err(sheet.wrong(row.0, problem));
             }
-            classes.push((row.0, cell.to_owned()));
+            classes.push((row.0, composed(cell)));
         }
         if classes.is_empty() {
             let problem = match sheet.header_place {
@@ -232,7 +233,7 @@ impl Text {
     }
 }
 
-/// Adds to the refusal of a cell that is no number how its column becomes that of the classes, if the user has
+/// Adds to the refusal of a cell that is not a number how its column becomes that of the classes, if the user has
 /// named none.
 fn with_label_hint(error: DataError, column: &str) -> DataError {
     match error {
@@ -354,6 +355,18 @@ mod tests {
         assert_eq!(many.batch(Part::Train, &[299], None).unwrap().labels, [299]);
     }
 
+    /// Macs write an umlaut as two characters.
+    #[test]
+    fn names_are_the_same_in_either_form_of_unicode() {
+        let two = opened("L\u{e4}nge,Art\n1,gr\u{fc}n\n2,gru\u{308}n\n", Some("Art")).unwrap();
+        assert_eq!(two.shape().classes, 1);
+        let columns = |data: Arc<dyn ImageDataSet>| data.preprocessing().unwrap().table.unwrap();
+        let label = opened("La\u{308}nge,b\n1,2\n3,4\n", Some("L\u{e4}nge")).unwrap();
+        assert_eq!(columns(label).label, "L\u{e4}nge");
+        let twice = opened("a\u{308},\u{e4},b\n1,2,x\n", None).err().unwrap();
+        assert!(twice.contains("two columns have the name `\u{e4}`"), "{twice}");
+    }
+
     /// Seconds since 1970 in single precision would all be the same.
     #[test]
     fn large_numbers_keep_their_differences() {
@@ -376,7 +389,7 @@ mod tests {
             ("a,b\n1,x\n2\n", "line 3: 1 cells, but the header has 2"),
             (
                 "a,b\n1,x\ntwo,y\n",
-                "line 3: `two` in column `a` is no number; if `a` has the classes, give --label a",
+                "line 3: `two` in column `a` is not a number; if `a` has the classes, give --label a",
             ),
             ("a,b\nNaN,x\n", "line 2: `NaN` in column `a` is not finite"),
             ("a,b\ninf,x\n", "line 2: `inf` in column `a` is not finite"),
@@ -386,14 +399,14 @@ mod tests {
             ("a,a,b\n1,2,x\n", "line 1: two columns have the name `a`; rename one"),
             (
                 "a,b\n1,0.5\n",
-                "line 2: `0.5` in column `b` is no class: classes are whole numbers or names; name their column with --label: a, b",
+                "line 2: `0.5` in column `b` is not a class: classes are whole numbers or names; name their column with --label: a, b",
             ),
             ("a,b\n1,\"x\n", "line 2: a quote does not end"),
         ] {
             assert_eq!(refused(text, None), format!("own.csv, {told}"));
         }
         let named = refused("a,b\n1,x\ntwo,y\n", Some("b"));
-        assert_eq!(named, "own.csv, line 3: `two` in column `a` is no number");
+        assert_eq!(named, "own.csv, line 3: `two` in column `a` is not a number");
     }
 
     #[test]
@@ -451,7 +464,7 @@ mod tests {
         assert_eq!((batch.images, batch.labels), (vec![3.0], vec![1]), "by the training rows");
         write("test.csv", "x,y\n5,c\n");
         let told = open().err().unwrap().to_string();
-        assert!(told.ends_with("test.csv, line 2: the class `c` is none of the training table"), "{told}");
+        assert!(told.ends_with("test.csv, line 2: the training table has no class `c`"), "{told}");
         write("test.csv", "z,y\n5,b\n");
         let told = open().err().unwrap().to_string();
         assert!(told.contains("test.csv, line 1: the header is not that of "), "{told}");

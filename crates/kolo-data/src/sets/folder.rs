@@ -210,7 +210,7 @@ impl DataSet for FolderSet {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        vec![format!("{count} unreadable files are skipped: {}{more}", names.join(", "))]
+        vec![format!("Kolo skips {count} unreadable files: {}{more}", names.join(", "))]
     }
 }
 

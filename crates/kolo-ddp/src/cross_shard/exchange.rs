@@ -1,5 +1,6 @@
 //! Sums over all shards of a step that are needed while their passes are running.
 
+use std::fmt;
 use std::time::Duration;
 
 use kolo_comm::{Collective, Group, Rank};
@@ -20,6 +21,15 @@ pub struct Exchange {
     leader: Option<Rank>,
     followed: bool,
     waited: Duration,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange")
+            .field("followed", &self.followed)
+            .field("waited", &self.waited)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Exchange {

@@ -38,6 +38,12 @@ pub struct TurnTaker {
     changed: Condvar,
 }
 
+impl fmt::Debug for TurnTaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TurnTaker").finish_non_exhaustive()
+    }
+}
+
 struct State {
     /// `None` when the step is over.
     exchange: Option<Exchange>,
@@ -167,7 +173,7 @@ impl ShardHandle {
         };
         let (first, this) = (needs(state.request), needs(request));
         state.failure = Some(Error::Setting(format!(
-            "shards in step part: one needs the sum of {first}, another one of {this}; every shard must take the same way \
+            "shards in step part: one needs the sum of {first}, another needs one of {this}; every shard must take the same way \
              through the model"
         )));
         self.turns.changed.notify_all();
@@ -177,6 +183,7 @@ impl ShardHandle {
 
 /// A shard that computes. If it is dropped before [`Runner::leave`], as by an error or a panic, the step
 /// fails.
+#[derive(Debug)]
 pub struct Runner {
     handle: ShardHandle,
     over: bool,

@@ -27,9 +27,9 @@ impl<B: Binding> Ddp<B> {
         let problem = match (replica.is_synchronized(), replica.traits().is_delayed) {
             (true, _) => return Ok(()),
             (false, false) => {
-                "the model cannot be had in the middle of a round, in which the ranks hold different weights"
+                "there is no one model in the middle of a round, because the ranks hold different weights"
             }
-            (false, true) => "the model cannot be had while the gradient of the last step is on its way",
+            (false, true) => "there is no up-to-date model while the gradient of the last step is on its way",
         };
         Err(Error::Setting(format!("{problem}; call `Ddp::end_round` before the last step")))
     }
@@ -41,7 +41,7 @@ impl<B: Binding> Ddp<B> {
             true => {
                 let transport = self.group.transport();
                 let problem = format!(
-                    "{transport} does one thing at a time, so with it sums over the global batch cannot be had while a gradient is on \
+                    "{transport} does one thing at a time, so it cannot sum over the global batch while a gradient is on \
                      its way; take `every-step`, or another transport"
                 );
                 Err(Error::Setting(problem))

@@ -134,8 +134,8 @@ fn a_checkpoint_of_another_reduction_or_of_other_shards_is_refused() {
     let with = checkpoint::save(folder.path(), &mut new("ef-sign", 4), &at(1)).unwrap();
     let without = checkpoint::save(folder.path(), &mut new("sum", 4), &at(2)).unwrap();
     for (path, name, shards, text) in [
-        (&with, "sum", 4, "no use for"),
-        (&with, "ef-sign", 6, "of 4 shards where this job has 6"),
+        (&with, "sum", 4, "does not use"),
+        (&with, "ef-sign", 6, "of 4 shards, but this job has 6"),
         (&without, "ef-sign", 4, "a reduction that keeps none"),
     ] {
         let error = checkpoint::load(path, &mut new(name, shards)).unwrap_err().to_string();

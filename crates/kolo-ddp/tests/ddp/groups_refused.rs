@@ -89,7 +89,7 @@ fn groups_that_cannot_be_are_refused_at_the_start() {
     for (group, text) in [
         (
             ParamGroup::without_decay(["heda.*"]),
-            "heda.*: no trained parameter is selected by that; there are embed.weight",
+            "heda.*: this selects no trained parameter; there are embed.weight",
         ),
         (
             ParamGroup::of(["head.*", "bias"]).with("beta1", 0.5),

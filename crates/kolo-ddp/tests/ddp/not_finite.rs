@@ -175,7 +175,7 @@ fn values_that_are_not_finite_are_reported_by_all_ranks_before_a_parameter_chang
         for wrong in wrongs.into_iter().filter(|wrong| way.name != "noise" || !is_late(wrong)) {
             let errors = all_errors(&way, wrong);
             let what = match wrong.span {
-                4 => "the statistic `mean` would be changed by inf in step 9".into(),
+                4 => "step 9 would change the statistic `mean` by inf".into(),
                 span => format!("the gradient of `{}` in step 9 is {}", NAMES[span], wrong.value),
             };
             for (rank, error) in errors.iter().enumerate() {

@@ -70,7 +70,9 @@ impl Etcd {
         let answer = self.ask("range", &json!({ "key": STANDARD.encode(key) }))?;
         let Some(value) = answer["kvs"].get(0) else { return Ok(None) };
         let bytes = STANDARD.decode(value["value"].as_str().unwrap_or_default());
-        bytes.map(Some).map_err(|cause| format!("the value of {key} is not understood: {cause}"))
+        bytes
+            .map(Some)
+            .map_err(|cause| format!("this launcher does not understand the value of {key}: {cause}"))
     }
 }
 
@@ -101,7 +103,9 @@ impl Records for Etcd {
     fn last(&self, job: u64) -> Result<Option<Record>, String> {
         let Some(value) = self.get(&generation_key(job))? else { return Ok(None) };
         let record = serde_json::from_slice(&value);
-        record.map(Some).map_err(|cause| format!("{} is not understood: {cause}", generation_key(job)))
+        record
+            .map(Some)
+            .map_err(|cause| format!("this launcher does not understand {}: {cause}", generation_key(job)))
     }
 
     fn add(&self, job: u64, after: Option<&Record>, record: &Record) -> Result<bool, String> {

@@ -23,6 +23,7 @@ mod recorded;
 mod rule;
 
 use kolo_rendezvous::Error;
+use std::fmt;
 
 pub(crate) use claim::{Claim, Predecessor, Verdict};
 use rule::Rule;
@@ -47,6 +48,16 @@ pub struct ArbiterKind {
     /// Prefix of its texts on the command line, and the parser of the rest.
     prefix: &'static str,
     read: fn(&str) -> Result<Rule, Error>,
+}
+
+impl fmt::Debug for ArbiterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArbiterKind")
+            .field("name", &self.name)
+            .field("usage", &self.usage)
+            .field("summary", &self.summary)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Requirement of an arbiter beside the job's launchers.

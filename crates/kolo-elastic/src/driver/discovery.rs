@@ -106,7 +106,7 @@ impl Discovery {
         match masters.first() {
             Some(first) if self.may_begin() => self.begin(first, &job_name, warn),
             Some(_) => Ok(None),
-            None => Err(Error::system("no host of --master resolves", "is the name right?").into()),
+            None => Err(Error::system("no host of --master resolves", "check the names").into()),
         }
     }
 

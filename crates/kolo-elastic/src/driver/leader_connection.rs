@@ -74,11 +74,11 @@ impl LeaderConnection {
             Ok(Ok(ToFollower::Welcome { node_rank })) => Ok(node_rank),
             Ok(Ok(ToFollower::Refused { reason })) => Err(Error::LauncherRefused { reason }),
             Ok(Ok(other)) => {
-                Err(Error::system("the launcher that leads is not understood", format!("{other:?}")))
+                Err(Error::system("this launcher does not understand the leading one", format!("{other:?}")))
             }
             Ok(Err(error)) => Err(error),
             Err(_) => {
-                Err(Error::system("the launcher that leads does not answer", format!("within {timeout:?}")))
+                Err(Error::system("the leading launcher does not answer", format!("within {timeout:?}")))
             }
         }
     }
@@ -146,7 +146,7 @@ fn receive_all(
         let Some(text) = store.take(&to_follower_key(id, number), HEARTBEAT)? else { continue };
         number += 1;
         let message = serde_json::from_str(&text)
-            .map_err(|cause| Error::system("the launcher that leads is not understood", cause))?;
+            .map_err(|cause| Error::system("this launcher does not understand the leading one", cause))?;
         if received.send(Ok(message)).is_err() {
             break;
         }

@@ -127,8 +127,10 @@ impl Driver {
             match serde_json::from_str::<Arrival>(&text) {
                 Ok(arrival) => self.handle_member_event(&member, MemberEvent::Arrived(arrival)),
                 Err(why) => {
-                    let built = "is it built with another version of Kolo?";
-                    self.warn(format!("worker {member} is not understood ({why}); {built}"));
+                    let built = "build both with the same version of Kolo";
+                    self.warn(format!(
+                        "the coordinator does not understand worker {member} ({why}); {built}"
+                    ));
                 }
             }
         }

@@ -101,8 +101,8 @@ impl Elastic {
     /// there are restarts left, a retry uses up one.
     pub fn not_replaced(&mut self, local_rank: usize, error: &LaunchError, workers: &Workers) {
         let tries_again = self.restarts_left > 0;
-        let then = if tries_again { "it is tried again" } else { "the job continues without" };
-        self.messages.print(&format!("no worker could be started in place of a dead one: {error}; {then}"));
+        let then = if tries_again { "Kolo tries again" } else { "the job continues without it" };
+        self.messages.print(&format!("Kolo could not replace a dead worker: {error}; {then}"));
         if tries_again {
             self.restarts_left -= 1;
             self.due_restarts.push((Instant::now() + RETRY_DELAY, local_rank));

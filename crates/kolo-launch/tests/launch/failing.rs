@@ -140,7 +140,7 @@ fn one_that_only_hangs_is_named_by_what_others_print() {
         let ended = running.ends_with(1);
         let named = format!("rank 1 (pid {hung}) is blamed by rank ");
         assert!(ended.error().starts_with(&named), "{}", ended.err);
-        assert!(ended.error().contains("was running until it was ended"), "{}", ended.err);
+        assert!(ended.error().contains("ran until Kolo ended it"), "{}", ended.err);
         assert!(ended.err.contains("ended because of it: ranks 0, 2"), "{}", ended.err);
     }
 }
@@ -164,7 +164,7 @@ fn what_comes_later_without_blame_is_not_called_a_consequence() {
         note gone; exit 3"#;
     let ended = Trial::new(2, script).ends_with(3);
     assert!(ended.error().starts_with("rank 0 "), "{}", ended.err);
-    let also = "failed as well, whether because of it is not known: rank 1 (pid ";
+    let also = "also failed, perhaps because of it: rank 1 (pid ";
     assert!(ended.err.contains(also) && ended.err.contains("last words: cannot read"), "{}", ended.err);
     assert!(!ended.err.contains("ended because of it"), "{}", ended.err);
 }

@@ -114,7 +114,11 @@ fn nodes_with_different_tokens_report_it_and_none_begins_alone() {
         assert!(!node.out.contains("in generation"), "{}", node.out);
         node.left_nothing(&[]);
     }
-    assert!(first.err.contains("kolo: a node at 127.0.0.1 was refused, because its token"), "{}", first.err);
+    assert!(
+        first.err.contains("kolo: this node refused a node at 127.0.0.1, because its token"),
+        "{}",
+        first.err
+    );
 }
 
 #[test]
@@ -122,8 +126,10 @@ fn a_program_that_is_not_elastic_reports_it_as_well() {
     let [first, second] = with_two_tokens("role_member", &format!("{MEMBER}=1"));
     assert!(first.code != 0 && second.code != 0, "{} {}", first.err, second.err);
     // The launcher says it, or rank 0 does, whichever the other node has reached first.
-    let is_told =
-        ["a node at 127.0.0.1 was refused, because its token", "were refused because their token differs"];
+    let is_told = [
+        "this node refused a node at 127.0.0.1, because its token",
+        "were refused because their token differs",
+    ];
     assert!(is_told.iter().any(|words| first.err.contains(words)), "{}", first.err);
     assert!(second.err.contains("this node's token differs"), "{}", second.err);
 }

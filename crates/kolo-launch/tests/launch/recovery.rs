@@ -193,7 +193,7 @@ wait_for "here.0.$TORCHELASTIC_RESTART_COUNT"; wait_for "here.1.$TORCHELASTIC_RE
     ended.left_nothing(&[]);
     trial(1).ends_with(3);
     let ended = trial(0).run();
-    assert!(ended.code == 3 && !ended.err.contains("started again"), "{}", ended.err);
+    assert!(ended.code == 3 && !ended.err.contains("starts all workers again"), "{}", ended.err);
 }
 
 /// The file is rebuilt or removed: a replacement runs the same program as the others.
@@ -229,7 +229,7 @@ fn a_replacement_that_cannot_be_started_ends_no_job() {
     let pids = running.pids(3);
     std::fs::remove_file(&script).unwrap();
     kill(pids[1], Signal::KILL);
-    running.wait_for_output("no worker could be started in place of a dead one: cannot start");
+    running.wait_for_output("Kolo could not replace a dead worker: cannot start");
     running.note("go");
     let ended = running.ends_with(0);
     assert!(ended.err.contains("script`: there is no such file; the job continues without"), "{}", ended.err);

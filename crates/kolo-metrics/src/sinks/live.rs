@@ -56,6 +56,14 @@ impl LiveMetrics {
 }
 
 /// Host and port at which the metrics of a run are served.
+///
+/// ```
+/// use kolo_metrics::MetricsAddress;
+///
+/// assert!("0.0.0.0:9000".parse::<MetricsAddress>().is_ok());
+/// assert!("9000".parse::<MetricsAddress>().is_ok()); // on this machine alone
+/// assert!("example".parse::<MetricsAddress>().is_err());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsAddress(String);
 

@@ -13,6 +13,27 @@ use crate::summary::Summary;
 use kolo_recipe::Error;
 
 /// One file or view of a run.
+///
+/// ```
+/// use kolo_metrics::{MetricSink, Record, SinkEntry};
+/// use kolo_recipe::Error;
+///
+/// /// Prints the loss of each step.
+/// struct Losses;
+///
+/// impl MetricSink for Losses {
+///     fn record(&mut self, record: &Record<'_>) -> Result<(), Error> {
+///         if let Record::Step { row, .. } = record {
+///             println!("{} {}", row.step, row.loss);
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// // For `Trainer::sink`.
+/// let entry = SinkEntry { name: "losses", about: "the loss of each step", open: |_| Some(Box::new(Losses)) };
+/// # assert_eq!(entry.name, "losses");
+/// ```
 pub trait MetricSink {
     /// Takes a record.
     ///

@@ -1,5 +1,6 @@
 //! Classes of a user's own files.
 
+use std::fmt;
 use std::path::Path;
 
 use kolo_burn_train::{best_class, softmax};
@@ -16,6 +17,12 @@ pub struct Predictor {
     pub files: SampleFiles,
     classifier: Box<dyn Classifier>,
     classes: Vec<String>,
+}
+
+impl fmt::Debug for Predictor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Predictor").field("classes", &self.classes).finish_non_exhaustive()
+    }
 }
 
 /// A class of a sample, and its probability.

@@ -1,5 +1,6 @@
 //! The subject of an evaluation: the weights that belong to a path, and their model and data.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -41,6 +42,16 @@ pub struct Subject {
     /// True if the user gave the data.
     has_own_data: bool,
     pub(crate) weights: WeightsFile,
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("path", &self.path)
+            .field("step", &self.step)
+            .field("has_own_data", &self.has_own_data)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Subject {

@@ -15,7 +15,7 @@ pub enum GroupError {
         problem: &'static str,
     },
     /// A pattern or a class selects none of the model's trained tensors.
-    #[error("{tensors}: no trained parameter is selected by that; {}", examples(names))]
+    #[error("{tensors}: this selects no trained parameter; {}", examples(names))]
     NoMatch {
         /// Pattern, or all selectors of the group.
         tensors: String,
@@ -23,7 +23,7 @@ pub enum GroupError {
         names: Vec<String>,
     },
     /// All of the model's parameters would be frozen.
-    #[error("{tensors}: it freezes all parameters, so that there is nothing to train; freeze fewer")]
+    #[error("{tensors}: this freezes all parameters, and leaves nothing to train; freeze fewer")]
     All {
         /// All selectors.
         tensors: String,
@@ -63,7 +63,7 @@ pub enum GroupError {
     },
     /// The user's optimizer steps all tensors alike.
     #[error(
-        "{optimizer} steps all parameters alike, so of the groups only those with lr_scale 0 (frozen) can be had; implement \
+        "{optimizer} steps all parameters alike, so it takes only groups with lr_scale 0 (frozen); implement \
          `Optimizer::set_groups`, or leave `Config::groups` empty"
     )]
     Unsupported {

@@ -157,7 +157,7 @@ mod tests {
             (ParamGroup::without_decay(["embedding"]), "embedding"),
             (ParamGroup::without_decay(Vec::<Selector>::new()), "(nothing)"),
         ] {
-            let message = format!("{tensors}: no trained parameter is selected by that; {names}");
+            let message = format!("{tensors}: this selects no trained parameter; {names}");
             assert_eq!(error(group), message);
         }
         // A model without embeddings accepts a switch that is the same for all models.

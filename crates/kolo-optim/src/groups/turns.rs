@@ -110,12 +110,12 @@ mod tests {
     fn a_tensor_without_a_turn_or_with_two_is_named() {
         let error = |given: &[&str]| turns(given).unwrap_err().to_string();
         let words = error(&["critic.*", "makr.*"]);
-        assert!(words.starts_with("makr.*: no trained parameter is selected by that; there are "), "{words}");
+        assert!(words.starts_with("makr.*: this selects no trained parameter; there are "), "{words}");
         let words = error(&["critic.*"]);
         assert!(words.starts_with("`maker.a` is in no turn, so no step would train it;"), "{words}");
         let words = error(&["critic.*", "critic.a,maker.a"]);
         assert!(words.starts_with("`critic.a` is in the turns 0 and 1, which differ otherwise;"), "{words}");
         let words = error(&["critic.*", ""]);
-        assert!(words.starts_with(": no trained parameter is selected by that"), "{words}");
+        assert!(words.starts_with(": this selects no trained parameter"), "{words}");
     }
 }

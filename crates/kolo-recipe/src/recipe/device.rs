@@ -21,7 +21,7 @@ impl Recipe {
         let kind = DEVICES.into_iter().find(|known| *known == kind);
         let kind = kind.ok_or_else(|| Error::unknown("--device", &self.device, DEVICES))?;
         let number = number.map(str::parse).transpose().map_err(|_| {
-            let problem = format!("give the number of a device behind the colon, as {kind}:0");
+            let problem = format!("give the number of a device after the colon, as {kind}:0");
             Error::setting("--device", &self.device, problem)
         })?;
         Ok((kind, number))
@@ -42,11 +42,11 @@ mod tests {
         assert_eq!(error("gpu"), "unknown --device `gpu`; known are flex, cpu, cuda, rocm, wgpu");
         assert_eq!(
             error("cuda:x"),
-            "--device cuda:x: give the number of a device behind the colon, as cuda:0"
+            "--device cuda:x: give the number of a device after the colon, as cuda:0"
         );
         assert_eq!(
             error("cuda:-1"),
-            "--device cuda:-1: give the number of a device behind the colon, as cuda:0"
+            "--device cuda:-1: give the number of a device after the colon, as cuda:0"
         );
     }
 }

@@ -49,7 +49,7 @@ impl Recipe {
         match self.init_skip.is_empty() || self.init.is_some() {
             true => Ok(()),
             false => {
-                let problem = "add --init, the weights of which these tensors are to be left out";
+                let problem = "add --init, whose weights for these tensors Kolo then skips";
                 Err(Error::setting(INIT_SKIP, joined(&self.init_skip), problem))
             }
         }

@@ -114,7 +114,7 @@ impl Recipe {
         if !names.iter().any(|known| known == name) {
             let meant = nearest(name, names.iter().map(String::as_str));
             return refused(match meant {
-                Some(meant) => format!("there is no key `{name}`; `{meant}` is meant?"),
+                Some(meant) => format!("there is no key `{name}`; do you mean `{meant}`?"),
                 None => format!("there is no key `{name}`; --print-config shows all"),
             });
         }
@@ -309,7 +309,7 @@ mod tests {
         for (assignment, words) in [
             ("steps=nan", "--set steps=nan: give a finite number"),
             ("rate.lr=inf", "--set rate.lr=inf: give a finite number"),
-            ("rate.lrr=1", "--set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is meant?"),
+            ("rate.lrr=1", "--set rate.lrr=1: there is no key `rate.lrr`; do you mean `rate.lr`?"),
             ("color=1", "--set color=1: there is no key `color`; --print-config shows all"),
             ("epochs", "--set epochs: give KEY=VALUE, as rate.lr=0.2"),
             ("epochs=many", "--set epochs=many: it is string \"many\", expected a whole number"),

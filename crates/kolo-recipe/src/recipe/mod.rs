@@ -52,6 +52,13 @@ pub use sync::SyncConfig;
 /// The whole configuration of a run.
 ///
 /// `Recipe::default()` is the run of `kolo train` without options, but names no data set.
+///
+/// ```
+/// use kolo_recipe::Recipe;
+///
+/// let recipe = Recipe { epochs: 5, shards: 4, batch_size: 32, ..Recipe::default() };
+/// assert_eq!(recipe.model, "small");
+/// ```
 #[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recipe {

@@ -83,7 +83,7 @@ impl RateConfig {
                 )
             }
             LearningRateSchedule::Step => format!(
-                "{epochs} epochs in place of {before}: the step schedule goes on with a cut every {} epochs, and none \
+                "{epochs} epochs in place of {before}: the step schedule continues with a cut every {} epochs, and none \
                  is moved",
                 self.step_epochs
             ),

@@ -66,7 +66,7 @@ impl Recipe {
         }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {
             return refused(
-                "its workers cannot go on with fewer; take --straggler warn or rebalance, or --redundancy 2"
+                "its workers cannot continue with fewer; take --straggler warn or rebalance, or --redundancy 2"
                     .into(),
             );
         }

@@ -17,6 +17,15 @@ pub(super) const CONFIG: &str = "config.toml";
 pub(super) const CLAIMS: &str = ".claims";
 
 /// The folder of one run.
+///
+/// ```no_run
+/// use kolo_recipe::RunFolder;
+///
+/// let run = RunFolder::at("runs/mlp".into());
+/// println!("{} epochs of {}", run.config()?.epochs, run.config()?.model);
+/// println!("newest checkpoint: {:?}", run.newest_checkpoint()?);
+/// # Ok::<(), kolo_recipe::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RunFolder {
     pub(super) path: PathBuf,

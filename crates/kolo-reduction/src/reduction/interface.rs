@@ -236,6 +236,15 @@ pub struct Context<'a> {
     pub assignment: &'a Assignment,
 }
 
+impl fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("group", self.group)
+            .field("bucket", self.bucket)
+            .finish_non_exhaustive()
+    }
+}
+
 impl dyn Reducer {
     /// Checks, as [`Reducer::check`] does, the settings of an optimizer and those that differ in its groups.
     ///

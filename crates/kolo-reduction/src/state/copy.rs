@@ -1,6 +1,7 @@
 //! Copies of state.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Range;
 
 use super::part::{StateName, StatePart, Visit};
@@ -8,7 +9,7 @@ use super::redistribute::Holdings;
 
 /// Copy of the runs that a rank has of each array. The memory of an array is that of all its elements, but
 /// the operating system provides only the pages of runs that have been written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct StateCopy {
     /// Number of elements of flat memory.
     len: usize,
@@ -17,13 +18,20 @@ pub struct StateCopy {
     places: HashMap<StateName, usize>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Array {
     name: StateName,
     /// Elements that no run has are 0.
     values: Vec<f32>,
     /// Runs that it has, as they came.
     runs: Vec<Range<usize>>,
+}
+
+impl fmt::Debug for StateCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.arrays.iter().map(|array| &array.name).collect();
+        f.debug_struct("StateCopy").field("len", &self.len).field("arrays", &names).finish_non_exhaustive()
+    }
 }
 
 impl StateCopy {
@@ -129,5 +137,13 @@ mod tests {
         other.retain(|name| name.kind == StateKind::Optimizer);
         assert!(other.array(&weights).is_none() && other.array(&moment).is_some());
         assert_eq!(StateCopy::new(3).holdings().0, []);
+    }
+
+    #[test]
+    fn a_copy_is_shown_by_its_names_and_not_by_its_values() {
+        let mut copy = StateCopy::new(4);
+        copy.run_mut(&StateName::of_job(StateKind::Weights, ""), 0..4).fill(0.125);
+        let shown = format!("{copy:?}");
+        assert!(shown.contains("Weights") && shown.contains("len: 4") && !shown.contains("0.125"), "{shown}");
     }
 }

@@ -1,5 +1,7 @@
 //! The sum of squares of a gradient that comes in slices, in the same bits for any cut.
 
+use std::fmt;
+
 use crate::buckets::{BLOCK, Slice};
 use kolo_optim::Layout;
 use kolo_optim::norm::sum_of_squares;
@@ -7,8 +9,14 @@ use kolo_optim::norm::sum_of_squares;
 /// Sums of squares by tensor and block. They come in any order and are added in the model's: neither the
 /// cuts of tensors into buckets nor the rank that has seen a block make a difference, because a block that a
 /// rank has not seen is 0 there, and adding that changes no bit.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct BlockSquares(Vec<Vec<f64>>);
+
+impl fmt::Debug for BlockSquares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockSquares({} spans)", self.0.len())
+    }
+}
 
 impl BlockSquares {
     /// Starts with zeros.

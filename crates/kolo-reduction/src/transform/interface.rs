@@ -8,6 +8,41 @@ use kolo_optim::{Layout, Settings};
 /// All ranks see the same bits, so they decide the same without communication; a transform must depend on
 /// nothing else. It does not see running statistics. A step with any transform waits for all of its gradient
 /// before the first parameter changes.
+///
+/// One that skips the updates of the first three steps, for `Trainer::transform`:
+///
+/// ```
+/// use kolo_optim::Layout;
+/// use kolo_reduction::Slice;
+/// use kolo_reduction::transform::{Decision, GradientTransform};
+///
+/// struct LateStart(f64);
+///
+/// impl GradientTransform for LateStart {
+///     fn init(&mut self, _: &Layout) {
+///         self.0 = 0.0;
+///     }
+///
+///     fn see(&mut self, _: &Slice, _gradient: &[f32]) {}
+///
+///     fn decide(&mut self, _scale: f64) -> Decision {
+///         self.0 += 1.0;
+///         Decision { factor: if self.0 > 3.0 { 1.0 } else { 0.0 }, norm: None }
+///     }
+///
+///     fn state(&self) -> Vec<f64> {
+///         vec![self.0]
+///     }
+///
+///     fn restore(&mut self, state: &[f64]) -> Result<(), String> {
+///         self.0 = *state.first().ok_or("the number of steps is missing")?;
+///         Ok(())
+///     }
+/// }
+///
+/// let mut transform = LateStart(0.0);
+/// assert_eq!([(); 4].map(|_| transform.decide(1.0).factor), [0.0, 0.0, 0.0, 1.0]);
+/// ```
 pub trait GradientTransform: Send + 'static {
     /// Name in the comparison of the ranks' settings; the default is the type's name.
     fn name(&self) -> &str {

@@ -13,6 +13,7 @@ use crate::buckets::Bucket;
 use crate::error::Error;
 use kolo_optim::Layout;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
+use std::fmt;
 
 /// All gradient transforms.
 pub static TRANSFORMS: &[Entry<dyn GradientTransform>] = &[clip::ENTRY];
@@ -37,6 +38,12 @@ pub struct Transforms {
     before: Option<States>,
     /// States from other ranks or a checkpoint: a program adds its own transforms after it has joined.
     given: States,
+}
+
+impl fmt::Debug for Transforms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transforms({})", self.all.len())
+    }
 }
 
 impl Transforms {

@@ -46,7 +46,7 @@ pub fn is_worker() -> bool {
 ///
 /// # Errors
 ///
-/// [`Error::Environment`] names the variable that is missing, is no number or contradicts another.
+/// [`Error::Environment`] names the variable that is missing, is not a number or contradicts another.
 pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
     let variables = Variables::of_process();
     match detect(&variables) {
@@ -59,7 +59,7 @@ pub fn rank_and_world_size() -> Result<Option<(Rank, usize)>, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Environment`]: the variable is no number, or above [`MOST_PROCESSES`].
+/// [`Error::Environment`]: the variable is not a number, or above [`MOST_PROCESSES`].
 pub fn servers() -> Result<usize, Error> {
     Ok(Variables::of_process().count_if_set(&[SERVERS])?.unwrap_or(0))
 }
@@ -78,7 +78,7 @@ impl WorkerEnv {
     ///
     /// # Errors
     ///
-    /// [`Error::Environment`] names the variable that is missing, is no number or contradicts another. It
+    /// [`Error::Environment`] names the variable that is missing, is not a number or contradicts another. It
     /// also names the rank variable of an unknown launcher that started this process as one of several.
     pub fn from_env() -> Result<Option<WorkerEnv>, Error> {
         Self::from_variables(&Variables::of_process())

@@ -235,10 +235,12 @@ mod tests {
             nodes: fixed(2),
             rank: Some((1, "SLURM_PROCID")),
             host: Some("gpu07".into()),
-            port: Some(ports::of_job("slurm 4711.0")[0]),
+            port: Some(ports::of_job("slurm 4711.0.0")[0]),
             ..NodeEnv::default()
         };
         assert_eq!(read(&task), Ok(expected.clone()));
+        let requeued = [&task[..], &[("SLURM_RESTART_COUNT", "1")]].concat();
+        assert_eq!(read(&requeued).unwrap().port, Some(ports::of_job("slurm 4711.0.1")[0]));
         let chosen = [&task[..], &[("MASTER_ADDR", "head"), ("MASTER_PORT", "5")]].concat();
         let expected = NodeEnv { host: Some("head".into()), port: Some(5), ..expected };
         assert_eq!(read(&chosen), Ok(expected));

@@ -2,9 +2,16 @@
 
 use super::names::MOST_PROCESSES;
 use crate::error::Error;
+use std::fmt;
 
 /// The environment of a worker.
 pub struct Variables<'a>(pub(super) &'a dyn Fn(&str) -> Option<String>);
+
+impl fmt::Debug for Variables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Variables(..)")
+    }
+}
 
 impl Variables<'_> {
     /// Returns the environment of this process.

@@ -83,10 +83,10 @@ pub enum HandshakeError {
     #[error("this connection was refused: {0}")]
     Rejected(RejectReason),
     /// The listener does not know the token: it does not belong to this job.
-    #[error("what answers there does not know the job's token (KOLO_TOKEN, KOLO_TOKEN_FILE)")]
+    #[error("the program that answers there does not know the job's token (KOLO_TOKEN, KOLO_TOKEN_FILE)")]
     Impostor,
     /// The listener is not Kolo's, or has another version.
-    #[error("what answers there does not speak this version of Kolo's protocol")]
+    #[error("the program that answers there does not speak this version of Kolo's protocol")]
     Foreign,
     /// The connection broke.
     #[error("{0}")]

@@ -14,6 +14,7 @@
 //! version, protocol or protection. Only "accepted" tells the initiator that the listener has not dropped it
 //! for too many handshakes, and that it need not connect again.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
 use snow::{Builder, HandshakeState};
@@ -151,6 +152,12 @@ pub struct Authenticated {
     pub identity: Vec<u8>,
     session: Option<Session>,
     protection: Protection,
+}
+
+impl fmt::Debug for Authenticated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authenticated").finish_non_exhaustive()
+    }
 }
 
 impl Authenticated {

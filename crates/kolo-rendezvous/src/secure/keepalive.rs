@@ -77,7 +77,7 @@ pub(super) fn enable(stream: &TcpStream) {
         .set(stream)
         .and_then(|()| sockopt::set_tcp_user_timeout(stream, user_timeout));
     if let Err(cause) = set {
-        log::warn!("a host that vanishes will be noticed by deadlines only: {cause}");
+        log::warn!("only deadlines will show that a host has vanished: {cause}");
     }
 }
 

@@ -5,6 +5,7 @@
 //! a peer with the token gets through a flood of strangers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -46,10 +47,22 @@ pub struct Accepted {
     pub identity: Vec<u8>,
 }
 
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}
+
 /// A listener and its threads, which end on drop.
 pub struct SecureListener {
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for SecureListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecureListener").field("listener", &self.shared.listener).finish_non_exhaustive()
+    }
 }
 
 struct Shared {
@@ -171,7 +184,7 @@ fn cannot_accept(cause: io::Error, notice: &mut Option<WaitNotice>) {
     if is_out_of_files(&cause) && due {
         notice.get_or_insert_default();
         let error = Error::io("cannot accept a connection", cause);
-        log::warn!("{error}; it is tried again");
+        log::warn!("{error}; Kolo tries again");
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! A changed, omitted, repeated or reordered record does not open, because each is sealed under its number.
 
+use std::fmt;
 use std::io;
 
 use snow::TransportState;
@@ -28,6 +29,12 @@ const REKEY: u64 = 4;
 /// Keys of one connection, one for each direction.
 pub struct Session {
     keys: TransportState,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").finish_non_exhaustive()
+    }
 }
 
 impl Session {

@@ -1,5 +1,6 @@
 //! Connections: the connecting side of the handshake, and the store's streams, encrypted with a token.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -75,6 +76,12 @@ pub struct SecureStream {
     /// Decrypted bytes, of which the first `read` have been read.
     decrypted: Vec<u8>,
     read: usize,
+}
+
+impl fmt::Debug for SecureStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecureStream").field("stream", &self.stream).finish_non_exhaustive()
+    }
 }
 
 struct Keys {

@@ -1,5 +1,6 @@
 //! The client of the store, on every rank.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -23,6 +24,12 @@ pub enum Gathered {
 pub struct Store {
     stream: SecureStream,
     address: SocketAddr,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 impl Store {
@@ -197,7 +204,7 @@ pub(super) fn open(
         };
         if let Some(waited) = notice.due() {
             log::warn!(
-                "no store of the job answers at {address} since {waited:?} ({cause}); waiting for {timeout:?}"
+                "no store of the job has answered at {address} for {waited:?} ({cause}); this worker waits for {timeout:?}"
             );
         }
         match rejection {

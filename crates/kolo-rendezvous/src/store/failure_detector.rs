@@ -1,6 +1,7 @@
 //! The failure detector: a connection to the store that shows that this rank lives, and a thread that
 //! receives the state of the other ranks.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,12 @@ const BLAME_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct FailureDetector {
     stream: Arc<Mutex<SecureStream>>,
     listening: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for FailureDetector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FailureDetector").finish_non_exhaustive()
+    }
 }
 
 impl FailureDetector {

@@ -64,7 +64,7 @@ pub enum Reply {
 pub fn write(stream: &mut impl Write, message: &impl Serialize) -> std::io::Result<()> {
     let body = serde_json::to_vec(message)?;
     if body.len() > MAX_MESSAGE {
-        let problem = format!("a message of {} bytes, where {MAX_MESSAGE} are the most", body.len());
+        let problem = format!("a message has {} bytes; the limit is {MAX_MESSAGE}", body.len());
         return Err(Error::new(ErrorKind::InvalidInput, problem));
     }
     let mut frame = (body.len() as u32).to_le_bytes().to_vec();

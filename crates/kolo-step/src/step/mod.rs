@@ -52,6 +52,7 @@ mod unscaling;
 mod use_counts;
 mod wire_time;
 
+use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::Group;
@@ -113,6 +114,12 @@ pub struct Step {
     agreement: Agreement,
     profile: Profile,
     times: Times,
+}
+
+impl fmt::Debug for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").field("world", &self.ranks.group.world_size()).finish_non_exhaustive()
+    }
 }
 
 impl Step {

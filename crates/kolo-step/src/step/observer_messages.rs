@@ -5,7 +5,7 @@
 pub const FLAGS: usize = 2;
 
 /// This rank's message in one step. All ranks send equally many numbers in the same step, or none.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct ObserverMessage {
     /// All ranks receive the maximum of each flag.
     pub flags: [u8; FLAGS],
@@ -19,7 +19,7 @@ pub struct ObserverMessage {
 }
 
 /// Messages of all ranks in one step, the same on all of them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Received {
     /// The maximum of each flag; `None` in a step that is not synchronized.
     pub(crate) flags: Option<[u8; FLAGS]>,

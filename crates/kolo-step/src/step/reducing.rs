@@ -14,6 +14,7 @@ use kolo_optim::Span;
 use kolo_reduction::{Error, ShardLoss};
 
 /// Result of the ranks' agreement.
+#[derive(Debug)]
 pub struct Totals {
     /// Sum of the loss over all samples.
     pub loss: f64,

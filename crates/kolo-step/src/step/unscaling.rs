@@ -5,7 +5,7 @@
 //! ([`finiteness`](super::finiteness)).
 
 /// Number of a step, and scale of its losses; the same on all ranks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct StepNumber {
     /// Steps of the job before it.
     pub number: u64,

@@ -18,6 +18,7 @@ use self::search::Search;
 pub use self::search::{Space, Trial};
 pub use self::setting::TunedSetting;
 use self::watch::Watch;
+use std::fmt;
 
 /// Number of steps for which a setting is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,12 @@ pub struct Tuner {
     steps: u64,
     /// Reason why it has begun again: the former and the current seconds of a step.
     changed: Option<(f64, f64)>,
+}
+
+impl fmt::Debug for Tuner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tuner").field("steps", &self.steps).finish_non_exhaustive()
+    }
 }
 
 enum Stage {

@@ -21,6 +21,7 @@ const LEAST_CAP: usize = 256 << 10;
 const BUCKETS: usize = 256;
 
 /// The settings that can be tried in a group.
+#[derive(Debug)]
 pub struct Space {
     /// The model's tensors.
     pub(crate) layout: Arc<Layout>,

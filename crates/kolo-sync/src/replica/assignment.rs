@@ -71,7 +71,7 @@ pub(crate) fn check_ranks(
         return refuse(format!("all of {count} ranks are summation servers; start workers, which train"));
     }
     if servers[0] {
-        let problem = "rank 0 is a summation server; it has to be a worker, which holds the weights";
+        let problem = "rank 0 is a summation server, but must be a worker, which holds the weights";
         return refuse(format!("{problem}: start a worker on the first node"));
     }
     if count > 0 && group.explain(&Collective::Barrier, 1, DType::U8).is_none() {

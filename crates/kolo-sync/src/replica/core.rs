@@ -1,5 +1,6 @@
 //! The core, which every way to synchronize runs: one rank's layout, values, optimizer, step and observers.
 
+use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::{Group, Rank};
@@ -54,7 +55,18 @@ pub struct Core {
     pub notices: Notices,
 }
 
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("ranks", &self.ranks)
+            .field("weights", &self.weights)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Ranks that train together.
+#[derive(Debug)]
 pub struct Ranks {
     pub group: Arc<Group>,
     /// Number of shards of a step; it never changes within a job.
@@ -70,7 +82,7 @@ pub struct Ranks {
 }
 
 /// Progress of training.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Progress {
     /// True if the values are the job's, not this rank's initial ones.
     pub joined: bool,
@@ -86,6 +98,7 @@ pub struct Progress {
 }
 
 /// Observers of steps.
+#[derive(Debug)]
 pub struct Observers {
     pub verifier: Verifier,
     pub stragglers: StragglerObserver,
@@ -95,7 +108,7 @@ pub struct Observers {
 }
 
 /// Settings that the program stated, and warnings for it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Notices {
     /// Settings outside the configuration that must be the same on all ranks.
     pub stated: Stated,

@@ -6,6 +6,7 @@ use kolo_reduction::transform::BlockSquares;
 use kolo_step::{NoiseScale, Norms, Totals};
 
 /// Averages after the last complete step, and the squares of the current one.
+#[derive(Debug)]
 pub struct NoiseProbe {
     /// `None` if the noise scale is not measured.
     squares: Option<BlockSquares>,

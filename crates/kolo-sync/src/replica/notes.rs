@@ -7,7 +7,7 @@ use kolo_reduction::transform::States;
 use kolo_step::{LossScale, NoiseScale};
 
 /// State of a core besides its arrays.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Notes {
     /// Number of times that the next step is expected to use each tensor.
     pub uses: Vec<u32>,
@@ -20,7 +20,7 @@ pub struct Notes {
 }
 
 /// State of a job besides its arrays.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct JobNotes {
     /// Notes on the core.
     pub core: Notes,
@@ -33,7 +33,7 @@ pub struct JobNotes {
 }
 
 /// Copy of a job's state, or of the part that a rank holds.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct JobState {
     /// State besides the arrays.
     pub notes: JobNotes,

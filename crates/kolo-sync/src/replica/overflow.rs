@@ -9,7 +9,7 @@ use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
 
 /// Findings about a replica's values.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Overflow {
     /// True for each tensor that was not finite from the start, such as an additive mask of −∞. These are
     /// not reported.

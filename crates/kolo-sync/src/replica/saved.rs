@@ -24,8 +24,7 @@ impl Core {
         self.apply_outstanding()?;
         match self.is_halfway() {
             true => {
-                let problem =
-                    "a step has failed when half of it was made; do it again before saving a checkpoint";
+                let problem = "the last step has failed halfway; repeat it before you save a checkpoint";
                 Err(Error::Setting(problem.into()))
             }
             false => Ok(()),

@@ -312,8 +312,8 @@ impl Core {
         }
         match [Some(decision.factor), decision.norm].into_iter().flatten().find(|value| !value.is_finite()) {
             Some(value) => Err(Error::Setting(format!(
-                "a transform of the gradient has decided on {value} in step {number}, though the gradient is finite; a factor, and a \
-                 norm, must be finite; no parameter has been changed"
+                "a gradient transform has returned {value} in step {number}, though the gradient is finite; a factor, and a \
+                 norm, must be finite; Kolo has changed no parameter"
             ))),
             None => Ok(Some(decision)),
         }

@@ -10,7 +10,7 @@ use kolo_straggler::{Findings, Policy, StepTiming, StragglerDetector, Times};
 use kolo_step::Step;
 
 /// Conclusions of all ranks from a comparison of their times; empty in a step without one.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Compared {
     /// Compared times of all ranks, in rank order.
     pub(crate) times: Vec<Times>,
@@ -25,6 +25,7 @@ impl Compared {
 }
 
 /// One rank's view of the slow ranks in its group.
+#[derive(Debug)]
 pub struct StragglerObserver {
     timing: StepTiming,
     detector: StragglerDetector,

@@ -5,7 +5,7 @@ use std::time::Instant;
 use kolo_step::{Tuner, Tuning};
 
 /// Tuner of a replica's steps, its inputs and its results.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct TuningObserver {
     /// `None` where steps are not tuned.
     pub(super) tuner: Option<Tuner>,

@@ -12,6 +12,7 @@
 //! that steps whole tensors ([`Scope::Tensor`](kolo_optim::Scope)) changes all blocks of a tensor together.
 //! The cost is a copy of the values.
 
+use std::fmt;
 use std::ops::Range;
 
 use kolo_optim::{Layout, Scope, Span, SpanId};
@@ -39,6 +40,12 @@ pub struct Undo {
     /// Elements of flat memory in each block.
     blocks: Vec<Range<usize>>,
     states: Vec<State>,
+}
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Undo").field("len", &self.other.len()).finish_non_exhaustive()
+    }
 }
 
 impl Undo {

@@ -1,5 +1,6 @@
 //! The values of a model, its optimizer, and the code that applies a bucket to them.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,6 +49,15 @@ pub struct Weights {
     pub(crate) scale: f64,
     /// Additional factor for gradients of parameters, from the step's transforms.
     pub(crate) factor: f64,
+}
+
+impl fmt::Debug for Weights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Weights")
+            .field("len", &self.values.len())
+            .field("step", &self.step)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Weights {

@@ -127,7 +127,7 @@ const OF_SHARDING: &[(JobSetting, &str)] = &[
     (RareSync, "needs steps of all shards that end with all of their updates"),
     (
         OneOwner,
-        "keeps each part of the optimizer's state on one worker, so a job cannot go on without one that dies",
+        "keeps each part of the optimizer's state on one worker, so a job cannot continue without one that dies",
     ),
     (LocalStatistics, "gives all workers the same running statistics"),
     (Servers, "has each worker add and step a part already"),

@@ -1,6 +1,7 @@
 //! Traits of a way to synchronize, which runs the steps of a core.
 
 use kolo_comm::{Group, Rank};
+use std::fmt;
 
 use crate::config::Config;
 use crate::replica::core::Core;
@@ -21,6 +22,12 @@ pub struct Made {
     pub optimizer: Box<dyn Optimizer>,
     /// The mode.
     pub mode: Box<dyn Mode>,
+}
+
+impl fmt::Debug for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Made").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 /// State of a job between two steps of its program.

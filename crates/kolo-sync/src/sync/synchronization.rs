@@ -6,6 +6,7 @@ use super::traits::SyncTraits;
 use crate::config::Config;
 use kolo_optim::Optimizer;
 use kolo_reduction::Error;
+use std::fmt;
 
 /// Function that creates a mode for a job of that number of ranks, from the program's optimizer.
 pub(super) type Make = fn(&Config, usize, Box<dyn Optimizer>) -> Result<Made, Error>;
@@ -18,4 +19,10 @@ pub struct Synchronization {
     pub(super) excludes: &'static [(JobSetting, &'static str)],
     /// Function that creates the mode.
     pub(super) make: Make,
+}
+
+impl fmt::Debug for Synchronization {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Synchronization").field("traits", &self.traits).finish_non_exhaustive()
+    }
 }

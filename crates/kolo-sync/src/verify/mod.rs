@@ -9,6 +9,7 @@ mod drift;
 mod fingerprints;
 pub mod trace;
 
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -40,6 +41,16 @@ pub struct Verifier {
     begun: bool,
     /// Number of steps seen; in a resumed run it begins at 0, too.
     seen: u64,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier")
+            .field("every", &self.every)
+            .field("local_statistics", &self.local_statistics)
+            .field("islands", &self.islands)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Returns true if the environment requests a trace of this process, as `kolo verify` does.

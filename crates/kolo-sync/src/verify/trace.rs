@@ -198,6 +198,7 @@ impl TraceOptions {
 }
 
 /// Writer of the file on rank 0.
+#[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
     file: File,

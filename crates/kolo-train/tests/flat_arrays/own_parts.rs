@@ -150,7 +150,7 @@ fn a_run_is_continued_with_its_own_parts_only() {
     }
     // The program without its parts, and with another schedule.
     let error = run(trainer(part(), |_| false)).unwrap_err().to_string();
-    assert!(error.contains("was begun with own.optimizer = "), "{error}");
+    assert!(error.contains("began with own.optimizer = "), "{error}");
     let error = run(with_own(part()).schedule(|_| 0.5)).unwrap_err().to_string();
     assert!(
         error.contains("own.schedule = \"0.5, 0.25, 0.025000000000000022\", not \"0.5, 0.5, 0.5\""),

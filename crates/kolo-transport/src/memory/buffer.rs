@@ -1,5 +1,6 @@
 //! A buffer: elements in a group's memory.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -33,6 +34,12 @@ pub struct Memory<'a> {
     /// Number of elements.
     pub elements: usize,
     exclusive: PhantomData<&'a mut [u8]>,
+}
+
+impl fmt::Debug for Memory<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("elements", &self.elements).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Memory<'a> {

@@ -1,6 +1,7 @@
 //! The bytes of one message.
 
 use super::pool::Block;
+use std::fmt;
 
 /// A run of bytes in a collective's memory, sent as one message.
 #[derive(Clone, Copy)]
@@ -13,4 +14,13 @@ pub struct Segment<'a> {
     pub place: Option<(&'a Block, usize)>,
     /// Number of the content. Segments with the same number hold the same bytes, so one copy serves them.
     pub content: u64,
+}
+
+impl fmt::Debug for Segment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment")
+            .field("bytes", &self.bytes)
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
 }

@@ -1,5 +1,6 @@
 //! A transport before it is connected: its name, its reach, and the steps that connect two ranks.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +88,15 @@ pub struct Connecting<'a> {
     pub context: &'a GroupContext,
     /// Presence of the group's ranks.
     pub liveness: &'a Liveness,
+}
+
+impl fmt::Debug for Connecting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connecting")
+            .field("rank", &self.rank)
+            .field("world", &self.world)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Context of a rank for all groups that it connects: its job's group and all sub-groups of that.

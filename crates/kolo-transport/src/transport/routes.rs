@@ -2,6 +2,7 @@
 //! that spans nodes has shared memory within a node and a network between nodes.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Instant;
 
 use kolo_rendezvous::Error;
@@ -23,6 +24,15 @@ pub struct Routes {
     reach: Distance,
     /// Number of contents sent so far ([`Segment::content`]).
     contents: u64,
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes")
+            .field("name", &self.name)
+            .field("contents", &self.contents)
+            .finish_non_exhaustive()
+    }
 }
 
 struct Others<'a>(&'a mut [Box<dyn Transport>], &'a mut [Box<dyn Transport>]);

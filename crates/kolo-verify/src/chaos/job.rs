@@ -35,7 +35,7 @@ use super::workers::living_workers;
 use crate::running::{Running, last_error};
 
 /// The program of the job.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Program {
     /// `kolo train` with these options.
     Train(Vec<OsString>),
@@ -56,7 +56,7 @@ impl Program {
 }
 
 /// The job that all runs repeat.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ChaosJob {
     /// Additions to the job that was asked for; empty for that job itself.
     pub name: &'static str,

@@ -16,6 +16,7 @@ use super::report::describe;
 use crate::running::{Running, last_error};
 
 /// The program of the job.
+#[derive(Debug)]
 pub enum Program {
     /// `kolo train` with this configuration.
     Train(PathBuf),
@@ -24,6 +25,7 @@ pub enum Program {
 }
 
 /// The job that all runs repeat, and the time limit of a run.
+#[derive(Debug)]
 pub struct VerifyJob {
     /// The program.
     pub program: Program,

@@ -44,7 +44,7 @@ mod tests {
         }
         let data = format!("folder:{}", folder.path().display());
         let told = read(&Recipe { data, ..Recipe::default() }).unwrap_err();
-        assert!(told.contains("a/0.png is no image of a known format"), "{told}");
+        assert!(told.contains("a/0.png is not an image of a known format"), "{told}");
         let facts = read(&Recipe { data: "fashion-mnist-small".into(), ..Recipe::default() }).unwrap();
         assert_eq!((facts.samples, facts.test_samples), (10_000, 2_000));
     }

@@ -3,21 +3,60 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory, Error, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, CommandFactory, Error, FromArgMatches};
+use kolo::Failure;
+use kolo_burn_train::LogFormat;
 
 use super::{Cli, train};
 
 impl Cli {
     /// Parses the program's arguments, the first of which is its name; ends the program if they are wrong.
-    pub(crate) fn of(args: impl IntoIterator<Item = OsString>) -> Cli {
-        Self::try_of(args).unwrap_or_else(|error| error.exit())
+    ///
+    /// # Errors
+    ///
+    /// They are wrong, and ask for JSON.
+    pub(crate) fn of(args: Vec<OsString>) -> Result<Cli, Failure> {
+        let is_json = asks_json(&args);
+        Self::try_of(args).map_err(|error| match is_json && error.use_stderr() {
+            true => Failure::input(sentence(&error)).in_json(),
+            false => error.exit(),
+        })
     }
 
     pub(super) fn try_of(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
         let mut command = taking_negative_numbers(Cli::command());
         let mut matches = command.try_get_matches_from_mut(args).map_err(explained)?;
-        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+        let prints_json = prints_json(&matches);
+        let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+        Ok(Cli { prints_json, ..cli })
     }
+}
+
+/// Returns true if the user wants JSON of the command.
+fn prints_json(matches: &ArgMatches) -> bool {
+    let Some((_, below)) = matches.subcommand() else {
+        let has_flag = matches.try_get_one("json").is_ok_and(|json| json == Some(&true));
+        return has_flag
+            || matches.try_get_one("log_format").is_ok_and(|format| format == Some(&LogFormat::Json));
+    };
+    prints_json(below)
+}
+
+/// Returns true if arguments that clap has refused ask for JSON.
+fn asks_json(args: &[OsString]) -> bool {
+    let own = args.split(|arg| arg == "--").next().unwrap_or_default();
+    own.iter().any(|arg| arg == "--json" || arg == "--log-format=json")
+        || own.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json")
+}
+
+/// Returns the words of an error without the usage of the command.
+fn sentence(error: &Error) -> String {
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let is_usage = |part: &str| part.starts_with("Usage:") || part.starts_with("For more information");
+    let parts = text.split("\n\n").filter(|part| !is_usage(part));
+    let lines = parts.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 /// Lets all options take `-1` as their value, which the check of the value then refuses by name.
@@ -100,6 +139,33 @@ mod tests {
         }
         for args in [&["train", "--epochs", "-1"][..], &["bench", "all-reduce", "--nproc", "-1"]] {
             assert!(refused(args).contains("invalid value '-1' for '--"), "{}", refused(args));
+        }
+    }
+
+    #[test]
+    fn errors_are_json_where_results_are() {
+        let of = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+        for args in [
+            &["kolo", "plan", "memory", "--parameters", "no", "--json"][..],
+            &["kolo", "train", "--log-format", "json", "--nproc", "no"],
+            &["kolo", "launch", "--json", "--nproc", "no", "--", "true"],
+        ] {
+            let ending = kolo_program::Ending::of(&Cli::of(of(args)).err().unwrap());
+            assert!(ending.is_json && ending.code == 2, "{args:?}");
+            let message = ending.message;
+            assert!(message.starts_with("invalid value 'no' for '--"), "{message}");
+            assert!(!message.contains('\n') && !message.contains("Usage"), "{message}");
+        }
+        assert!(!asks_json(&of(&["kolo", "launch", "--", "program", "--json"])));
+        for (args, prints_json) in [
+            (&["kolo", "train"][..], false),
+            (&["kolo", "train", "--json"], true),
+            (&["kolo", "check", "--log-format", "json"], true),
+            (&["kolo", "bench", "all-reduce", "--json"], true),
+            (&["kolo", "launch", "true", "--json"], false),
+            (&["kolo", "completions", "bash"], false),
+        ] {
+            assert_eq!(Cli::try_of(args).ok().unwrap().prints_json, prints_json, "{args:?}");
         }
     }
 

@@ -2,10 +2,22 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command};
+use clap::builder::{PossibleValuesParser, Resettable};
+use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::Shell;
 use kolo::Failure;
+use kolo_data::DATASETS;
+use kolo_ddp::Sharding;
+use kolo_ddp::optimizer::OPTIMIZERS;
+use kolo_ddp::reduction::REDUCTIONS;
+use kolo_ddp::straggler::Policy;
+use kolo_ddp::sync::SYNCS;
+use kolo_elastic::ARBITERS;
+use kolo_models::MODELS;
+use kolo_plan::memory::FOOTPRINTS;
 use kolo_program::output::print;
+use kolo_recipe::{DEVICES, PRECISIONS};
+use kolo_weights::FORMATS;
 
 /// Print a script with which your shell completes the commands and options of Kolo.
 ///
@@ -26,10 +38,53 @@ impl Completions {
     }
 }
 
-fn script(shell: Shell, mut command: Command) -> Result<String, Failure> {
+fn script(shell: Shell, command: Command) -> Result<String, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "kolo", &mut script);
+    clap_complete::generate(shell, &mut with_values(command), "kolo", &mut script);
     String::from_utf8(script).map_err(Failure::work)
+}
+
+/// Lets a shell offer the names of the tables. The options themselves take more, such as settings after a
+/// name. Files are offered only for options that take one.
+fn with_values(command: Command) -> Command {
+    let option = |arg: Arg| {
+        let offered = arg.get_long().map(offered).unwrap_or_default();
+        match arg.get_value_hint() {
+            _ if !offered.is_empty() => {
+                arg.default_value(Resettable::Reset).value_parser(PossibleValuesParser::new(offered))
+            }
+            ValueHint::Unknown if arg.get_action().takes_values() && !arg.is_positional() => {
+                arg.value_hint(ValueHint::Other)
+            }
+            _ => arg,
+        }
+    };
+    command.mut_args(option).mut_subcommands(with_values)
+}
+
+/// Returns what a shell offers as the value of an option; nothing if no table has its values.
+fn offered(option: &str) -> Vec<String> {
+    let names: Vec<&str> = match option {
+        "model" => MODELS.iter().map(|model| model.name()).collect(),
+        // A path follows.
+        "data" => {
+            let begin =
+                |usage: String| usage.split_inclusive([':', '[']).next().unwrap_or_default().replace('[', "");
+            return DATASETS.iter().map(|data| begin(data.usage())).collect();
+        }
+        "optimizer" => OPTIMIZERS.iter().map(|entry| entry.name).collect(),
+        "reduction" => REDUCTIONS.iter().map(|entry| entry.name).collect(),
+        "sync" => SYNCS.iter().map(|entry| entry.name).collect(),
+        "shard" => Sharding::ALL.iter().map(|(name, _)| *name).collect(),
+        "straggler" => Policy::ALL.iter().map(|(name, _)| *name).collect(),
+        "device" => DEVICES.to_vec(),
+        "precision" => PRECISIONS.to_vec(),
+        "format" => FORMATS.iter().map(|format| format.name).collect(),
+        "footprint" => FOOTPRINTS.iter().map(|footprint| footprint.name).collect(),
+        "arbiter" => ARBITERS.iter().map(|arbiter| arbiter.name).collect(),
+        _ => Vec::new(),
+    };
+    names.into_iter().map(Into::into).collect()
 }
 
 /// Write a manual page for each command into a folder.
@@ -43,7 +98,11 @@ pub(crate) struct Man {
 
 impl Man {
     pub(crate) fn run(self, command: Command) -> Result<(), Failure> {
-        let fail = |error| Failure::work(format!("{}: {error}", self.folder.display()));
+        let folder = self.folder.display();
+        if self.folder.exists() && !self.folder.is_dir() {
+            return Err(Failure::input(format!("{folder} is a file; give a folder for the pages")));
+        }
+        let fail = |error| Failure::work(format!("{folder}: {error}"));
         std::fs::create_dir_all(&self.folder).map_err(fail)?;
         clap_mangen::generate_to(command, &self.folder).map_err(fail)
     }
@@ -83,11 +142,31 @@ mod tests {
             };
             assert!(read.status.success() && read.stderr.is_empty(), "{shell}: {read:?}");
         }
-        // What bash offers after `kolo tr`, worked out by bash itself.
-        let ask =
-            "\nCOMP_WORDS=(kolo tr)\nCOMP_CWORD=1\n_kolo kolo tr kolo\nprintf '%s\\n' \"${COMPREPLY[@]}\"\n";
-        let offered = read_by("bash", &[], &(script(Shell::Bash, Cli::command()).unwrap() + ask)).unwrap();
-        assert_eq!(String::from_utf8_lossy(&offered.stdout), "train\n", "{offered:?}");
+    }
+
+    /// What bash offers, worked out by bash itself.
+    #[test]
+    fn a_shell_offers_commands_and_the_names_of_tables() {
+        let script = script(Shell::Bash, Cli::command()).unwrap();
+        for (words, offered) in [
+            (&["tr"][..], "train\n"),
+            (&["train", "--shard", ""], "nothing\noptimizer\n"),
+            (&["train", "--optimizer", "ad"], "adam\nadamw\n"),
+            (&["train", "--sync", "di"], "diloco\n"),
+            (&["train", "--data", "cs"], "csv:\n"),
+            (&["export", "--format", "b"], "burn\n"),
+            // No files, of which the folder of this test has some.
+            (&["train", "--seed", ""], "\n"),
+        ] {
+            let (last, before) = words.split_last().unwrap();
+            let line =
+                format!("COMP_WORDS=(kolo {} '{last}')\nCOMP_CWORD={}\n", before.join(" "), words.len());
+            let previous = before.last().unwrap_or(&"kolo");
+            let ask =
+                format!("\n{line}_kolo kolo '{last}' {previous}\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"\n");
+            let answer = read_by("bash", &[], &(script.clone() + &ask)).unwrap();
+            assert_eq!(String::from_utf8_lossy(&answer.stdout), offered, "{words:?}: {answer:?}");
+        }
     }
 
     #[test]
@@ -101,7 +180,7 @@ mod tests {
             check(&place.join(page));
         }
         let error = Man { folder: place.join("kolo.1") }.run(Cli::command()).unwrap_err().to_string();
-        assert!(error.contains("kolo.1: "), "{error}");
+        assert!(error.ends_with("kolo.1 is a file; give a folder for the pages"), "{error}");
     }
 
     /// Lets groff read a page, where it is installed.

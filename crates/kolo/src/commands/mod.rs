@@ -30,6 +30,9 @@ use kolo_program::output;
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// True if the user wants JSON, also of errors.
+    #[arg(skip)]
+    prints_json: bool,
 }
 
 #[derive(Subcommand)]
@@ -53,6 +56,11 @@ enum Command {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        let prints_json = self.prints_json;
+        self.run_command().map_err(|failure| if prints_json { failure.in_json() } else { failure })
+    }
+
+    fn run_command(self) -> Result<(), Failure> {
         // Most commands print their result, so a failed output fails them. A job's result is its run folder,
         // and its exit code does not depend on a reader.
         let is_job = matches!(self.command, Command::Train(_) | Command::Launch(_));

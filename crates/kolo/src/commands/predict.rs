@@ -9,7 +9,7 @@ use kolo_models::inference::{Prediction, Predictor};
 use serde::Serialize;
 
 use kolo::Failure;
-use kolo_program::output::{in_line, note, print};
+use kolo_program::output::{event, in_line, note, print};
 
 use super::of_run::OfRun;
 
@@ -120,7 +120,8 @@ impl Printer<'_> {
     }
 
     fn fail(&mut self, error: impl Display) {
-        note(&format!("error: {}", in_line(error)));
+        let error = in_line(error);
+        note(&if self.predict.json { event("error", &error).to_string() } else { format!("error: {error}") });
         self.failed += 1;
     }
 

@@ -119,9 +119,12 @@ fn wrong_words_are_named_with_their_remedy() {
         ),
         (&["train", "--no-decay", ""], &["error: --no-decay '': a name or a class of tensors is missing\n"]),
         (&["train", "--resume", "nowhere", "--grow-batch", "1:2"], &["--grow-batch", "cannot be used with"]),
-        (&["train", "--model", "mlp", "--zero-gamma"], &["--zero-gamma: mlp has not got residual blocks"]),
-        (&["train", "--model", "mlp", "--stem", "small"], &["--stem: mlp has not got a stem"]),
-        (&["train", "--model", "mlp", "--batch-norm", "sync"], &["--batch-norm: mlp has not got batch norm"]),
+        (&["train", "--model", "mlp", "--zero-gamma"], &["--zero-gamma: mlp does not have residual blocks"]),
+        (&["train", "--model", "mlp", "--stem", "small"], &["--stem: mlp does not have a stem"]),
+        (
+            &["train", "--model", "mlp", "--batch-norm", "sync"],
+            &["--batch-norm: mlp does not have batch norm"],
+        ),
         (&["train", "--model", "vgg16"], &["vgg16", "at least 32 × 32", "28 × 28"]),
         (&["train", "--resume", "nowhere"], &["no run folder nowhere"]),
         (&["train", "--resume", "nowhere", "--lr", "1"], &["--lr", "cannot be used with"]),
@@ -132,7 +135,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--resume", "nowhere", "--set", "seed=9"], &["--set", "cannot be used with"]),
         (
             &["train", "--set", "rate.lrr=1"],
-            &["error: --set rate.lrr=1: there is no key `rate.lrr`; `rate.lr` is"],
+            &["error: --set rate.lrr=1: there is no key `rate.lrr`; do you mean `rate.lr`?"],
         ),
         (
             &["train", "--set", "epochs=many"],
@@ -233,7 +236,7 @@ fn broken_data_files_are_named() {
     let train = ["train", "--data", "folder:images", "--size", "8", "--model", "mlp", "--nproc", "1"];
     let (code, error) =
         fail(folder.path(), &[&train[..], &["--batch-size", "2", "--seed", "1", "--out", "run"]].concat());
-    assert!(code == 2 && error.contains("images/b/7.png is no image of a known format"), "{error}");
+    assert!(code == 2 && error.contains("images/b/7.png is not an image of a known format"), "{error}");
     assert!(error.contains("--warmup-steps 100: the learning rate rises in all 96 steps"), "{error}");
     assert!(!folder.path().join("run").exists());
 }
@@ -311,6 +314,32 @@ fn wrong_variables_are_wrong_input() {
         let output = kolo(folder.path(), &train).env(name, value).output().unwrap();
         let words = stderr(&output);
         assert!(output.status.code() == Some(2) && words.contains(name), "{name}={value}: {words}");
+    }
+}
+
+#[test]
+fn an_error_beside_json_is_an_object() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, message, code) in [
+        (&["train", "--json", "--model", "resnet19"][..], "unknown model `resnet19`", 2),
+        (&["train", "--log-format", "json", "--epochs", "x"], "invalid value 'x' for '--epochs <EPOCHS>'", 2),
+        (
+            &["plan", "memory", "--json"],
+            "the following required arguments were not provided: --parameters",
+            2,
+        ),
+        (&["evaluate", "nowhere", "--json"], "nowhere", 2),
+        (&["launch", "--json", "--nproc", "1", "--", "sh", "-c", "exit 3"], "rank 0 (pid ", 3),
+    ] {
+        let (status, words) = fail(folder.path(), args);
+        let last: serde_json::Value = serde_json::from_str(words.lines().last().unwrap()).expect(&words);
+        assert_eq!(
+            (status, &last["event"], &last["exit_code"]),
+            (code, &"error".into(), &code.into()),
+            "{words}"
+        );
+        assert!(last["message"].as_str().unwrap().starts_with(message), "{words}");
+        assert!(last["time_unix"].as_f64().unwrap() > 1e9, "{words}");
     }
 }
 

@@ -243,7 +243,7 @@ fn a_stopped_worker_is_replaced_unless_it_is_continued() {
     for (transport, signals, ended) in selected(2, cases) {
         let (end, words) = disturbed(&RUN, "4", transport, &[], &[(signals, 1)]);
         assert_eq!(end, expected(), "{transport} {signals}: {words}");
-        assert_eq!(words.contains("has been stopped for 5 s and is ended"), ended, "{words}");
+        assert_eq!(words.contains("has stood still for 5 s; Kolo ends it"), ended, "{words}");
         assert_eq!(words.contains("generation 2 of 3 workers"), ended, "{words}");
     }
 }
@@ -280,7 +280,7 @@ fn a_finished_job_does_not_wait_for_a_stopped_replacement() {
     wait_until("no replacement", || newcomer().is_some());
     send("STOP", newcomer().as_slice());
     let (status, words) = job.end();
-    assert!(status.success() && words.contains("has been stopped for 5 s and is ended"), "{words}");
+    assert!(status.success() && words.contains("has stood still for 5 s; Kolo ends it"), "{words}");
     assert_eq!(result(folder.path()), expected(), "{words}");
 }
 

@@ -113,7 +113,7 @@ fn what_cannot_be_evaluated_is_told_in_a_sentence() {
         (&["run", "--batch-sizes", "0"], &["give numbers of images"]),
         (&["run", "--batch-sizes", "8,1000000000000"], &["--batch-sizes 1000000000000", "20 test images"]),
         (&["/dev/zero", "--model", "mlp"], &["/dev/zero: is no regular file"]),
-        (&["run/config.toml"], &["config.toml is no file of weights"]),
+        (&["run/config.toml"], &["config.toml is not a file of weights"]),
         (&["alone.bpk"], &["alone.bpk.json", "--model and --data"]),
         (&["odd.bpk"], &["odd.bpk.json: is damaged"]),
     ] {

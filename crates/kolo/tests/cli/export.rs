@@ -79,7 +79,10 @@ fn what_cannot_be_exported_is_told_in_a_sentence() {
         (&export("empty", "burn", "c.bpk"), &["empty/checkpoints", "no checkpoint"]),
         (&step, &["a/checkpoints", "no checkpoint of step 7", "1, 2"]),
         (&["train", "--init", "cut.bpk"], &["cut.bpk: is damaged", "export it again"]),
-        (&["train", "--init", "a/config.toml"], &["config.toml is no file of weights", "torchvision, burn"]),
+        (
+            &["train", "--init", "a/config.toml"],
+            &["config.toml is not a file of weights", "torchvision, burn"],
+        ),
         (
             &["train", "--init", "a.bpk", "--model", "resnet18"],
             &["a.bpk holds `conv1.weight` as [8, 1, 3, 3]"],

@@ -108,7 +108,7 @@ fn a_fixed_group_says_how_its_run_goes_on() {
 /// A worker dies, or is stopped, while another one waits for it: the job does not begin without it.
 #[test]
 fn a_worker_that_dies_before_the_job_begins_ends_it() {
-    for (signal, words) in [("KILL", "killed by SIGKILL"), ("STOP", "has been stopped for 5 s and is ended")]
+    for (signal, words) in [("KILL", "killed by SIGKILL"), ("STOP", "has stood still for 5 s; Kolo ends it")]
     {
         let folder = tempfile::tempdir().unwrap();
         let script = format!("if [ $RANK = 1 ]; then sleep 3; kill -{signal} $$; fi; exec \"$@\"");

@@ -141,7 +141,7 @@ fn a_worker_in_a_callback_is_not_taken_for_hung() {
     let folder = tempfile::tempdir().unwrap();
     let output = trial(folder.path(), "upload", &["--timeout", "1"]);
     let words = stderr(&output);
-    assert!(output.status.success() && !words.contains("hangs and is ended"), "{words}");
+    assert!(output.status.success() && !words.contains("hangs; Kolo ends it"), "{words}");
     let uploads = std::fs::read_to_string(folder.path().join("run/uploads")).unwrap();
     assert_eq!(uploads, "epoch 1\nepoch 2\n", "{words}");
 }

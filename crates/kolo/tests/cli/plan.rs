@@ -46,6 +46,8 @@ fn memory_is_told_by_what_is_shared_out() {
     let told = succeed(Path::new("."), &args);
     let row = told.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(row, "64 120.00 31.41 16.64 1.88", "{told}");
+    let small = succeed(Path::new("."), &["plan", "memory", "--parameters", "1e6", "--workers", "1"]);
+    assert!(small.contains("MB of each worker") && small.contains(" 16.00"), "{small}");
 }
 
 /// ResNet-18's step here, over two links, one a hundred times as fast as the other.
@@ -98,6 +100,7 @@ fn what_cannot_be_planned_is_told_in_a_sentence() {
         ),
         (&["training", "--parameters", "1", "--tokens", "1", "--workers", "0"], "a job has at least one"),
         (&["memory", "--parameters", "1", "--footprint", "f8"], "known are f32-sgd, f32-momentum"),
+        (&["memory", "--parameters", "1e30"], "give a number from 1 to 1e15, as 7e9"),
     ] {
         let (code, told) = fail(Path::new("."), &[&["plan"], args].concat());
         assert!(code == 2 && told.contains(words), "{told}");

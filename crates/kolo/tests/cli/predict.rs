@@ -85,9 +85,15 @@ fn images_have_the_classes_that_evaluation_counts() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(objects(&String::from_utf8(output.stdout.clone()).unwrap()), found);
     let told = stderr(&output);
-    assert!(told.contains("error: none.png cannot be read: No such file"), "{told}");
-    assert!(told.contains("error: data/test/rose/00.png is no image of a known format"), "{told}");
-    assert!(told.ends_with("2 files or rows have no prediction; they are named above\n"), "{told}");
+    let told = objects(&told);
+    let messages =
+        ["none.png cannot be read: No such file", "data/test/rose/00.png is not an image of a known format"];
+    let messages = [&messages[..], &["2 files or rows have no prediction; they are named above"]].concat();
+    assert_eq!(told.len(), messages.len(), "{told:?}");
+    for (error, message) in told.iter().zip(messages) {
+        assert_eq!(error["event"], "error");
+        assert!(error["message"].as_str().unwrap().starts_with(message), "{error}");
+    }
 
     fs::remove_file(folder.join("data/test/rose/00.png")).unwrap();
     fs::remove_dir_all(folder.join("data/test/rose")).unwrap();
@@ -100,7 +106,7 @@ fn images_have_the_classes_that_evaluation_counts() {
     assert!(code == 2 && told.contains("data has no test samples; name samples to evaluate on"), "{told}");
     fs::remove_file(folder.join("run/preprocessing.json")).unwrap();
     let (code, told) = fail(folder, &["predict", "run", "data/train"]);
-    assert!(code == 2 && told.contains("run: nothing says how files become the samples"), "{told}");
+    assert!(code == 2 && told.contains("run: Kolo does not know how files become samples"), "{told}");
 }
 
 #[test]
@@ -147,7 +153,7 @@ fn rows_need_no_training_table() {
     let predictions = |all: &[Value]| all.iter().map(|of| of["predictions"].clone()).collect::<Vec<_>>();
     assert_eq!(predictions(&again), predictions(&found));
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("new.csv, line 42: `x` in column `time` is no number"));
+    assert!(stderr(&output).contains("new.csv, line 42: `x` in column `time` is not a number"));
 }
 
 #[test]

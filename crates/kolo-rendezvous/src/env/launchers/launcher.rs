@@ -63,7 +63,7 @@ pub(in crate::env) fn read_ranks(
 }
 
 /// Names of the variables that hold a worker's ranks and counts. The first name that is set counts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     /// Rank of the worker in the job.
     pub rank: &'static [&'static str],
@@ -77,6 +77,7 @@ pub struct Numbers {
 
 /// Test data of a launcher.
 #[cfg(test)]
+#[derive(Debug)]
 pub struct Example {
     /// Variables of one worker.
     pub variables: &'static [(&'static str, &'static str)],

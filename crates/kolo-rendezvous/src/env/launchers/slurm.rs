@@ -55,7 +55,10 @@ impl Launcher for Slurm {
 
     fn job_name(&self, variables: &Variables, _: bool) -> Option<String> {
         let job = variables.get("SLURM_JOB_ID").or_else(|| variables.get("SLURM_JOBID"))?;
-        Some(format!("slurm {job}.{}", variables.get(STEP_ID).unwrap_or_default()))
+        let step = variables.get(STEP_ID).unwrap_or_default();
+        // A job that Slurm has requeued keeps its number, and its earlier workers may still end.
+        let restarts = variables.get("SLURM_RESTART_COUNT").unwrap_or_else(|| "0".into());
+        Some(format!("slurm {job}.{step}.{restarts}"))
     }
 
     fn remedy(&self) -> &'static str {

@@ -4,6 +4,7 @@ mod awaited;
 mod monitor;
 mod state;
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -27,6 +28,12 @@ pub struct Server {
     shared: Arc<Shared>,
     /// Dropped last, after all connections of its threads have been shut down.
     listener: SecureListener,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
+    }
 }
 
 impl Server {

@@ -82,7 +82,7 @@ impl State {
     /// Reserves the room for a value. The error is the reason for a refusal.
     fn reserve(&mut self, key: &str, value: &str) -> Result<(), String> {
         if key.len() > MAX_KEY {
-            return Err(format!("a key of {} bytes, where {MAX_KEY} are the most", key.len()));
+            return Err(format!("a key has {} bytes; the limit is {MAX_KEY}", key.len()));
         }
         if !wire::can_carry(value) {
             return Err(format!("no message can carry a value of {} bytes", value.len()));
@@ -90,7 +90,7 @@ impl State {
         let older = self.values.get(key).map_or(0, |older| size(key, older));
         let kept = self.kept + size(key, value);
         if kept - older > MAX_BYTES {
-            return Err(format!("it would hold {} bytes, where {MAX_BYTES} are the most", kept - older));
+            return Err(format!("it would hold {} bytes; the limit is {MAX_BYTES}", kept - older));
         }
         self.kept = kept;
         Ok(())
@@ -176,7 +176,8 @@ impl Shared {
     /// Waits for all values of a topic. Returns those from `from` on, or the missing ones after `wait`.
     pub fn gather(&self, topic: &str, from: usize, count: usize, wait: Duration) -> Reply {
         if count > MAX_GATHERED || from >= count {
-            let why = format!("values {from} to {count} of a topic, where {MAX_GATHERED} are the most");
+            let why =
+                format!("a rank asks for values {from} to {count} of a topic; the limit is {MAX_GATHERED}");
             return Reply::Refused { why };
         }
         let find = |state: &mut State| match state.missing(topic, count).count() {

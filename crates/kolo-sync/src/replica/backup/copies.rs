@@ -10,6 +10,7 @@ use kolo_step::LastStep;
 const KEPT: usize = 2;
 
 /// Everything that a rank holds after a step, and the state of shards of the workers before it.
+#[derive(Debug)]
 pub struct Backup {
     /// Number of steps done.
     pub steps: u64,
@@ -22,7 +23,7 @@ pub struct Backup {
 }
 
 /// Newest copies, oldest first.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Backups(VecDeque<Backup>);
 
 impl Backups {

@@ -86,7 +86,7 @@ impl<'a> DataListener<'a> {
                 return Err(error);
             }
             if let Some(waited) = notice.due() {
-                log::warn!("{missing} has not connected to {rank} for data after {waited:?}");
+                log::warn!("{missing} has not opened a data connection to {rank} after {waited:?}");
             }
             if Instant::now() > until {
                 let (missing, address, waited) = (vec![missing], self.address()?, context.timeout);
@@ -123,7 +123,9 @@ impl<'a> DataListener<'a> {
                 }
                 Err(cause) => {
                     if let Some(waited) = notice.due() {
-                        log::warn!("{here} cannot connect to {peer} at {address} since {waited:?}: {cause}");
+                        log::warn!(
+                            "{here} has tried to connect to {peer} at {address} for {waited:?}: {cause}"
+                        );
                     }
                 }
             }

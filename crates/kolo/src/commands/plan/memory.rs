@@ -6,9 +6,10 @@ use kolo_plan::memory::{FOOTPRINTS, Footprint, SHARDINGS, WorkerMemory};
 use kolo_program::output::{print, print_json};
 use serde::Serialize;
 
-use super::numbers::positive;
+use super::numbers::model_size;
 
-const GB: f64 = 1e9;
+/// Units of the table, of which the first that does not make the largest number smaller than 1 counts.
+const UNITS: [(&str, f64); 4] = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("bytes", 1.0)];
 
 /// Predict what each worker holds in memory, for each way to shard it.
 ///
@@ -16,7 +17,7 @@ const GB: f64 = 1e9;
 #[derive(Args)]
 pub(crate) struct Memory {
     /// Parameters of the model
-    #[arg(long, value_name = "NUMBER", value_parser = positive)]
+    #[arg(long, value_name = "NUMBER", value_parser = model_size)]
     parameters: f64,
     /// Numbers of workers
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 8, 64])]
@@ -67,15 +68,18 @@ impl Memory {
     }
 
     fn table(&self, rows: &[Row]) -> String {
+        let entries = rows.iter().flat_map(|row| &row.by_sharding);
+        let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
+        let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
         let mut text = format!(
-            "{:.3e} parameters, {} ({}): GB of each worker by what is shared out, activations on top\n\n",
+            "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out, activations on top\n\n",
             self.parameters, self.footprint.name, self.footprint.about
         );
         text += &format!("{:>10}", "workers");
         SHARDINGS.iter().for_each(|sharding| text += &format!("{:>14}", sharding.name()));
         for row in rows {
             text += &format!("\n{:>10}", row.workers);
-            row.by_sharding.iter().for_each(|entry| text += &format!("{:>14.2}", entry.bytes / GB));
+            row.by_sharding.iter().for_each(|entry| text += &format!("{:>14.2}", entry.bytes / factor));
         }
         text + "\n"
     }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use kolo::Failure;
 use kolo_burn_train::{
@@ -16,9 +15,8 @@ use kolo_data::Part;
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
-use kolo_program::output::{note, say, warn};
+use kolo_program::output::{event, note, say, warn};
 use kolo_recipe::{RateConfig, Recipe, RunFolder, shell_quoted};
-use kolo_run_folder::unix_seconds;
 
 use super::super::find_lr;
 use super::options::Train;
@@ -53,7 +51,12 @@ impl Train {
             // The test has rates of its own.
             own.rate = RateConfig::default();
         }
-        surprises(&own, images.samples(Part::Train)).iter().for_each(|surprise| warn(surprise));
+        for surprise in surprises(&own, images.samples(Part::Train)) {
+            match self.live.log_format {
+                LogFormat::Text => warn(&surprise),
+                LogFormat::Json => note_event(&surprise),
+            }
+        }
         let folder = self.folder(&config)?;
         if self.may_continue() {
             folder.wait_until_free(self.take_over)?;
@@ -251,8 +254,7 @@ impl Train {
 
 /// Prints a message as a line of `--log-format json`.
 fn note_event(message: &str) {
-    let time = unix_seconds(SystemTime::now());
-    note(&serde_json::json!({ "time_unix": time, "event": "note", "message": message }).to_string());
+    note(&event("note", message).to_string());
 }
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no

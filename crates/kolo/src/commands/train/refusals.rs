@@ -105,12 +105,21 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
             config.batch_size
         ));
     }
-    let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.planned_steps);
-    if let Some(Plan { planned_steps, warmup_steps, top_rate, .. }) = plan {
+    let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.steps);
+    if let Some(Plan { steps, warmup_steps, top_rate, .. }) = plan {
         found.push(format!(
-            "--warmup-steps {warmup_steps}: the learning rate rises in all {planned_steps} steps of the run and does not reach \
-             {top_rate}; give --warmup-steps {}",
-            planned_steps / 10
+            "--warmup-steps {warmup_steps}: the learning rate rises in all {steps} steps of the run and does not reach {top_rate}; \
+             give --warmup-steps {}",
+            steps / 10
+        ));
+    }
+    let mode = &config.sync.mode;
+    if let (Some(hours), Some(_), None) =
+        (config.max_hours, mode.traits().staleness_bound, config.checkpoint_steps)
+    {
+        found.push(format!(
+            "--max-hours {hours}: with --sync {mode} the run can end only where all workers meet, at the end of an epoch; give \
+             --checkpoint-steps for more such places"
         ));
     }
     found
@@ -137,6 +146,15 @@ mod tests {
         assert!(surprises(&config(2, 51, 2), 100)[0].contains("takes all of the 100 samples"));
         let rises = "--warmup-steps 8: the learning rate rises in all 7 steps of the run and does not reach 0.1; give --warmup-steps 0";
         assert_eq!(surprises(&Recipe { epochs: 7, ..config(2, 50, 2) }, 100), [rises]);
+        let limited = Recipe { steps: Some(7), ..config(2, 50, 2) };
+        assert_eq!(surprises(&limited, 100), [rises]);
+        let mut stale = Recipe { max_hours: Some(0.5), ..config(2, 50, 2) };
+        stale.sync.mode = "stale:3".parse().unwrap();
+        assert!(
+            surprises(&stale, 100)[0]
+                .starts_with("--max-hours 0.5: with --sync stale:K=3 the run can end only")
+        );
+        assert_eq!(surprises(&Recipe { checkpoint_steps: Some(5), ..stale }, 100), Vec::<String>::new());
         let table =
             |model: &str| Recipe { data: "csv:t.csv".into(), model: model.into(), ..config(2, 50, 2) };
         assert!(

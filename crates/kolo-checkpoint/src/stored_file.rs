@@ -1,0 +1,71 @@
+//! Files of a checkpoint as its manifest lists them: each is compared with its entry before use.
+
+#[cfg(test)]
+use std::cell::Cell;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+use safetensors::SafeTensors;
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::hex;
+use crate::manifest::{FileEntry, TensorEntry};
+use crate::snapshot::dtype;
+use kolo_optim::Element;
+
+/// Number of bytes hashed at a time.
+const BLOCK: usize = 1 << 20;
+
+#[cfg(test)]
+thread_local! {
+    /// Number of files read on this thread.
+    pub(crate) static SCANNED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the bytes of a tensor in a file, as the manifest describes it.
+pub(crate) fn stored_bytes<'a>(tensors: &SafeTensors<'a>, entry: &TensorEntry) -> Result<&'a [u8], String> {
+    let key = entry.key();
+    let tensor =
+        tensors.tensor(&key).map_err(|_| format!("has no tensor `{key}`, which is in the manifest"))?;
+    let element = Element::of_dtype(&entry.dtype).filter(|element| dtype(*element) == tensor.dtype());
+    if element.is_none_or(|element| tensor.data().len() != element.bytes() * entry.elements.len()) {
+        return Err(format!("holds a `{key}` that differs from the manifest"));
+    }
+    Ok(tensor.data())
+}
+
+/// Reads a file of a checkpoint block by block and compares it with its manifest entry.
+pub(crate) fn scan(folder: &Path, entry: &FileEntry, mut take: impl FnMut(&[u8])) -> Result<(), Error> {
+    #[cfg(test)]
+    SCANNED.set(SCANNED.get() + 1);
+    let path = folder.join(&entry.name);
+    let fail = |problem: &dyn std::fmt::Display| Error::file(&path, problem);
+    let mut file = kolo_durable::open(&path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => fail(&"is missing; use another checkpoint"),
+        _ => fail(&e),
+    })?;
+    let (found, needed) = (file.metadata().map_err(|e| fail(&e))?.len(), entry.bytes);
+    if found != needed {
+        return Err(fail(&format!(
+            "has {found} bytes, but the manifest lists {needed}; use another checkpoint"
+        )));
+    }
+    let mut hash = Sha256::new();
+    let mut block = vec![0; BLOCK];
+    let mut left = needed;
+    while left > 0 {
+        let part = &mut block[..left.min(BLOCK as u64) as usize];
+        file.read_exact(part).map_err(|e| fail(&e))?;
+        hash.update(&*part);
+        take(part);
+        left -= part.len() as u64;
+    }
+    let (found, needed) = (hex(&hash.finalize()), &entry.sha256);
+    if found != *needed {
+        return Err(fail(&format!(
+            "is damaged: its SHA-256 is {found}, but the manifest lists {needed}; use another checkpoint"
+        )));
+    }
+    Ok(())
+}
