@@ -2,7 +2,8 @@
 
     python examples.py [--nproc 2] [--kolo PROGRAM] [--only PATTERN]
 
-It needs the wheel and torch. With the command, `kolo verify` tries the exact one. Those of Accelerate and Lightning are left out where these are not installed.
+It needs the wheel and torch. With the command, `kolo verify` tries the exact one. Those of Accelerate and Lightning are
+left out where these are not installed.
 """
 
 import argparse

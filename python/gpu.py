@@ -25,7 +25,8 @@ def ranks(world, chosen, until, environment):
     """Runs all checks on some ranks; returns what rank 0 has printed, and what went wrong."""
     port, processes = str(free_port()), []
     for rank in range(world):
-        variables = dict(environment, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        variables = dict(environment, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
+                         MASTER_PORT=port)
         if world > 1:
             # NCCL takes ranks of one GPU for ranks of two hosts.
             variables.update(NCCL_HOSTID=f"rank-{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")

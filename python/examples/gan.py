@@ -5,8 +5,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits as loss_of
 
 dist.init_process_group("kolo")
 torch.manual_seed(0)
-generator, critic = (torch.nn.Sequential(torch.nn.Linear(a, 32), torch.nn.LeakyReLU(0.2), torch.nn.Linear(32, b)) for a, b in [(4, 2), (2, 1)])
-generator, critic = (kolo.torch.DistributedDataParallel(model, shards=4) for model in (generator, critic))
+layers = [torch.nn.Sequential(torch.nn.Linear(a, 32), torch.nn.LeakyReLU(0.2), torch.nn.Linear(32, b)) for a, b in [(4, 2), (2, 1)]]
+generator, critic = (kolo.torch.DistributedDataParallel(model, shards=4) for model in layers)
 optimizers = [torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.5, 0.99)) for model in (generator, critic)]
 
 
