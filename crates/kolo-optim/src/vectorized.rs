@@ -1,5 +1,7 @@
 //! Loops over elements with the widest vectors of the processor.
 
+use pulp::{Arch, Simd, WithSimd};
+
 /// Runs a loop that the compiler may vectorize. Everything in it must be inlined: the compiler builds
 /// separate functions for the oldest processors.
 ///
@@ -7,5 +9,17 @@
 /// order of additions. The bits are therefore the same on all processors.
 #[inline(always)]
 pub fn vectorized<R>(of: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(of)
+    Arch::new().dispatch(Vectorized(of))
+}
+
+/// A closure itself would be called through a function that the compiler may build for the oldest processors.
+struct Vectorized<F>(F);
+
+impl<R, F: FnOnce() -> R> WithSimd for Vectorized<F> {
+    type Output = R;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> R {
+        (self.0)()
+    }
 }
