@@ -40,9 +40,11 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         if program is not None:
             script = DATA / "scripts" / "kolo"
             script.parent.mkdir(parents=True)
-            # The names of functions stay, so that a panic says where it happened.
-            subprocess.run(["strip", "--strip-debug", "-o", script, program], check=True)
+            shutil.copyfile(program, script)
             script.chmod(0o755)
+            # The names of functions stay, so that a panic says where it happened.
+            if shutil.which("strip"):
+                subprocess.run(["strip", "--strip-debug", script], check=True)
         return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
     finally:
         shutil.rmtree(DATA, ignore_errors=True)
