@@ -41,7 +41,7 @@ fn a_folder_with_a_part_of_the_run_is_gone_on_with() {
     assert_eq!(run("cut", usize::MAX, 2).unwrap(), whole);
     let error = run("cut", usize::MAX, 3).unwrap_err();
     let words = error.to_string();
-    assert!(error.is_input() && words.contains("begun with batch_size = 2, not 3"), "{words}");
+    assert!(error.is_input() && words.contains("began with batch_size = 2, not 3"), "{words}");
     // The run is complete: there is nothing left to do.
     assert_eq!(run("cut", usize::MAX, 2).unwrap(), whole);
 

@@ -198,7 +198,7 @@ fn one_command_starts_or_resumes_and_a_complete_run_is_success() {
     is_the_same();
 
     let (code, error) = fail(folder.path(), &[&command[..], &lasts, &["--seed", "7"]].concat());
-    assert!(code == 2 && error.contains("begun with seed = "), "{error}");
+    assert!(code == 2 && error.contains("began with seed = "), "{error}");
     let (code, error) = fail(folder.path(), &["train", "--resume-or-start"]);
     assert!(code == 2 && error.contains("--out"), "{error}");
 }
