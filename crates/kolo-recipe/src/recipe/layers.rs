@@ -63,8 +63,11 @@ impl RecipeOptions {
     ///
     /// The optimizer or a transform has no such setting.
     pub fn over(&self, file: &Recipe) -> Result<Recipe, Error> {
-        let mut merged = tree(file)?;
-        overlay(&mut merged, tree(&self.recipe)?, &|field| self.has(field));
+        let (mut merged, typed) = (tree(file)?, tree(&self.recipe)?);
+        if lacks_a_number(&typed, &|field| self.has(field)) {
+            self.recipe.check()?;
+        }
+        overlay(&mut merged, typed, &|field| self.has(field));
         let mut merged: Recipe = from_tree(merged)?;
         if self.has("warmup_steps") {
             // The same warm-up in the other unit.
@@ -178,6 +181,15 @@ fn overlay(tree: &mut Value, typed: Value, is_given: &impl Fn(&str) -> bool) {
     }
 }
 
+/// Returns true if a given option is NaN or infinite, which JSON does not have.
+fn lacks_a_number(typed: &Value, is_given: &impl Fn(&str) -> bool) -> bool {
+    let Value::Object(fields) = typed else { return false };
+    fields.iter().any(|(name, value)| match value {
+        Value::Null => is_given(name),
+        inner => lacks_a_number(inner, is_given),
+    })
+}
+
 /// Collects the names of all fields, each with its section in front.
 fn leaves(section: &str, tree: &Value, into: &mut Vec<String>) {
     match tree {
@@ -278,6 +290,8 @@ mod tests {
         assert!(!over.augment);
         let error = typed(&["--trust-coefficient", "0.1"]).over(&file).unwrap().check().unwrap_err();
         assert!(error.to_string().contains("adamw has no such setting"), "{error}");
+        let error = typed(&["--lr", "nan"]).over(&file).unwrap_err();
+        assert_eq!(error.to_string(), "--lr NaN: it must be greater than 0");
         let other = typed(&["--optimizer", "sgd"]).over(&file).unwrap();
         assert_eq!(other.optimizer, Recipe::default().optimizer);
     }

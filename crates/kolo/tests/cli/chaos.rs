@@ -12,7 +12,7 @@ fn nothing_is_lost() {
     // Kills of rank 0, of another rank and of a replacement that is stopped at once, and cut connections. The
     // job of the second pair of seeds divides the optimizer's state, which islands cannot.
     let jobs = [
-        ("7", &["--transport", "shm"][..]),
+        ("6", &["--transport", "shm"][..]),
         ("10", &["--transport", "tcp"]),
         ("11", &["--transport", "shm", "--shards", "4", "--sync", "diloco:H=5", "--optimizer", "adamw"]),
     ];
@@ -27,7 +27,8 @@ fn nothing_is_lost() {
         // Pairs of seeds take turns with the jobs.
         let names = ["", "own images", "divided state"];
         let jobs = if more.contains(&"--sync") { 2 } else { 3 };
-        assert_eq!(runs[0]["job"], names[first.parse::<usize>().unwrap() / 2 % jobs], "{told}");
+        let name = runs[0].get("job").map_or("", |name| name.as_str().unwrap());
+        assert_eq!(name, names[first.parse::<usize>().unwrap() / 2 % jobs], "{told}");
         let done = |hit: &&serde_json::Value| hit["missed"].is_null();
         let hits = runs.iter().flat_map(|run| run["hits"].as_array().unwrap()).filter(done);
         assert!(hits.count() > 0, "{told}");
@@ -79,7 +80,7 @@ fn what_it_says_itself_cannot_be_said() {
         assert!(code == 2 && error.contains(words[0]) && error.contains(said), "{error}");
     }
     let (code, words) = fail(folder.path(), &["chaos", "--", "--model", "none"]);
-    assert!(code == 1 && words.contains("undisturbed run failed") && words.contains("none"), "{words}");
+    assert!(code == 2 && words.contains("unknown model `none`"), "{words}");
     assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "nothing is left");
 }
 

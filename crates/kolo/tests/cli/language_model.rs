@@ -74,7 +74,7 @@ fn what_is_no_language_model_or_no_text_is_told_in_a_sentence() {
         (tiny("fashion-mnist-small"), "gpt2:tiny learns from text"),
         (vec!["train", "--data", "kolo-documents"], "small learns from images"),
         (vec!["train", "--model", "gpt2:tiny", "--context", "300"], "gpt2:tiny sees at most 256 tokens"),
-        (vec!["train", "--model", "gpt2:tiny", "--mixup", "0.2"], "gpt2:tiny has not got images to mix"),
+        (vec!["train", "--model", "gpt2:tiny", "--mixup", "0.2"], "gpt2:tiny does not have images to mix"),
         (vec!["generate", "images", "a"], "the model mlp sees images and writes no text"),
         (vec!["generate", "nowhere", "a"], "nowhere"),
         (
