@@ -99,7 +99,7 @@ fn one_side_goes_on(arbiter: fn(&TwoHosts, &Path) -> Result<Arbiter, String>) ->
     let [first, second] = ended;
     assert!(first != second, "{ended:?}: {said:?}");
     let other = &said[usize::from(first)];
-    assert!(other.contains("others of the job continue or may"), "{other}");
+    assert!(other.contains("other nodes of the job continue, or may continue"), "{other}");
     assert!(other.contains("--resume"), "{other}");
     assert_eq!(steps(folder), (0..STEPS).collect::<Vec<_>>(), "each step once: {said:?}");
 

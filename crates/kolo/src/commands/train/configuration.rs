@@ -22,12 +22,7 @@ impl Train {
             self.divide(&mut config)?;
             return self.adapted(config);
         }
-        let model = models::find(&self.config.recipe.model)?;
-        let mut config = match model.traits().reads_text {
-            true => self.config.over(&model.usual())?,
-            // Only the data is not the options' own default.
-            false => self.config.recipe.clone(),
-        };
+        let mut config = self.config.over(&models::find(&self.config.recipe.model)?.usual())?;
         if let (Some(batch), None) = (config.rate.base_batch, self.scale_lr) {
             return Err(Failure::input(format!(
                 "--base-batch {batch}: add --scale-lr, which says how the learning rate follows the batch, or leave it out"
