@@ -83,7 +83,7 @@ fn print_hash(name: &str, replica: &mut Replica) {
 
 /// Returns three images.
 fn batch(samples: SampleShape) -> Batch {
-    let SampleShape { channels, height, width, classes } = samples;
+    let SampleShape { channels, height, width, classes, .. } = samples;
     let len = 3 * channels * height * width;
     Batch {
         images: (0..len).map(|i| (i * 7_919 % 1_013) as f32 / 500.0 - 1.0).collect(),
