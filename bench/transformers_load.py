@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares Kolo's GPT-2 with that of transformers, in both directions.
 
-    PYTHON bench/transformers_load.py --kolo target/release/kolo --scores target/release/examples/gpt2_scores
+    PYTHON -P bench/transformers_load.py --kolo target/release/kolo --scores target/release/examples/gpt2_scores
 
-PYTHON has torch and transformers. The scores are those of a run that Kolo exports (`--run`, or one of a few steps), and
-of a model that transformers has made at random, from which Kolo also begins a run. Ends with 1 if a score is further
-from Kolo's than 1e-4 of the largest, or if the loss of the text is.
+PYTHON has torch and transformers; -P keeps profile.py beside this file out of its way. The scores are those of a run
+that Kolo exports (`--run`, or one of a few steps), and of a model that transformers has made at random, from which Kolo
+also begins a run. Ends with 1 if a score is further from Kolo's than 1e-4 of the largest, or if the loss of the text is.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def compare(options: argparse.Namespace, name: str, folder: Path, scratch: Path)
     ours = kolos(options, folder, scratch)
     apart = ((ours - theirs).abs().max() / theirs.abs().max()).item()
     losses = [loss(scores, tokens) for scores in (ours, theirs)]
-    print(f"{name}: {apart:.1e} of the largest score apart (limit {LIMIT:.0e}); losses {losses[0]:.6f}, {losses[1]:.6f}")
+    print(f"{name}: {apart:.1e} of the largest score apart (limit {LIMIT:.0e}); losses {losses[0]:.6f}, {losses[1]:.6f}", flush=True)
     return apart <= LIMIT and abs(losses[0] - losses[1]) <= LIMIT * losses[1]
 
 

@@ -49,7 +49,7 @@ impl Gpt2Config {
             _ => Err(other(name)),
         };
         let ([vocabulary, width], [positions, _]) = (shape("wte.weight")?, shape("wpe.weight")?);
-        if width == 0 || width % HEAD != 0 {
+        if width == 0 || !width.is_multiple_of(HEAD) {
             return Err(other("wte.weight"));
         }
         let has = |number: &usize| weights.shape(&format!("transformer.h.{number}.ln_1.gamma")).is_some();
@@ -69,7 +69,11 @@ impl Gpt2Config {
     ///
     /// If the width is no multiple of 64, or if dropout is not at least 0 and below 1.
     pub fn init(&self, seed: u64, device: &Device) -> Gpt2 {
-        assert!(self.width > 0 && self.width % HEAD == 0, "a width of {} in heads of {HEAD}", self.width);
+        assert!(
+            self.width > 0 && self.width.is_multiple_of(HEAD),
+            "a width of {} in heads of {HEAD}",
+            self.width
+        );
         let init = Init { seed, device };
         let transformer = TransformerConfig::new(self.width, self.heads(), self.layers)
             .with_activation(Activation::GeluTanh)

@@ -97,10 +97,10 @@ fn plain_scores(values: &Values, tokens: &[usize]) -> Vec<Vec<f64>> {
                     (products.sum::<f64>() / (head as f64).sqrt()).exp()
                 };
                 let total: f64 = (0..=time).map(dot).sum();
-                for other in 0..=time {
-                    for i in start..start + head {
-                        heads[i] += dot(other) / total * qkv[other][2 * width + i];
-                    }
+                for (other, row) in qkv.iter().enumerate().take(time + 1) {
+                    let weight = dot(other) / total;
+                    let values = heads[start..start + head].iter_mut().zip(&row[2 * width + start..]);
+                    values.for_each(|(sum, value)| *sum += weight * value);
                 }
             }
             x[time] = sum(&x[time], &linear(&name("attn.c_proj"), &heads));
