@@ -177,8 +177,8 @@ mod tests {
         let beyond = [Message { peer: Rank(1), range: range(3, 2) }].into();
         refused(Collective::Exchange { send: beyond, receive: [].into() }, 4, "4 elements");
         let contributions = Arc::new(kolo_schedule::tree::Contributions::one_each(3));
-        refused(Collective::tree_sum(contributions.clone(), 4), 4, "order of its own");
+        refused(Collective::tree_sum(contributions.clone(), 4), 4, "in its own order");
         let readers = Readers::of_blocks([(4, [Rank(0)])]);
-        refused(Collective::TreeSum { contributions, len: 4, readers }, 4, "order of its own");
+        refused(Collective::TreeSum { contributions, len: 4, readers }, 4, "in its own order");
     }
 }

@@ -306,6 +306,6 @@ fn samples_and_options_of_the_other_kind_are_refused() {
     assert!(refusal(small, &small.usual(), text(8)).unwrap().starts_with("small learns from images"));
     let mixed = kolo_recipe::Recipe { mixup: Some(0.2), ..usual };
     assert!(
-        refusal(tiny, &mixed, text(8)).unwrap().starts_with("--mixup: gpt2:tiny has not got images to mix")
+        refusal(tiny, &mixed, text(8)).unwrap().starts_with("--mixup: gpt2:tiny does not have images to mix")
     );
 }
