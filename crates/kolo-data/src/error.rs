@@ -257,7 +257,7 @@ pub enum DataError {
         path: PathBuf,
     },
     /// A text has a byte that is not UTF-8.
-    #[error("{}: byte {byte} is no UTF-8; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display())]
+    #[error("{}: byte {byte} is not UTF-8; convert the text, for example by `iconv -f LATIN1 -t UTF-8`", path.display())]
     NotUtf8 {
         /// The file.
         path: PathBuf,
@@ -284,10 +284,10 @@ pub enum DataError {
         /// The folder of the class.
         folder: PathBuf,
     },
-    /// A folder beside the training images is no part.
-    #[error("{}: beside `train` there may be `val` and `test`; rename or move this folder", path.display())]
+    /// A folder beside the training images, or a text beside the training texts, is no part.
+    #[error("{}: beside `train` there may be `val` and `test`; rename or move this", path.display())]
     UnknownPart {
-        /// The folder.
+        /// The folder or the file.
         path: PathBuf,
     },
     /// Two parts have different classes.

@@ -117,7 +117,7 @@ fn parts_have_folders_of_their_own() {
     let unknown = refusal(folder.path());
     assert_eq!(
         unknown,
-        format!("{root}/valid: beside `train` there may be `val` and `test`; rename or move this folder")
+        format!("{root}/valid: beside `train` there may be `val` and `test`; rename or move this")
     );
 }
 

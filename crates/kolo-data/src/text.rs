@@ -41,15 +41,20 @@ pub(crate) struct TextSet {
 impl TextSet {
     /// Opens a file, or a folder with documents or with the parts `train`, `val` and `test`.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DataError> {
-        let of_part = |name: &str| part(path, name).map_or(Ok(Vec::new()), |path| documents::read(&path));
-        let parts = match part(path, PARTS[0]) {
-            Some(train) => [documents::read(&train)?, of_part(PARTS[1])?, of_part(PARTS[2])?],
-            None => [documents::read(path)?, Vec::new(), Vec::new()],
+        let found = |path: &Path| match documents::read(path)? {
+            documents if documents.is_empty() => Err(DataError::NoText { path: path.into() }),
+            documents => Ok(documents),
         };
-        if parts[0].is_empty() {
-            return Err(DataError::NoText { path: path.into() });
+        let [train, test, validation] = PARTS.map(|name| part(path, name));
+        let Some(train) = train else { return Self::of([found(path)?, Vec::new(), Vec::new()], options) };
+        let others = [test, validation];
+        let is_of_part =
+            |file: &PathBuf| others.iter().flatten().chain([&train]).any(|part| file.starts_with(part));
+        if let Some(path) = documents::files(path)?.into_iter().find(|file| !is_of_part(file)) {
+            return Err(DataError::UnknownPart { path });
         }
-        Self::of(parts, options)
+        let [test, validation] = others.map(|part| part.map_or(Ok(Vec::new()), |path| found(&path)));
+        Self::of([found(&train)?, test?, validation?], options)
     }
 
     /// Takes the documents of each part, by its number.
@@ -238,16 +243,24 @@ mod tests {
             open(&spec).err().unwrap().to_string()
         };
         let bytes = refused(&[("a.txt", b"good"), ("b.txt", b"b\xc3\xa4d\xffbytes")]);
-        assert!(bytes.contains("b.txt: byte 4 is no UTF-8"), "{bytes}");
+        assert!(bytes.contains("b.txt: byte 4 is not UTF-8"), "{bytes}");
         let line = refused(&[("a.jsonl", b"{\"text\": \"a\"}\n{\"words\": \"b\"}\n")]);
         assert!(
             line.contains("a.jsonl, line 2: is no JSON object with a text in the field `text`"),
             "{line}"
         );
-        for files in [&[("a.txt", &b""[..])][..], &[("a.png", &b"text"[..])]] {
+        let train = ("train/a.txt", &b"text"[..]);
+        for files in [
+            &[("a.txt", &b""[..])][..],
+            &[("a.png", &b"text"[..])],
+            &[(".git/a.txt", &b"hidden"[..])],
+            &[train, ("val/b.txt", &b""[..])],
+        ] {
             let empty = refused(files);
             assert!(empty.contains("holds no text"), "{empty}");
         }
+        let beside = refused(&[train, ("other/b.txt", b"text")]);
+        assert!(beside.contains("other/b.txt: beside `train` there may be"), "{beside}");
         let (_folder, spec) = texts(&[("a.txt", b"text")]);
         let size = open_with(&spec, &OpenOptions { size: Some(8), ..OpenOptions::default() }).err().unwrap();
         assert_eq!(size.to_string(), "--size 8: data set `text` does not take it; leave it out");

@@ -1,6 +1,6 @@
 //! Documents: the text of a file, or that of each line of a `.jsonl` file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
@@ -19,18 +19,29 @@ struct Line {
     text: String,
 }
 
-/// Reads the documents of a file, or those of a folder and of the folders below it, in the order of their paths.
+/// Returns the files with documents in a folder and in the folders below it, in the order of their paths. Names in
+/// the folder that begin with a dot are hidden, as those of `.git`.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let mut files = files_below(folder, &ENDINGS)?;
+    files.retain(|file| !is_hidden(file.strip_prefix(folder).unwrap_or(file)));
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Reads the documents of a file, or those of the files in a folder.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, DataError> {
     if !path.is_dir() {
         return of_file(path);
     }
-    let mut files = files_below(path, &ENDINGS)?;
-    files.sort_unstable();
     let mut documents = Vec::new();
-    for file in files {
+    for file in files(path)? {
         documents.extend(of_file(&file)?);
     }
     Ok(documents)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b"."))
 }
 
 fn of_file(path: &Path) -> Result<Vec<String>, DataError> {

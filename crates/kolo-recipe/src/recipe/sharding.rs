@@ -60,8 +60,7 @@ impl Recipe {
         let refused = |problem| Err(Error::setting(SHARD, &self.shard, problem));
         let sharding = self.sharding()?;
         if self.redundancy > 1 && !self.is_divided() {
-            let problem =
-                "each worker holds all of the state already; add --shard optimizer, or leave it out";
+            let problem = "without --shard optimizer each worker holds all of the state; add it, or set redundancy to 1";
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {

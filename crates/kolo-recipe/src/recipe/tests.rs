@@ -203,7 +203,10 @@ fn what_cannot_be_is_told_with_its_value() {
         ),
         ("[[groups]]\ntensors = [\"fc.*\"]\nlr_scale = -1", "--group fc.*: lr_scale is -1; it must be"),
         ("no_decay = [\"\"]", "--no-decay '': a name or a class of tensors is missing"),
-        ("init_skip = [\"fc.*\", \"norm\"]", "--init-skip fc.*,norm: add --init, the weights of which"),
+        (
+            "init_skip = [\"fc.*\", \"norm\"]",
+            "--init-skip fc.*,norm: add --init, whose weights for these tensors Kolo then skips",
+        ),
         ("init = \"a\"\ninit_skip = [\"\"]", "--init-skip '': a name or a class of tensors is missing"),
         ("freeze = [\"a\", \"\"]", "--freeze 'a,': a name or a class of tensors is missing"),
         ("[[groups]]\ntensors = [\"a\", \" \"]\nlr_scale = 1", "--group 'a,': a name or a class of tensors"),
@@ -218,10 +221,7 @@ fn what_cannot_be_is_told_with_its_value() {
             "--sync delayed:steps=1: it has no two steps of all shards",
         ),
         ("redundancy = 0", "--redundancy 0: it must be at least 1"),
-        (
-            "redundancy = 2",
-            "--redundancy 2: each worker holds all of the state already; add --shard optimizer",
-        ),
+        ("redundancy = 2", "--redundancy 2: without --shard optimizer each worker holds all of the state"),
         (
             "shard = \"optimizer\"\nstraggler = \"drop\"",
             "take --straggler warn or rebalance, or --redundancy 2",

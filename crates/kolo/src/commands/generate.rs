@@ -71,8 +71,8 @@ impl Generate {
         if self.tokens == 0 {
             return refused("tokens", "0".into(), "at least 1");
         }
-        if self.temperature < 0.0 {
-            return refused("temperature", self.temperature.to_string(), "at least 0");
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return refused("temperature", self.temperature.to_string(), "at least 0, and finite");
         }
         if self.top_k == Some(0) {
             return refused("top-k", "0".into(), "at least 1");
@@ -104,7 +104,8 @@ mod tests {
         };
         for (options, words) in [
             (["--tokens", "0"], "--tokens 0: it must be at least 1"),
-            (["--temperature=-0.5", "--seed=1"], "--temperature -0.5: it must be at least 0"),
+            (["--temperature=-0.5", "--seed=1"], "--temperature -0.5: it must be at least 0, and finite"),
+            (["--temperature=nan", "--seed=1"], "--temperature NaN: it must be at least 0, and finite"),
             (["--top-k", "0"], "--top-k 0: it must be at least 1"),
             (["--top-p", "0"], "--top-p 0: it must be greater than 0 and at most 1"),
             (["--top-p", "1.5"], "--top-p 1.5: it must be greater than 0 and at most 1"),

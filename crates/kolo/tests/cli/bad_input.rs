@@ -46,7 +46,7 @@ fn wrong_words_are_named_with_their_remedy() {
         (
             &["train", "--redundancy", "2"],
             &[
-                "--redundancy 2: each worker holds all of the state already; add --shard optimizer, or leave it out",
+                "--redundancy 2: without --shard optimizer each worker holds all of the state; add it, or set redundancy to 1",
             ],
         ),
         (

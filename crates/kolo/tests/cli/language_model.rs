@@ -69,7 +69,7 @@ fn what_is_no_language_model_or_no_text_is_told_in_a_sentence() {
     succeed(folder, &[&small[..], &["--model", "mlp", "--out", "images"]].concat());
     let tiny = |data: &'static str| vec!["train", "--model", "gpt2:tiny", "--data", data];
     for (args, words) in [
-        (tiny("text:latin.txt"), "latin.txt: byte 3 is no UTF-8"),
+        (tiny("text:latin.txt"), "latin.txt: byte 3 is not UTF-8"),
         (tiny("text:none.txt"), "data set `text:PATH`: there is no "),
         (tiny("fashion-mnist-small"), "gpt2:tiny learns from text"),
         (vec!["train", "--data", "kolo-documents"], "small learns from images"),

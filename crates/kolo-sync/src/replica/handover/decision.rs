@@ -12,6 +12,7 @@
 //! step and repeat it. In either case all parts are as old as each other, so no rank keeps old versions of
 //! anything.
 
+use std::iter;
 use std::ops::Range;
 
 use kolo_comm::Rank;
@@ -82,7 +83,7 @@ impl Decision {
             let runs = || report.own.iter().chain(kept).cloned();
             let values = match role {
                 Role::Receives => return Holdings::default(),
-                Role::Keeps if report.has_all_values => vec![0..len],
+                Role::Keeps if report.has_all_values => iter::once(0..len).collect(),
                 Role::Keeps | Role::Steps => report.own.clone(),
             };
             let state = arrays.iter().flat_map(|name| runs().map(|run| (name.clone(), run)));
