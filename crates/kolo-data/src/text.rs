@@ -46,7 +46,12 @@ impl TextSet {
             documents => Ok(documents),
         };
         let [train, test, validation] = PARTS.map(|name| part(path, name));
-        let Some(train) = train else { return Self::of([found(path)?, Vec::new(), Vec::new()], options) };
+        let Some(train) = train else {
+            if test.is_some() || validation.is_some() {
+                return Err(DataError::NoText { path: path.join(PARTS[0]) });
+            }
+            return Self::of([found(path)?, Vec::new(), Vec::new()], options);
+        };
         let others = [test, validation];
         let is_of_part =
             |file: &PathBuf| others.iter().flatten().chain([&train]).any(|part| file.starts_with(part));
@@ -255,6 +260,7 @@ mod tests {
             &[("a.png", &b"text"[..])],
             &[(".git/a.txt", &b"hidden"[..])],
             &[train, ("val/b.txt", &b""[..])],
+            &[("val/b.txt", &b"text"[..])],
         ] {
             let empty = refused(files);
             assert!(empty.contains("holds no text"), "{empty}");

@@ -64,8 +64,10 @@ impl RecipeOptions {
     /// The optimizer or a transform has no such setting.
     pub fn over(&self, file: &Recipe) -> Result<Recipe, Error> {
         let (mut merged, typed) = (tree(file)?, tree(&self.recipe)?);
-        if lacks_a_number(&typed, &|field| self.has(field)) {
+        if let Some(field) = without_number(&typed, &|field| self.has(field)) {
             self.recipe.check()?;
+            let problem = format!("--{} is not a finite number", field.replace('_', "-"));
+            return Err(Error::encode("the configuration", problem));
         }
         overlay(&mut merged, typed, &|field| self.has(field));
         let mut merged: Recipe = from_tree(merged)?;
@@ -181,12 +183,11 @@ fn overlay(tree: &mut Value, typed: Value, is_given: &impl Fn(&str) -> bool) {
     }
 }
 
-/// Returns true if a given option is NaN or infinite, which JSON does not have.
-fn lacks_a_number(typed: &Value, is_given: &impl Fn(&str) -> bool) -> bool {
-    let Value::Object(fields) = typed else { return false };
-    fields.iter().any(|(name, value)| match value {
-        Value::Null => is_given(name),
-        inner => lacks_a_number(inner, is_given),
+/// Returns a given option that is NaN or infinite, which JSON does not have.
+fn without_number<'a>(typed: &'a Value, is_given: &impl Fn(&str) -> bool) -> Option<&'a str> {
+    typed.as_object()?.iter().find_map(|(name, value)| match value {
+        Value::Null => is_given(name).then_some(&**name),
+        inner => without_number(inner, is_given),
     })
 }
 
@@ -292,6 +293,12 @@ mod tests {
         assert!(error.to_string().contains("adamw has no such setting"), "{error}");
         let error = typed(&["--lr", "nan"]).over(&file).unwrap_err();
         assert_eq!(error.to_string(), "--lr NaN: it must be greater than 0");
+        for option in ["--ema", "--mixup", "--max-hours", "--val-split", "--dropout", "--label-smoothing"] {
+            for value in ["nan", "inf"] {
+                let error = typed(&[option, value]).over(&file).unwrap_err().to_string();
+                assert!(error.contains(option), "{option} {value}: {error}");
+            }
+        }
         let other = typed(&["--optimizer", "sgd"]).over(&file).unwrap();
         assert_eq!(other.optimizer, Recipe::default().optimizer);
     }

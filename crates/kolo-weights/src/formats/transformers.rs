@@ -135,13 +135,14 @@ fn config(tensors: &[NamedTensor], description: &Description) -> Result<String, 
     Ok(format!("{config:#}\n"))
 }
 
-/// True for safetensors that transformers has written, with an embedding of tokens.
+/// True for safetensors with the names of transformers' GPT-2, which says so, or has a last normalization of that name.
 pub(super) fn recognizes(data: &[u8]) -> bool {
     let length = data.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
     let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(8).min(data.len());
     let header = data.get(8..end).unwrap_or_default();
     let has = |text: &str| header.windows(text.len()).any(|part| part == text.as_bytes());
-    safetensors_file::recognizes(data) && has("\"format\":\"pt\"") && has(&format!("{EMBEDDING}\""))
+    let is_named = has("\"format\":\"pt\"") || has("ln_f.weight\"");
+    safetensors_file::recognizes(data) && is_named && has(&format!("{EMBEDDING}\""))
 }
 
 fn decode(path: &Path, data: Vec<u8>) -> Result<Vec<NamedTensor>, WeightsError> {

@@ -51,12 +51,12 @@ mod tests {
     #[test]
     fn a_copy_counts_if_the_owners_of_all_parts_are_left() {
         let moment = StateName::of_job(StateKind::Optimizer, "m");
-        let held = |steps, runs: &[std::ops::Range<usize>]| {
-            let arrays = Holdings(runs.iter().map(|run| (moment.clone(), run.clone())).collect());
+        let held = |steps, runs: &[(usize, usize)]| {
+            let arrays = Holdings(runs.iter().map(|(from, to)| (moment.clone(), *from..*to)).collect());
             Held { steps, shards: vec![0], arrays }
         };
-        let first = vec![held(10, &[0..4, 8..10]), held(20, &[0..4])];
-        let second = vec![held(10, &[0..8]), held(20, &[4..8])];
+        let first = vec![held(10, &[(0, 4), (8, 10)]), held(20, &[(0, 4)])];
+        let second = vec![held(10, &[(0, 8)]), held(20, &[(4, 8)])];
         assert_eq!(newest(&[first.clone(), second.clone()], 1, 8), Some(20));
         assert_eq!(newest(&[first.clone(), second], 1, 10), Some(10));
         assert_eq!(newest(&[first], 1, 10), None);
