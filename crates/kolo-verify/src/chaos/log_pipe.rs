@@ -68,7 +68,23 @@ fn pass_on(mut reader: PipeReader, mut log: File, closed: &AtomicBool) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread::sleep;
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    /// Writes until nobody reads. A process that another test starts has the reading end as well, until it runs its
+    /// program.
+    fn refusal(mut output: impl Write) -> io::Error {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            match output.write_all(b"after") {
+                Err(error) => return error,
+                Ok(()) => assert!(Instant::now() < until, "somebody still reads"),
+            }
+            sleep(Duration::from_millis(1));
+        }
+    }
 
     #[test]
     fn what_is_printed_is_in_the_log_until_nobody_reads() {
@@ -80,16 +96,7 @@ mod tests {
             std::thread::yield_now();
         }
         log.close();
-        // A process that another test starts has the reading end as well, until it runs its program.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let error = loop {
-            match output.write_all(b"after") {
-                Err(error) => break error,
-                Ok(()) => assert!(std::time::Instant::now() < until, "somebody still reads"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        };
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(refusal(output).kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(std::fs::read(&path).unwrap(), b"before");
     }
 
@@ -113,15 +120,6 @@ mod tests {
         output.write_all(b"before").unwrap();
         log.finish();
         assert_eq!(std::fs::read(&path).unwrap(), b"before");
-        // A process that another test starts has the reading end as well, until it runs its program.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let error = loop {
-            match output.write_all(b"after") {
-                Err(error) => break error,
-                Ok(()) => assert!(std::time::Instant::now() < until, "somebody still reads"),
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        };
-        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(refusal(output).kind(), io::ErrorKind::BrokenPipe);
     }
 }
