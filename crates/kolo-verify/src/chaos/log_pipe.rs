@@ -69,7 +69,6 @@ fn pass_on(mut reader: PipeReader, mut log: File, closed: &AtomicBool) {
 #[cfg(test)]
 mod tests {
     use std::thread::sleep;
-    use std::time::{Duration, Instant};
 
     use super::*;
 
