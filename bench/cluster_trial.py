@@ -1,4 +1,4 @@
-"""What bench/kubernetes.py and bench/slurm.py share: a run whose weights are compared, and names of hosts of its own."""
+"""Common parts of bench/kubernetes.py and bench/slurm.py: a run whose weights are compared, and host names of its own."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LOOK = 0.2
 
 
 class Failure(Exception):
-    """What went wrong, in one sentence."""
+    """A problem, in one sentence."""
 
 
 def training(steps: int) -> list[str]:

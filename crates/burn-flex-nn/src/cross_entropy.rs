@@ -173,8 +173,8 @@ fn backward(saved: &Saved, gradient: f32) -> Vec<f32> {
     of_scores
 }
 
-/// Replaces a row's scores by exp(score − largest). Returns its cross entropy, and the largest score with the sum
-/// of the row.
+/// Replaces a row's scores by exp(score − largest). Returns its cross entropy, and the largest score with the
+/// sum of the row.
 #[inline(always)]
 pub(crate) fn entropy_of_row(row: &mut [f32], target: usize, share: f32) -> (f64, [f32; 2]) {
     let largest = largest(row);

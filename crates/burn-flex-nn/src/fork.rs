@@ -68,8 +68,9 @@ impl Branch {
         Tensor::from_dispatch(<Dispatch as Fork>::branch(x.into_dispatch(), self.clone()))
     }
 
-    /// Returns true in the backward pass of the second branch. It takes back what the first one registered with the
-    /// parent, which cannot have used that yet, because it is further from the end of the graph than both branches.
+    /// Returns true in the backward pass of the second branch. It takes back what the first one registered
+    /// with the parent, which cannot have used that yet, because it is further from the end of the graph than
+    /// both branches.
     pub(crate) fn is_second(&self) -> bool {
         self.registered.swap(true, Ordering::Relaxed)
     }

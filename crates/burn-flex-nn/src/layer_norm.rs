@@ -54,8 +54,8 @@ fn normalize<const D: usize>(
     Tensor::from_dispatch(<Dispatch as Normalization>::normalize(x, gamma, beta, epsilon, branch))
 }
 
-/// Returns `[x, layer_norm(x, gamma, beta, epsilon)]`, for the two branches of a residual block, with a cheaper
-/// backward pass: it adds the gradients of both where it computes that of the normalization.
+/// Returns `[x, layer_norm(x, gamma, beta, epsilon)]`, for the two branches of a residual block, with a
+/// cheaper backward pass: it adds the gradients of both where it computes that of the normalization.
 ///
 /// # Shapes
 ///
@@ -184,8 +184,8 @@ fn forward(x: &FlexTensor, gamma: &FlexTensor, beta: &FlexTensor, epsilon: f64) 
     (output, Saved { x, gamma, moments })
 }
 
-/// Returns the gradients with respect to `x`, plus another one, `gamma` and `beta`. Sums over rows are in double
-/// precision.
+/// Returns the gradients with respect to `x`, plus another one, `gamma` and `beta`. Sums over rows are in
+/// double precision.
 fn backward(saved: &Saved, gradient: &[f32], other: Option<&[f32]>) -> [Vec<f32>; 3] {
     let Saved { x, gamma, moments } = saved;
     let width = gamma.len();

@@ -1,6 +1,6 @@
-//! Cross entropy of a linear layer's outputs, without their whole matrix in memory: [`ROWS`] rows of scores at a
-//! time turn into their loss and their gradient, which enters the gradients of input and weights at once (as in
-//! Hsu et al., [arXiv:2410.10989](https://arxiv.org/abs/2410.10989)).
+//! Cross entropy of a linear layer's outputs, without their whole matrix in memory: [`ROWS`] rows of scores
+//! at a time turn into their loss and their gradient, which enters the gradients of input and weights at once
+//! (as in Hsu et al., [arXiv:2410.10989](https://arxiv.org/abs/2410.10989)).
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -23,8 +23,8 @@ use crate::tiles::{CHAIN, Matrix, multiply_onto};
 /// Rows of scores in memory: the terms of one chain of additions in the gradient of the weights.
 const ROWS: usize = CHAIN;
 
-/// Computes `cross_entropy(matmul(x, weight), targets)`. On `flex` only some rows of the scores are in memory at a
-/// time, except in a lower precision.
+/// Computes `cross_entropy(matmul(x, weight), targets)`. On `flex` only some rows of the scores are in memory
+/// at a time, except in a lower precision.
 ///
 /// # Shapes
 ///
@@ -135,7 +135,8 @@ fn entropy(x: &[f32], weight: &Factor, targets: &[Option<usize>], mut found: Opt
     total as f32
 }
 
-/// Returns a total plus the rows' cross entropies, and replaces the scores by their gradients, if they are needed.
+/// Returns a total plus the rows' cross entropies, and replaces the scores by their gradients, if they are
+/// needed.
 fn add_rows(mut total: f64, scores: &mut [f32], targets: &[Option<usize>], with_gradients: bool) -> f64 {
     let classes = scores.len() / targets.len();
     vectorized(

@@ -203,8 +203,8 @@ impl Factor {
         self.in_shape(values)
     }
 
-    /// Adds the product of two matrices to the gradient with respect to this factor, which is one matrix, in its
-    /// memory order.
+    /// Adds the product of two matrices to the gradient with respect to this factor, which is one matrix, in
+    /// its memory order.
     pub(crate) fn add_gradient(&self, gradient: &mut [f32], a: Matrix<'_>, b: Matrix<'_>) {
         match self.is_in_columns() {
             true => add_product(gradient, b.transposed(), a.transposed()),

@@ -354,8 +354,8 @@ fn layer_normalizations() {
             |x| layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
             |x| module::layer_norm(x[0].clone(), vector(&x[1]), Some(vector(&x[2])), epsilon),
         );
-        // The gradients of both branches are added, in either order. The input is no leaf, which would be passed
-        // through.
+        // The gradients of both branches are added, in either order. The input is no leaf, which would be
+        // passed through.
         let branches = |x: &[Tensor<3>], ours: bool| {
             let (x, gamma, beta) = (x[0].clone() * 2.0, vector(&x[1]), Some(vector(&x[2])));
             match ours {

@@ -74,7 +74,8 @@ impl Dropout {
         }
     }
 
-    /// Returns the mask of the output of the layer of this name, if there is a key: `[samples, rows, columns]`.
+    /// Returns the mask of the output of the layer of this name, if there is a key: `[samples, rows,
+    /// columns]`.
     pub(crate) fn output_mask(
         &self,
         shape: [usize; 3],
@@ -84,8 +85,8 @@ impl Dropout {
         self.mask(shape, |_| shape[2], &output(name), key?)
     }
 
-    /// Returns the mask of `[samples, rows, columns]`, or `None` if nothing is dropped. In each row of a sample,
-    /// only the first `seen(row)` columns are drawn. The others are dropped, which is cheaper.
+    /// Returns the mask of `[samples, rows, columns]`, or `None` if nothing is dropped. In each row of a
+    /// sample, only the first `seen(row)` columns are drawn. The others are dropped, which is cheaper.
     pub(crate) fn mask(
         &self,
         [samples, rows, columns]: [usize; 3],

@@ -35,8 +35,8 @@ pub fn next_token_loss_ignoring(logits: Tensor<3>, targets: Tensor<2, Int>, igno
     loss(logits, targets, Some(ignored))
 }
 
-/// Same as [`next_token_loss`] of the logits `matmul(x, head)`, without their whole matrix in memory on `flex`
-/// (see [`linear_cross_entropy`]). `head` may be a transposed embedding.
+/// Same as [`next_token_loss`] of the logits `matmul(x, head)`, without their whole matrix in memory on
+/// `flex` (see [`linear_cross_entropy`]). `head` may be a transposed embedding.
 ///
 /// # Shapes
 ///

@@ -1,5 +1,5 @@
-//! Reading of checkpoints: their manifest, their position, and whether they fit a model. Each file is verified
-//! before use.
+//! Reading of checkpoints: their manifest, their position, and whether they fit a model. Each file is
+//! verified before use.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

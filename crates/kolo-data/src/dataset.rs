@@ -107,7 +107,8 @@ pub struct SampleShape {
     pub width: usize,
     /// Number of classes, and every label is below it; of texts the number of different tokens.
     pub classes: usize,
-    /// True for windows of a text: an image of one row, with tokens as pixels. Its last one is only predicted.
+    /// True for windows of a text: an image of one row, with tokens as pixels. Its last one is only
+    /// predicted.
     pub is_text: bool,
 }
 

@@ -27,10 +27,10 @@ pub const NO_TOKEN: f32 = -1.0;
 /// Names of the parts in a folder that has parts, by the number of the part.
 const PARTS: [&str; 3] = ["train", "test", "val"];
 
-/// Texts in memory. The documents of a part follow each other in one stream of tokens, and each is followed by
-/// [`END_OF_DOCUMENT`]. A sample is a window of the stream: an image of one row, with the tokens as pixels. Windows
-/// begin `context` tokens apart, and each also has the token that follows it. So a model that predicts each next
-/// token of every window predicts each token of the stream once, except for the first.
+/// Texts in memory. The documents of a part follow each other in one stream of tokens, and each is followed
+/// by [`END_OF_DOCUMENT`]. A sample is a window of the stream: an image of one row, with the tokens as
+/// pixels. Windows begin `context` tokens apart, and each also has the token that follows it. So a model that
+/// predicts each next token of every window predicts each token of the stream once, except for the first.
 #[derive(Debug)]
 pub(crate) struct TextSet {
     context: usize,

@@ -1,5 +1,5 @@
-//! Scores of GPT-2 for each token of a text, from a folder for transformers: `f32`, little-endian, a row of the
-//! vocabulary for each byte of the text.
+//! Scores of GPT-2 for each token of a text, from a folder for transformers: `f32`, little-endian, a row of
+//! the vocabulary for each byte of the text.
 //!
 //! `cargo run -p kolo-models --example gpt2_scores -- FOLDER TEXT OUT`
 

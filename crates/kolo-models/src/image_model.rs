@@ -44,7 +44,8 @@ pub struct Blueprint<'a> {
     pub seed: u64,
     /// Shape of the samples.
     pub samples: SampleShape,
-    /// Share of the features before the last layer that a training step drops; a language model drops in all layers.
+    /// Share of the features before the last layer that a training step drops; a language model drops in all
+    /// layers.
     pub dropout: f64,
     /// First layers, if a network has several kinds; `None` is its default.
     pub stem: Option<Stem>,

@@ -70,7 +70,8 @@ impl Init<'_> {
         Linear { weight, bias: Some(self.zeros(shape[1])) }
     }
 
-    /// Makes a table of vectors with normal elements of standard deviation `std`; `shape` is `[vectors, width]`.
+    /// Makes a table of vectors with normal elements of standard deviation `std`; `shape` is `[vectors,
+    /// width]`.
     pub fn embedding(&self, path: &str, shape: [usize; 2], std: f64) -> Embedding {
         let key = Key::new(self.seed).with_str(path).with_str("weight");
         Embedding { weight: self.param(shape, |i| std * key.with(i).normal()) }

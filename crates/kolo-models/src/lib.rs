@@ -1,5 +1,5 @@
-//! Models of `kolo train` by name: residual networks and a VGG, the large ones exactly torchvision's, a perceptron,
-//! and GPT-2. They are trained by [`kolo_burn_train::Trainer`], take single steps in measurements
+//! Models of `kolo train` by name: residual networks and a VGG, the large ones exactly torchvision's, a
+//! perceptron, and GPT-2. They are trained by [`kolo_burn_train::Trainer`], take single steps in measurements
 //! ([`Stepper`]), and are evaluated with trained weights ([`inference`]).
 //!
 //! A trained GPT-2 continues texts ([`Generator`]).

@@ -35,8 +35,8 @@ pub enum Which {
     Best,
 }
 
-/// Writes the weights of a run's checkpoint to the file or folder `out`, and their [`Description`] to `<file>.json`.
-/// The same checkpoint gives the same bytes.
+/// Writes the weights of a run's checkpoint to the file or folder `out`, and their [`Description`] to
+/// `<file>.json`. The same checkpoint gives the same bytes.
 ///
 /// # Errors
 ///

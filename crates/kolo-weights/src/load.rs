@@ -62,8 +62,8 @@ pub fn load_except<M: Module>(module: M, path: &Path, skip: &[Selector]) -> Resu
 }
 
 impl WeightsFile {
-    /// Reads a file or folder in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All names may
-    /// have the prefix of PyTorch's wrappers (`module.`).
+    /// Reads a file or folder in any of the [`FORMATS`], or a checkpoint by its weights file or folder. All
+    /// names may have the prefix of PyTorch's wrappers (`module.`).
     ///
     /// # Errors
     ///

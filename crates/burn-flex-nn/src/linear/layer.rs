@@ -72,8 +72,8 @@ pub fn linear_gelu<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     }
 }
 
-/// Computes `residual + linear(layer, x)`, with elements of the layer's output dropped by a mask. On `flex` it is
-/// one operation of the graph, except in a lower precision.
+/// Computes `residual + linear(layer, x)`, with elements of the layer's output dropped by a mask. On `flex`
+/// it is one operation of the graph, except in a lower precision.
 ///
 /// # Shapes
 ///
@@ -81,7 +81,8 @@ pub fn linear_gelu<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
 ///
 /// # Panics
 ///
-/// Panics if `x` has another width than the layer, or if `residual` or `mask` has another shape than the output.
+/// Panics if `x` has another width than the layer, or if `residual` or `mask` has another shape than the
+/// output.
 pub fn linear_add<const D: usize>(
     layer: &Linear,
     x: Tensor<D>,

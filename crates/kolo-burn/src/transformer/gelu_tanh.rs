@@ -1,8 +1,8 @@
-//! GELU by tanh (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415), section 2), as GPT-2
-//! has it: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+//! GELU by tanh (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415), section 2), as
+//! GPT-2 has it: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 //!
-//! tanh is a ratio of polynomials of degree 13 and 6 (that of Eigen's `generic_fast_tanh_float`), which compilers
-//! vectorize at any width without changing the result.
+//! tanh is a ratio of polynomials of degree 13 and 6 (that of Eigen's `generic_fast_tanh_float`), which
+//! compilers vectorize at any width without changing the result.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;

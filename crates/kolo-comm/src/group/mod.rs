@@ -2,7 +2,8 @@
 //! ([`measure`], and [`link_rates`] if links may differ). It runs collectives on buffers (here), on
 //! slices ([`operations`], [`coalesced`]), on any value that serde can write ([`values`]), or several as
 //! one ([`stages`]). Deferred sums are added when they are read ([`deferred`]).
-//! [`messages`] travel beside the collectives. [`shared`] runs them one by one, and latches the first failure.
+//! [`messages`] travel beside the collectives. [`shared`] runs them one by one, and latches the first
+//! failure.
 
 mod coalesced;
 mod deferred;

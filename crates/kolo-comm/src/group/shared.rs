@@ -1,5 +1,5 @@
-//! The part of a group that its communication thread and its sub-groups share: it runs collectives one by one,
-//! and latches the first failure.
+//! The part of a group that its communication thread and its sub-groups share: it runs collectives one by
+//! one, and latches the first failure.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

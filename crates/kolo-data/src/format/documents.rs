@@ -19,8 +19,8 @@ struct Line {
     text: String,
 }
 
-/// Returns the files with documents in a folder and in the folders below it, in the order of their paths. Names in
-/// the folder that begin with a dot are hidden, as those of `.git`.
+/// Returns the files with documents in a folder and in the folders below it, in the order of their paths.
+/// Names in the folder that begin with a dot are hidden, as those of `.git`.
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let mut files = files_below(folder, &ENDINGS)?;
     files.retain(|file| !is_hidden(file.strip_prefix(folder).unwrap_or(file)));

@@ -233,8 +233,8 @@ impl Text {
     }
 }
 
-/// Adds to the refusal of a cell that is not a number how its column becomes that of the classes, if the user has
-/// named none.
+/// Adds to the refusal of a cell that is not a number how its column becomes that of the classes, if the user
+/// has named none.
 fn with_label_hint(error: DataError, column: &str) -> DataError {
     match error {
         DataError::Table { path, place, problem } => {

@@ -123,8 +123,8 @@ impl Replica {
         self.mode.half_step_for_tests(&mut self.core, learning_rate)
     }
 
-    /// Makes the next step of a job with divided state fail on this rank when all ranks have the sums of their
-    /// parts.
+    /// Makes the next step of a job with divided state fail on this rank when all ranks have the sums of
+    /// their parts.
     #[doc(hidden)]
     pub fn fail_when_ready_for_tests(&mut self) {
         self.core.fail_when_ready_for_tests();

@@ -101,7 +101,7 @@ fn alone(config: Config, name: &str) -> Vec<u32> {
     bits(&mut replica)
 }
 
-/// What a member does, and after how many steps.
+/// Actions of a member, and the number of steps after which it takes them.
 #[derive(Clone, Copy, PartialEq)]
 enum Plan {
     Stays,
@@ -259,8 +259,8 @@ fn what_an_elastic_job_needs_to_divide_its_state_is_named() {
     }
 }
 
-/// A step fails on rank 2 just before it would step its parts, which the others have stepped by then; or on all
-/// ranks, which repeat it.
+/// A step fails on rank 2 just before it would step its parts, which the others have stepped by then; or on
+/// all ranks, which repeat it.
 #[test]
 fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
     const FAILS: u64 = 6;

@@ -113,8 +113,8 @@ impl NamedModel for Gpt2Entry {
     }
 
     /// Returns AdamW with the settings of GPT-3's appendix B
-    /// ([arXiv:2005.14165](https://arxiv.org/abs/2005.14165)): β₂ 0.95, weight decay 0.1 of all matrices, gradients
-    /// clipped to a norm of 1.
+    /// ([arXiv:2005.14165](https://arxiv.org/abs/2005.14165)): β₂ 0.95, weight decay 0.1 of all matrices,
+    /// gradients clipped to a norm of 1.
     fn usual(&self) -> Recipe {
         let adamw = Choice::new("adamw").with("weight_decay", 0.1).with("beta2", 0.95);
         Recipe {

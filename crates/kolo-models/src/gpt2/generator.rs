@@ -1,6 +1,6 @@
-//! Continues texts, one token after another. Each token goes through the network once: the keys and values of those
-//! before it are kept. One token is a product of each matrix with one vector, which waits for memory and not for
-//! arithmetic, so plain loops suffice.
+//! Continues texts, one token after another. Each token goes through the network once: the keys and values of
+//! those before it are kept. One token is a product of each matrix with one vector, which waits for memory
+//! and not for arithmetic, so plain loops suffice.
 
 use std::path::Path;
 
@@ -64,8 +64,8 @@ struct Product {
 }
 
 impl Generator {
-    /// Makes the model of the weights at a path: a run folder, a checkpoint, a file of `kolo export`, or a folder
-    /// for transformers.
+    /// Makes the model of the weights at a path: a run folder, a checkpoint, a file of `kolo export`, or a
+    /// folder for transformers.
     ///
     /// # Errors
     ///

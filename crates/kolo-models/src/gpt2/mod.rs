@@ -1,5 +1,5 @@
-//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"): its module, its lines of the
-//! table of models, and the continuation of texts.
+//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"): its module, its lines
+//! of the table of models, and the continuation of texts.
 
 mod entry;
 mod generator;

@@ -31,8 +31,8 @@ pub struct Gpt2Config {
     pub positions: usize,
     /// Number of different tokens.
     pub vocabulary: usize,
-    /// Share of embeddings, attention weights, and outputs of attention and feed-forward networks that training
-    /// drops.
+    /// Share of embeddings, attention weights, and outputs of attention and feed-forward networks that
+    /// training drops.
     pub dropout: f64,
 }
 
@@ -62,8 +62,8 @@ impl Gpt2Config {
         self.width / HEAD
     }
 
-    /// Makes the network with GPT-2's initial values ([`TransformerConfig::init`]). They depend on `seed` and names
-    /// alone.
+    /// Makes the network with GPT-2's initial values ([`TransformerConfig::init`]). They depend on `seed` and
+    /// names alone.
     ///
     /// # Panics
     ///
@@ -151,8 +151,8 @@ impl Gpt2 {
     }
 }
 
-/// Returns the tokens that the model sees, `[windows, context]`, and the one that follows each. Behind the end of
-/// the text there is none to predict; the model sees any token there, which changes no other position.
+/// Returns the tokens that the model sees, `[windows, context]`, and the one that follows each. Behind the
+/// end of the text there is none to predict; the model sees any token there, which changes no other position.
 pub(super) fn windows(batch: &Batch, device: &Device) -> (Tensor<2, Int>, Vec<Option<usize>>) {
     let [count, .., width] = batch.shape;
     let windows = || batch.images.chunks_exact(width);

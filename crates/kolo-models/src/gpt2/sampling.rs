@@ -9,16 +9,17 @@ pub struct Sampling {
     pub temperature: f64,
     /// Number of the likeliest tokens from which one is drawn; `None`: all.
     pub top_k: Option<usize>,
-    /// Probability of the likeliest tokens from which one is drawn: the fewest that have it together (Holtzman et
-    /// al. 2020, [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), "nucleus sampling"). 1: all.
+    /// Probability of the likeliest tokens from which one is drawn: the fewest that have it together
+    /// (Holtzman et al. 2020, [arXiv:1904.09751](https://arxiv.org/abs/1904.09751), "nucleus sampling"). 1:
+    /// all.
     pub top_p: f64,
     /// Seed of the draws.
     pub seed: u64,
 }
 
 impl Sampling {
-    /// Returns the token that `draw`, from 0 to below 1, selects. Of two that are equally likely, the smaller one
-    /// comes first. `top_p` applies to the tokens that `top_k` leaves.
+    /// Returns the token that `draw`, from 0 to below 1, selects. Of two that are equally likely, the smaller
+    /// one comes first. `top_p` applies to the tokens that `top_k` leaves.
     pub(super) fn choose(&self, scores: &[f32], draw: f64) -> usize {
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));

@@ -230,7 +230,8 @@ fn the_sizes_are_the_published_ones() {
     };
     let (_, values) = network(CONFIG, &Device::flex());
     assert_eq!(values.values().map(Vec::len).sum::<usize>(), count(2, 128, 6, 11));
-    // `sum(p.numel() for p in GPT2LMHeadModel(GPT2Config.from_pretrained(name)).parameters())` of the tied model.
+    // `sum(p.numel() for p in GPT2LMHeadModel(GPT2Config.from_pretrained(name)).parameters())` of the tied
+    // model.
     let published =
         [("small", 124_439_808), ("medium", 354_823_168), ("large", 774_030_080), ("xl", 1_557_611_200)];
     let entries = &super::entry::SIZES;

@@ -9,8 +9,8 @@
 //!
 //! A try that yields may take long: since Linux 6.18 a thread that yields gives up its share of the core, so
 //! beside other programs that compute, a thread that yields again and again hardly ever runs. Then waits sleep
-//! at once for a while: briefly at first, because a virtual machine's host may have had the core, and longer each
-//! time that the next yields take as long.
+//! at once for a while: briefly at first, because a virtual machine's host may have had the core, and longer
+//! each time that the next yields take as long.
 
 use std::time::{Duration, Instant};
 

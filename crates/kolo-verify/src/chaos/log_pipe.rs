@@ -72,8 +72,8 @@ mod tests {
 
     use super::*;
 
-    /// Writes until nobody reads. A process that another test starts has the reading end as well, until it runs its
-    /// program.
+    /// Writes until nobody reads. A process that another test starts has the reading end as well, until it
+    /// runs its program.
     fn refusal(mut output: impl Write) -> io::Error {
         let until = Instant::now() + Duration::from_secs(60);
         loop {

@@ -8,8 +8,9 @@
 //! | `transformer.h.….weight`, `.bias` of a linear layer | `h.….weight`, `.bias` | the same: a `Conv1D` is `[in, out]` |
 //! | `transformer.ln_f.gamma`, `.beta` | `ln_f.weight`, `.bias` | the same |
 //!
-//! The names are those of GPT-2's own checkpoint; a file may have `transformer.` before each of them. The last layer
-//! (`lm_head.weight`) is the embedding. Masks that older checkpoints hold (`h.….attn.bias`) are constants.
+//! The names are those of GPT-2's own checkpoint; a file may have `transformer.` before each of them. The
+//! last layer (`lm_head.weight`) is the embedding. Masks that older checkpoints hold (`h.….attn.bias`) are
+//! constants.
 
 use std::path::{Path, PathBuf};
 
@@ -135,7 +136,8 @@ fn config(tensors: &[NamedTensor], description: &Description) -> Result<String, 
     Ok(format!("{config:#}\n"))
 }
 
-/// True for safetensors with the names of transformers' GPT-2, which says so, or has a last normalization of that name.
+/// True for safetensors with the names of transformers' GPT-2, which says so, or has a last normalization of
+/// that name.
 pub(super) fn recognizes(data: &[u8]) -> bool {
     let length = data.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
     let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(8).min(data.len());

@@ -257,7 +257,8 @@ fn with_divided_state(options: &[OsString], nodes: usize, servers: usize) -> Opt
 /// Images or texts of that job.
 const SAMPLES: usize = 1200;
 
-/// Options of that job besides its data: loading threads, a validation split, averages, and last mixed images.
+/// Options of that job besides its data: loading threads, a validation split, averages, and last mixed
+/// images.
 const MORE: [(&str, &str); 5] = [
     ("--data-threads", "2"),
     ("--val-split", "0.25"),
@@ -266,8 +267,8 @@ const MORE: [(&str, &str); 5] = [
     ("--cutmix", "1"),
 ];
 
-/// Adds images or texts of a folder, and what a run over them may have, to the options of a job, as far as they do
-/// not say it themselves. Returns `None`, and says why, if the job cannot have that.
+/// Adds images or texts of a folder, and what a run over them may have, to the options of a job, as far as
+/// they do not say it themselves. Returns `None`, and says why, if the job cannot have that.
 fn with_own_samples(options: &[OsString], folder: &Path) -> Result<Option<Program>, Failure> {
     let fail = |error| Failure::work(format!("{}: {error}", folder.display()));
     let reads_text = reads_text(options);

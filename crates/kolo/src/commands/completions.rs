@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// What bash offers, worked out by bash itself.
+    /// Bash itself works out the words that it offers.
     #[test]
     fn a_shell_offers_commands_and_the_names_of_tables() {
         let script = script(Shell::Bash, Cli::command()).unwrap();

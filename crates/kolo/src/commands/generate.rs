@@ -13,8 +13,8 @@ use super::of_run::OfRun;
 
 /// Continue a text with a trained language model.
 ///
-/// The same text, options and weights give the same continuation. It ends after --tokens, or where the model ends
-/// the document.
+/// The same text, options and weights give the same continuation. It ends after --tokens, or where the model
+/// ends the document.
 #[derive(Args)]
 pub(crate) struct Generate {
     /// A run folder, a checkpoint, or what `kolo export` has written

@@ -45,7 +45,7 @@ def _fingerprints(module):
 
 
 class Requests:
-    """What the environment asks for; `file` is None without a trace."""
+    """Settings from the environment; `file` is None without a trace."""
 
     def __init__(self, environment=os.environ):
         def number(name, kind, least):

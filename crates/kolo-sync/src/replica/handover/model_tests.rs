@@ -14,8 +14,8 @@ use super::decision::{PartReport, Role, decide};
 /// Steps of all parts before the one that fails.
 const BEFORE: u64 = 5;
 
-/// What a rank holds: for each element of flat memory, which is a part of its own, after how many steps its
-/// value and its optimizer state are.
+/// State of a rank: for each element of flat memory, which is a part of its own, the number of steps that its
+/// value and its optimizer state have taken.
 #[derive(Clone, Debug, Default)]
 struct Holder {
     /// `None` before it has the job's state.

@@ -12,7 +12,8 @@
 //! With more ranks than cores, spinning would keep the awaited rank from its core. A rank then steps
 //! behind the others in the scheduler's queue instead (`sched_yield`), which takes a microsecond; waking
 //! a sleeper takes tens. If other programs get the core that way, it sleeps. If the peer was on another core
-//! when it waited last, the rank first looks a few times without yielding: a yield costs two process switches.
+//! when it waited last, the rank first looks a few times without yielding: a yield costs two process
+//! switches.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
