@@ -13,7 +13,6 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::Tensor;
-use pulp::Arch;
 
 use crate::lanes::{exp, vectorized};
 use crate::memory::{Values, row_major};
@@ -47,8 +46,7 @@ trait Gelu: Backend {
 impl Gelu for Flex {
     fn gelu(x: FlexTensor) -> FlexTensor {
         let x = Values::row_major(&x);
-        let values = x.iter().map(|x| value_and_slope(*x)[0]);
-        row_major(Arch::new().dispatch(|| values.collect()), x.shape())
+        row_major(mapped(&x, value_and_slope), x.shape())
     }
 }
 
@@ -58,7 +56,7 @@ impl<C: CheckpointStrategy> Gelu for Autodiff<Flex, C> {
         match Backward::<Flex, 1>::prepare::<C>(GeluOp, [node]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let x = Values::row_major(&x);
-                let (values, slopes) = forward(&x);
+                let (values, slopes) = with_slopes(&x, value_and_slope);
                 prepared.finish(slopes, row_major(values, x.shape()))
             }
             OpsKind::UnTracked(prepared) => prepared.finish(<Flex as Gelu>::gelu(x)),
@@ -81,10 +79,18 @@ impl Backward<Flex, 1> for GeluOp {
     }
 }
 
-fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
+/// Returns the values of a function of each element, which comes with its derivative.
+pub(crate) fn mapped(x: &[f32], value_and_slope: impl Fn(f32) -> [f32; 2]) -> Vec<f32> {
+    vectorized(
+        #[inline(always)]
+        || x.iter().map(|x| value_and_slope(*x)[0]).collect(),
+    )
+}
+
+/// Returns the values and the derivatives of a function of each element.
+pub(crate) fn with_slopes(x: &[f32], value_and_slope: impl Fn(f32) -> [f32; 2]) -> (Vec<f32>, Vec<f32>) {
     let mut slopes = vec![0.0; x.len()];
-    let pairs = slopes.iter_mut().zip(x);
-    let values = Arch::new().dispatch(
+    let values = vectorized(
         #[inline(always)]
         || {
             let value = |(slope, x): (&mut f32, &f32)| {
@@ -92,7 +98,7 @@ fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
                 *slope = at;
                 value
             };
-            pairs.map(value).collect()
+            slopes.iter_mut().zip(x).map(value).collect()
         },
     );
     (values, slopes)

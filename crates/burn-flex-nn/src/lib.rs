@@ -5,8 +5,8 @@
 //! compute the forward pass of Burn's layers. On other backends and for types other than `f32` they call that
 //! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
 //! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_add`],
-//! [`self_attention`], [`gelu`], [`global_average_pool`], [`cross_entropy`] and [`linear_cross_entropy`] are
-//! each one operation of the graph; on other backends they use Burn's operations.
+//! [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`] and
+//! [`linear_cross_entropy`] are each one operation of the graph; on other backends they use Burn's operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].
@@ -22,6 +22,7 @@ mod cross_entropy;
 mod dropout_mask;
 mod fork;
 mod gelu;
+mod gelu_tanh;
 mod lanes;
 mod layer_norm;
 mod linear;
@@ -40,6 +41,7 @@ pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
 pub use dropout_mask::DropoutMask;
 pub use fork::fork;
 pub use gelu::gelu;
+pub use gelu_tanh::gelu_tanh;
 pub use layer_norm::{fork_layer_norm, layer_norm};
 pub use linear::{linear, linear_add, linear_gelu};
 pub use linear_cross_entropy::linear_cross_entropy;

@@ -5,9 +5,8 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{linear, linear_add, linear_gelu};
+use burn_flex_nn::{gelu_tanh, linear, linear_add, linear_gelu};
 
-use super::gelu_tanh::gelu_tanh;
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
 

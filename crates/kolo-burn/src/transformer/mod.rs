@@ -8,7 +8,6 @@ mod attention;
 mod block;
 mod config;
 mod feed_forward;
-mod gelu_tanh;
 mod init;
 #[cfg(test)]
 mod tests;

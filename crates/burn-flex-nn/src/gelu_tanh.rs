@@ -8,12 +8,15 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Bytes, DType, Dispatch, DispatchDevice, Flex, TensorMetadata};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex};
+use burn::tensor::Tensor;
 use burn::tensor::activation::gelu_approximate;
-use burn::tensor::{Shape, Tensor};
-use pulp::Arch;
+
+use crate::gelu::{mapped, multiplied, with_slopes};
+use crate::memory::{Values, row_major};
+use crate::on_flex;
 
 /// √(2/π).
 const SCALE: f32 = 0.797_884_6;
@@ -25,19 +28,11 @@ const CUBE: f32 = 0.044_715;
 /// # Shapes
 ///
 /// - `x`, output: any, the same
-pub(super) fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    match is_on_flex(&x) {
+pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    match on_flex(&x) {
         true => Tensor::from_dispatch(<Dispatch as GeluTanh>::gelu_tanh(x.into_dispatch())),
         false => gelu_approximate(x),
     }
-}
-
-fn is_on_flex<const D: usize>(x: &Tensor<D>) -> bool {
-    let device = match x.device().as_dispatch().clone() {
-        DispatchDevice::Autodiff(autodiff) => autodiff.inner(),
-        device => device,
-    };
-    matches!(device, DispatchDevice::Flex(_)) && x.dtype() == DType::F32
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
@@ -47,13 +42,8 @@ trait GeluTanh: Backend {
 
 impl GeluTanh for Flex {
     fn gelu_tanh(x: FlexTensor) -> FlexTensor {
-        let shape = x.shape();
-        let x = x.to_contiguous();
-        let values = floats(&x).iter().map(
-            #[inline(always)]
-            |x| value_and_slope(*x)[0],
-        );
-        row_major(Arch::new().dispatch(|| values.collect()), shape)
+        let x = Values::row_major(&x);
+        row_major(mapped(&x, value_and_slope), x.shape())
     }
 }
 
@@ -62,10 +52,9 @@ impl<C: CheckpointStrategy> GeluTanh for Autodiff<Flex, C> {
         let (x, node) = x.into_parts();
         match Backward::<Flex, 1>::prepare::<C>(GeluTanhOp, [node]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
-                let shape = x.shape();
-                let x = x.to_contiguous();
-                let (values, slopes) = forward(floats(&x));
-                prepared.finish(slopes, row_major(values, shape))
+                let x = Values::row_major(&x);
+                let (values, slopes) = with_slopes(&x, value_and_slope);
+                prepared.finish(slopes, row_major(values, x.shape()))
             }
             OpsKind::UnTracked(prepared) => prepared.finish(<Flex as GeluTanh>::gelu_tanh(x)),
         }
@@ -80,40 +69,11 @@ impl Backward<Flex, 1> for GeluTanhOp {
     type State = Vec<f32>;
 
     fn backward(self, ops: Ops<Vec<f32>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = gradients.consume::<Flex>(&ops.node);
-        let (shape, gradient, mut of_x) = (gradient.shape(), gradient.to_contiguous(), ops.state);
-        let Some(parent) = &ops.parents[0] else { return };
-        Arch::new().dispatch(
-            #[inline(always)]
-            || of_x.iter_mut().zip(floats(&gradient)).for_each(|(slope, gradient)| *slope *= gradient),
-        );
-        gradients.register::<Flex>(parent.id, row_major(of_x, shape));
+        let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
+        let [Some(parent)] = ops.parents else { return };
+        let of_x = row_major(multiplied(ops.state, &gradient), gradient.shape());
+        gradients.register::<Flex>(parent.id, of_x);
     }
-}
-
-fn forward(x: &[f32]) -> (Vec<f32>, Vec<f32>) {
-    let mut slopes = vec![0.0; x.len()];
-    let pairs = slopes.iter_mut().zip(x);
-    let values = Arch::new().dispatch(
-        #[inline(always)]
-        || {
-            let value = |(slope, x): (&mut f32, &f32)| {
-                let [value, at] = value_and_slope(*x);
-                *slope = at;
-                value
-            };
-            pairs.map(value).collect()
-        },
-    );
-    (values, slopes)
-}
-
-fn floats(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice().expect("a contiguous tensor of f32")
-}
-
-fn row_major(values: Vec<f32>, shape: Shape) -> FlexTensor {
-    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(shape), DType::F32)
 }
 
 /// Returns the function and its derivative at `x`.
