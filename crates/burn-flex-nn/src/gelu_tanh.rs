@@ -83,8 +83,8 @@ fn value_and_slope(x: f32) -> [f32; 2] {
     let t = tanh(SCALE * x * (1.0 + CUBE * square));
     let above = 0.5 * (1.0 + t);
     let inner = SCALE * (1.0 + 3.0 * CUBE * square);
-    // Of a large x the square may be infinite.
-    let rise = if t.abs() == 1.0 { 0.0 } else { 0.5 * x * (1.0 - t * t) * inner };
+    // Of a large x the square may be infinite. Of an infinite x the slope is not a number, as with Burn.
+    let rise = if t.abs() == 1.0 { 0.0 * x } else { 0.5 * x * (1.0 - t * t) * inner };
     [x * above, above + rise]
 }
 

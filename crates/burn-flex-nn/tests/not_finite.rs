@@ -10,8 +10,8 @@ use burn::tensor::activation::{self, log_softmax, relu, softmax};
 use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork,
-    fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_cross_entropy,
-    linear_gelu, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
+    fork_layer_norm, gelu, gelu_tanh, global_average_pool, layer_norm, linear, linear_add,
+    linear_cross_entropy, linear_gelu, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
 };
 
 /// Replacements for one number.
@@ -72,6 +72,7 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: layer_normalization },
     Kernel { name: "fork_layer_norm", lens: &[4 * 19, 19, 19, 4 * 19], run: forked_layer_normalization },
     Kernel { name: "gelu", lens: &[37, 37], run: gaussian_unit },
+    Kernel { name: "gelu_tanh", lens: &[37, 37], run: gaussian_unit_by_tanh },
     Kernel { name: "cross_entropy", lens: &[5 * 19, 1], run: entropy },
     Kernel { name: "linear_cross_entropy", lens: &[5 * 7, 7 * 19, 1], run: entropy_of_products },
     Kernel { name: "smoothed_cross_entropy", lens: &[5 * 19, 1], run: smoothed_entropy },
@@ -336,6 +337,11 @@ fn gaussian_unit(pass: &mut Pass<'_>) -> Tensor<1> {
     if pass.ours { gelu(x) } else { activation::gelu(x) }
 }
 
+fn gaussian_unit_by_tanh(pass: &mut Pass<'_>) -> Tensor<1> {
+    let x = pass.input(0, [37]);
+    if pass.ours { gelu_tanh(x) } else { activation::gelu_approximate(x) }
+}
+
 fn entropy_of_products(pass: &mut Pass<'_>) -> Tensor<1> {
     let (x, weight) = (pass.input::<2>(0, [5, 7]), pass.input::<2>(1, [7, 19]));
     let targets = [3, 0, 18, 7, 7];
@@ -500,5 +506,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 20, "functions of the crate");
+    assert_eq!(seen, 21, "functions of the crate");
 }
