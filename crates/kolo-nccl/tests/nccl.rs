@@ -127,6 +127,7 @@ mod faked {
     }
 
     #[test]
+    #[ignore = "slow: bash .ci/slow runs it"]
     fn the_example_runs() {
         let folder = fakes("the_example_runs");
         let ended = over_fakes(&example("all_reduce"), &folder).output().unwrap();

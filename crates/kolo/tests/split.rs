@@ -27,7 +27,7 @@ const RUN: [&str; 10] = [
 
 fn main() -> ExitCode {
     run(vec![
-        test_where("a_majority_goes_on", || one_side_goes_on(majority)),
+        slow(test_where("a_majority_goes_on", || one_side_goes_on(majority))),
         slow(test_where("who_first_writes_to_the_folder_goes_on", || one_side_goes_on(shared_folder))),
         slow(test_where("who_reaches_etcd_goes_on", || one_side_goes_on(etcd))),
         slow(test_where("chaos_cuts_links", chaos_cuts_links)),

@@ -231,3 +231,41 @@ fn selected_parameters_keep_their_bits_and_the_others_train() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+/// Only the trained layer is recorded for the backward pass, travels, and has optimizer state in checkpoints.
+#[test]
+fn frozen_layers_cost_a_forward_pass_and_no_more() {
+    type Backend = Autodiff<Flex, NoCheckpointing>;
+    let is_recorded = |x: Tensor<2>| {
+        let (_, node) = x.try_into_primitive::<Backend>().unwrap().into_parts();
+        let operation = Gate.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
+        matches!(operation, OpsKind::Tracked(_))
+    };
+    let step = |group: Group| {
+        let body = ["first.*", "shared.*", "unused.*"].map(Into::into);
+        let net = freeze(Net::new(&device()), &body).unwrap();
+        let adam = optimizer::named("adamw", &Settings::default()).unwrap();
+        let mut ddp = Ddp::new(group, net, &tiny_buckets(2), adam).unwrap();
+        for shard in ddp.shards() {
+            let net: &Net = ddp.model();
+            let hidden = net.shared.forward(tanh(net.first.forward(inputs(&[shard], &device()))));
+            assert!(!is_recorded(hidden.clone()));
+            let out = net.last.forward(hidden);
+            assert!(is_recorded(out.clone()));
+            ddp.backward(Loss::sum(out.powi_scalar(2).sum(), 1)).unwrap();
+        }
+        let bytes: usize = ddp.step(0.01).unwrap().traffic.buckets.iter().map(|bucket| bucket.bytes).sum();
+        assert_eq!(bytes, size_of::<f32>() * (WIDTH * WIDTH + WIDTH));
+        let folder = tempfile::tempdir().unwrap();
+        let position = checkpoint::Position { step: 1, epoch: 0, step_in_epoch: 1, notes: ().into() };
+        let path = ddp.with_replica(|replica| checkpoint::save(folder.path(), replica, &position)).unwrap();
+        let saved = std::fs::read(path.join("optimizer.safetensors")).unwrap();
+        let saved = safetensors::SafeTensors::deserialize(&saved).unwrap();
+        let mut names: Vec<String> = saved.names().into_iter().map(Into::into).collect();
+        names.sort();
+        let of_layer = |state: &str| ["bias", "weight"].map(|name| format!("{state}/last.{name}"));
+        assert_eq!(names, [of_layer("first_moment"), of_layer("second_moment")].concat());
+    };
+    step(Group::alone());
+    threads::spawn(2, step).unwrap();
+}

@@ -35,7 +35,7 @@ const THREE: Job = Job { nodes: &[0, 1, 1, 2], first: 3, ..LARGE };
 fn drawn() -> Orders {
     match std::env::var("KOLO_MODEL_SECONDS") {
         Ok(text) => Orders::Time(Duration::from_secs(text.parse().expect("KOLO_MODEL_SECONDS is a number"))),
-        Err(_) => Orders::States(if is_thorough() { 400_000 } else { 40_000 }),
+        Err(_) => Orders::States(if is_thorough() { 400_000 } else { 10_000 }),
     }
 }
 

@@ -17,7 +17,7 @@ const LARGE: Job =
     Job { rule: Rule::Majority, nodes: &[0, 0, 1, 2, 2], launchers: 3, generations: 5, steps: 4, deaths: 1 };
 /// Random orders of events of one job.
 fn drawn() -> Orders {
-    Orders::States(if is_thorough() { 2_000_000 } else { 200_000 })
+    Orders::States(if is_thorough() { 2_000_000 } else { 40_000 })
 }
 
 /// Tries orders of events until two generations train at once or a step is repeated, and prints statistics.
