@@ -29,8 +29,8 @@ class Hosts:
     """The file that is `/etc/hosts` there."""
 
     def inside(self, host: int, argv: list[str]) -> list[str]:
-        """The command on a host that has a name, as all have in its `/etc/hosts`. torchft's workers meet by name,
-        and PyTorch looks up who connects, for ten seconds if nothing answers. `ip netns exec` has mounts of its own."""
+        """The command on a host with a name of its own, by which torchft's workers meet. `ip netns exec` has mounts
+        of its own, so that no other process sees this `/etc/hosts`."""
         named = ["unshare", "--uts", "sh", "-c", NAMED, str(self.table), host_name(host), *argv]
         return inside(self.names[host], named)
 

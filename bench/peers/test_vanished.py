@@ -92,8 +92,8 @@ class Calls(unittest.TestCase):
     def test_torchrun_meets_at_a_host_that_is_never_cut_off(self):
         plain, tuned = self.commands("torchrun"), self.commands("torchrun, tuned")
         for host, command in enumerate(plain):
-            self.assertIn(f"--nnodes 2:3 --rdzv-backend c10d --rdzv-id recovery --rdzv-endpoint {AT.addresses[0]}:29500 "
-                          f"--rdzv-conf is_host={int(host == 0)} --nproc", " ".join(command.argv))
+            meeting = f"--nnodes 2:3 --rdzv-backend c10d --rdzv-id recovery --rdzv-endpoint {AT.addresses[0]}:29500"
+            self.assertIn(f"{meeting} --rdzv-conf is_host={int(host == 0)} --nproc", " ".join(command.argv))
         self.assertIn("last_call_timeout=1,keep_alive_interval=1", " ".join(tuned[2].argv))
         self.assertEqual({host for each in HOST_SYSTEMS if "torchrun" in each.name for host in each.cut}, {1, 2})
 
