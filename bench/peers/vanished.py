@@ -106,8 +106,8 @@ def went_on(plan: Plan, reader: Reader, others: list[Running], generation: int) 
 
 def section(rows: list[dict]) -> str:
     """The part of the document."""
-    first = next(row for row in rows if row["row"] == "head")
-    cuts, steps = first["kills"], first["steps"]
+    heads = [row for row in rows if row["row"] == "head"]
+    cuts, steps, patience = (min(head[name] for head in heads) for name in ("kills", "steps", "patience"))
     return f"""### When its host vanishes
 
 The same training for {steps} steps, with each worker and its launcher on a host of its own, a network namespace.
@@ -115,7 +115,7 @@ The same training for {steps} steps, with each worker and its launcher on a host
 run on. Kolo and torchft lose each host in turn, torchrun one that does not have its store. Median / worst.
 
 {circumstances(rows, HOST_SYSTEMS)}
-- never: not within {first['patience']} s
+- never: not within {patience} s
 
 {rendered_cuts(rows, [system.name for system in HOST_SYSTEMS])}"""
 
