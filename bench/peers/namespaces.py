@@ -91,28 +91,28 @@ def _end(name: str, interface: str, address: str, shape: Shape) -> list[list[str
 @contextmanager
 def shaped_link(rate: int, runner: Runner | None = None) -> Iterator[Namespaces]:
     """The link, removed at the end however the body ends; `runner` runs a command and returns its output."""
-    runner = runner or _run
+    runner = runner or run_command
     at = place()
     try:
         for command in creating(at, SHAPES[rate]):
             runner(command)
         yield at
     finally:
-        with _undisturbed():
-            _remove(at, runner)
+        with undisturbed():
+            remove(at.names, runner)
 
 
-def _remove(at: Namespaces, runner: Runner) -> None:
+def remove(names: tuple[str, ...], runner: Runner) -> None:
     """Ends what still runs inside, ours as the namespaces are, and removes them, the pair with them."""
     try:
         there = {line.split()[0] for line in runner(["ip", "netns", "list"]).splitlines() if line.strip()}
-        for name in at.names:
+        for name in names:
             if name in there:
                 for pid in runner(["ip", "netns", "pids", name]).split():
                     _end_process(int(pid))
                 runner(["ip", "netns", "del", name])
     except BenchError as error:
-        left = " and ".join(at.names)
+        left = " and ".join(names)
         print(f"warning: remove by `ip netns del` what is left of {left}: {error}", file=sys.stderr)
 
 
@@ -124,7 +124,7 @@ def _end_process(pid: int) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """A second Ctrl-C must not leave half of the link behind; this takes well under a second."""
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in signals]
@@ -135,5 +135,5 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _run(argv: list[str]) -> str:
+def run_command(argv: list[str]) -> str:
     return run(Command(" ".join(argv[:4]), argv), SECONDS)

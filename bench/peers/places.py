@@ -24,7 +24,12 @@ class Namespaces:
     interface: str
 
     def inside(self, rank: int, argv: list[str]) -> list[str]:
-        return ["ip", "netns", "exec", self.names[rank], *argv]
+        return inside(self.names[rank], argv)
+
+
+def inside(namespace: str, argv: list[str]) -> list[str]:
+    """The command that runs another one in a network namespace."""
+    return ["ip", "netns", "exec", namespace, *argv]
 
 
 Place = Loopback | Namespaces

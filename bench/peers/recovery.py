@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,8 @@ import machine
 import programs
 import recovery_systems
 from processes import BenchError, Running, end_on_sigterm, started
-from recovery_figures import KILL, STOP, Fault, Struck, costs, rendered
+from hosts import Hosts
+from recovery_figures import CUT, FAULT, KILL, STOP, Fault, Struck, costs, rendered
 from recovery_systems import SYSTEMS, WORKERS, Job, Reader, Step, System
 from report import splice
 from run import read_docs, replace, without_absolute_path
@@ -55,7 +56,7 @@ class Plan:
 
     programs: Programs
     systems: list[System]
-    kills: int
+    faults: int
     stops: bool
     steps: int
     checkpoint_steps: int
@@ -65,8 +66,17 @@ class Plan:
 
 
 def main() -> int:
+    return reported(parse(), measured, section, PART)
+
+
+def reported(
+    options: argparse.Namespace,
+    measured: Callable[[argparse.Namespace], list[dict]],
+    section: Callable[[list[dict]], str],
+    part: str,
+) -> int:
+    """Measures, or reads an earlier run, and shows the part of the document; the status to exit with."""
     end_on_sigterm()
-    options = parse()
     try:
         if options.render:
             rows = [json.loads(line) for line in options.render.read_text().splitlines()]
@@ -75,7 +85,7 @@ def main() -> int:
         text = section(rows)
         print(text)
         if options.docs:
-            replace(options.docs, splice(read_docs(options.docs), text, PART))
+            replace(options.docs, splice(read_docs(options.docs), text, part))
     except (BenchError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -83,14 +93,20 @@ def main() -> int:
 
 
 def parse(words: list[str] | None = None) -> argparse.Namespace:
+    parser = parser_of(str(__doc__), steps=1200)
+    parser.add_argument("--kills", dest="faults", type=arguments.positive, default=10)
+    parser.add_argument("--no-stop", dest="stops", action="store_false", help="leave out the stopped worker")
+    return parser.parse_args(words)
+
+
+def parser_of(text: str, steps: int) -> argparse.ArgumentParser:
+    """The options of every script that disturbs jobs."""
     raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = argparse.ArgumentParser(description=text, formatter_class=raw)
     parser.add_argument("--kolo", type=Path, help="measure this program (default: build target/release/kolo)")
     parser.add_argument("--python", type=Path, help="a Python with torch, and torchft (default: make .venv here)")
     parser.add_argument("--only", help="names of systems with semicolons between them, as 'Kolo;torchrun'")
-    parser.add_argument("--kills", type=arguments.positive, default=10)
-    parser.add_argument("--no-stop", action="store_true", help="leave out the worker that is stopped")
-    parser.add_argument("--steps", type=arguments.positive, default=1200, help="of each job")
+    parser.add_argument("--steps", type=arguments.positive, default=steps, help="of each job")
     parser.add_argument(
         "--checkpoint-steps", type=arguments.positive, default=20, help="between torchrun's checkpoints"
     )
@@ -99,11 +115,17 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write each measurement to this file at once, a JSON object a line")
     parser.add_argument("--render", type=Path, help="measure nothing, show the table of an earlier --json")
     parser.add_argument("--docs", type=Path, help="put the table into this document, as docs/benchmarks.md")
-    return parser.parse_args(words)
+    return parser
 
 
 def measured(options: argparse.Namespace) -> list[dict]:
     """The rows of a whole run: its head, the faults, the ends, and what was left out."""
+    return rows_of(options, SYSTEMS, measure)
+
+
+def rows_of(
+    options: argparse.Namespace, systems: Sequence[System], measure: Callable[[Plan, System], None]
+) -> list[dict]:
     rows: list[dict] = []
 
     def save(row: dict) -> None:
@@ -113,19 +135,19 @@ def measured(options: argparse.Namespace) -> list[dict]:
             with options.json.open("a") as file:
                 file.write(json.dumps(row) + "\n")
 
-    wanted = set(options.only.split(";")) if options.only else {system.name for system in SYSTEMS}
-    names = [system.name for system in SYSTEMS]
+    wanted = set(options.only.split(";")) if options.only else {system.name for system in systems}
+    names = [system.name for system in systems]
     if unknown := sorted(wanted - set(names)):
         raise BenchError(f"--only {'; '.join(unknown)}: none of {'; '.join(names)}")
-    chosen = [system for system in SYSTEMS if system.name in wanted]
+    chosen = [system for system in systems if system.name in wanted]
     ready, versions = found(options, chosen, save)
     save({"row": "head", **head(options, versions)})
     there = [system for system in chosen if system.needs == "kolo" or system.needs in versions]
     plan = Plan(
         ready,
         there,
-        options.kills,
-        not options.no_stop,
+        options.faults,
+        options.stops,
         options.steps,
         options.checkpoint_steps,
         options.seed,
@@ -155,7 +177,7 @@ def found(options: argparse.Namespace, chosen: list[System], save: Callable[[dic
 
 
 def head(options: argparse.Namespace, versions: dict) -> dict:
-    words = ["python3", "bench/peers/recovery.py", *map(without_absolute_path, sys.argv[1:])]
+    words = ["python3", f"bench/peers/{Path(sys.argv[0]).name}", *map(without_absolute_path, sys.argv[1:])]
     return {
         "machine": machine.describe(),
         "load": round(machine.load(), 2),
@@ -163,9 +185,10 @@ def head(options: argparse.Namespace, versions: dict) -> dict:
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "commit": machine.commit(arguments.ROOT),
         "command": shlex.join(words),
-        "kills": options.kills,
+        "kills": options.faults,
         "steps": options.steps,
         "checkpoint_steps": options.checkpoint_steps,
+        "patience": options.patience,
     }
 
 
@@ -174,14 +197,14 @@ def measure(plan: Plan, system: System) -> None:
     try:
         weights = undisturbed(plan, system)
         with job(plan, system, SLEEP) as (folder, running):
-            for fault in disturbed(plan, system, folder, running, KILL, plan.kills):
-                plan.save({"row": "fault", "system": system.name, **fault.row()})
+            for fault in disturbed(plan, system, folder, running, KILL, plan.faults):
+                plan.save({"row": FAULT, "system": system.name, **fault.row()})
             wait(running[:1], plan.patience + plan.steps, "had not ended")
             plan.save({"row": "end", "system": system.name, "same": system.weights(folder) == weights})
         if plan.stops:
             with job(plan, system, SLEEP) as (folder, running):
                 for fault in disturbed(plan, system, folder, running, STOP, 1):
-                    plan.save({"row": "fault", "system": system.name, **fault.row()})
+                    plan.save({"row": FAULT, "system": system.name, **fault.row()})
     except BenchError as error:
         if system.needs == "kolo":
             raise
@@ -196,12 +219,14 @@ def undisturbed(plan: Plan, system: System) -> str:
 
 
 @contextlib.contextmanager
-def job(plan: Plan, system: System, sleep: float) -> Iterator[tuple[Path, list[Running]]]:
+def job(
+    plan: Plan, system: System, sleep: float, hosts: Hosts | None = None
+) -> Iterator[tuple[Path, list[Running]]]:
     """A job of a system while it runs, with nothing left of it."""
     with tempfile.TemporaryDirectory(prefix="kolo-recovery-") as text:
         folder = Path(text)
         try:
-            own = Job(folder, plan.steps, sleep, plan.checkpoint_steps)
+            own = Job(folder, plan.steps, sleep, plan.checkpoint_steps, hosts)
             with started(system.commands(plan.programs, own)) as running:
                 yield folder, running
         finally:
@@ -265,13 +290,25 @@ def wait(running: list[Running], seconds: float, what: str) -> None:
             raise each.failure(f"failed: status {status}")
 
 
+def circumstances(rows: list[dict], systems: Sequence[System]) -> str:
+    """Where and with which settings a run was made, or several one after the other, and what they left out."""
+    heads = [row for row in rows if row["row"] == "head"]
+    first, loads = heads[0], ", ".join(str(each["load"]) for each in heads)
+    known = {name: text.removeprefix("kolo ") for each in heads for name, text in each["versions"].items()}
+    versions = ", ".join(f"{name} {text}" for name, text in known.items())
+    commands = [f"- command: `{each['command']}`" for each in heads]
+    names = {row["system"] for row in rows if row["row"] in (FAULT, CUT)}
+    settings = [f"- {each.name}: {each.settings}" for each in systems if each.name in names]
+    notes = [f"- not measured: {row['text'].splitlines()[0]}" for row in rows if row["row"] == "note"]
+    return f"""- machine: {first['machine']}; load average before the run {loads}
+- versions: {versions}
+- date: {first['date']}, commit {first['commit']}
+{chr(10).join([*commands, *settings, *notes])}"""
+
+
 def section(rows: list[dict]) -> str:
     """The part of the document."""
     first = next(row for row in rows if row["row"] == "head")
-    versions = ", ".join(f"{name} {text.removeprefix('kolo ')}" for name, text in first["versions"].items())
-    notes = [f"- not measured: {row['text'].splitlines()[0]}" for row in rows if row["row"] == "note"]
-    names = {row["system"] for row in rows if row["row"] == "fault"}
-    settings = [f"- {each.name}: {each.settings}" for each in SYSTEMS if each.name in names]
     kills, steps, saved = first["kills"], first["steps"], first["checkpoint_steps"]
     return f"""## When a worker dies
 
@@ -279,11 +316,7 @@ Three workers train LeNet-300-100 for {steps} steps, each of which takes some 50
 worker that a seed draws, and its launcher replaces it: median / worst. Then SIGSTOP stops one worker once, as if
 its host had vanished. torchrun writes a checkpoint every {saved} steps. torchft repeats the batch of a failed step.
 
-- machine: {first['machine']}; load average before the run {first['load']}
-- versions: {versions}
-- date: {first['date']}, commit {first['commit']}
-- command: `{first['command']}`
-{chr(10).join([*settings, *notes])}
+{circumstances(rows, SYSTEMS)}
 
 ![Seconds from a killed worker to the next step](recovery.svg)
 

@@ -9,6 +9,8 @@ from figures import table
 from recovery_systems import BATCH, SYSTEMS, WORKERS, Step
 
 KILL, STOP = "kill", "stop"
+FAULT, CUT = "fault", "cut"
+"""Rows of a worker that died or stopped, and of a host that was cut off."""
 NEVER = "never"
 
 
@@ -68,7 +70,7 @@ def costs(struck: list[Struck], steps: list[Step]) -> list[Fault]:
 
 def rendered(rows: list[dict]) -> str:
     """The table of the JSON lines of a run: medians, and the worst behind a stroke."""
-    faults = [row for row in rows if row["row"] == "fault"]
+    faults = [row for row in rows if row["row"] == FAULT]
     ends = {row["system"]: row for row in rows if row["row"] == "end"}
     head = ["", "next step", "all three at work", "steps again", "samples skipped", "undisturbed weights"]
     head += ["stopped: next step", "all three"]
@@ -83,6 +85,21 @@ def rendered(rows: list[dict]) -> str:
         cells += [shown(kills, "again", count), shown(kills, "skipped", count), same]
         cells += [shown(stops, "next_step", seconds), shown(stops, "full_strength", seconds)]
         lines.append([system.name, *cells])
+    return table(head, lines)
+
+
+def rendered_cuts(rows: list[dict], names: list[str]) -> str:
+    """The table of the hosts that were cut off."""
+    head = ["", "others' next step", "steps again", "samples left out", "undisturbed weights", "steps of the lost host"]
+    lines = []
+    for name in names:
+        own = [row for row in rows if row["row"] == CUT and row["system"] == name]
+        if not own:
+            continue
+        went_on = [row for row in own if row["next_step"] is not None]
+        cells = [shown(own, "next_step", seconds), shown(went_on, "again", count), shown(went_on, "share", share)]
+        same = "yes" if all(row["same"] for row in went_on) else "no"
+        lines.append([name, *cells, same if went_on else "", shown(own, "alone", count)])
     return table(head, lines)
 
 
@@ -102,6 +119,10 @@ def shown(rows: list[dict], name: str, form: Callable[[float], str]) -> str:
 
 def seconds(value: float) -> str:
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+
+
+def share(value: float) -> str:
+    return f"{100 * value:.0f} %"
 
 
 def count(value: float) -> str:

@@ -2,8 +2,8 @@
 restarts from checkpoints, or by torchft.
 
 `python recovery_pytorch.py torchrun|torchft FOLDER SETTINGS`; the settings are JSON, as recovery_systems.py
-writes them. Each worker adds a line for each step that is done to a file of its own in the folder, and leaves
-the hash of its weights there at the end.
+writes them. Each worker adds a line for each step that is done to a file of its own in the folder, with its host
+and process in the name, and leaves the hash of its weights there at the end.
 """
 
 import hashlib
@@ -44,8 +44,9 @@ class Data:
 class Log:
     """A line for each step that this worker has done."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = os.open(folder / f"steps-{os.getpid()}.jsonl", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    def __init__(self, folder: Path, host: int) -> None:
+        name = f"steps-{host}-{os.getpid()}.jsonl"
+        self.file = os.open(folder / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
     def done(self, step: int, generation: int, world: int) -> None:
         row = {"unix": time.time(), "step": step, "generation": generation, "world": world, "samples": world * BATCH}
@@ -67,9 +68,10 @@ def torchrun(folder: Path, settings: dict) -> None:
     """DDP; rank 0 writes a checkpoint every so many steps, from which all begin after a restart."""
     timeout = settings["collective_seconds"]
     dist.init_process_group("gloo", timeout=timedelta(seconds=timeout) if timeout else None)
-    rank, generation = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    rank, world, generation = dist.get_rank(), dist.get_world_size(), number(folder)
     network_ = network()
-    model, optimizer, data, log = nn.parallel.DistributedDataParallel(network_), sgd(network_), Data(), Log(folder)
+    model, optimizer, data = nn.parallel.DistributedDataParallel(network_), sgd(network_), Data()
+    log = Log(folder, settings.get("host", 0))
     checkpoint, step = folder / "checkpoint.pt", 0
     if checkpoint.exists():
         saved = torch.load(checkpoint)
@@ -82,7 +84,7 @@ def torchrun(folder: Path, settings: dict) -> None:
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
-        log.done(step, generation, WORKERS)
+        log.done(step, generation, world)
         step += 1
         if rank == 0 and step % settings["checkpoint_steps"] == 0:
             state = {"model": network_.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
@@ -90,6 +92,15 @@ def torchrun(folder: Path, settings: dict) -> None:
             checkpoint.with_suffix(".new").replace(checkpoint)
     leave_hash(folder, rank, network_)
     dist.destroy_process_group()
+
+
+def number(folder: Path) -> int:
+    """How many groups of workers there were before this one. Launchers on several hosts count their restarts
+    differently."""
+    found = torch.tensor(len(list(folder.glob("group-*"))))
+    dist.broadcast(found, 0)
+    (folder / f"group-{found.item()}").touch()
+    return int(found.item())
 
 
 def torchft(folder: Path, settings: dict) -> None:
@@ -112,12 +123,12 @@ def torchft(folder: Path, settings: dict) -> None:
         replica_id=f"recovery_{place}",
         timeout=timedelta(seconds=settings["manager_seconds"]),
         heartbeat_interval=timedelta(milliseconds=settings["heartbeat_ms"]),
-        hostname="localhost",
+        hostname=settings.get("hostname", "localhost"),
         # All begin with the same weights.
         init_sync=False,
     )
     model, optimizer = DistributedDataParallel(manager, network_), Optimizer(manager, inner)
-    data, log = Data(), Log(folder)
+    data, log = Data(), Log(folder, settings.get("host", 0))
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
         meet(folder, place)
     while manager.current_step() < settings["steps"]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from hosts import Hosts
 from processes import BenchError, Command
 from systems import HERE, Programs
 
@@ -25,7 +26,7 @@ KOLO_IMAGES = 10_000
 RESTARTS = "100"
 MARK = "PEERS_RECOVERY"
 """A variable of the job's processes, with the job's folder: only what has it is ever ended."""
-TRACE = "trace.jsonl"
+TRACES = "trace*.jsonl"
 TORCH_WORKER, KOLO_WORKER = "TORCHELASTIC_RESTART_COUNT", "KOLO_MEMBER"
 """Variables that a system's launcher sets for workers only."""
 
@@ -55,6 +56,8 @@ class Job:
     steps: int
     sleep: float
     checkpoint_steps: int
+    hosts: Hosts | None = None
+    """A host for each worker, where they do not share one."""
 
 
 @dataclass(frozen=True)
@@ -91,25 +94,36 @@ class Lines:
 
 
 @dataclass
+class Files:
+    """What has been added to all files of a pattern, in the order of their names; later ones are seen, too."""
+
+    folder: Path
+    pattern: str
+    files: dict[Path, Lines] = field(default_factory=dict)
+
+    def new(self) -> list[dict]:
+        paths = sorted(self.folder.glob(self.pattern))
+        return [row for path in paths for row in self.files.setdefault(path, Lines(path)).new()]
+
+
 class TorchReader:
     """Lines of recovery_pytorch.py, a file for each worker that was ever started."""
 
-    folder: Path
-    files: dict[Path, Lines] = field(default_factory=dict)
-    found: list[Step] = field(default_factory=list)
+    def __init__(self, folder: Path):
+        self.files = Files(folder, "steps-*.jsonl")
+        self.found: list[Step] = []
 
     def steps(self) -> list[Step]:
-        for path in sorted(self.folder.glob("steps-*.jsonl")):
-            self.found += [Step(**row) for row in self.files.setdefault(path, Lines(path)).new()]
+        self.found += [Step(**row) for row in self.files.new()]
         return self.found
 
 
 class KoloReader:
-    """The trace has each step as often as it was done, the run folder each step once, and the generations with
-    the time of their first step. Other steps have the time of the look at the trace, which is for counting."""
+    """A host's trace has each step as often as it was done, the run folder each step once, and the generations
+    with the time of their first step. Other steps have the time of the look at the trace, which is for counting."""
 
     def __init__(self, folder: Path):
-        self.trace, self.lines = Lines(folder / TRACE), Lines(folder / "run" / "steps.jsonl")
+        self.trace, self.lines = Files(folder, TRACES), Lines(folder / "run" / "steps.jsonl")
         self.rows = Lines(folder / "run" / "generations.jsonl")
         self.done: list[tuple[float, int, int]] = []
         self.images: dict[int, int] = {}
@@ -150,15 +164,18 @@ def with_missing(done: list[tuple[float, int, int]], images: dict[int, int]) -> 
 
 def kolo(programs: Programs, job: Job) -> list[Command]:
     """The launcher starts a new worker in place of each that dies."""
+    launch = [programs.kolo, "launch", "--nproc", str(WORKERS), "--max-restarts", RESTARTS, "--"]
+    # Rank 0 writes each step to the trace at once; the run folder has it up to a second later.
+    env = marked(job) | {"KOLO_VERIFY_FILE": str(job.folder / "trace.jsonl")}
+    return [Command("kolo launch", [*launch, programs.kolo, *kolo_train(job)], env)]
+
+
+def kolo_train(job: Job) -> list[str]:
     train = ["train", "--model", "mlp", "--no-augment", "--shards", str(WORKERS), "--batch-size", str(SHARD)]
     train += ["--lr", "0.05", "--schedule", "constant", "--epochs", "100000", "--checkpoint-epochs", "100000"]
     for rank in range(WORKERS) if job.sleep else ():
         train += ["--slow", f"{rank}:compute:{1000 * job.sleep:g}"]
-    train += ["--steps", str(job.steps), "--out", str(job.folder / "run")]
-    launch = [programs.kolo, "launch", "--nproc", str(WORKERS), "--max-restarts", RESTARTS, "--"]
-    # Rank 0 writes each step to the trace at once; the run folder has it up to a second later.
-    env = marked(job) | {"KOLO_VERIFY_FILE": str(job.folder / TRACE)}
-    return [Command("kolo launch", [*launch, programs.kolo, *train], env)]
+    return [*train, "--steps", str(job.steps), "--out", str(job.folder / "run")]
 
 
 def torchrun(settings: dict, options: list[str]) -> Callable[[Programs, Job], list[Command]]:
@@ -250,10 +267,13 @@ def started(pid: int) -> int:
 
 
 KOLO = System("Kolo", "as it comes", kolo, KoloReader, kolo_weights, KOLO_WORKER, "kolo")
+README_MANAGER = {"collective_seconds": 5, "manager_seconds": 30, "heartbeat_ms": 100}
 README_LIGHTHOUSE = ["--min_replicas", "1", "--quorum_tick_ms", "100", "--join_timeout_ms", "10000"]
-TUNED_LIGHTHOUSE = ["--min_replicas", "1", "--quorum_tick_ms", "10", "--join_timeout_ms", "1000"]
 HEARTBEAT_MS = 500
 """Below that, a worker that a busy machine keeps waiting counts as dead."""
+TUNED_MANAGER = {"collective_seconds": 2, "manager_seconds": 5, "heartbeat_ms": 50}
+TUNED_LIGHTHOUSE = ["--min_replicas", "1", "--quorum_tick_ms", "10", "--join_timeout_ms", "1000"]
+TUNED_LIGHTHOUSE += ["--heartbeat_timeout_ms", str(HEARTBEAT_MS)]
 
 
 def torch_system(name: str, settings: str, commands: Callable[[Programs, Job], list[Command]], needs: str) -> System:
@@ -265,16 +285,13 @@ SYSTEMS = (
     torch_system(
         "torchft",
         "as its README and `train_ddp.py` have it: heartbeats time out after 5 s, Gloo after 5 s",
-        torchft({"collective_seconds": 5, "manager_seconds": 30, "heartbeat_ms": 100}, README_LIGHTHOUSE),
+        torchft(README_MANAGER, README_LIGHTHOUSE),
         "torchft",
     ),
     torch_system(
         "torchft, tuned",
         f"heartbeats every 50 ms time out after {HEARTBEAT_MS} ms, quorum tick 10 ms, join timeout 1 s, Gloo 2 s",
-        torchft(
-            {"collective_seconds": 2, "manager_seconds": 5, "heartbeat_ms": 50},
-            [*TUNED_LIGHTHOUSE, "--heartbeat_timeout_ms", str(HEARTBEAT_MS)],
-        ),
+        torchft(TUNED_MANAGER, TUNED_LIGHTHOUSE),
         "torchft",
     ),
     torch_system(

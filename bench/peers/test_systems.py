@@ -149,7 +149,7 @@ class Order(unittest.TestCase):
         campaign.plan = replace(campaign.plan, parts=("link", "shm"))
         with mock.patch("namespaces.obstacle", return_value=None):
             with mock.patch("namespaces.creating", side_effect=BenchError("no veth")):
-                with mock.patch("namespaces._remove"):
+                with mock.patch("namespaces.remove"):
                     self.run_with(campaign, called)
         self.assertEqual(len(campaign.results.notes), 2)
         self.assertEqual(len(called), 20)
