@@ -12,6 +12,7 @@ use burn::tensor::Shape;
 
 use crate::dropout_mask::DropoutMask;
 use crate::gelu::Unit;
+use crate::lanes::LANES;
 use crate::memory::{Values, row_major, vector};
 use crate::tiles::{Beside, Matrix, multiply};
 
@@ -140,7 +141,12 @@ impl Beside for Residual<'_> {
             mask.multiply(row, columns.start, values);
         }
         let residual = &self.residual[row * self.width..][columns];
-        values.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+        let (values, rest) = values.as_chunks_mut::<LANES>();
+        let (residuals, residual) = residual.as_chunks::<LANES>();
+        for (values, residual) in values.iter_mut().zip(residuals) {
+            *values = std::array::from_fn(|lane| values[lane] + residual[lane]);
+        }
+        rest.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
     }
 }
 
