@@ -1,11 +1,12 @@
 //! Product of two matrices in memory. What follows a product is done while its values are in the first cache.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
 use super::panel::{Panel, panels};
-use super::tile::{CHAIN, Product, Segment, most_rows};
+use super::tile::{CHAIN, Product, Segment};
 
 /// Vectors per row of a panel.
 const VECTORS: usize = 2;
@@ -18,9 +19,6 @@ const CONFLICT: usize = 1024;
 
 /// Elements of the first factor that meet all panels before the next ones do. It affects no bits.
 const BLOCK: usize = 1 << 16;
-
-/// Elements of panels that are kept for several blocks at a time: what the last cache holds. It affects no bits.
-const GROUP: usize = 1 << 20;
 
 /// Matrix that is read, at any distances between rows and between columns.
 #[derive(Clone, Copy)]
@@ -166,93 +164,76 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
             bias.resize(b.columns.next_multiple_of(most), 0.0);
         }
         let (mut panel, mut packed) = (Panel::take(), Panel::take());
-        let block_of = |len: usize| (BLOCK / len).next_multiple_of(STRIP);
-        // If there are several blocks, each of them reads every panel of the group.
-        let is_kept = block_of(CHAIN.min(a.columns)) < a.rows;
-        let group = if is_kept { GROUP / CHAIN } else { b.columns };
-        for group in (0..b.columns).step_by(group).map(|at| at..b.columns.min(at + group)) {
-            for start in (0..a.columns).step_by(CHAIN) {
-                let len = CHAIN.min(a.columns - start);
-                let block = block_of(len);
-                if is_kept {
-                    panel.resize(group.len().div_ceil(most) * len, most);
+        for start in (0..a.columns).step_by(CHAIN) {
+            let len = CHAIN.min(a.columns - start);
+            let block = (BLOCK / len).next_multiple_of(STRIP);
+            // If there are several blocks, each of them reads every panel.
+            let is_kept = block < a.rows;
+            if is_kept {
+                panel.resize(b.columns.div_ceil(most) * len, most);
+            }
+            for first in (0..a.rows).step_by(block) {
+                let block = first..a.rows.min(first + block);
+                // Columns of a matrix would be read at distances at which the caches hold few of them, and so
+                // would some rows.
+                let is_strips = a.row_step == 1;
+                let is_packed = is_strips || a.row_step % CONFLICT == 0;
+                if is_strips {
+                    let row = |row: usize| &a.values[row * a.column_step..][..a.rows];
+                    packed.pack_strips::<STRIP>((start..start + len).map(row), block.clone());
+                } else if is_packed {
+                    packed.resize(block.len(), len);
+                    a.pack(&mut packed, 0, block.clone(), start..start + len);
                 }
-                for first in (0..a.rows).step_by(block) {
-                    let block = first..a.rows.min(first + block);
-                    // Columns of a matrix would be read at distances at which the caches hold few of them, and
-                    // so would some rows.
-                    let is_strips = a.row_step == 1;
-                    let is_packed = is_strips || a.row_step % CONFLICT == 0;
-                    if is_strips {
-                        let row = |row: usize| &a.values[row * a.column_step..][..a.rows];
-                        packed.pack_strips::<STRIP>((start..start + len).map(row), block.clone());
-                    } else if is_packed {
-                        packed.resize(block.len(), len);
-                        a.pack(&mut packed, 0, block.clone(), start..start + len);
-                    }
-                    for (number, (columns, vectors)) in panels(group.len(), S::F32_LANES, VECTORS).enumerate()
-                    {
-                        let columns = group.start + columns.start..group.start + columns.end;
-                        let (at, vectors) = if is_kept { (number * len, VECTORS) } else { (0, vectors) };
-                        let width = vectors * S::F32_LANES;
-                        let is_new = first == 0;
-                        // The first tile packs a panel if the matrix has its rows, and the tile all rows.
-                        let packs = is_new
-                            && b.column_step == 1
-                            && columns.len() == most
-                            && block.len() >= most_rows::<S>();
-                        if is_new {
-                            if !is_kept {
-                                panel.resize(len, width);
-                            }
-                            if !packs {
-                                b.pack(&mut panel, at, start..start + len, columns.clone());
-                                self.beside.read(columns.clone(), panel.rows(at, len), width);
-                            }
+                for (number, (columns, vectors)) in panels(b.columns, S::F32_LANES, VECTORS).enumerate() {
+                    let (at, vectors) = if is_kept { (number * len, VECTORS) } else { (0, vectors) };
+                    let width = vectors * S::F32_LANES;
+                    if first == 0 {
+                        if !is_kept {
+                            panel.resize(len, width);
                         }
-                        let segments = [Segment { a: 0, b: at, len }];
-                        for row in block.clone().step_by(STRIP) {
-                            let rows = row..block.end.min(row + STRIP);
-                            // SAFETY: the sizes were compared with those of the slices, and the output has a
-                            // place for every row and column.
-                            unsafe {
-                                let out = self.out.add(row * b.columns + columns.start);
-                                let (values, a_row, a_step) = if is_strips {
-                                    (packed.rows((row - first) / STRIP * len, len).as_ptr(), 1, STRIP)
-                                } else if is_packed {
-                                    (packed.rows(row - first, rows.len()).as_ptr(), len, 1)
-                                } else {
-                                    let at = row * a.row_step + start * a.column_step;
-                                    (a.values.as_ptr().add(at), a.row_step, a.column_step)
-                                };
-                                let product = Product {
-                                    segments: &segments,
-                                    a: values,
-                                    a_row,
-                                    a_step,
-                                    panel: panel.as_mut_ptr(),
-                                    first: (start == 0 && !bias.is_empty()).then(|| &bias[columns.start..]),
-                                    out,
-                                    out_row: b.columns,
-                                    rows: rows.len(),
-                                    columns: columns.len(),
-                                    accumulate: self.is_added || start > 0,
-                                };
-                                if packs && row == first {
-                                    let source = &b.values[start * b.row_step + columns.start..];
-                                    product.pack_and_compute(simd, source.as_ptr(), b.row_step);
-                                    self.beside.read(columns.clone(), panel.rows(at, len), width);
-                                } else {
-                                    product.compute(simd, vectors);
-                                }
-                                if start + len == a.columns {
-                                    for (index, row) in rows.enumerate() {
-                                        let values = std::slice::from_raw_parts_mut(
-                                            out.add(index * b.columns),
-                                            columns.len(),
-                                        );
-                                        self.beside.finish(row, columns.clone(), values);
-                                    }
+                        b.pack(&mut panel, at, start..start + len, columns.clone());
+                        self.beside.read(columns.clone(), panel.rows(at, len), width);
+                    }
+                    let segments = [Segment { a: 0, b: at, len }];
+                    for row in block.clone().step_by(STRIP) {
+                        // Otherwise the compiler carries the address of each row of each tile from strip to
+                        // strip, in memory.
+                        let row = black_box(row);
+                        let rows = row..block.end.min(row + STRIP);
+                        // SAFETY: the sizes were compared with those of the slices, and the output has a
+                        // place for every row and column.
+                        unsafe {
+                            let out = self.out.add(row * b.columns + columns.start);
+                            let (values, a_row, a_step) = if is_strips {
+                                (packed.rows((row - first) / STRIP * len, len).as_ptr(), 1, STRIP)
+                            } else if is_packed {
+                                (packed.rows(row - first, rows.len()).as_ptr(), len, 1)
+                            } else {
+                                let at = row * a.row_step + start * a.column_step;
+                                (a.values.as_ptr().add(at), a.row_step, a.column_step)
+                            };
+                            let product = Product {
+                                segments: &segments,
+                                a: values,
+                                a_row,
+                                a_step,
+                                panel: panel.as_ptr(),
+                                first: (start == 0 && !bias.is_empty()).then(|| &bias[columns.start..]),
+                                out,
+                                out_row: b.columns,
+                                rows: rows.len(),
+                                columns: columns.len(),
+                                accumulate: self.is_added || start > 0,
+                            };
+                            product.compute(simd, vectors);
+                            if start + len == a.columns {
+                                for (index, row) in rows.enumerate() {
+                                    let values = std::slice::from_raw_parts_mut(
+                                        out.add(index * b.columns),
+                                        columns.len(),
+                                    );
+                                    self.beside.finish(row, columns.clone(), values);
                                 }
                             }
                         }

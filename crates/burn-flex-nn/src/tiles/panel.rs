@@ -32,11 +32,6 @@ impl Panel {
         self.values.resize(rows * width, 0.0);
     }
 
-    /// Returns the packed values, for products that write them.
-    pub(crate) fn as_mut_ptr(&mut self) -> *mut f32 {
-        self.values.as_mut_ptr()
-    }
-
     pub(crate) fn as_ptr(&self) -> *const f32 {
         self.values.as_ptr()
     }

@@ -14,12 +14,6 @@ pub(crate) const CHAIN: usize = 512;
 /// Rows of the highest tile.
 const MOST_ROWS: usize = 8;
 
-/// Number of rows of the second factor that a tile fetches in advance while it packs.
-const AHEAD: usize = 16;
-
-/// Where a tile that does not pack would read the second factor.
-const NO_SOURCE: (*const f32, usize) = (std::ptr::null(), 0);
-
 /// Columns of the widest panel: 4 vectors of 512 bits.
 const MOST_COLUMNS: usize = 64;
 
@@ -71,62 +65,31 @@ impl Product<'_> {
         }
     }
 
-    /// Same as [`compute`](Self::compute) with [`most_rows`] rows or more, and packs a panel of two whole
-    /// vectors per row: the first tile reads the rows of the second factor where they are, and writes them
-    /// into the panel for the others. Thus its sums hide how long memory takes.
-    ///
-    /// # Safety
-    ///
-    /// As [`compute`](Self::compute); `source` has the rows of the only segment, at the distance
-    /// `source_row`, and the panel has a place for them.
-    #[inline(always)]
-    pub(crate) unsafe fn pack_and_compute<S: Simd>(&self, simd: S, source: *const f32, source_row: usize) {
-        debug_assert!(self.rows >= most_rows::<S>() && self.segments.len() == 1);
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            match most_rows::<S>() {
-                8 => self.tile::<S, 8, 2, true>(simd, 0, (source, source_row)),
-                _ => self.tile::<S, 6, 2, true>(simd, 0, (source, source_row)),
-            }
-            self.rows_from::<S, 2>(simd, most_rows::<S>());
-        }
-    }
-
     #[inline(always)]
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
-        // SAFETY: guaranteed by `compute`'s caller.
-        unsafe { self.rows_from::<S, V>(simd, 0) }
-    }
-
-    #[inline(always)]
-    unsafe fn rows_from<S: Simd, const V: usize>(&self, simd: S, mut row: usize) {
-        let most = most_rows::<S>();
+        // Registers allow this many rows of sums, besides the factors.
+        let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
+        let mut row = 0;
         while row < self.rows {
             // SAFETY: guaranteed by `compute`'s caller; these are some of its rows.
             unsafe {
                 match (self.rows - row).min(most) {
-                    8 => self.tile::<S, 8, V, false>(simd, row, NO_SOURCE),
-                    7 => self.tile::<S, 7, V, false>(simd, row, NO_SOURCE),
-                    6 => self.tile::<S, 6, V, false>(simd, row, NO_SOURCE),
-                    5 => self.tile::<S, 5, V, false>(simd, row, NO_SOURCE),
-                    4 => self.tile::<S, 4, V, false>(simd, row, NO_SOURCE),
-                    3 => self.tile::<S, 3, V, false>(simd, row, NO_SOURCE),
-                    2 => self.tile::<S, 2, V, false>(simd, row, NO_SOURCE),
-                    _ => self.tile::<S, 1, V, false>(simd, row, NO_SOURCE),
+                    8 => self.tile::<S, 8, V>(simd, row),
+                    7 => self.tile::<S, 7, V>(simd, row),
+                    6 => self.tile::<S, 6, V>(simd, row),
+                    5 => self.tile::<S, 5, V>(simd, row),
+                    4 => self.tile::<S, 4, V>(simd, row),
+                    3 => self.tile::<S, 3, V>(simd, row),
+                    2 => self.tile::<S, 2, V>(simd, row),
+                    _ => self.tile::<S, 1, V>(simd, row),
                 }
             }
             row += most;
         }
     }
 
-    /// Computes `R` rows. If it packs, it reads the second factor from rows of `source`.
     #[inline(always)]
-    unsafe fn tile<S: Simd, const R: usize, const V: usize, const PACKS: bool>(
-        &self,
-        simd: S,
-        row: usize,
-        (source, source_row): (*const f32, usize),
-    ) {
+    unsafe fn tile<S: Simd, const R: usize, const V: usize>(&self, simd: S, row: usize) {
         let mut first = [simd.splat_f32s(0.0); V];
         if let Some(values) = self.first {
             let vectors = S::as_simd_f32s(&values[..V * S::F32_LANES]).0;
@@ -146,22 +109,11 @@ impl Product<'_> {
             let rows = self.a.add(row * self.a_row);
             for segment in self.segments {
                 let mut a = rows.offset(segment.a);
-                let mut panel = self.panel.add(segment.b * V * S::F32_LANES);
-                let mut b = if PACKS { source } else { panel };
+                let mut b = self.panel.add(segment.b * V * S::F32_LANES);
                 for _ in 0..segment.len {
                     let mut vectors = [simd.splat_f32s(0.0); V];
                     for (j, vector) in vectors.iter_mut().enumerate() {
                         *vector = b.add(j * S::F32_LANES).cast::<S::f32s>().read_unaligned();
-                        if PACKS {
-                            let into = panel.add(j * S::F32_LANES).cast_mut();
-                            into.cast::<S::f32s>().write_unaligned(*vector);
-                        }
-                    }
-                    if PACKS {
-                        let ahead = b.wrapping_add(AHEAD * source_row);
-                        prefetch(ahead);
-                        prefetch(ahead.wrapping_add(V * S::F32_LANES - 1));
-                        panel = panel.add(V * S::F32_LANES);
                     }
                     for (i, sums) in sums.iter_mut().enumerate() {
                         let value = simd.splat_f32s(*a.add(i * self.a_row));
@@ -170,7 +122,7 @@ impl Product<'_> {
                         }
                     }
                     a = a.add(self.a_step);
-                    b = b.wrapping_add(if PACKS { source_row } else { V * S::F32_LANES });
+                    b = b.add(V * S::F32_LANES);
                 }
             }
             // The sums have one use, at constant places, so that they stay in registers.
@@ -199,11 +151,6 @@ impl Product<'_> {
             }
         }
     }
-}
-
-/// Returns the rows of the highest tile: as many sums as there are registers for, besides the factors.
-pub(crate) const fn most_rows<S: Simd>() -> usize {
-    if S::REGISTER_COUNT >= 32 { 8 } else { 6 }
 }
 
 /// Fetches the cache line of an element that is used later.
