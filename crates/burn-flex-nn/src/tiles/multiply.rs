@@ -197,8 +197,7 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
                     }
                     let segments = [Segment { a: 0, b: at, len }];
                     for row in block.clone().step_by(STRIP) {
-                        // Otherwise the compiler carries the address of each row of each tile from strip to
-                        // strip, in memory.
+                        // Otherwise the compiler carries the address of each row of each tile along.
                         let row = black_box(row);
                         let rows = row..block.end.min(row + STRIP);
                         // SAFETY: the sizes were compared with those of the slices, and the output has a
