@@ -8,7 +8,7 @@ use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     DropoutMask, arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
-    fork_layer_norm, gelu, gelu_tanh, global_average_pool, layer_norm, linear, linear_add, linear_gelu,
+    fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu,
     linear_gelu_tanh, matmul, max_pool2d, smoothed_cross_entropy, smoothed_linear_cross_entropy,
 };
 
