@@ -5,8 +5,9 @@
 //! compute the forward pass of Burn's layers. On other backends and for types other than `f32` they call that
 //! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
 //! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_gelu_tanh`],
-//! [`linear_add`], [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`] and
-//! [`linear_cross_entropy`] are each one operation of the graph; on other backends they use Burn's operations.
+//! [`linear_add`], [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`]
+//! and [`linear_cross_entropy`] are each one operation of the graph. On other backends they use Burn's
+//! operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].

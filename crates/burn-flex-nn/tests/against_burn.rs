@@ -407,8 +407,8 @@ fn cross_entropies() {
     }
 }
 
-/// The weights of the last layer lie in rows or in columns, as an embedding does. Some have more rows than are
-/// in memory at a time.
+/// The weights of the last layer lie in rows or in columns, as an embedding does. Some have more rows than
+/// are in memory at a time.
 #[test]
 fn cross_entropies_of_linear_layers() {
     let device = Device::flex().autodiff();

@@ -1,8 +1,8 @@
 //! Processor time of a training step of GPT-2 (forward, backward, AdamW) with one worker, for
 //! `bench/peers/gpt2.py`; `cargo run --release -p kolo-models --example gpt2_step`.
 //!
-//! It reads lines `LAYERS VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the median
-//! of the steps that fit into the time, in milliseconds.
+//! It reads lines `LAYERS VOCABULARY BATCH TIME SECONDS` from standard input, and answers each with the
+//! median of the steps that fit into the time, in milliseconds.
 //!
 //! `gpt2_step FOLDER BATCH TIME OUT` writes loss and gradients of the weights in a folder for transformers:
 //! `f32`, little-endian; the loss, then each parameter's gradient in the module's order, which it prints.

@@ -34,7 +34,8 @@ impl Unit {
     }
 }
 
-/// Takes [`LANES`] values at a time: a loop of unknown length would leave most of a short row to single steps.
+/// Takes [`LANES`] values at a time. A loop of unknown length would leave most of a short row to single
+/// steps.
 #[inline(always)]
 fn with_slopes(values: &mut [f32], slopes: &mut [MaybeUninit<f32>], unit: impl Fn(f32) -> [f32; 2]) {
     let (values, values_rest) = values.as_chunks_mut::<LANES>();
