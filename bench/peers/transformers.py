@@ -9,9 +9,12 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
+from types import MappingProxyType
+from typing import Protocol
 
 import arguments
 import machine
@@ -58,27 +61,39 @@ SHAPES = (
 )
 
 
+class Words(Protocol):
+    """Sizes that a program reads from a line."""
+
+    def words(self) -> str: ...
+
+
 class Side:
     """A program that answers each line with milliseconds."""
 
-    def __init__(self, name: str, argv: list[str]):
+    def __init__(self, name: str, argv: list[str], environment: Mapping[str, str] = MappingProxyType({})):
         self.name = name
         self.process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | KEEP_PAGES,
+            env=os.environ | KEEP_PAGES | environment,
             cwd=arguments.ROOT,
         )
 
-    def measure(self, shape: Shape, seconds: float) -> float:
+    def measure(self, shape: Words, seconds: float) -> float:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(f"{shape.words()} {seconds}\n")
         self.process.stdin.flush()
         if not (answer := self.process.stdout.readline()):
             raise BenchError(f"{self.name} ended without an answer for {shape}")
         return float(answer)
+
+    def end(self) -> None:
+        """Ends the program, so that its memory is free."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def main() -> int:

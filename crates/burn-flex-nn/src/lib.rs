@@ -4,9 +4,10 @@
 //! [`conv2d`], [`batch_norm`], its two relatives with a ReLU, [`max_pool2d`], [`linear`] and [`layer_norm`]
 //! compute the forward pass of Burn's layers. On other backends and for types other than `f32` they call that
 //! `forward`. Between them, images stay in the memory order in which they read them; [`arrange`] gives weights
-//! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_add`],
-//! [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`] and
-//! [`linear_cross_entropy`] are each one operation of the graph; on other backends they use Burn's operations.
+//! their order, and [`fork`] adds gradients in it. [`matmul`], [`linear_gelu`], [`linear_gelu_tanh`],
+//! [`linear_add`], [`self_attention`], [`gelu`], [`gelu_tanh`], [`global_average_pool`], [`cross_entropy`]
+//! and [`linear_cross_entropy`] are each one operation of the graph. On other backends they use Burn's
+//! operations.
 //!
 //! Within [`with_precision`], products and convolutions compute in a lower type, according to the list
 //! [`precision::OPERATIONS`].
@@ -22,7 +23,6 @@ mod cross_entropy;
 mod dropout_mask;
 mod fork;
 mod gelu;
-mod gelu_tanh;
 mod lanes;
 mod layer_norm;
 mod linear;
@@ -40,11 +40,10 @@ pub use conv::conv2d;
 pub use cross_entropy::{cross_entropy, smoothed_cross_entropy};
 pub use dropout_mask::DropoutMask;
 pub use fork::fork;
-pub use gelu::gelu;
-pub use gelu_tanh::gelu_tanh;
+pub use gelu::{gelu, gelu_tanh};
 pub use layer_norm::{fork_layer_norm, layer_norm};
-pub use linear::{linear, linear_add, linear_gelu};
-pub use linear_cross_entropy::linear_cross_entropy;
+pub use linear::{linear, linear_add, linear_gelu, linear_gelu_tanh};
+pub use linear_cross_entropy::{linear_cross_entropy, smoothed_linear_cross_entropy};
 pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::{global_average_pool, max_pool2d};
 pub use precision::{Precision, with_precision};

@@ -12,7 +12,7 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::Tensor;
 
-use crate::cross_entropy::{check_targets, cross_entropy, entropy_of_row, gradient_of_row};
+use crate::cross_entropy::{check_targets, entropy_of_row, gradient_of_row, smoothed_cross_entropy};
 use crate::lanes::vectorized;
 use crate::memory::{Values, row_major, vector};
 use crate::on_flex;
@@ -35,15 +35,42 @@ const ROWS: usize = CHAIN;
 /// Panics if the widths differ, if the number of targets is not that of the rows, or if a target is not below
 /// `classes`.
 pub fn linear_cross_entropy(x: Tensor<2>, weight: Tensor<2>, targets: Vec<Option<usize>>) -> Tensor<1> {
+    smoothed_linear_cross_entropy(x, weight, targets, 0.0)
+}
+
+/// Same as [`linear_cross_entropy`], with a share of each target spread over all classes: see
+/// [`smoothed_cross_entropy`].
+///
+/// # Shapes
+///
+/// See [`linear_cross_entropy`].
+///
+/// # Panics
+///
+/// See [`linear_cross_entropy`].
+pub fn smoothed_linear_cross_entropy(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    targets: Vec<Option<usize>>,
+    share: f32,
+) -> Tensor<1> {
     let ([rows, width], [inputs, classes]) = (x.dims(), weight.dims());
     assert_eq!(width, inputs, "rows of {width} for weights of {inputs} inputs");
     check_targets(&targets, [rows, classes]);
     let is_ours = on_flex(&x) && on_flex(&weight) && ![rows, width, classes].contains(&0);
     if !is_ours || precision() != Precision::F32 {
-        return cross_entropy(matmul(x, weight), targets);
+        return smoothed_cross_entropy(matmul(x, weight), targets, share);
     }
     let [x, weight] = [x, weight].map(Tensor::into_dispatch);
+    let targets = Targets { classes: targets, share };
     Tensor::from_dispatch(<Dispatch as LinearCrossEntropy>::linear_cross_entropy(x, weight, targets))
+}
+
+/// Class of each row.
+struct Targets {
+    classes: Vec<Option<usize>>,
+    /// Part of each target that is spread over all classes.
+    share: f32,
 }
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
@@ -51,12 +78,12 @@ trait LinearCrossEntropy: Backend {
     fn linear_cross_entropy(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        targets: Vec<Option<usize>>,
+        targets: Targets,
     ) -> FloatTensor<Self>;
 }
 
 impl LinearCrossEntropy for Flex {
-    fn linear_cross_entropy(x: FlexTensor, weight: FlexTensor, targets: Vec<Option<usize>>) -> FlexTensor {
+    fn linear_cross_entropy(x: FlexTensor, weight: FlexTensor, targets: Targets) -> FlexTensor {
         vector(vec![entropy(&Values::row_major(&x), &Factor::new(&weight, &[]), &targets, None)])
     }
 }
@@ -65,7 +92,7 @@ impl<C: CheckpointStrategy> LinearCrossEntropy for Autodiff<Flex, C> {
     fn linear_cross_entropy(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        targets: Vec<Option<usize>>,
+        targets: Targets,
     ) -> FloatTensor<Self> {
         let [(x, x_node), (weight, weight_node)] = [x, weight].map(FloatTensor::<Self>::into_parts);
         let nodes = [x_node, weight_node];
@@ -116,16 +143,17 @@ struct Found {
 }
 
 /// Returns the sum of the rows' cross entropies, and adds up the gradients.
-fn entropy(x: &[f32], weight: &Factor, targets: &[Option<usize>], mut found: Option<&mut Found>) -> f32 {
+fn entropy(x: &[f32], weight: &Factor, targets: &Targets, mut found: Option<&mut Found>) -> f32 {
     let weights = weight.matrix(0);
     let [width, classes] = weights.dims();
+    let (targets, share) = (&targets.classes, targets.share);
     let mut scores = Vec::with_capacity(ROWS.min(targets.len()) * classes);
     let mut total = 0.0;
     for (x, targets) in x.chunks(ROWS * width).zip(targets.chunks(ROWS)) {
         let x = Matrix::row_major(x, width);
         scores.clear();
         multiply_onto(&mut scores, x, weights);
-        total = add_rows(total, &mut scores, targets, found.is_some());
+        total = add_rows(total, &mut scores, targets, share, found.is_some());
         if let Some(found) = &mut found {
             let of_scores = Matrix::row_major(&scores, classes);
             multiply_onto(&mut found.of_x, of_scores, weights.transposed());
@@ -137,7 +165,13 @@ fn entropy(x: &[f32], weight: &Factor, targets: &[Option<usize>], mut found: Opt
 
 /// Returns a total plus the rows' cross entropies, and replaces the scores by their gradients, if they are
 /// needed.
-fn add_rows(mut total: f64, scores: &mut [f32], targets: &[Option<usize>], with_gradients: bool) -> f64 {
+fn add_rows(
+    mut total: f64,
+    scores: &mut [f32],
+    targets: &[Option<usize>],
+    share: f32,
+    with_gradients: bool,
+) -> f64 {
     let classes = scores.len() / targets.len();
     vectorized(
         #[inline(always)]
@@ -147,10 +181,10 @@ fn add_rows(mut total: f64, scores: &mut [f32], targets: &[Option<usize>], with_
                     row.fill(0.0);
                     continue;
                 };
-                let (entropy, [_, sum]) = entropy_of_row(row, target, 0.0);
+                let (entropy, [_, sum]) = entropy_of_row(row, target, share);
                 total += entropy;
                 if with_gradients {
-                    gradient_of_row(row, target, sum, 1.0, 0.0);
+                    gradient_of_row(row, target, sum, 1.0, share);
                 }
             }
         },

@@ -8,8 +8,8 @@ use burn::tensor::activation::{self, log_softmax, relu};
 use burn::tensor::{Device, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     DropoutMask, arrange, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy,
-    fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu, matmul,
-    max_pool2d, smoothed_cross_entropy,
+    fork_layer_norm, gelu, global_average_pool, layer_norm, linear, linear_add, linear_gelu,
+    linear_gelu_tanh, matmul, max_pool2d, smoothed_cross_entropy, smoothed_linear_cross_entropy,
 };
 
 /// Random numbers by Marsaglia's xorshift64 (2003).
@@ -407,6 +407,33 @@ fn cross_entropies() {
     }
 }
 
+/// The weights of the last layer lie in rows or in columns, as an embedding does. Some have more rows than
+/// are in memory at a time.
+#[test]
+fn cross_entropies_of_linear_layers() {
+    let device = Device::flex().autodiff();
+    let mut random = Random(88_172_645_463_325_252);
+    for round in 0..24 {
+        let most = if round < 20 { 30 } else { 1100 };
+        let [rows, width, classes] = [random.up_to(most), random.up_to(40), random.up_to(90)];
+        let x = random.tensor::<2>([rows, width], &device);
+        let is_embedding = round % 2 == 0;
+        let shape = if is_embedding { [classes, width] } else { [width, classes] };
+        let all = [x, random.tensor::<2>(shape, &device)];
+        let weight = |x: &[Tensor<2>]| if is_embedding { x[1].clone().transpose() } else { x[1].clone() };
+        let targets: Vec<Option<usize>> =
+            (0..rows).map(|_| (random.up_to(4) > 1).then(|| random.up_to(classes) - 1)).collect();
+        for share in [0.0, 0.1] {
+            compare(
+                &format!("{rows} rows of {width}, {classes} classes, {share}"),
+                &all,
+                |x| smoothed_linear_cross_entropy(x[0].clone(), weight(&x), targets.clone(), share),
+                |x| smoothed_cross_entropy(x[0].clone().matmul(weight(&x)), targets.clone(), share),
+            );
+        }
+    }
+}
+
 /// Also with more terms than a chain of additions has, and more rows than are multiplied at once.
 #[test]
 fn linear_layers() {
@@ -456,6 +483,12 @@ fn linear_layers() {
             &all[..3],
             |x| linear_gelu(&layer(&x), x[0].clone()),
             |x| gelu(layer(&x).forward(x[0].clone())),
+        );
+        compare(
+            &format!("{what}, GELU by tanh"),
+            &all[..3],
+            |x| linear_gelu_tanh(&layer(&x), x[0].clone()),
+            |x| activation::gelu_approximate(layer(&x).forward(x[0].clone())),
         );
         compare(
             &what,

@@ -11,7 +11,8 @@ use burn::tensor::{Bool, Device, Gradients, Int, Tensor, TensorData, module};
 use burn_flex_nn::{
     Attention, DropoutMask, batch_norm, batch_norm_add_relu, batch_norm_relu, conv2d, cross_entropy, fork,
     fork_layer_norm, gelu, gelu_tanh, global_average_pool, layer_norm, linear, linear_add,
-    linear_cross_entropy, linear_gelu, matmul, max_pool2d, self_attention, smoothed_cross_entropy,
+    linear_cross_entropy, linear_gelu, linear_gelu_tanh, matmul, max_pool2d, self_attention,
+    smoothed_cross_entropy, smoothed_linear_cross_entropy,
 };
 
 /// Replacements for one number.
@@ -47,6 +48,11 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "linear", lens: &[2 * 3 * 520, 520 * 2, 2, 2 * 3 * 2], run: wide_linear },
     Kernel { name: "linear_gelu", lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18], run: linear_and_gelu },
     Kernel {
+        name: "linear_gelu_tanh",
+        lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18],
+        run: linear_and_gelu_by_tanh,
+    },
+    Kernel {
         name: "linear_add",
         lens: &[2 * 3 * 7, 7 * 18, 18, 2 * 3 * 18, 2 * 3 * 18],
         run: linear_and_residual,
@@ -75,6 +81,11 @@ static KERNELS: &[Kernel] = &[
     Kernel { name: "gelu_tanh", lens: &[37, 37], run: gaussian_unit_by_tanh },
     Kernel { name: "cross_entropy", lens: &[5 * 19, 1], run: entropy },
     Kernel { name: "linear_cross_entropy", lens: &[5 * 7, 7 * 19, 1], run: entropy_of_products },
+    Kernel {
+        name: "smoothed_linear_cross_entropy",
+        lens: &[5 * 7, 7 * 19, 1],
+        run: smoothed_entropy_of_products,
+    },
     Kernel { name: "smoothed_cross_entropy", lens: &[5 * 19, 1], run: smoothed_entropy },
     Kernel { name: "max_pool2d", lens: &[2 * 3 * 25, 2 * 3 * 9], run: pooling },
     Kernel { name: "global_average_pool", lens: &[2 * 3 * 25, 2 * 3], run: average },
@@ -186,6 +197,14 @@ fn wide_linear(pass: &mut Pass<'_>) -> Tensor<1> {
 fn linear_and_gelu(pass: &mut Pass<'_>) -> Tensor<1> {
     let (layer, x) = sequences(pass, 7, 18);
     flat(if pass.ours { linear_gelu(&layer, x) } else { activation::gelu(layer.forward(x)) })
+}
+
+fn linear_and_gelu_by_tanh(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (layer, x) = sequences(pass, 7, 18);
+    flat(match pass.ours {
+        true => linear_gelu_tanh(&layer, x),
+        false => activation::gelu_approximate(layer.forward(x)),
+    })
 }
 
 fn linear_and_residual(pass: &mut Pass<'_>) -> Tensor<1> {
@@ -342,14 +361,35 @@ fn gaussian_unit_by_tanh(pass: &mut Pass<'_>) -> Tensor<1> {
     if pass.ours { gelu_tanh(x) } else { activation::gelu_approximate(x) }
 }
 
-fn entropy_of_products(pass: &mut Pass<'_>) -> Tensor<1> {
+/// Targets of five rows.
+const TARGETS: [usize; 5] = [3, 0, 18, 7, 7];
+
+/// Returns the factors of the scores, and the logarithms of their softmax with Burn's operations.
+fn products_of_classes(pass: &mut Pass<'_>) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
     let (x, weight) = (pass.input::<2>(0, [5, 7]), pass.input::<2>(1, [7, 19]));
-    let targets = [3, 0, 18, 7, 7];
-    if pass.ours {
-        return linear_cross_entropy(x, weight, targets.map(Some).to_vec());
+    let logarithms = log_softmax(x.clone().matmul(weight.clone()), 1);
+    (x, weight, logarithms)
+}
+
+fn of_targets(logarithms: Tensor<2>) -> Tensor<2> {
+    let index = TARGETS.map(|target| target as i64);
+    logarithms.gather(1, Tensor::<1, Int>::from_data(index, &device()).reshape([5, 1]))
+}
+
+fn entropy_of_products(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (x, weight, logarithms) = products_of_classes(pass);
+    match pass.ours {
+        true => linear_cross_entropy(x, weight, TARGETS.map(Some).to_vec()),
+        false => of_targets(logarithms).sum().neg(),
     }
-    let index = Tensor::<1, Int>::from_data(targets.map(|target| target as i64), &device()).reshape([5, 1]);
-    log_softmax(x.matmul(weight), 1).gather(1, index).sum().neg()
+}
+
+fn smoothed_entropy_of_products(pass: &mut Pass<'_>) -> Tensor<1> {
+    let (x, weight, logarithms) = products_of_classes(pass);
+    match pass.ours {
+        true => smoothed_linear_cross_entropy(x, weight, TARGETS.map(Some).to_vec(), 0.1),
+        false => (of_targets(logarithms.clone()) * 0.9 + logarithms.mean_dim(1) * 0.1).sum().neg(),
+    }
 }
 
 /// A row without a target is ignored: it adds nothing and has no gradient, even if it is not finite.
@@ -506,5 +546,5 @@ fn every_function_of_the_crate_is_on_the_list() {
         assert!(known, "`{name}` is a function of the crate, but no kernel of this test");
         seen += 1;
     }
-    assert_eq!(seen, 21, "functions of the crate");
+    assert_eq!(seen, 23, "functions of the crate");
 }

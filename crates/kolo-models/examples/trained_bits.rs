@@ -36,6 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         )
     })?;
     train("characters", TextModel::new(&device), |model, dropout| model.loss(&device, dropout))?;
+    let text = SampleShape { channels: 1, height: 1, width: 41, classes: 257, is_text: true };
+    named_model("gpt2:tiny", text, "adamw", &device)?;
     named_model("resnet18", color, "adamw", &device)
 }
 
@@ -81,12 +83,16 @@ fn print_hash(name: &str, replica: &mut Replica) {
     println!("{name}: {:016x}", hash.finish());
 }
 
-/// Returns three images.
+/// Returns three images, or windows of a text.
 fn batch(samples: SampleShape) -> Batch {
-    let SampleShape { channels, height, width, classes, .. } = samples;
+    let SampleShape { channels, height, width, classes, is_text } = samples;
     let len = 3 * channels * height * width;
+    let value = |i: usize| match is_text {
+        true => (i * 7_919 % classes) as f32,
+        false => (i * 7_919 % 1_013) as f32 / 500.0 - 1.0,
+    };
     Batch {
-        images: (0..len).map(|i| (i * 7_919 % 1_013) as f32 / 500.0 - 1.0).collect(),
+        images: (0..len).map(value).collect(),
         labels: (0..3).map(|i| (7 * i % classes) as u32).collect(),
         shape: [3, channels, height, width],
     }

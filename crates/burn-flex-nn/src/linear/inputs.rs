@@ -11,7 +11,8 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Shape;
 
 use crate::dropout_mask::DropoutMask;
-use crate::gelu::value_and_slope;
+use crate::gelu::Unit;
+use crate::lanes::LANES;
 use crate::memory::{Values, row_major, vector};
 use crate::tiles::{Beside, Matrix, multiply};
 
@@ -63,11 +64,11 @@ impl Inputs {
     }
 
     /// Returns the GELU of the output, and its slopes.
-    pub(super) fn forward_with_slopes(&self, bias: &FlexTensor) -> (FlexTensor, Vec<f32>) {
+    pub(super) fn forward_with_slopes(&self, bias: &FlexTensor, unit: Unit) -> (FlexTensor, Vec<f32>) {
         let len = self.output_shape().num_elements();
         let mut slopes = Vec::with_capacity(len);
         let into = &mut slopes.spare_capacity_mut()[..len];
-        let output = self.forward(bias, Gelu { slopes: Some((into, self.outputs())) });
+        let output = self.forward(bias, Gelu { unit, slopes: Some((into, self.outputs())) });
         // SAFETY: every row of every panel was finished.
         unsafe { slopes.set_len(len) };
         (output, slopes)
@@ -110,6 +111,7 @@ pub(super) fn masked<'a>(gradient: &'a [f32], mask: Option<&DropoutMask>) -> Cow
 
 /// Applies GELU, and writes its slopes into rows of a width.
 pub(super) struct Gelu<'a> {
+    pub(super) unit: Unit,
     pub(super) slopes: Option<(&'a mut [MaybeUninit<f32>], usize)>,
 }
 
@@ -118,14 +120,9 @@ impl Beside for Gelu<'_> {
     fn finish(&mut self, row: usize, columns: Range<usize>, values: &mut [f32]) {
         match &mut self.slopes {
             Some((slopes, width)) => {
-                let slopes = &mut slopes[row * *width..][columns];
-                for (value, slope) in values.iter_mut().zip(slopes) {
-                    let [gelu, at] = value_and_slope(*value);
-                    *value = gelu;
-                    slope.write(at);
-                }
+                self.unit.apply_with_slopes(values, &mut slopes[row * *width..][columns]);
             }
-            None => values.iter_mut().for_each(|value| *value = value_and_slope(*value)[0]),
+            None => self.unit.apply(values),
         }
     }
 }
@@ -144,7 +141,12 @@ impl Beside for Residual<'_> {
             mask.multiply(row, columns.start, values);
         }
         let residual = &self.residual[row * self.width..][columns];
-        values.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
+        let (values, rest) = values.as_chunks_mut::<LANES>();
+        let (residuals, residual) = residual.as_chunks::<LANES>();
+        for (values, residual) in values.iter_mut().zip(residuals) {
+            *values = std::array::from_fn(|lane| values[lane] + residual[lane]);
+        }
+        rest.iter_mut().zip(residual).for_each(|(value, residual)| *value += residual);
     }
 }
 

@@ -12,7 +12,7 @@ use burn::tensor::{Tensor, TensorData, module};
 
 use super::inputs::{Gelu, Inputs, masked};
 use crate::dropout_mask::DropoutMask;
-use crate::gelu::{gelu, multiplied};
+use crate::gelu::{Unit, multiplied};
 use crate::memory::Values;
 use crate::on_flex;
 use crate::precision::{Precision, lower, precision, raise};
@@ -44,7 +44,7 @@ pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     raise(match is_ours {
         true => {
             let [x, weight, bias] = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];
-            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear(x, weight, bias, false))
+            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear(x, weight, bias, None))
         }
         false => module::linear(x, weight, Some(bias)),
     })
@@ -61,14 +61,31 @@ pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
 ///
 /// Panics if `x` has another width than the layer.
 pub fn linear_gelu<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    linear_unit(layer, x, Unit::Normal)
+}
+
+/// Computes `gelu_tanh(linear(layer, x))`: see [`linear_gelu`].
+///
+/// # Shapes
+///
+/// See [`linear_gelu`].
+///
+/// # Panics
+///
+/// See [`linear_gelu`].
+pub fn linear_gelu_tanh<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    linear_unit(layer, x, Unit::Tanh)
+}
+
+fn linear_unit<const D: usize>(layer: &Linear, x: Tensor<D>, unit: Unit) -> Tensor<D> {
     check(layer, &x);
     let weight = layer.weight.val();
     match &layer.bias {
         Some(bias) if precision() == Precision::F32 && is_ours(&x, &weight) => {
             let [x, weight, bias] = [x.into_dispatch(), weight.into_dispatch(), bias.val().into_dispatch()];
-            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear(x, weight, bias, true))
+            Tensor::from_dispatch(<Dispatch as LinearLayer>::linear(x, weight, bias, Some(unit)))
         }
-        _ => gelu(linear(layer, x)),
+        _ => unit.of(linear(layer, x)),
     }
 }
 
@@ -144,7 +161,7 @@ trait LinearLayer: Backend {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        with_gelu: bool,
+        unit: Option<Unit>,
     ) -> FloatTensor<Self>;
 
     fn linear_add(
@@ -157,9 +174,12 @@ trait LinearLayer: Backend {
 }
 
 impl LinearLayer for Flex {
-    fn linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, with_gelu: bool) -> FlexTensor {
+    fn linear(x: FlexTensor, weight: FlexTensor, bias: FlexTensor, unit: Option<Unit>) -> FlexTensor {
         let inputs = Inputs::new(&x, &weight);
-        if with_gelu { inputs.forward(&bias, Gelu { slopes: None }) } else { inputs.forward(&bias, ()) }
+        match unit {
+            Some(unit) => inputs.forward(&bias, Gelu { unit, slopes: None }),
+            None => inputs.forward(&bias, ()),
+        }
     }
 
     fn linear_add(
@@ -178,7 +198,7 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        with_gelu: bool,
+        unit: Option<Unit>,
     ) -> FloatTensor<Self> {
         let [(x, x_node), (weight, weight_node), (bias, bias_node)] =
             [x, weight, bias].map(FloatTensor::<Self>::into_parts);
@@ -186,16 +206,17 @@ impl<C: CheckpointStrategy> LinearLayer for Autodiff<Flex, C> {
         match Backward::<Flex, 3>::prepare::<C>(LinearOp, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let inputs = Inputs::new(&x, &weight);
-                if with_gelu {
-                    let (output, slopes) = inputs.forward_with_slopes(&bias);
-                    prepared.finish((inputs, Some(slopes)), output)
-                } else {
-                    let output = inputs.forward(&bias, ());
-                    prepared.finish((inputs, None), output)
-                }
+                let (output, slopes) = match unit {
+                    Some(unit) => {
+                        let (output, slopes) = inputs.forward_with_slopes(&bias, unit);
+                        (output, Some(slopes))
+                    }
+                    None => (inputs.forward(&bias, ()), None),
+                };
+                prepared.finish((inputs, slopes), output)
             }
             OpsKind::UnTracked(prepared) => {
-                prepared.finish(<Flex as LinearLayer>::linear(x, weight, bias, with_gelu))
+                prepared.finish(<Flex as LinearLayer>::linear(x, weight, bias, unit))
             }
         }
     }

@@ -6,4 +6,4 @@
 mod inputs;
 mod layer;
 
-pub use layer::{linear, linear_add, linear_gelu};
+pub use layer::{linear, linear_add, linear_gelu, linear_gelu_tanh};

@@ -29,9 +29,10 @@ pub struct Operation {
     pub about: &'static str,
 }
 
-/// Operations with their types: the authoritative list. `linear_gelu` and `linear_add` are `linear`, followed
-/// by a GELU and by a sum in `f32`. `fork_layer_norm` is `layer_norm`, and `linear_cross_entropy` is
-/// `matmul`, followed by `cross_entropy`. Operations outside this crate always stay `f32`.
+/// Operations with their types: the authoritative list. `linear_gelu`, `linear_gelu_tanh` and `linear_add`
+/// are `linear`, followed by a GELU and by a sum in `f32`. `fork_layer_norm` is `layer_norm`, and `gelu_tanh`
+/// is `gelu`. `linear_cross_entropy` is `matmul`, followed by `cross_entropy`; so is
+/// `smoothed_linear_cross_entropy`. Operations outside this crate always stay `f32`.
 pub static OPERATIONS: &[Operation] = &[
     lowered("conv2d", "images, weights and bias; the result; each of their gradients"),
     lowered("linear", "inputs, weights and bias; the result; each of their gradients"),

@@ -1,5 +1,6 @@
 //! Product of two matrices in memory. What follows a product is done while its values are in the first cache.
 
+use std::hint::black_box;
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
@@ -196,6 +197,8 @@ impl<B: Beside> WithSimd for Multiplication<'_, B> {
                     }
                     let segments = [Segment { a: 0, b: at, len }];
                     for row in block.clone().step_by(STRIP) {
+                        // Otherwise the compiler carries the address of each row of each tile along.
+                        let row = black_box(row);
                         let rows = row..block.end.min(row + STRIP);
                         // SAFETY: the sizes were compared with those of the slices, and the output has a
                         // place for every row and column.

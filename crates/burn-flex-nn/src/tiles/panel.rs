@@ -80,6 +80,7 @@ impl Panel {
     }
 
     /// Packs `columns` of a matrix given by its columns, after the first `at` rows.
+    #[inline(always)]
     pub(crate) fn pack_transposed<'a>(
         &mut self,
         at: usize,
@@ -132,6 +133,7 @@ fn copy_any(packed: &mut [f32], row: &[f32]) {
 
 /// Writes up to [`PIECE`] columns into rows that are `width` apart. Small squares keep it fast: columns may
 /// be at a distance at which the cache holds only a few of them.
+#[inline(always)]
 fn transpose(into: &mut [f32], width: usize, columns: &[&[f32]]) {
     let rows = columns[0].len();
     let mut square = [[0.0; PIECE]; PIECE];

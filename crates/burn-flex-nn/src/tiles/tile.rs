@@ -3,6 +3,7 @@
 //! Every element is one chain of fused multiply-adds in the order of the segments. Neither the vector width
 //! nor the size of the tile affects the bits.
 
+use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use pulp::Simd;
@@ -69,8 +70,10 @@ impl Product<'_> {
     unsafe fn all_rows<S: Simd, const V: usize>(&self, simd: S) {
         // Registers allow this many rows of sums, besides the factors.
         let most = if S::REGISTER_COUNT >= 32 { 8 } else { 6 };
-        let mut row = 0;
-        while row < self.rows {
+        let mut next = 0;
+        while next < self.rows {
+            // Otherwise the compiler carries the address of each row of a tile along.
+            let row = black_box(next);
             // SAFETY: guaranteed by `compute`'s caller; these are some of its rows.
             unsafe {
                 match (self.rows - row).min(most) {
@@ -84,7 +87,7 @@ impl Product<'_> {
                     _ => self.tile::<S, 1, V>(simd, row),
                 }
             }
-            row += most;
+            next += most;
         }
     }
 

@@ -5,7 +5,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
-use burn_flex_nn::{gelu_tanh, linear, linear_add, linear_gelu};
+use burn_flex_nn::{linear, linear_add, linear_gelu, linear_gelu_tanh};
 
 use super::init::Init;
 use crate::dropout::{Dropout, DropoutKey};
@@ -104,7 +104,7 @@ impl FeedForward {
     fn active(&self, x: Tensor<3>) -> Tensor<3> {
         match self.activation {
             Activation::Gelu => linear_gelu(&self.c_fc, x),
-            Activation::GeluTanh => gelu_tanh(linear(&self.c_fc, x)),
+            Activation::GeluTanh => linear_gelu_tanh(&self.c_fc, x),
             Activation::Relu => relu(linear(&self.c_fc, x)),
         }
     }

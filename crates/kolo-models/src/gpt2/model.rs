@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::nn::Embedding;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use burn_flex_nn::{matmul, smoothed_cross_entropy};
+use burn_flex_nn::{matmul, smoothed_linear_cross_entropy};
 use kolo_burn::{Activation, Dropout, DropoutKey, Loss, Transformer, TransformerConfig};
 use kolo_burn_train::{Mean, Perplexity, TrainingContext};
 use kolo_data::Batch;
@@ -115,6 +115,11 @@ impl Gpt2 {
     ///
     /// If there are more tokens in a row than positions, or if a token is not in the vocabulary.
     pub fn scores(&self, tokens: Tensor<2, Int>, key: Option<&DropoutKey>) -> Tensor<2> {
+        matmul(self.last(tokens, key), self.wte.weight.val().transpose())
+    }
+
+    /// Returns the vectors after the last block, of which the scores are products: `[batch · time, width]`.
+    fn last(&self, tokens: Tensor<2, Int>, key: Option<&DropoutKey>) -> Tensor<2> {
         let [batch, time] = tokens.dims();
         let key = key.filter(|_| self.drops);
         let positions = self.wpe.weight.val().narrow(0, 0, time);
@@ -124,11 +129,15 @@ impl Gpt2 {
         }
         let x = self.transformer.forward(x, key);
         let [.., width] = x.dims();
-        matmul(x.reshape([batch * time, width]), self.wte.weight.val().transpose())
+        x.reshape([batch * time, width])
     }
 
-    /// Returns the loss of one shard's windows in training, in nats, and counts their tokens.
-    pub(crate) fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
+    /// Returns the loss of windows of text in training, in nats, and counts their tokens.
+    ///
+    /// # Panics
+    ///
+    /// As [`scores`](Self::scores).
+    pub fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
         self.cross_entropy(&batch, context.device, Some(context.dropout), context.label_smoothing)
     }
 
@@ -147,7 +156,8 @@ impl Gpt2 {
     ) -> Loss {
         let (tokens, targets) = windows(batch, device);
         let count = targets.iter().flatten().count();
-        Loss::sum(smoothed_cross_entropy(self.scores(tokens, key), targets, label_smoothing as f32), count)
+        let (x, head) = (self.last(tokens, key), self.wte.weight.val().transpose());
+        Loss::sum(smoothed_linear_cross_entropy(x, head, targets, label_smoothing as f32), count)
     }
 }
 

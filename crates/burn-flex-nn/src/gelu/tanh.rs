@@ -1,84 +1,16 @@
-//! GELU by tanh (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415), section 2), as
-//! GPT-2 has it: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
+//! Unit by tanh (section 2), as GPT-2 has it: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³))).
 //!
 //! tanh is a ratio of polynomials of degree 13 and 6 (that of Eigen's `generic_fast_tanh_float`), which
 //! compilers vectorize at any width without changing the result.
-
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::flex::FlexTensor;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex};
-use burn::tensor::Tensor;
-use burn::tensor::activation::gelu_approximate;
-
-use crate::gelu::{mapped, multiplied, with_slopes};
-use crate::memory::{Values, row_major};
-use crate::on_flex;
 
 /// √(2/π).
 const SCALE: f32 = 0.797_884_6;
 /// Share of the cube.
 const CUBE: f32 = 0.044_715;
 
-/// Computes [`gelu_approximate`] and its gradient. On `flex` it is one operation of the graph.
-///
-/// # Shapes
-///
-/// - `x`, output: any, the same
-pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    match on_flex(&x) {
-        true => Tensor::from_dispatch(<Dispatch as GeluTanh>::gelu_tanh(x.into_dispatch())),
-        false => gelu_approximate(x),
-    }
-}
-
-#[burn::backend::backend_extension(Autodiff, Flex)]
-trait GeluTanh: Backend {
-    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self>;
-}
-
-impl GeluTanh for Flex {
-    fn gelu_tanh(x: FlexTensor) -> FlexTensor {
-        let x = Values::row_major(&x);
-        row_major(mapped(&x, value_and_slope), x.shape())
-    }
-}
-
-impl<C: CheckpointStrategy> GeluTanh for Autodiff<Flex, C> {
-    fn gelu_tanh(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let (x, node) = x.into_parts();
-        match Backward::<Flex, 1>::prepare::<C>(GeluTanhOp, [node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => {
-                let x = Values::row_major(&x);
-                let (values, slopes) = with_slopes(&x, value_and_slope);
-                prepared.finish(slopes, row_major(values, x.shape()))
-            }
-            OpsKind::UnTracked(prepared) => prepared.finish(<Flex as GeluTanh>::gelu_tanh(x)),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct GeluTanhOp;
-
-impl Backward<Flex, 1> for GeluTanhOp {
-    /// Slope at each element.
-    type State = Vec<f32>;
-
-    fn backward(self, ops: Ops<Vec<f32>, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = Values::row_major(&gradients.consume::<Flex>(&ops.node));
-        let [Some(parent)] = ops.parents else { return };
-        let of_x = row_major(multiplied(ops.state, &gradient), gradient.shape());
-        gradients.register::<Flex>(parent.id, of_x);
-    }
-}
-
 /// Returns the function and its derivative at `x`.
 #[inline(always)]
-fn value_and_slope(x: f32) -> [f32; 2] {
+pub(super) fn value_and_slope(x: f32) -> [f32; 2] {
     let square = x * x;
     let t = tanh(SCALE * x * (1.0 + CUBE * square));
     let above = 0.5 * (1.0 + t);
@@ -111,9 +43,10 @@ fn tanh(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::{Device, TensorData};
+    use burn::tensor::{Device, Tensor, TensorData};
 
     use super::*;
+    use crate::gelu_tanh;
 
     fn exact(x: f64) -> f64 {
         0.5 * x * (1.0 + (f64::sqrt(2.0 / std::f64::consts::PI) * (x + 0.044715 * x * x * x)).tanh())

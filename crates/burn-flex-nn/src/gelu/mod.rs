@@ -1,9 +1,9 @@
-//! Gaussian error linear unit (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)): x
-//! · Φ(x), with Φ the distribution function of the normal distribution.
-//!
-//! Φ uses the rational approximation 7.1.26 of Abramowitz and Stegun, *Handbook of Mathematical Functions*,
-//! with an error below 1.5e-7: Φ(-|x|) = ½ t (a₁ + t (a₂ + …)) e^(-x²/2) with t = 1 / (1 + p |x| / √2). The
-//! density in the gradient has the same exponential.
+//! Gaussian error linear unit (Hendrycks and Gimpel, [arXiv:1606.08415](https://arxiv.org/abs/1606.08415)) in
+//! its two forms, as one operation of the graph.
+
+mod normal;
+mod tanh;
+mod unit;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -13,8 +13,10 @@ use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex};
 use burn::tensor::Tensor;
+use burn::tensor::activation::gelu_approximate;
 
-use crate::lanes::{exp, vectorized};
+pub(crate) use self::unit::{Unit, multiplied};
+use crate::lanes::vectorized;
 use crate::memory::{Values, row_major};
 use crate::on_flex;
 
@@ -26,10 +28,27 @@ use crate::on_flex;
 ///
 /// - `x`, output: any, the same
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    if !on_flex(&x) {
-        return composed(x);
+    Unit::Normal.of(x)
+}
+
+/// Computes [`gelu_approximate`] and its gradient. On `flex` it is one operation of the graph.
+///
+/// # Shapes
+///
+/// - `x`, output: any, the same
+pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    Unit::Tanh.of(x)
+}
+
+impl Unit {
+    /// Computes the unit of each element.
+    pub(crate) fn of<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        match (on_flex(&x), self) {
+            (true, unit) => Tensor::from_dispatch(<Dispatch as Gelu>::gelu(x.into_dispatch(), unit)),
+            (false, Unit::Normal) => composed(x),
+            (false, Unit::Tanh) => gelu_approximate(x),
+        }
     }
-    Tensor::from_dispatch(<Dispatch as Gelu>::gelu(x.into_dispatch()))
 }
 
 /// x · ½ (1 + erf(x / √2))
@@ -40,26 +59,38 @@ fn composed<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 
 #[burn::backend::backend_extension(Autodiff, Flex)]
 trait Gelu: Backend {
-    fn gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn gelu(x: FloatTensor<Self>, unit: Unit) -> FloatTensor<Self>;
 }
 
 impl Gelu for Flex {
-    fn gelu(x: FlexTensor) -> FlexTensor {
+    fn gelu(x: FlexTensor, unit: Unit) -> FlexTensor {
         let x = Values::row_major(&x);
-        row_major(mapped(&x, value_and_slope), x.shape())
+        let mut values = x.to_vec();
+        vectorized(
+            #[inline(always)]
+            || unit.apply(&mut values),
+        );
+        row_major(values, x.shape())
     }
 }
 
 impl<C: CheckpointStrategy> Gelu for Autodiff<Flex, C> {
-    fn gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn gelu(x: FloatTensor<Self>, unit: Unit) -> FloatTensor<Self> {
         let (x, node) = x.into_parts();
         match Backward::<Flex, 1>::prepare::<C>(GeluOp, [node]).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let x = Values::row_major(&x);
-                let (values, slopes) = with_slopes(&x, value_and_slope);
+                let (mut values, mut slopes) = (x.to_vec(), Vec::with_capacity(x.len()));
+                let into = &mut slopes.spare_capacity_mut()[..x.len()];
+                vectorized(
+                    #[inline(always)]
+                    || unit.apply_with_slopes(&mut values, into),
+                );
+                // SAFETY: the slope at every value was written.
+                unsafe { slopes.set_len(x.len()) };
                 prepared.finish(slopes, row_major(values, x.shape()))
             }
-            OpsKind::UnTracked(prepared) => prepared.finish(<Flex as Gelu>::gelu(x)),
+            OpsKind::UnTracked(prepared) => prepared.finish(<Flex as Gelu>::gelu(x, unit)),
         }
     }
 }
@@ -77,63 +108,6 @@ impl Backward<Flex, 1> for GeluOp {
         let of_x = row_major(multiplied(ops.state, &gradient), gradient.shape());
         gradients.register::<Flex>(parent.id, of_x);
     }
-}
-
-/// Returns the values of a function of each element, which comes with its derivative.
-pub(crate) fn mapped(x: &[f32], value_and_slope: impl Fn(f32) -> [f32; 2]) -> Vec<f32> {
-    vectorized(
-        #[inline(always)]
-        || x.iter().map(|x| value_and_slope(*x)[0]).collect(),
-    )
-}
-
-/// Returns the values and the derivatives of a function of each element.
-pub(crate) fn with_slopes(x: &[f32], value_and_slope: impl Fn(f32) -> [f32; 2]) -> (Vec<f32>, Vec<f32>) {
-    let mut slopes = vec![0.0; x.len()];
-    let values = vectorized(
-        #[inline(always)]
-        || {
-            let value = |(slope, x): (&mut f32, &f32)| {
-                let [value, at] = value_and_slope(*x);
-                *slope = at;
-                value
-            };
-            slopes.iter_mut().zip(x).map(value).collect()
-        },
-    );
-    (values, slopes)
-}
-
-/// Multiplies slopes by the gradient of the function's values.
-pub(crate) fn multiplied(mut slopes: Vec<f32>, gradient: &[f32]) -> Vec<f32> {
-    vectorized(
-        #[inline(always)]
-        || slopes.iter_mut().zip(gradient).for_each(|(slope, gradient)| *slope *= gradient),
-    );
-    slopes
-}
-
-/// Returns the function and its derivative at `x`.
-#[inline(always)]
-pub(crate) fn value_and_slope(x: f32) -> [f32; 2] {
-    let [distribution, density] = normal(x);
-    [x * distribution, distribution + x * density]
-}
-
-/// Returns distribution function and density of the standard normal distribution at `x`.
-#[inline(always)]
-fn normal(x: f32) -> [f32; 2] {
-    let size = x.abs();
-    let t = 1.0 / (1.0 + 0.327_591_1 * std::f32::consts::FRAC_1_SQRT_2 * size);
-    let mut p = 1.061_405_4_f32;
-    for coefficient in [-1.453_152_1, 1.421_413_8, -0.284_496_72, 0.254_829_6] {
-        p = p * t + coefficient;
-    }
-    let e = exp(-0.5 * size * size);
-    let below = 0.5 * p * t * e;
-    let distribution = if x < 0.0 { below } else { 1.0 - below };
-    // 1 / √(2 π).
-    [distribution, 0.398_942_3 * e]
 }
 
 #[cfg(test)]
