@@ -89,24 +89,32 @@ fn finished<B: Backend, C: CheckpointStrategy, O: Backward<B, N>, const N: usize
     }
 }
 
-/// Gradients of a block from that of its output and the depth of its input, each with its node.
-type Passes = dyn FnOnce(DispatchTensor, usize) -> Vec<(NodeId, DispatchTensor)> + Send;
+/// Contributions to gradients, each with its node of the outer graph.
+pub(super) type Contributions = Vec<(NodeId, DispatchTensor)>;
+
+/// A block that can be computed once more.
+pub(super) trait Repeat: Send {
+    /// Returns negative zeros like the input, which change no sum; `None` for a leaf or an input that needs
+    /// no gradient.
+    fn nothing(&self) -> Option<DispatchTensor>;
+
+    /// Runs both passes, from the gradient of the output. `so_far` is what other steps have added to the
+    /// gradient of the input, which is at a depth of the outer graph.
+    fn gradients(
+        self: Box<Self>,
+        gradient: DispatchTensor,
+        so_far: Option<DispatchTensor>,
+        depth: usize,
+    ) -> Contributions;
+}
 
 /// The second pass of a block, which runs once.
 #[derive(Clone)]
-pub(super) struct Recomputation(Arc<Mutex<Option<Box<Passes>>>>);
+pub(super) struct Recomputation(pub(super) Arc<Mutex<Option<Box<dyn Repeat>>>>);
 
 impl fmt::Debug for Recomputation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Recomputation")
-    }
-}
-
-impl Recomputation {
-    pub(super) fn new(
-        passes: impl FnOnce(DispatchTensor, usize) -> Vec<(NodeId, DispatchTensor)> + Send + 'static,
-    ) -> Self {
-        Recomputation(Arc::new(Mutex::new(Some(Box::new(passes)))))
     }
 }
 
@@ -118,10 +126,15 @@ impl<B: HostMemory> Backward<B, 2> for Recompute {
 
     fn backward(self, ops: Ops<Recomputation, 2>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = B::to_dispatch(gradients.consume::<B>(&ops.node));
-        let passes = ops.state.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let passes = passes.expect("a step of the backward pass runs once");
+        let block = ops.state.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let block = block.expect("a step of the backward pass runs once");
+        // A sum is rounded in the order of its terms, so the block continues the one of its input.
+        let so_far = block.nothing().zip(ops.parents[0].as_ref()).map(|(nothing, input)| {
+            gradients.register::<B>(input.id, B::of_dispatch(nothing));
+            B::to_dispatch(gradients.consume::<B>(input))
+        });
         // The anchor is a leaf, so the input is directly above.
-        for (node, gradient) in passes(gradient, ops.node.order - 1) {
+        for (node, gradient) in block.gradients(gradient, so_far, ops.node.order - 1) {
             gradients.register::<B>(node, B::of_dispatch(gradient));
         }
     }
@@ -146,8 +159,10 @@ impl<B: HostMemory> Backward<B, 1> for Identity {
 pub(super) struct Seed {
     /// Node of the outer graph for each leaf.
     pub(super) nodes: Arc<HashMap<NodeId, NodeId>>,
-    /// Contributions in the order in which they came, with nodes of the outer graph.
-    pub(super) found: Arc<Mutex<Vec<(NodeId, DispatchTensor)>>>,
+    /// Contributions in the order in which they came.
+    pub(super) found: Arc<Mutex<Contributions>>,
+    /// Input that is no leaf, with its gradient so far.
+    pub(super) input: Option<(NodeId, DispatchTensor)>,
 }
 
 impl fmt::Debug for Seed {
@@ -164,11 +179,14 @@ impl<B: HostMemory> Backward<B, 1> for Root {
 
     fn backward(self, ops: Ops<Self::State, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let of_root = gradients.consume::<B>(&ops.node);
-        let (gradient, Seed { nodes, found }) = ops.state.clone();
+        let (gradient, Seed { nodes, found, input }) = ops.state.clone();
         report::<B, _, _, 1>(gradients, &ops, of_root, nodes, move |outer, gradient| {
             let gradient = B::to_dispatch(gradient);
             found.lock().unwrap_or_else(PoisonError::into_inner).push((*outer, gradient));
         });
+        if let Some((node, so_far)) = input {
+            gradients.register::<B>(node, B::of_dispatch(so_far));
+        }
         if let Some(parent) = &ops.parents[0] {
             gradients.register::<B>(parent.id, gradient);
         }

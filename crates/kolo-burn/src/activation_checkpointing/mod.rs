@@ -21,7 +21,7 @@ use burn::tensor::{Bool, GradientCheckpointingStrategy, Int, Tensor};
 use burn_flex_nn::precision::precision;
 use burn_flex_nn::{Precision, with_precision};
 
-use self::graph::{Graph, Recomputation, Seed};
+use self::graph::{Contributions, Graph, Recomputation, Repeat, Seed};
 use crate::device;
 use crate::hook::{id_of, node_of};
 use crate::tensor_list::are_equal;
@@ -82,9 +82,8 @@ pub fn checkpointed<M: Module + 'static, const D: usize, const E: usize>(
     };
     let anchor = Tensor::<1>::zeros([1], &x.device()).with_gradient_checkpointing_strategy(strategy);
     let anchor = anchor.set_require_grad(is_trained).into_dispatch();
-    let recomputation = Recomputation::new(move |gradient, depth| block.gradients(gradient, depth));
-    let y = <Dispatch as Graph>::record(y.into_dispatch(), x.into_dispatch(), anchor, recomputation);
-    Tensor::from_dispatch(y)
+    let block = Recomputation(Arc::new(Mutex::new(Some(Box::new(block)))));
+    Tensor::from_dispatch(<Dispatch as Graph>::record(y.into_dispatch(), x.into_dispatch(), anchor, block))
 }
 
 const USES_OTHERS: &str = "the function of an activation-checkpointed block uses a parameter or an activation \
@@ -115,37 +114,47 @@ struct Input {
     is_leaf: bool,
 }
 
-impl<M: Module, F: Fn(&M, Tensor<D>) -> Tensor<E>, const D: usize, const E: usize> Block<M, F, D, E> {
-    /// Runs both passes of the block, whose input is at a depth of the outer graph. Returns contributions to
-    /// gradients, each with its node of the outer graph.
-    fn gradients(self, gradient: DispatchTensor, depth: usize) -> Vec<(NodeId, DispatchTensor)> {
-        let Block { module, leaves, forward, x, input, y: expected, precision, strategy } = self;
+impl<M, F, const D: usize, const E: usize> Repeat for Block<M, F, D, E>
+where
+    M: Module,
+    F: Fn(&M, Tensor<D>) -> Tensor<E> + Send,
+{
+    fn nothing(&self) -> Option<DispatchTensor> {
+        let is_result = self.input.as_ref().is_some_and(|input| !input.is_leaf);
+        is_result.then(|| Tensor::zeros_like(&self.x).neg().into_dispatch())
+    }
+
+    fn gradients(
+        self: Box<Self>,
+        gradient: DispatchTensor,
+        so_far: Option<DispatchTensor>,
+        depth: usize,
+    ) -> Contributions {
+        let Block { module, leaves, forward, x, input, y: expected, precision, strategy } = *self;
         let mut fresh = Fresh { outer: leaves.into_iter(), strategy, nodes: HashMap::new() };
         let module = module.train().map(&mut fresh);
-        let (dims, device) = (x.dims(), x.device());
-        let x = untracked(x, strategy);
-        let x = match &input {
-            None => x,
-            Some(Input { node, is_leaf }) => {
-                let leaf = fresh.join(x.require_grad(), *node);
+        let mut x = untracked(x, strategy);
+        if let Some(Input { node, is_leaf }) = &input {
+            x = fresh.join(x.require_grad(), *node);
+            if !is_leaf {
                 // A layer may treat leaves differently, and the order of steps follows from the depth.
-                let levels = if *is_leaf { 0 } else { depth };
-                Tensor::from_dispatch(<Dispatch as Graph>::deepen(leaf.into_dispatch(), levels))
+                x = Tensor::from_dispatch(<Dispatch as Graph>::deepen(x.into_dispatch(), depth));
             }
-        };
+        }
+        let inner_input = id_of(x.clone()).zip(so_far.clone());
         let y = with_precision(precision, || forward(&module, x));
-        let inner = y.clone().inner();
-        assert!(expected.is_none_or(|expected| are_equal(&inner, &expected)), "{NOT_REPEATED}");
+        let repeated = y.clone().inner();
+        assert!(expected.is_none_or(|expected| are_equal(&repeated, &expected)), "{NOT_REPEATED}");
         let found = Arc::new(Mutex::new(Vec::new()));
         if y.is_tracked() {
-            let seed = Seed { nodes: Arc::new(fresh.nodes), found: found.clone() };
+            let seed = Seed { nodes: Arc::new(fresh.nodes), found: found.clone(), input: inner_input };
             let root = <Dispatch as Graph>::seed(y.into_dispatch(), gradient, seed);
             drop(Tensor::<1>::from_dispatch(root).backward());
         }
         let mut found = take(&mut *found.lock().unwrap_or_else(PoisonError::into_inner));
-        // The step before the block needs a gradient, even if the output does not depend on the input.
-        let without = input.filter(|input| found.iter().all(|(node, _)| *node != input.node));
-        found.extend(without.map(|input| (input.node, Tensor::<D>::zeros(dims, &device).into_dispatch())));
+        // If the output does not depend on the input, nothing has come back.
+        let unused = input.zip(so_far).map(|(input, so_far)| (input.node, so_far));
+        found.extend(unused.filter(|(input, _)| found.iter().all(|(node, _)| node != input)));
         found
     }
 }
