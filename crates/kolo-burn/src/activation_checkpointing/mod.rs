@@ -1,8 +1,9 @@
-//! Activation checkpointing by block (Chen et al. 2016, [arXiv:1604.06174](https://arxiv.org/abs/1604.06174)):
-//! the forward pass keeps only the input of a block, and the backward pass computes the block once more.
+//! Activation checkpointing by block (Chen et al. 2016,
+//! [arXiv:1604.06174](https://arxiv.org/abs/1604.06174)): the forward pass keeps only the input of a block,
+//! and the backward pass computes the block once more.
 //!
-//! The first pass has no graph. The second one runs inside the block's step of the backward pass, on leaves of
-//! its own: Burn holds one lock for all graphs with a common leaf, and the outer graph is locked meanwhile.
+//! The first pass has no graph. The second one runs inside the block's step of the backward pass, on leaves
+//! of its own: Burn holds one lock for all graphs with a common leaf, and the outer graph is locked meanwhile.
 //! Each gradient of such a leaf goes to the outer leaf, in the order and number of a model without
 //! checkpointing. So Kolo's hook sees the gradients of a block at the block's place.
 

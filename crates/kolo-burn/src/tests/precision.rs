@@ -159,7 +159,7 @@ fn rounded_gradients_come_layer_by_layer() {
     }
 }
 
-/// Rounded in its own step, each gradient is the nearest number of the type to the product of rounded factors.
+/// Each gradient is the nearest number of the type to the product of rounded factors.
 #[test]
 fn the_gradient_of_a_rounded_matrix_is_that_of_plain_lines() {
     let to_bf16 = |value: f32| burn::tensor::bf16::from_f32(value).to_f32();
