@@ -11,7 +11,7 @@ use burn::tensor::{Shape, Tensor};
 
 use crate::memory::{Values, row_major};
 use crate::on_flex;
-use crate::precision::{lower, raise};
+use crate::precision::{lower_beside, raise};
 use crate::tiles::{Matrix, add_product, multiply_onto};
 
 /// Computes `a.matmul(b)` in the precision of [`with_precision`](crate::with_precision).
@@ -29,7 +29,8 @@ use crate::tiles::{Matrix, add_product, multiply_onto};
 ///
 /// Panics, as Burn does, if the shapes do not match.
 pub fn matmul<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
-    let (a, b) = (lower(a), lower(b));
+    let b = lower_beside(b, &a);
+    let a = lower_beside(a, &b);
     let is_ours = on_flex(&a) && on_flex(&b) && match_and_have_elements(&a.dims(), &b.dims());
     raise(match is_ours {
         true => Tensor::from_dispatch(<Dispatch as Product>::product(a.into_dispatch(), b.into_dispatch())),

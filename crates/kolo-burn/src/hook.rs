@@ -90,7 +90,12 @@ impl<B: HostMemory, C: CheckpointStrategy> Graph for Autodiff<B, C> {
 
 /// Returns the graph node of a parameter, or `None` if it is not trained.
 pub(crate) fn node_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
-    if tensor.is_require_grad() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
+    if tensor.is_require_grad() { id_of(tensor) } else { None }
+}
+
+/// Returns the graph node of a tensor, or `None` if it needs no gradient.
+pub(crate) fn id_of<const D: usize>(tensor: Tensor<D>) -> Option<NodeId> {
+    if tensor.is_tracked() { <Dispatch as Graph>::node(tensor.into_dispatch()) } else { None }
 }
 
 pub(crate) fn order_of<const D: usize>(tensor: Tensor<D>) -> MemoryOrder {
@@ -173,29 +178,57 @@ impl<B: HostMemory> Backward<B, 1> for Root {
 
     fn backward(self, ops: Ops<Watch, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let seed = gradients.consume::<B>(&ops.node);
-        let registration = Box::new(Registration::<B>(ops.state, PhantomData));
-        *gradients = Gradients::new_distributed::<B>(ops.node.clone(), seed.clone(), registration);
+        let Watch { nodes, sink, reader, failure } = ops.state.clone();
+        report::<B, _, _, 1>(
+            gradients,
+            &ops,
+            seed.clone(),
+            nodes,
+            move |(span, order), gradient: FloatTensor<B>| {
+                match B::floats_in(order, gradient) {
+                    Ok(values) => match &reader {
+                        // If nobody receives, the thread has panicked, which `finish` reports.
+                        Some(reader) => drop(reader.send(Some((*span, Box::new(values))))),
+                        None => sink.ready(*span, &values),
+                    },
+                    Err(cause) => {
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
+                    }
+                }
+            },
+        );
         if let Some(parent) = &ops.parents[0] {
             gradients.register::<B>(parent.id, seed);
         }
     }
 }
 
-struct Registration<B>(Watch, PhantomData<fn() -> B>);
+/// Replaces the container of gradients in the first step of a backward pass, that of the root `ops`. Each
+/// gradient that is registered for one of `nodes` is taken out of the new container, and goes to `take`.
+pub(crate) fn report<B: HostMemory, S, V: Send + Sync + 'static, const N: usize>(
+    gradients: &mut Gradients,
+    ops: &Ops<S, N>,
+    seed: FloatTensor<B>,
+    nodes: Arc<HashMap<NodeId, V>>,
+    take: impl FnMut(&V, FloatTensor<B>) + Send + Sync + 'static,
+) {
+    let registration = Box::new(Registration::<B, V, _> { nodes, take, backend: PhantomData });
+    *gradients = Gradients::new_distributed::<B>(ops.node.clone(), seed, registration);
+}
 
-impl<B: HostMemory> DistributedRegistration for Registration<B> {
+struct Registration<B, V, F> {
+    nodes: Arc<HashMap<NodeId, V>>,
+    take: F,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: HostMemory, V: Send + Sync, F> DistributedRegistration for Registration<B, V, F>
+where
+    F: FnMut(&V, FloatTensor<B>) + Send + Sync,
+{
     fn on_register(&mut self, node: &NodeId, container: &mut TensorContainer<GradID>) {
-        let Some((span, order)) = self.0.nodes.get(node) else { return };
+        let Some(value) = self.nodes.get(node) else { return };
         let Some(gradient) = container.remove::<TensorPrimitive<B>>(&node.value) else { return };
-        match B::floats_in(order, gradient.tensor()) {
-            Ok(values) => match &self.0.reader {
-                // If nobody receives, the thread has panicked, which `finish` reports.
-                Some(reader) => drop(reader.send(Some((*span, Box::new(values))))),
-                None => self.0.sink.ready(*span, &values),
-            },
-            Err(cause) => {
-                self.0.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(cause);
-            }
-        }
+        (self.take)(value, gradient.tensor());
     }
 }

@@ -8,6 +8,7 @@
 //! [`Binding`](kolo_ddp::binding::Binding)) and `kolo_comm`. Above it are training loops: that of
 //! `kolo_train` (with `kolo_burn_train`), or your own, as in this crate's example `two_workers`.
 
+mod activation_checkpointing;
 mod backend;
 mod batch_norm;
 mod device;
@@ -26,6 +27,7 @@ mod tests;
 mod transformer;
 mod values;
 
+pub use activation_checkpointing::checkpointed;
 pub use backend::ReadError;
 pub use batch_norm::sync_batch_norm;
 pub use burn_flex_nn::{Precision, linear, matmul, with_precision};

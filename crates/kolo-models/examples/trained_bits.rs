@@ -48,7 +48,7 @@ fn named_model(
     optimizer: &str,
     device: &Device,
 ) -> Result<(), Box<dyn Error>> {
-    let blueprint = Blueprint { seed: 7, samples, dropout: 0.1, stem: None, zero_gamma: false, device };
+    let blueprint = Blueprint { dropout: 0.1, ..Blueprint::plain(7, samples, device) };
     let built = named(optimizer, &Settings::default())?;
     let mut stepper = find(name)?.stepper(Group::alone(), &blueprint, &Config::default(), built)?;
     for _ in 0..2 {

@@ -51,6 +51,8 @@ pub struct Blueprint<'a> {
     pub stem: Option<Stem>,
     /// See [`ResNetConfig::zero_gamma`](super::ResNetConfig::zero_gamma).
     pub zero_gamma: bool,
+    /// True if a language model computes its blocks a second time in the backward pass.
+    pub activation_checkpointing: bool,
     /// Device of the parameters, with autodiff.
     pub device: &'a Device,
 }
@@ -64,7 +66,14 @@ impl<'a> Blueprint<'a> {
             dropout: recipe.dropout,
             stem: recipe.stem,
             zero_gamma: recipe.large_batch.zero_gamma,
+            activation_checkpointing: recipe.activation_checkpointing,
             device,
         }
+    }
+
+    /// Describes the model of a seed for such samples without any option.
+    pub fn plain(seed: u64, samples: SampleShape, device: &'a Device) -> Self {
+        let (stem, zero_gamma, activation_checkpointing) = (None, false, false);
+        Blueprint { seed, samples, dropout: 0.0, stem, zero_gamma, activation_checkpointing, device }
     }
 }

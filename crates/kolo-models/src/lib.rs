@@ -33,6 +33,6 @@ pub use kolo_recipe::Stem;
 pub use mlp::Mlp;
 pub use resnet::ResNet;
 pub use stepper::Stepper;
-pub use table::{Entry, MODELS, NamedModel, find};
+pub use table::{Entry, MODELS, NamedModel, could_recompute, find};
 pub use traits::Traits;
 pub use vgg::{Vgg, VggConfig};

@@ -222,6 +222,11 @@ pub fn find(name: &str) -> Result<&'static dyn NamedModel, kolo_recipe::Error> {
     found.copied().ok_or_else(|| kolo_recipe::Error::unknown("model", name, known()))
 }
 
+/// Returns true if a recipe without activation checkpointing could have it.
+pub fn could_recompute(recipe: &Recipe) -> bool {
+    !recipe.activation_checkpointing && find(&recipe.model).is_ok_and(|model| model.traits().reads_text)
+}
+
 #[cfg(test)]
 mod tests {
     use kolo_weights::TORCHVISION_MODELS;

@@ -55,7 +55,7 @@ fn build(name: &str, channels: usize, classes: usize, seed: u64, device: &Device
 
 fn blueprint(channels: usize, classes: usize, seed: u64, device: &Device) -> Blueprint<'_> {
     let samples = SampleShape { channels, height: 32, width: 32, classes, is_text: false };
-    Blueprint { seed, samples, dropout: 0.0, stem: None, zero_gamma: false, device }
+    Blueprint::plain(seed, samples, device)
 }
 
 #[test]

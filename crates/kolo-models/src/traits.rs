@@ -42,6 +42,9 @@ impl Traits {
         if recipe.large_batch.zero_gamma && !self.residual {
             return refused("--zero-gamma", "residual blocks that end in a batch normalization");
         }
+        if recipe.activation_checkpointing && !self.reads_text {
+            return refused("--activation-checkpointing", "transformer blocks");
+        }
         let mixed = [("--mixup", recipe.mixup), ("--cutmix", recipe.cutmix)];
         if let Some((option, _)) = mixed.into_iter().find(|(_, mixed)| mixed.is_some() && self.reads_text) {
             return refused(option, "images to mix");

@@ -17,7 +17,7 @@ use super::window::{Window, padded_axes};
 use super::{forward, input_gradient, weight_gradient};
 use crate::memory::{self, Values};
 use crate::on_flex;
-use crate::precision::{Precision, lower, precision, raise};
+use crate::precision::{Precision, lower, lower_beside, precision, raise};
 
 /// Computes `layer.forward(x)`, with its gradients, several times as fast on `flex`, in the precision of
 /// [`with_precision`](crate::with_precision).
@@ -44,8 +44,8 @@ pub fn conv2d(layer: &Conv2d, x: Tensor<4>) -> Tensor<4> {
         return convolve(layer, x);
     }
     let lowered = Conv2d {
-        weight: Param::initialized(layer.weight.id, lower(layer.weight.val())),
-        bias: layer.bias.as_ref().map(|bias| Param::initialized(bias.id, lower(bias.val()))),
+        weight: Param::initialized(layer.weight.id, lower_beside(layer.weight.val(), &x)),
+        bias: layer.bias.as_ref().map(|bias| Param::initialized(bias.id, lower_beside(bias.val(), &x))),
         ..layer.clone()
     };
     raise(convolve(&lowered, lower(x)))

@@ -15,7 +15,7 @@ use crate::dropout_mask::DropoutMask;
 use crate::gelu::{Unit, multiplied};
 use crate::memory::Values;
 use crate::on_flex;
-use crate::precision::{Precision, lower, precision, raise};
+use crate::precision::{Precision, lower, lower_beside, precision, raise};
 use crate::product::matmul;
 
 /// Computes `layer.forward(x)` in the precision of [`with_precision`](crate::with_precision).
@@ -40,7 +40,8 @@ pub fn linear<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
             false => raise(module::linear(lower(x), lower(weight), None)),
         };
     };
-    let (x, weight, bias) = (lower(x), lower(weight), lower(bias));
+    let (weight, bias) = (lower_beside(weight, &x), lower_beside(bias, &x));
+    let x = lower(x);
     raise(match is_ours {
         true => {
             let [x, weight, bias] = [x.into_dispatch(), weight.into_dispatch(), bias.into_dispatch()];

@@ -101,6 +101,19 @@ pub(crate) fn lower<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     }
 }
 
+/// Converts a parameter, or another factor, of a lowered operation with this input. The gradient of a
+/// parameter then comes when the operation has been left, and not at the end of the backward pass.
+pub(crate) fn lower_beside<const D: usize, const E: usize>(
+    factor: Tensor<D>,
+    input: &Tensor<E>,
+) -> Tensor<D> {
+    let is_placed = precision().dtype().is_some() && factor.is_require_grad() && on_flex(&factor);
+    match is_placed && on_flex(input) {
+        true => round::rounded_behind(factor, input.clone(), precision()),
+        false => lower(factor),
+    }
+}
+
 /// Converts the output of a lowered operation.
 pub(crate) fn raise<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     match precision().dtype() {

@@ -6,7 +6,7 @@ use burn::backend::DType;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata};
@@ -20,37 +20,77 @@ pub(super) fn rounded<const D: usize>(x: Tensor<D>, precision: Precision) -> Ten
     Tensor::from_dispatch(<Dispatch as Rounding>::round_to(x.into_dispatch(), precision))
 }
 
+/// Rounds like [`rounded`], as a step of the graph behind another tensor.
+///
+/// A backward pass takes the steps with the longest way from the leaves first. A step with a leaf as its only
+/// parent would come last of all: until then the gradient would stay in memory, and no hook would see it.
+pub(super) fn rounded_behind<const D: usize, const E: usize>(
+    leaf: Tensor<D>,
+    other: Tensor<E>,
+    precision: Precision,
+) -> Tensor<D> {
+    let (leaf, other) = (leaf.into_dispatch(), other.into_dispatch());
+    Tensor::from_dispatch(<Dispatch as Rounding>::round_behind(leaf, other, precision))
+}
+
 #[burn::backend::backend_extension(Autodiff, Flex)]
 trait Rounding: Backend {
     fn round_to(x: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self>;
+
+    fn round_behind(
+        leaf: FloatTensor<Self>,
+        other: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self>;
 }
 
 impl Rounding for Flex {
     fn round_to(x: FlexTensor, precision: Precision) -> FlexTensor {
         round(x, precision)
     }
+
+    fn round_behind(leaf: FlexTensor, _: FlexTensor, precision: Precision) -> FlexTensor {
+        round(leaf, precision)
+    }
 }
 
 impl<C: CheckpointStrategy> Rounding for Autodiff<Flex, C> {
     fn round_to(x: FloatTensor<Self>, precision: Precision) -> FloatTensor<Self> {
         let (x, node) = x.into_parts();
-        let output = round(x, precision);
-        match Backward::<Flex, 1>::prepare::<C>(RoundOp, [node]).compute_bound().stateful() {
-            OpsKind::Tracked(prepared) => prepared.finish(precision, output),
-            OpsKind::UnTracked(prepared) => prepared.finish(output),
-        }
+        recorded::<C, 1>([node], round(x, precision), precision)
+    }
+
+    fn round_behind(
+        leaf: FloatTensor<Self>,
+        other: FloatTensor<Self>,
+        precision: Precision,
+    ) -> FloatTensor<Self> {
+        let (leaf, node) = leaf.into_parts();
+        recorded::<C, 2>([node, other.node()], round(leaf, precision), precision)
+    }
+}
+
+/// Adds the step to the graph. It has gradients for its first parent.
+fn recorded<C: CheckpointStrategy, const N: usize>(
+    parents: [NodeGuard; N],
+    output: FlexTensor,
+    precision: Precision,
+) -> FloatTensor<Autodiff<Flex, C>> {
+    match Backward::<Flex, N>::prepare::<C>(RoundOp, parents).compute_bound().stateful() {
+        OpsKind::Tracked(prepared) => prepared.finish(precision, output),
+        OpsKind::UnTracked(prepared) => prepared.finish(output),
     }
 }
 
 #[derive(Debug)]
 struct RoundOp;
 
-impl Backward<Flex, 1> for RoundOp {
+impl<const N: usize> Backward<Flex, N> for RoundOp {
     type State = Precision;
 
-    fn backward(self, ops: Ops<Precision, 1>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<Precision, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let gradient = gradients.consume::<Flex>(&ops.node);
-        let [Some(parent)] = ops.parents else { return };
+        let Some(Some(parent)) = ops.parents.first() else { return };
         gradients.register::<Flex>(parent.id, round(gradient, ops.state));
     }
 }

@@ -62,6 +62,7 @@ const CHANGES: &[Change] = &[
     ("reduction", |recipe| recipe.reduction = "bf16".into()),
     ("backup_steps", |recipe| recipe.backup_steps = 7),
     ("dropout", |recipe| recipe.dropout = 0.5),
+    ("activation_checkpointing", |recipe| recipe.activation_checkpointing = true),
     ("batch_norm", |recipe| recipe.batch_norm = kolo_burn_train::BatchNormalization::Local),
     ("verify_every", |recipe| recipe.verify_every = 7),
     ("no_decay", |recipe| recipe.no_decay = vec!["layer.*".into()]),

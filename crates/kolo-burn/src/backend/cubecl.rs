@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Cube, DType, TensorData, TensorMetadata, read_sync};
+use burn::backend::{Cube, DType, DispatchTensor, TensorData, TensorMetadata, read_sync};
+use burn::tensor::Tensor;
 
-use super::{HostMemory, ReadError};
+use super::{HostMemory, OWN, ReadError};
 
 /// Copy of a tensor's elements, which are `f32`.
 #[derive(Clone, Debug)]
@@ -30,5 +31,13 @@ impl HostMemory for Cube {
             DType::F32 => Ok(Copied(Arc::new(read_sync(Cube::float_into_data(tensor))?))),
             other => Err(ReadError::DType(other)),
         }
+    }
+
+    fn to_dispatch(tensor: FloatTensor<Cube>) -> DispatchTensor {
+        Tensor::<1>::from_primitive::<Cube>(tensor).into_dispatch()
+    }
+
+    fn of_dispatch(tensor: DispatchTensor) -> FloatTensor<Cube> {
+        Tensor::<1>::from_dispatch(tensor).try_into_primitive::<Cube>().expect(OWN)
     }
 }

@@ -3,10 +3,11 @@
 use std::ops::Deref;
 
 use burn::backend::flex::FlexTensor;
-use burn::backend::{DType, Flex};
+use burn::backend::{DType, DispatchTensor, Flex};
+use burn::tensor::Tensor;
 use kolo_ddp::MemoryOrder;
 
-use super::{HostMemory, ReadError};
+use super::{HostMemory, OWN, ReadError};
 
 /// Contiguous `f32` tensor, with shared memory.
 #[derive(Clone, Debug)]
@@ -30,6 +31,14 @@ impl HostMemory for Flex {
             DType::F32 => Ok(Contiguous(tensor.to_contiguous())),
             other => Err(ReadError::DType(other)),
         }
+    }
+
+    fn to_dispatch(tensor: FlexTensor) -> DispatchTensor {
+        Tensor::<1>::from_primitive::<Flex>(tensor).into_dispatch()
+    }
+
+    fn of_dispatch(tensor: DispatchTensor) -> FlexTensor {
+        Tensor::<1>::from_dispatch(tensor).try_into_primitive::<Flex>().expect(OWN)
     }
 
     fn order(tensor: &FlexTensor) -> MemoryOrder {

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::ops::Deref;
 
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Backend, DType, ExecutionError, TensorMetadata};
+use burn::backend::{Backend, DType, DispatchTensor, ExecutionError, TensorMetadata};
 use kolo_ddp::MemoryOrder;
 
 /// Defines a trait that every backend of the table implements, with and without autodiff. A backend is one
@@ -47,11 +47,20 @@ pub(crate) trait HostMemory: Backend {
         Self::floats(Self::float_permute(tensor, &axes))
     }
 
+    /// Returns the tensor in the form in which Burn's tensors carry it, without a graph.
+    fn to_dispatch(tensor: FloatTensor<Self>) -> DispatchTensor;
+
+    /// Returns the tensor of [`HostMemory::to_dispatch`].
+    fn of_dispatch(tensor: DispatchTensor) -> FloatTensor<Self>;
+
     /// Returns the order of the elements in memory, on backends where it can vary and is known.
     fn order(_tensor: &FloatTensor<Self>) -> MemoryOrder {
         MemoryOrder::row_major()
     }
 }
+
+/// Reason that a tensor of a backend is one of that backend.
+const OWN: &str = "each backend gets back the tensors that it has given";
 
 /// Error in reading a tensor's elements as `f32` in host memory.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -26,6 +26,10 @@ struct LanguageModel {
 
 impl LanguageModel {
     fn new(dropout: f64, device: &Device) -> Self {
+        Self::of(&TransformerConfig::new(16, 2, 2).with_dropout(dropout), device)
+    }
+
+    fn of(transformer: &TransformerConfig, device: &Device) -> Self {
         let embedding = |count| {
             EmbeddingConfig::new(count, 16)
                 .with_initializer(Initializer::Constant { value: 0.0 })
@@ -41,7 +45,7 @@ impl LanguageModel {
         LanguageModel {
             wte: fill(embedding(VOCABULARY), 1),
             wpe: fill(embedding(TIME), 2),
-            transformer: TransformerConfig::new(16, 2, 2).with_dropout(dropout).init(device),
+            transformer: transformer.init(device),
         }
     }
 
@@ -78,15 +82,21 @@ fn shard_loss(model: &LanguageModel, step: usize, shard: usize, dropped: bool) -
 }
 
 fn ddp(group: Group, shards: usize, dropout: f64) -> Ddp<LanguageModel> {
+    ddp_of(LanguageModel::new(dropout, &device()), group, shards)
+}
+
+fn ddp_of(model: LanguageModel, group: Group, shards: usize) -> Ddp<LanguageModel> {
     let config = Config { shards: Some(shards), verify_every: 3, ..Config::default() };
     let settings = Settings::default().with("momentum", 0.9);
-    Ddp::new(group, LanguageModel::new(dropout, &device()), &config, sgd(&settings)).unwrap()
+    Ddp::new(group, model, &config, sgd(&settings)).unwrap()
 }
 
 #[test]
 fn the_same_bits_on_any_number_of_ranks() {
-    let train = |group: Group| {
-        let mut ddp = ddp(group, SHARDS, 0.1);
+    let train = |group: Group, checkpoints: bool| {
+        let config = TransformerConfig::new(16, 2, 2).with_dropout(0.1);
+        let config = config.with_activation_checkpointing(checkpoints);
+        let mut ddp = ddp_of(LanguageModel::of(&config, &device()), group, SHARDS);
         let steps = (0..12).map(|step| {
             for shard in ddp.shards() {
                 let loss = shard_loss(ddp.model(), step, shard, true);
@@ -98,12 +108,12 @@ fn the_same_bits_on_any_number_of_ranks() {
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
         (losses, ddp.with_replica(|replica| bits(replica.values().unwrap())))
     };
-    let (losses, bits) = train(Group::alone());
+    let (losses, bits) = train(Group::alone(), false);
     assert!(losses[11] < 0.8 * losses[0], "it learns: {losses:?}");
-    for world in [2, 3, 4] {
-        for (other_losses, other_bits) in threads::spawn(world, train).unwrap() {
-            assert_eq!(losses, other_losses, "{world} ranks");
-            assert!(bits == other_bits, "{world} ranks");
+    for (world, checkpoints) in [(1, true), (2, false), (2, true), (3, false), (3, true), (4, false)] {
+        for (other_losses, other_bits) in threads::spawn(world, |group| train(group, checkpoints)).unwrap() {
+            assert_eq!(losses, other_losses, "{world} ranks, activations recomputed: {checkpoints}");
+            assert!(bits == other_bits, "{world} ranks, activations recomputed: {checkpoints}");
         }
     }
 }

@@ -4,6 +4,7 @@ mod cross_shard;
 mod frozen;
 mod islands;
 mod language_model;
+pub(crate) mod marks;
 mod memory_order;
 mod precision;
 mod residual_net;

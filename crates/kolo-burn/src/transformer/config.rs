@@ -39,6 +39,10 @@ pub struct TransformerConfig {
     /// Position of the layer normalizations. Default: before attention and feed-forward network.
     #[config(default = "Norm::Pre")]
     pub norm: Norm,
+    /// True to compute each block a second time in the backward pass instead of keeping its activations
+    /// ([`checkpointed`](crate::checkpointed)). The bits stay the same. Default: false.
+    #[config(default = false)]
+    pub activation_checkpointing: bool,
     /// Name that keys dropout and initial values; unique among the transformers of a model. Default:
     /// `transformer`.
     #[config(default = "String::from(\"transformer\")")]

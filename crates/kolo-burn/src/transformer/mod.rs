@@ -21,6 +21,7 @@ pub use self::block::TransformerBlock;
 pub use self::config::{Norm, TransformerConfig};
 pub use self::feed_forward::{Activation, FeedForward, FeedForwardConfig};
 use self::init::{Init, layer_norm};
+use crate::activation_checkpointing::checkpointed;
 use crate::dropout::DropoutKey;
 
 /// Stack of blocks (Vaswani et al. 2017, [arXiv:1706.03762](https://arxiv.org/abs/1706.03762), section 3.1;
@@ -45,6 +46,7 @@ pub struct Transformer {
     pub h: Vec<TransformerBlock>,
     /// Normalization after the last block, if the blocks normalize first ([`Norm::Pre`]).
     pub ln_f: Option<LayerNorm>,
+    activation_checkpointing: bool,
 }
 
 impl TransformerConfig {
@@ -61,7 +63,7 @@ impl TransformerConfig {
     pub fn init(&self, device: &Device) -> Transformer {
         let blocks = (0..self.layers).map(|number| TransformerBlock::new(self, number, device));
         let ln_f = (self.norm == Norm::Pre).then(|| Init { seed: self.seed, device }.layer_norm(self.width));
-        Transformer { h: blocks.collect(), ln_f }
+        Transformer { h: blocks.collect(), ln_f, activation_checkpointing: self.activation_checkpointing }
     }
 }
 
@@ -104,7 +106,13 @@ impl Transformer {
         padding: Option<&Tensor<2, Bool>>,
         dropout: Option<&DropoutKey>,
     ) -> Tensor<3> {
-        let x = self.h.iter().fold(x, |x, block| block.forward(x, padding, dropout));
+        let x = self.h.iter().fold(x, |x, block| {
+            if !self.activation_checkpointing {
+                return block.forward(x, padding, dropout);
+            }
+            let (padding, dropout) = (padding.cloned(), dropout.copied());
+            checkpointed(block, x, move |block, x| block.forward(x, padding.as_ref(), dropout.as_ref()))
+        });
         match &self.ln_f {
             Some(ln_f) => layer_norm(ln_f, x),
             None => x,

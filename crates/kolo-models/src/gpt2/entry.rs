@@ -83,9 +83,10 @@ pub(crate) static SIZES: [Gpt2Entry; 5] = [
 
 impl Gpt2Entry {
     pub(super) fn build(&self, blueprint: &Blueprint<'_>) -> Gpt2 {
-        let Blueprint { samples, dropout, .. } = *blueprint;
+        let Blueprint { samples, dropout, activation_checkpointing, .. } = *blueprint;
         let (layers, width, positions) = (self.layers, self.width, self.positions);
-        let config = Gpt2Config { layers, width, positions, vocabulary: samples.classes, dropout };
+        let vocabulary = samples.classes;
+        let config = Gpt2Config { layers, width, positions, vocabulary, dropout, activation_checkpointing };
         config.init(blueprint.seed, blueprint.device)
     }
 

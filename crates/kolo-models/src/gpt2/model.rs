@@ -34,6 +34,8 @@ pub struct Gpt2Config {
     /// Share of embeddings, attention weights, and outputs of attention and feed-forward networks that
     /// training drops.
     pub dropout: f64,
+    /// See [`TransformerConfig::activation_checkpointing`].
+    pub activation_checkpointing: bool,
 }
 
 impl Gpt2Config {
@@ -54,7 +56,7 @@ impl Gpt2Config {
         }
         let has = |number: &usize| weights.shape(&format!("transformer.h.{number}.ln_1.gamma")).is_some();
         let layers = (0..).take_while(has).count();
-        Ok(Gpt2Config { layers, width, positions, vocabulary, dropout: 0.0 })
+        Ok(Gpt2Config { layers, width, positions, vocabulary, dropout: 0.0, activation_checkpointing: false })
     }
 
     /// Number of heads of each attention.
@@ -78,6 +80,7 @@ impl Gpt2Config {
         let transformer = TransformerConfig::new(self.width, self.heads(), self.layers)
             .with_activation(Activation::GeluTanh)
             .with_dropout(self.dropout)
+            .with_activation_checkpointing(self.activation_checkpointing)
             .with_seed(seed);
         Gpt2 {
             wte: init.embedding("wte", [self.vocabulary, self.width], DEVIATION),

@@ -16,7 +16,14 @@ use super::*;
 use crate::image_model::Blueprint;
 use crate::table::{MODELS, NamedModel};
 
-const CONFIG: Gpt2Config = Gpt2Config { layers: 2, width: 128, positions: 6, vocabulary: 11, dropout: 0.0 };
+const CONFIG: Gpt2Config = Gpt2Config {
+    layers: 2,
+    width: 128,
+    positions: 6,
+    vocabulary: 11,
+    dropout: 0.0,
+    activation_checkpointing: false,
+};
 const TIME: usize = 5;
 
 /// Values of parameters by their paths, row by row.
@@ -250,8 +257,7 @@ fn the_sizes_are_the_published_ones() {
 fn a_step_moves_each_parameter_and_dropout_depends_on_its_key() {
     let device = Device::flex().autodiff();
     let samples = SampleShape { channels: 1, height: 1, width: TIME + 1, classes: 11, is_text: true };
-    let blueprint =
-        Blueprint { seed: 1, samples, dropout: 0.2, stem: None, zero_gamma: false, device: &device };
+    let blueprint = Blueprint { dropout: 0.2, ..Blueprint::plain(1, samples, &device) };
     let tiny = &super::entry::SIZES[0];
     let model = tiny.build(&blueprint);
     let key = |step| DropoutKey { seed: 0, epoch: 0, step, shard: 0 };

@@ -43,6 +43,7 @@ const FREE: &[Free] = &[
     parts("tune", "how gradients travel"),
     parts("verify_every", "comparisons change no value"),
     parts("backup_steps", "copies change no value, but see `ends_rounds`"),
+    parts("activation_checkpointing", "activations are computed again in the same bits"),
     parts("shard", "who holds what"),
     parts("redundancy", "who holds what"),
     parts("checkpoint_epochs", "checkpoints change no value"),

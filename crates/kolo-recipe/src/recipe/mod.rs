@@ -160,6 +160,10 @@ pub struct Recipe {
     /// outputs of all layers
     #[arg(long, default_value_t = 0.0, value_parser = parse_number)]
     pub dropout: f64,
+    /// Keep only the input of each block of a language model for the backward pass, and compute the block a
+    /// second time there: less memory, about a third more time. The result stays the same
+    #[arg(long)]
+    pub activation_checkpointing: bool,
     /// Statistics of batch normalization: per-shard (of each shard), sync (of the global batch) or local
     /// (per-shard, but each worker keeps its own running statistics). The first two give the same bits for
     /// any --nproc

@@ -127,6 +127,7 @@ enum Common {
     Resumed,
     Tuned,
     Divided,
+    Recomputed,
 }
 
 impl Common {
@@ -139,6 +140,7 @@ impl Common {
             Common::Resumed => "resumption",
             Common::Tuned => "tuning",
             Common::Divided => "division of state",
+            Common::Recomputed => "activation checkpointing",
         }
     }
 }
@@ -157,6 +159,8 @@ fn common(outcomes: &[Outcome]) -> Common {
         Common::Tuned
     } else if is(&|run| run.divided) {
         Common::Divided
+    } else if is(&|run| run.recomputed) {
+        Common::Recomputed
     } else if is(&|run| run.cap == one.cap) {
         Common::Buckets
     } else if one.transport.is_some() && is(&|run| run.transport == one.transport) {
@@ -190,6 +194,7 @@ mod tests {
             resumed_after: None,
             tuned: false,
             divided: false,
+            recomputed: false,
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Run {
     pub(crate) tuned: bool,
     /// True if the optimizer's state is divided among the workers.
     pub(crate) divided: bool,
+    /// True if the model computes its blocks a second time in the backward pass.
+    pub(crate) recomputed: bool,
 }
 
 /// The choices that may differ between runs.
@@ -52,6 +54,8 @@ pub struct Axes {
     pub steps: u64,
     /// True if the job can divide its optimizer's state, and does not do so already.
     pub divides: bool,
+    /// True if the job's model can recompute its blocks, and does not do so already.
+    pub recomputes: bool,
 }
 
 /// Number of combinations to try.
@@ -71,8 +75,8 @@ pub enum Extent {
 /// - For each number of workers, one run is cut in its middle and continues from a checkpoint, if there are
 ///   steps on both sides of the cut.
 /// - Unless they are to be few, one run with the most workers is tuned, if the user gave no algorithm that does
-///   not keep the tree, a run of a job that can divides its optimizer's state, and the last
-///   run has servers, if the user gave no algorithm without servers.
+///   not keep the tree, a run of a job that can divides its optimizer's state, another one recomputes the
+///   activations of its model, and the last run has servers, if the user gave no algorithm without servers.
 ///
 /// # Errors
 ///
@@ -96,6 +100,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         resumed_after: None,
         tuned: false,
         divided: false,
+        recomputed: false,
     };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
@@ -141,9 +146,11 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
         runs.push(Run { workers, transport, algorithm, tuned: true, ..alone.clone() });
     }
-    if let Some(&workers) = most.filter(|_| axes.divides) {
+    if let Some(&workers) = most {
         let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
-        runs.push(Run { workers, transport, algorithm, divided: true, ..alone.clone() });
+        let plain = Run { workers, transport, algorithm, ..alone.clone() };
+        runs.extend(axes.divides.then(|| Run { divided: true, ..plain.clone() }));
+        runs.extend(axes.recomputes.then(|| Run { recomputed: true, ..plain }));
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
@@ -220,7 +227,8 @@ mod tests {
     fn axes(workers: &[usize], full: bool) -> Axes {
         let (workers, caps) = (workers.into(), vec![25.0, 0.5]);
         let extent = if full { Extent::Full } else { Extent::Selection };
-        Axes { workers, caps, transport: None, algorithm: None, extent, steps: 1, divides: false }
+        let (transport, algorithm, steps) = (None, None, 1);
+        Axes { workers, caps, transport, algorithm, extent, steps, divides: false, recomputes: false }
     }
 
     /// Kolo's own choice, and the algorithms of one host that keep the tree.
@@ -298,15 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn one_run_of_a_job_that_can_divides_its_state() {
-        let runs = |divides, extent| plan(&Axes { divides, extent, ..axes(&[2, 3], false) }).unwrap();
+    fn one_run_of_a_job_that_can_divides_its_state_and_one_recomputes_activations() {
+        let runs = |[divides, recomputes]: [bool; 2], extent| {
+            plan(&Axes { divides, recomputes, extent, ..axes(&[2, 3], false) }).unwrap()
+        };
+        let is_added: [fn(&Run) -> bool; 2] = [|run| run.divided, |run| run.recomputed];
         for extent in [Extent::Selection, Extent::Full] {
-            let mut more = runs(true, extent);
-            let divided = more.iter().position(|run| run.divided).unwrap();
-            assert_eq!(more.remove(divided).workers, 3);
-            assert_eq!(more, runs(false, extent));
+            let mut more = runs([true; 2], extent);
+            for is_added in is_added {
+                let added = more.iter().position(is_added).unwrap();
+                assert_eq!(more.remove(added).workers, 3);
+            }
+            assert_eq!(more, runs([false; 2], extent));
         }
-        assert!(!runs(true, Extent::Brief).iter().any(|run| run.divided));
+        let brief = runs([true; 2], Extent::Brief);
+        assert!(!brief.iter().any(|run| is_added.iter().any(|is_added| is_added(run))));
     }
 
     #[test]
@@ -336,6 +350,7 @@ mod tests {
             resumed_after: None,
             tuned: false,
             divided: false,
+            recomputed: false,
         };
         let halving = obstacle(&run(Some("halving-doubling")), &start(6));
         assert!(halving.is_some_and(|why| why.contains("power-of-two")));

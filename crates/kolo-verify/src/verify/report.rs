@@ -42,6 +42,7 @@ impl Table {
             None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
             None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
             None if run.divided => "the same bits, with the optimizer's state divided (`--shard`)".into(),
+            None if run.recomputed => "the same bits, with `--activation-checkpointing`".into(),
             None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
             None => "the same bits".into(),
         };
@@ -126,6 +127,9 @@ pub(super) fn describe(run: &Run) -> String {
     }
     if run.divided {
         text += ", its optimizer's state divided,";
+    }
+    if run.recomputed {
+        text += ", its activations recomputed,";
     }
     text + &format!(", buckets of {} MiB", run.cap)
 }

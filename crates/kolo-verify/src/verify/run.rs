@@ -103,6 +103,9 @@ impl VerifyJob {
         if run.divided {
             command.args(["--shard", "optimizer", "--redundancy", "2"]);
         }
+        if run.recomputed {
+            command.arg("--activation-checkpointing");
+        }
         for (name, value) in [("--transport", &run.transport), ("--algorithm", &run.algorithm)] {
             if let Some(value) = value {
                 command.args([name, value]);

@@ -71,8 +71,7 @@ impl Trainee {
         let (rank, count, size) = (group.rank().0, work.batch_size, work.image_size);
         let samples =
             SampleShape { channels: 3, height: size, width: size, classes: CLASSES, is_text: false };
-        let blueprint =
-            Blueprint { seed: 0, samples, dropout: 0.0, stem: None, zero_gamma: false, device: &device };
+        let blueprint = Blueprint::plain(0, samples, &device);
         let stepper = models::find(&work.model)?.stepper(group, &blueprint, config, work.optimizer()?)?;
         let pixel = |i: usize| ((i * 2_654_435_761 + rank) % 1000) as f32 / 500.0 - 1.0;
         let images = (0..count * 3 * size * size).map(pixel).collect();

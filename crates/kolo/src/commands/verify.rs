@@ -102,6 +102,7 @@ impl Verify {
             extent: if self.full { Extent::Full } else { Extent::Selection },
             steps,
             divides: config.as_ref().is_some_and(Recipe::can_be_divided),
+            recomputes: config.as_ref().is_some_and(models::could_recompute),
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;

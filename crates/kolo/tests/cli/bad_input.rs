@@ -120,6 +120,10 @@ fn wrong_words_are_named_with_their_remedy() {
         (&["train", "--no-decay", ""], &["error: --no-decay '': a name or a class of tensors is missing\n"]),
         (&["train", "--resume", "nowhere", "--grow-batch", "1:2"], &["--grow-batch", "cannot be used with"]),
         (&["train", "--model", "mlp", "--zero-gamma"], &["--zero-gamma: mlp does not have residual blocks"]),
+        (
+            &["train", "--activation-checkpointing"],
+            &["--activation-checkpointing: small does not have transformer blocks"],
+        ),
         (&["train", "--model", "mlp", "--stem", "small"], &["--stem: mlp does not have a stem"]),
         (
             &["train", "--model", "mlp", "--batch-norm", "sync"],

@@ -30,6 +30,7 @@ fn a_text_is_learned_continued_and_exported() {
     let one = train("one", &["--nproc", "1"]);
     assert_eq!(train("two", &["--nproc", "2"]), one);
     assert_eq!(train("divided", &["--nproc", "2", "--shard", "optimizer"]), one);
+    assert_eq!(train("again", &["--nproc", "2", "--activation-checkpointing"]), one);
     cut_after_first_checkpoint(&folder.join("two"));
     succeed(folder, &["train", "--resume", "two", "--nproc", "1"]);
     let ended = summary(&folder.join("two"));
