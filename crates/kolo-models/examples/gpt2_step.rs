@@ -119,7 +119,14 @@ impl Trainee {
     /// Makes the model, and takes two steps that warm up.
     fn new(shape: Vec<usize>, layers: usize, vocabulary: usize, batch: Batch) -> Result<Self, Failure> {
         let device = Device::flex().autodiff();
-        let config = Gpt2Config { layers, width: WIDTH, positions: 1024, vocabulary, dropout: 0.0 };
+        let config = Gpt2Config {
+            layers,
+            width: WIDTH,
+            positions: 1024,
+            vocabulary,
+            dropout: 0.0,
+            activation_checkpointing: false,
+        };
         let settings = [("weight_decay".into(), 0.1.into())].into_iter().collect();
         let adamw = optimizer::named("adamw", &settings)?;
         let ddp = Ddp::new(Group::alone(), config.init(0, &device), &Config::default(), adamw)?;

@@ -149,8 +149,8 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     if let Some(&workers) = most {
         let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
         let plain = Run { workers, transport, algorithm, ..alone.clone() };
-        runs.extend(axes.divides.then(|| Run { divided: true, ..plain.clone() }));
-        runs.extend(axes.recomputes.then(|| Run { recomputed: true, ..plain }));
+        runs.extend(axes.divides.then_some(Run { divided: true, ..plain.clone() }));
+        runs.extend(axes.recomputes.then_some(Run { recomputed: true, ..plain }));
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
