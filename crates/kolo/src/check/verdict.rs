@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kolo_check::{Report, Severity, text};
+use kolo_comm::schedule::words::counted;
 use serde::{Deserialize, Serialize};
 
 use kolo::Failure;
@@ -64,18 +65,16 @@ impl Verdict {
 
 /// Returns a line about the subject of the checks.
 fn looked_at(report: &Report) -> String {
-    let (facts, count) = (&report.facts, |number: usize, noun: &str| {
-        format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-    });
+    let facts = &report.facts;
     let links = match facts.links.len() {
         0 => String::new(),
-        links => format!(", {} between them measured", count(links, "link")),
+        links => format!(", {} between them measured", counted(links, "link")),
     };
     format!(
         "{} on {}{links}: {} of {} a step, {} checks\n",
-        count(facts.settings.workers(), "worker"),
-        count(facts.nodes, "node"),
-        count(facts.settings.shards(), "shard"),
+        counted(facts.settings.workers(), "worker"),
+        counted(facts.nodes, "node"),
+        counted(facts.settings.shards(), "shard"),
         facts.settings.batch.shard,
         kolo_check::CHECKS.len()
     )

@@ -55,7 +55,8 @@ impl Check {
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
-        start_workers(recipe.nproc, self.train.master_port, env, &self.train.elastic, Messages::Text)?;
+        let (port, bind) = (self.train.master_port, self.train.communication.bind());
+        start_workers(recipe.nproc, port, env, &self.train.elastic, bind, Messages::Text)?;
         let verdict = Verdict::read(told.path())?;
         verdict.print()?;
         drop(told);

@@ -187,7 +187,7 @@ fn a_folder_that_is_away_at_a_death_is_mended_later() {
 fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     let (end, words) = disturbed(&RUN, "2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
     assert_eq!(end, expected(), "{words}");
-    assert!(words.contains("generation 4 of 1 workers"), "{words}");
+    assert!(words.contains("generation 4 of 1 worker"), "{words}");
 }
 
 /// A run resumes from its checkpoint, and a worker is killed as soon as it is seen to read it.
@@ -228,7 +228,7 @@ fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     };
     send("KILL", &[victim]);
     let (status, words) = job.end();
-    assert!(status.success() && words.contains("generation 2 of 1 workers"), "{words}");
+    assert!(status.success() && words.contains("generation 2 of 1 worker"), "{words}");
     assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
 }
 
