@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn wrong_weights_are_named() {
         for (weights, text) in [
-            (&[1.0][..], "1 weights for 2 workers"),
+            (&[1.0][..], "1 weight for 2 workers"),
             (&[1.0, -2.0], "-2"),
             (&[1.0, f64::NAN], "NaN"),
             (&[0.0, 0.0], "no weight"),
