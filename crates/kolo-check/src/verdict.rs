@@ -2,59 +2,60 @@
 
 use std::path::Path;
 
-use kolo_check::{Report, Severity, text};
-use kolo_comm::schedule::words::counted;
+use kolo_report::units::counted;
 use serde::{Deserialize, Serialize};
 
-use kolo::Failure;
-use kolo_program::output::print;
+use crate::findings::{CHECKS, Severity};
+use crate::report::{Report, text};
 
+/// Verdict on a job. The worker that found it passes it to the process that started the workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     worst: Option<Severity>,
-    /// The findings, in a few words.
-    summary: String,
-    words: String,
+    /// Findings in a few words, for a launcher that reports the end of a worker.
+    pub summary: String,
+    /// Whole report for the user, as text or as JSON.
+    pub words: String,
 }
 
 impl Verdict {
     /// Makes the verdict of a report, as text or as JSON.
-    /// Fails if JSON cannot express a figure.
-    pub(crate) fn of(report: &Report, json: bool) -> Result<Verdict, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// JSON cannot express a figure.
+    pub fn of(report: &Report, json: bool) -> Result<Verdict, serde_json::Error> {
         let (worst, summary) = (report.worst(), report.summary());
         let words = match json {
-            true => serde_json::to_string_pretty(report).map_err(Failure::work)? + "\n",
+            true => serde_json::to_string_pretty(report)? + "\n",
             false => format!("{}{}{summary}\n", looked_at(report), text(&report.findings)),
         };
         Ok(Verdict { worst, summary, words })
     }
 
     /// Writes the verdict for the process that started the workers.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
-        let told = serde_json::to_vec(self).map_err(Failure::work)?;
-        std::fs::write(path, told).map_err(|e| Failure::work(format!("{}: {e}", path.display())))
+    ///
+    /// # Errors
+    ///
+    /// Names the file that cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), String> {
+        let told = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        std::fs::write(path, told).map_err(|e| format!("{}: {e}", path.display()))
     }
 
     /// Reads the verdict that a worker wrote.
-    pub(crate) fn read(path: &Path) -> Result<Verdict, Failure> {
-        let told = std::fs::read(path).map_err(|e| Failure::work(format!("{}: {e}", path.display())))?;
-        serde_json::from_slice(&told)
-            .map_err(|e| Failure::work(format!("no worker has reported what it found: {e}")))
-    }
-
-    /// Prints the verdict.
-    pub(crate) fn print(&self) -> Result<(), Failure> {
-        print(&self.words)
-    }
-
-    /// Returns the findings in a few words, for a launcher that reports the end of a worker.
-    pub(crate) fn summary(&self) -> &str {
-        &self.summary
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or no worker has written a verdict.
+    pub fn read(path: &Path) -> Result<Verdict, String> {
+        let told = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        serde_json::from_slice(&told).map_err(|e| format!("no worker has reported what it found: {e}"))
     }
 
     /// Returns 0 if nothing stands in the way, 3 for warnings, 4 for errors. 1 and 2 mean, as for every
     /// command, that it could not do its work or had wrong input.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self.worst {
             None | Some(Severity::Notice) => 0,
             Some(Severity::Warning) => 3,
@@ -76,6 +77,6 @@ fn looked_at(report: &Report) -> String {
         counted(facts.nodes, "node"),
         counted(facts.settings.shards(), "shard"),
         facts.settings.batch.shard,
-        kolo_check::CHECKS.len()
+        CHECKS.len()
     )
 }

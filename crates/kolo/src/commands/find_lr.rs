@@ -22,12 +22,12 @@ pub(super) fn show(test: &RangeTest, folder: &Path, format: LogFormat) -> Result
     let fail =
         |path: &Path, cause: &dyn std::fmt::Display| Failure::work(format!("{}: {cause}", path.display()));
     let (table, picture) = (folder.join(RANGE_TABLE), folder.join(RANGE_PICTURE));
-    kolo_durable::replace(&table, csv(&curve).as_bytes()).map_err(|error| fail(&table, &error))?;
+    kolo_durable::replace(&table, curve.csv().as_bytes()).map_err(|error| fail(&table, &error))?;
     let drawn = draw(&curve).map_err(|cause| fail(&picture, &cause))?;
     kolo_durable::replace(&picture, drawn.as_bytes()).map_err(|error| fail(&picture, &error))?;
     match format {
         LogFormat::Text => {
-            say!("{}\npicture: {}, table: {}", words(&curve), picture.display(), table.display())
+            say!("{}\npicture: {}, table: {}", curve.words(), picture.display(), table.display())
         }
         LogFormat::Json => say!("{}", event(&curve, &picture, &table)),
     }
@@ -51,35 +51,6 @@ fn event(curve: &RangeCurve, picture: &Path, table: &Path) -> serde_json::Value 
 pub(super) fn steps(text: &str) -> Result<u64, String> {
     let steps = text.parse().ok().filter(|steps| *steps >= LEAST_STEPS);
     steps.ok_or_else(|| format!("a range test takes a number of steps, at least {LEAST_STEPS}"))
-}
-
-fn csv(curve: &RangeCurve) -> String {
-    let rows = curve.points.iter().chain(&curve.diverged).enumerate();
-    let row = |(step, point): (usize, &kolo_burn_train::RangePoint)| {
-        format!("{step},{:?},{:?},{:?}\n", point.rate, point.loss, point.smoothed)
-    };
-    String::from("step,learning_rate,loss,smoothed_loss\n") + &rows.map(row).collect::<String>()
-}
-
-fn words(curve: &RangeCurve) -> String {
-    if curve.is_mostly_skipped() {
-        return format!(
-            "no rate is suggested: {} of {} steps trained nothing, because they overflowed; give a smaller --loss-scale, \
-             or --precision bf16",
-            curve.skipped,
-            curve.points.len()
-        );
-    }
-    match (curve.lowest, curve.suggestion()) {
-        (Some(lowest), Some(rate)) => {
-            let lowest = curve.points[lowest];
-            format!(
-                "suggested: --lr {rate:.1e}, a tenth of {:.1e}, at which the smoothed loss was lowest ({:.4}; at first {:.4})",
-                lowest.rate, lowest.smoothed, curve.points[0].smoothed
-            )
-        }
-        _ => "no rate is suggested: the smoothed loss was lowest at the first one; look at the data and the model".into(),
-    }
 }
 
 /// Draws the smoothed loss over the learning rate, on a logarithmic axis.
