@@ -61,7 +61,9 @@ mod tests {
         each_option(&Cli::command(), &["kolo".to_owned()], &mut |words, arg| {
             for value in ["many", "-1", "1.5", "", "99999999999999999999", "70000"] {
                 let option = format!("--{}={value}", arg.get_long().unwrap());
-                let Err(error) = Cli::try_of([words, &[option.clone()]].concat()) else { continue };
+                let Err(error) = Cli::try_of([words, std::slice::from_ref(&option)].concat()) else {
+                    continue;
+                };
                 let text = error.to_string();
                 for raw in [
                     "invalid digit",
