@@ -16,7 +16,7 @@ fn plural(noun: &str) -> String {
     let ends_with = |ends: &[&str]| ends.iter().any(|end| noun.ends_with(end));
     match noun.strip_suffix('y') {
         Some(stem) if !ends_with(&["ay", "ey", "oy"]) => format!("{stem}ies"),
-        _ if ends_with(&["s", "x", "ch", "sh"]) => format!("{noun}es"),
+        _ if ends_with(&["s", "x", "tch", "nch", "sh"]) => format!("{noun}es"),
         _ => format!("{noun}s"),
     }
 }
@@ -55,6 +55,7 @@ mod tests {
             ("training sample", "2 training samples"),
             ("process", "2 processes"),
             ("batch", "2 batches"),
+            ("epoch", "2 epochs"),
             ("box", "2 boxes"),
             ("copy", "2 copies"),
             ("day", "2 days"),
