@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import importlib.util
 import json
 import os
 import pathlib
@@ -13,6 +12,7 @@ import unittest
 import warnings
 
 from tests.forked import outputs
+from tests.ranks import needs_torch
 
 SHARDS = 4
 
@@ -317,7 +317,7 @@ def traced():
         os.environ.pop("KOLO_VERIFY_STEPS", None)
 
 
-@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+@needs_torch
 class DataParallelTest(unittest.TestCase):
     def test_equal_to_plain_torch_on_any_number_of_ranks(self):
         [[expected]] = outputs(self, [1], plain)

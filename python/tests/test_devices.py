@@ -1,10 +1,9 @@
 """Tensors on GPUs, without a GPU: tensors of float64 take their place, and Gloo or a recorder that of NCCL."""
 
-import importlib.util
 import unittest
 
 from tests.processes import run
-from tests.test_torch import started
+from tests.ranks import needs_torch, started, train_beside_one_process
 
 
 def stand_in(dist, form):
@@ -107,19 +106,8 @@ def trains():
     """Stock DDP, whose C++ part gets operations of the inner group through Kolo's."""
     torch, dist, rank, size = started()
     stand_in(dist, over_gloo)
-    torch.manual_seed(0)
-    model, alone = torch.nn.Linear(8, 3, dtype=torch.float64), torch.nn.Linear(8, 3, dtype=torch.float64)
-    alone.load_state_dict(model.state_dict())
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
-    batch = torch.randn(4 * size, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    for _ in range(3):
-        for net, rows in [(ddp, batch[4 * rank : 4 * rank + 4]), (alone, batch)]:
-            net.zero_grad()
-            net(rows).square().mean().backward()
-            with torch.no_grad():
-                [parameter.sub_(0.1 * parameter.grad) for parameter in net.parameters()]
-    for ours, theirs in zip(model.parameters(), alone.parameters()):
-        torch.testing.assert_close(ours, theirs)
+    kind = torch.float64
+    train_beside_one_process(lambda: torch.nn.Linear(8, 3, dtype=kind), kind)
     assert dist.group.WORLD._devices is not None
 
 
@@ -183,7 +171,7 @@ def without_gpus():
         assert "pg_options" in str(error) and "ProcessGroupNCCL.Options" in str(error), error
 
 
-@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+@needs_torch
 class DevicesTest(unittest.TestCase):
     def test_operations_of_gpu_tensors_run_in_the_inner_group(self):
         run(self, 3, operations)

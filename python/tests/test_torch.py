@@ -1,23 +1,12 @@
 """kolo.torch: torch.distributed over Kolo, each result beside a number worked out here. Skips without torch."""
 
-import importlib.util
 import os
 import signal
 import time
 import unittest
 
 from tests.processes import run
-
-
-def started():
-    import torch
-    import torch.distributed as dist
-
-    import kolo.torch  # noqa: F401
-
-    torch.set_num_threads(1)
-    dist.init_process_group("kolo")
-    return torch, dist, dist.get_rank(), dist.get_world_size()
+from tests.ranks import needs_torch, started, train_beside_one_process
 
 
 def collectives():
@@ -154,20 +143,8 @@ def kolo_torch():
 
 def trains():
     torch, dist, rank, size = started()
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-    alone = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
-    alone.load_state_dict(model.state_dict())
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
-    batch = torch.randn(4 * size, 8, generator=torch.Generator().manual_seed(1))
-    for _ in range(3):
-        for net, rows in [(ddp, batch[4 * rank : 4 * rank + 4]), (alone, batch)]:
-            net.zero_grad()
-            net(rows).square().mean().backward()
-            with torch.no_grad():
-                [parameter.sub_(0.1 * parameter.grad) for parameter in net.parameters()]
-    for ours, theirs in zip(model.parameters(), alone.parameters()):
-        torch.testing.assert_close(ours, theirs)
+    nn = torch.nn
+    train_beside_one_process(lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)))
     # The interpreter ends with an operation under way and without destroy_process_group.
     dist.all_reduce(torch.ones(1000), async_op=True).get_future()
 
@@ -211,7 +188,7 @@ def a_rank_is_killed():
             assert error.culprit == 1 and "rank 1 died" in str(error), error
 
 
-@unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
+@needs_torch
 class TorchTest(unittest.TestCase):
     def test_collectives(self):
         run(self, 3, collectives)

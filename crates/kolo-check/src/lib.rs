@@ -11,6 +11,7 @@ pub mod findings;
 pub mod probes;
 mod report;
 mod settings;
+mod verdict;
 
 #[cfg(test)]
 mod example;
@@ -21,3 +22,4 @@ pub use report::{Report, text};
 pub use settings::{
     BatchSettings, CheckpointSettings, Exchange, Normalization, RateSettings, Schedule, Settings, Work,
 };
+pub use verdict::Verdict;

@@ -1,5 +1,6 @@
 //! Findings as a report and as text.
 
+use kolo_report::units::counted;
 use serde::Serialize;
 
 use crate::facts::Facts;
@@ -30,9 +31,10 @@ impl Report {
         let count = |severity| self.findings.iter().filter(|found| found.severity == severity).count();
         let all = [Severity::Error, Severity::Warning, Severity::Notice]
             .map(|severity| (severity, count(severity)));
-        let counts = all.into_iter().filter(|(_, count)| *count > 0).map(|(severity, count)| {
-            format!("{count} {}{}", severity.name(), if count == 1 { "" } else { "s" })
-        });
+        let counts = all
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(severity, count)| counted(count, severity.name()));
         match counts.collect::<Vec<_>>() {
             counts if counts.is_empty() => "nothing stands out".into(),
             counts => counts.join(", "),

@@ -35,7 +35,7 @@ pub enum Error {
     /// The values are not finite. Writing the checkpoint might have removed the last good one.
     #[error(
         "Kolo writes no checkpoint after {step} steps, because `{tensor}` is not finite: training has diverged; lower the learning \
-         rate or clip the gradient, and continue from the last checkpoint"
+         rate or clip the gradient, and continue from an earlier checkpoint, if there is one"
     )]
     SnapshotNotFinite {
         /// Steps done.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kolo_schedule::words::counted;
 use thiserror::Error;
 
 use crate::part::Part;
@@ -136,8 +137,8 @@ pub enum DataError {
     },
     /// Images and labels do not belong together.
     #[error(
-        "{} has {images} images, {} has {labels} labels; the counts must be equal: get both files again",
-        images_path.display(), labels_path.display()
+        "{} has {}, {} has {}; the counts must be equal: get both files again",
+        images_path.display(), counted(images, "image"), labels_path.display(), counted(labels, "label")
     )]
     Count {
         /// The file of images.
@@ -173,8 +174,8 @@ pub enum DataError {
     },
     /// A label of images in memory is not below the number of classes.
     #[error(
-        "{} image {index} has the label {label}, but there are {classes} classes, from 0",
-        name(*part)
+        "{} image {index} has the label {label}, but there {} {}, from 0",
+        name(*part), if *classes == 1 { "is" } else { "are" }, counted(classes, "class")
     )]
     LabelInMemory {
         /// Part of the data set.
@@ -228,7 +229,10 @@ pub enum DataError {
     #[error("--val-split: the data has validation samples of its own; leave it out")]
     SplitTwice,
     /// A part of the data would be empty.
-    #[error("--val-split {share}: of {samples} training samples it leaves none for {}; give another share", name(*part))]
+    #[error(
+        "--val-split {share}: of {} it leaves none for {}; give another share",
+        counted(samples, "training sample"), name(*part)
+    )]
     SplitEmpty {
         /// The share.
         share: f64,

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::fmt;
 
 use kolo_sampler::key::Key;
+use kolo_schedule::words::counted;
 
 use crate::batch::Batch;
 
@@ -62,7 +63,7 @@ fn chosen(samples: usize) -> Vec<usize> {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} samples", self.samples)?;
+        f.write_str(&counted(self.samples, "sample"))?;
         match self.content {
             Some(content) if self.hashed == self.samples => write!(f, " (content {content:016x})"),
             Some(content) => write!(f, " ({} of them with content {content:016x})", self.hashed),

@@ -230,7 +230,7 @@ fn one_image_is_a_data_set() {
     assert_eq!((data.samples(Part::Train), data.shape().classes), (1, 1));
     assert_eq!(data.batch(Part::Train, &[0], Some(AugmentKey { seed: 0, epoch: 0 })).unwrap().len(), 1);
     let split = opened(folder.path(), &OpenOptions { val_split: Some(0.1), ..options() }).err().unwrap();
-    assert!(split.to_string().contains("of 1 training samples it leaves none for validation"), "{split}");
+    assert!(split.to_string().contains("of 1 training sample it leaves none for validation"), "{split}");
 }
 
 #[test]

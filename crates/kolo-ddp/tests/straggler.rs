@@ -191,5 +191,5 @@ fn dropping_a_rank_needs_an_elastic_job() {
     assert!(error.contains("Config::elastic"), "{error}");
     let wrong = Config { shares: Some(vec![1.0, 2.0]), ..config(Policy::Warn, false, sum()) };
     let error = refusal(Group::alone(), &wrong);
-    assert!(error.contains("2 weights for 1 workers"), "{error}");
+    assert!(error.contains("2 weights for 1 worker;"), "{error}");
 }

@@ -7,6 +7,7 @@
 
 use std::net::SocketAddr;
 
+use kolo_schedule::words::counted;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +76,10 @@ impl LauncherView {
         }
         let count = self.launchers.len();
         if count >= limits.max {
-            return Err(format!("has {} launchers, which is all that it may have (--nnodes)", limits.max));
+            return Err(format!(
+                "has {}, which is all that it may have (--nnodes)",
+                counted(limits.max, "launcher")
+            ));
         }
         let taken = |rank: usize| self.launchers.iter().find(|launcher| launcher.node_rank == rank);
         let lowest_free = || (0..count).find(|rank| taken(*rank).is_none()).unwrap_or(count);

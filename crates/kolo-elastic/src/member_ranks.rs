@@ -21,6 +21,8 @@ pub struct MemberRanks(Arc<RwLock<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     generation: u64,
+    /// The generation before that one.
+    before: u64,
     /// The last generation of each member and its rank there, by the member's name.
     members: BTreeMap<String, (u64, Rank)>,
 }
@@ -42,10 +44,16 @@ impl MemberRanks {
         self.0.read().members.get(member).map(|(_, rank)| *rank)
     }
 
+    /// Returns true if the member was in the newest generation, or in the one before.
+    pub fn was_here_lately(&self, member: &str) -> bool {
+        let known = self.0.read();
+        known.members.get(member).is_some_and(|(last, _)| *last >= known.before)
+    }
+
     /// Records a generation of these members, in the order of their ranks.
     pub(crate) fn formed(&self, generation: u64, members: &[String]) {
         let mut known = self.0.write();
-        known.generation = generation;
+        known.before = std::mem::replace(&mut known.generation, generation);
         let ranks = members.iter().enumerate();
         known.members.extend(ranks.map(|(rank, member)| (member.clone(), (generation, Rank(rank)))));
         known.members.retain(|_, (last, _)| *last + REMEMBERED > generation);
@@ -67,7 +75,9 @@ mod tests {
         ranks.formed(2, &names(&["a", "c"]));
         assert_eq!((seen.current("c"), seen.current("b")), (Some(Rank(1)), None));
         assert_eq!(seen.last("b"), Some(Rank(1)), "it was rank 1 when it was last heard");
+        assert!(["a", "b", "c"].iter().all(|member| seen.was_here_lately(member)));
         ranks.formed(2 + REMEMBERED, &names(&["a", "d"]));
+        assert!(!seen.was_here_lately("b") && !seen.was_here_lately("e") && seen.was_here_lately("d"));
         assert_eq!((seen.last("b"), seen.last("c"), seen.last("d")), (None, None, Some(Rank(1))));
     }
 }

@@ -39,6 +39,7 @@ pub fn diagnose(exits: &[WorkerExit]) -> Option<FailureReport> {
     Some(FailureReport {
         root: root.clone(),
         reason,
+        lost: Vec::new(),
         alike: ranks(exits, |exit| other(exit) && is_alike(exit, root)),
         apart: apart.map(|exit| (*exit).clone()).collect(),
         consequences: ranks(exits, |exit| other(exit) && !well(exit) && victim(exit)),

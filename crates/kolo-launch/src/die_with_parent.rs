@@ -5,6 +5,7 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, getpid, getppid, set_parent_process_death_signal, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::open_files;
 use crate::reaper::ReaperSocket;
@@ -17,13 +18,18 @@ pub fn die_with_parent(command: &mut Command) {
 }
 
 /// Applies [`die_with_parent`] to a worker, and registers its process group with the reaper before the
-/// worker can have children. Restores the limit of open files if the launcher has raised its own.
-pub(crate) fn die_with_launcher(command: &mut Command, reaper: Option<ReaperSocket>) {
+/// worker can have children. Binds it to `cores`, if there are some, before it can have threads. Restores the
+/// limit of open files if the launcher has raised its own.
+pub(crate) fn die_with_launcher(command: &mut Command, reaper: Option<ReaperSocket>, cores: Option<CpuSet>) {
     let files = open_files::of_workers();
     before_exec(command, move |worker| {
         if let Some(files) = files {
             // A limit within the hard limit is not refused.
             let _ = setrlimit(Resource::Nofile, files);
+        }
+        if let Some(cores) = &cores {
+            // Refused only if none of the cores is there any more; then the scheduler chooses.
+            let _ = sched_setaffinity(None, cores);
         }
         if let Some(reaper) = &reaper {
             reaper.register(worker);

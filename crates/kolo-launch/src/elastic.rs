@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use kolo_comm::schedule::words::counted;
 use kolo_comm::{Interface, Options, Token, env, host_timeout};
 use kolo_elastic::{Coordinator, CoordinatorEvent, MembershipPolicy, NodeConfig};
 use signal_hook::consts::signal::SIGTSTP;
@@ -152,8 +153,8 @@ impl Elastic {
     fn handle(&mut self, event: CoordinatorEvent, workers: &Workers) -> Result<(), LaunchError> {
         match event {
             CoordinatorEvent::GenerationFormed { generation, members, reason } if generation > 1 => {
-                self.messages
-                    .print(&format!("generation {generation} of {} workers: {reason}", members.len()));
+                let members = counted(members.len(), "worker");
+                self.messages.print(&format!("generation {generation} of {members}: {reason}"));
             }
             CoordinatorEvent::GenerationFormed { .. } => {}
             CoordinatorEvent::MemberHung { member } => {
@@ -161,8 +162,8 @@ impl Elastic {
                 workers.evict(&member);
             }
             CoordinatorEvent::TooFewMembers { present } => {
-                self.messages
-                    .print(&format!("{present} workers are left, and no others have come: the job ends"));
+                let (left, are) = (counted(present, "worker"), if present == 1 { "is" } else { "are" });
+                self.messages.print(&format!("{left} {are} left, and no others have come: the job ends"));
                 self.close();
             }
             CoordinatorEvent::Superseded { reason } => return Err(LaunchError::Superseded { why: reason }),

@@ -26,7 +26,7 @@ const PANIC: &str = "panic: ";
 const MAX_FILE: u64 = 1 << 20;
 const MAX_MESSAGE: usize = 16 << 10;
 
-/// Kind of a failure after which the same command, or resuming the run, fails again.
+/// Kind of a failure that no replacement of the worker mends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
@@ -34,6 +34,8 @@ pub enum FailureKind {
     WrongInput,
     /// Another process writes the run folder.
     OtherWriter,
+    /// Workers have died with whom the job's state is lost, or a part of it. A checkpoint may have it.
+    StateLost,
 }
 
 /// The error of a worker that failed.
@@ -74,8 +76,8 @@ pub fn report_failure(error: &dyn Display, culprit: Option<Rank>) -> io::Result<
 }
 
 /// Does the same as [`report_failure`], and reports the kind of the failure. The launcher ends an elastic job
-/// at once after a failure by [wrong input](FailureKind::WrongInput), because a replacement would fail as
-/// well.
+/// at once after a failure by [wrong input](FailureKind::WrongInput), or with the job's
+/// [state](FailureKind::StateLost), because a replacement would fail as well.
 ///
 /// # Errors
 ///
@@ -278,7 +280,8 @@ mod tests {
     #[test]
     fn the_kind_is_read_as_written_and_an_unknown_one_is_none() {
         let folder = tempfile::tempdir().unwrap();
-        for kind in [None, Some(FailureKind::WrongInput), Some(FailureKind::OtherWriter)] {
+        let kinds = [FailureKind::WrongInput, FailureKind::OtherWriter, FailureKind::StateLost];
+        for kind in [None].into_iter().chain(kinds.map(Some)) {
             let file = folder.path().join(format!("{kind:?}.json"));
             write(&file, "no", None, None, kind).unwrap();
             assert_eq!(read(&file, 1, SystemTime::now()).unwrap().kind, kind);

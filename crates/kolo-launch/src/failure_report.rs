@@ -3,6 +3,7 @@
 use std::fmt;
 
 use kolo_comm::Rank;
+use kolo_comm::schedule::words;
 use signal_hook::consts::signal::SIGKILL;
 
 use crate::error_file::FailureKind;
@@ -15,6 +16,8 @@ pub struct FailureReport {
     pub root: WorkerExit,
     /// Reason for this diagnosis.
     pub reason: Reason,
+    /// Workers that had died before, if the job's state is lost with them.
+    pub lost: Vec<WorkerExit>,
     /// Workers that failed in the same way by themselves: they blame nobody.
     pub alike: Vec<Rank>,
     /// Workers that failed in another way and blame nobody, in the order of their exits. The root cause may
@@ -71,7 +74,7 @@ pub enum BlamedState {
     Elsewhere,
 }
 
-/// Maximum number of workers of [`FailureReport::apart`] that are shown.
+/// Maximum number of workers of [`FailureReport::lost`] and [`FailureReport::apart`] that are shown.
 const SHOWN: usize = 8;
 
 impl fmt::Display for FailureReport {
@@ -110,11 +113,16 @@ impl fmt::Display for FailureReport {
             Reason::Mutual => write!(f, "\n  others blame it in turn; it was the first of them to fail")?,
             _ => {}
         }
-        for exit in self.apart.iter().take(SHOWN) {
-            write!(f, "\n  also failed, perhaps because of it: {}", ExitLine(exit))?;
-        }
-        if let Some(more) = self.apart.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            write!(f, "\n  and {more} more also failed")?;
+        for (exits, what, more_did) in [
+            (&self.lost, "died before", "died before"),
+            (&self.apart, "also failed, perhaps because of it", "also failed"),
+        ] {
+            for exit in exits.iter().take(SHOWN) {
+                write!(f, "\n  {what}: {}", ExitLine(exit))?;
+            }
+            if let Some(more) = exits.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+                write!(f, "\n  and {more} more {more_did}")?;
+            }
         }
         for (what, ranks) in [
             ("ended because of it", &self.consequences),
@@ -123,7 +131,7 @@ impl fmt::Display for FailureReport {
             // That the others end after wrong input helps nobody to mend it.
             let is_news = ranks == &self.stuck || !self.root.has_wrong_input();
             if is_news && !ranks.is_empty() {
-                write!(f, "\n  {what}: {}", list(ranks))?;
+                write!(f, "\n  {what}: {}", words::ranks(ranks))?;
             }
         }
         Ok(())
@@ -131,6 +139,12 @@ impl fmt::Display for FailureReport {
 }
 
 impl FailureReport {
+    /// Returns the report with the deaths before it, if the job's state is lost with them.
+    pub(crate) fn after(self, earlier: Vec<WorkerExit>) -> Self {
+        let is_lost = self.kind() == Some(FailureKind::StateLost);
+        FailureReport { lost: if is_lost { earlier } else { Vec::new() }, ..self }
+    }
+
     /// Returns the kind of the failure, as the workers that are shown have reported it.
     pub fn kind(&self) -> Option<FailureKind> {
         let noticed = match &self.reason {
@@ -148,7 +162,7 @@ impl FailureReport {
         ranks.dedup();
         let status = self.root.status.to_string();
         let status = status.strip_prefix("was ").map_or(status.clone(), |how| format!("were {how}"));
-        write!(f, "{} {status}, {}", list(&ranks), Circumstances(&self.root))
+        write!(f, "{} {status}, {}", words::ranks(&ranks), Circumstances(&self.root))
     }
 }
 
@@ -178,24 +192,6 @@ impl fmt::Display for Circumstances<'_> {
     }
 }
 
-/// Formats ranks as `rank 3`, or `ranks 0, 2, 5-7`.
-fn list(ranks: &[Rank]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for Rank(rank) in ranks {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == *rank => *last = *rank,
-            _ => runs.push((*rank, *rank)),
-        }
-    }
-    let run = |(first, last): (usize, usize)| match last - first {
-        0 => first.to_string(),
-        1 => format!("{first}, {last}"),
-        _ => format!("{first}-{last}"),
-    };
-    let plural = if ranks.len() == 1 { "" } else { "s" };
-    format!("rank{plural} {}", runs.into_iter().map(run).collect::<Vec<_>>().join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -203,19 +199,6 @@ mod tests {
     use super::*;
     use crate::diagnose::diagnose;
     use crate::error_file::WorkerError;
-
-    #[test]
-    fn ranks_are_listed_briefly() {
-        for (ranks, text) in [
-            (&[3][..], "rank 3"),
-            (&[0, 1], "ranks 0, 1"),
-            (&[0, 2, 3], "ranks 0, 2, 3"),
-            (&[0, 2, 3, 4, 9], "ranks 0, 2-4, 9"),
-        ] {
-            let ranks: Vec<Rank> = ranks.iter().copied().map(Rank).collect();
-            assert_eq!(list(&ranks), text);
-        }
-    }
 
     fn exit(
         rank: usize,
@@ -293,6 +276,26 @@ mod tests {
         assert_eq!(report(&[failed(1, "a.png is no image", input), ended(input)]), line);
         let text = report(&[failed(1, "a.png is no image", input), ended(None)]);
         assert!(text.starts_with(line) && text.contains("also failed"), "{text}");
+    }
+
+    /// The deaths that lost the job's state are shown, and those of other failures are not.
+    #[test]
+    fn those_who_took_the_state_along_are_shown() {
+        let mut newcomer =
+            exit(0, 5000, ExitStatus::Code(1), Some(("ranks 1 and 2, which held `w`, are gone", None)));
+        let killed = || (1..3).map(|rank| exit(rank, 3200, ExitStatus::Signal(SIGKILL), None)).collect();
+        let text =
+            |root: &WorkerExit| diagnose(std::slice::from_ref(root)).unwrap().after(killed()).to_string();
+        assert!(!text(&newcomer).contains("died before"), "{}", text(&newcomer));
+        newcomer.error.iter_mut().for_each(|error| error.kind = Some(FailureKind::StateLost));
+        let all = text(&newcomer);
+        let lines: Vec<&str> = all.lines().collect();
+        assert!(lines[0].ends_with("after the start: ranks 1 and 2, which held `w`, are gone"), "{all}");
+        assert!(
+            lines[1].starts_with("  died before: rank 1 (pid 101) was killed by SIGKILL, 3.2 s"),
+            "{all}"
+        );
+        assert!(lines[2].starts_with("  died before: rank 2 (pid 102)") && lines.len() == 3, "{all}");
     }
 
     #[test]

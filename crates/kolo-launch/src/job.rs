@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kolo_comm::Rank;
 use kolo_comm::env::MOST_PROCESSES;
+use kolo_comm::schedule::words::counted;
 use kolo_elastic::{Arbiter, StopSignal};
 use kolo_run_folder::in_lines;
 
+use crate::bind::Bind;
 use crate::error::LaunchError;
 use crate::unblocked_stderr::UnblockedStderr;
 
@@ -50,6 +52,8 @@ pub struct Job {
     pub env: Vec<(String, OsString)>,
     /// Destination of the workers' output.
     pub output: Output,
+    /// Cores of the workers.
+    pub bind: Bind,
     /// Format of the launcher's messages about workers that die and generations that begin.
     pub messages: Messages,
     /// Time for workers to end on request before they are killed. `None` is 30 seconds, as for job managers,
@@ -128,6 +132,7 @@ impl Job {
             token_file: None,
             env: Vec::new(),
             output: Output::Prefixed,
+            bind: Bind::None,
             messages: Messages::Text,
             grace: None,
             stop_on: Vec::new(),
@@ -174,7 +179,7 @@ impl Job {
         let elsewhere = processes.unwrap_or(usize::MAX).saturating_mul(self.nnodes.saturating_sub(1));
         let most = self.nproc.saturating_add(elsewhere);
         if self.min == 0 || self.min > most.max(1) {
-            let what = format!("the job needs {} of {most} workers", self.min);
+            let what = format!("the job needs {} of {}", self.min, counted(most, "worker"));
             return invalid(what, "--min is at least 1 and at most the number of workers");
         }
         if self.nnodes == 0 {
@@ -183,8 +188,10 @@ impl Job {
         let all = processes.and_then(|processes| processes.checked_mul(self.nnodes));
         if all.is_none_or(|all| all > MOST_PROCESSES) {
             let (nproc, servers) = (self.nproc, self.servers);
-            let what =
-                format!("{nproc} workers and {servers} servers on each of {} nodes is too many", self.nnodes);
+            let what = format!(
+                "{nproc} workers and {servers} servers on each of {} is too many",
+                counted(self.nnodes, "node")
+            );
             let remedy = format!("a job has at most {MOST_PROCESSES}: lower --nproc, --servers or --nnodes");
             return invalid(what, &remedy);
         }
@@ -196,15 +203,16 @@ impl Job {
             );
         }
         if self.nproc == 0 && self.nnodes == 1 {
-            let what = format!("{} summation servers without any worker", self.servers);
+            let what = format!("{} without any worker", counted(self.servers, "summation server"));
             return invalid(what, "start workers, too (--nproc 1)");
         }
         if let Some(min) = self.nnodes_min.filter(|min| *min == 0 || *min > self.nnodes) {
-            let what = format!("{min} nodes at least and {} at most", self.nnodes);
+            let what = format!("{} at least and {} at most", counted(min, "node"), self.nnodes);
             return invalid(what, "give --nnodes MIN:MAX with 1 ≤ MIN ≤ MAX");
         }
         if self.nnodes_min.is_none() && self.node_rank >= self.nnodes {
-            let what = format!("node {} does not exist among {} nodes", self.node_rank, self.nnodes);
+            let what =
+                format!("node {} does not exist among {}", self.node_rank, counted(self.nnodes, "node"));
             return invalid(what, "nodes are counted from 0: --node-rank must be below --nnodes");
         }
         if self.nnodes > 1 && self.master_port.is_none() {

@@ -30,6 +30,7 @@
 //! | `output`, `prefixed_lines` | the workers' output, prefixed with their ranks |
 //! | `unblocked_stderr` | messages on standard error, for whose reader nobody waits |
 //! | `error_file`, `worker_exit` | a worker's exit, and its error |
+//! | `bind` | the cores of each worker |
 //! | `open_files` | the limit of open files, raised if the job needs it |
 //! | `last_lines`, `named_rank` | last output of a worker without a report, and the rank that it blames |
 //! | `diagnose`, `failure_report` | the worker that failed first, and the report about it |
@@ -37,6 +38,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("kolo-launch needs Linux: it rests on pidfds and on the parent's death signal");
 
+mod bind;
 mod diagnose;
 mod die_with_parent;
 mod elastic;
@@ -63,6 +65,7 @@ mod unblocked_stderr;
 mod worker_exit;
 mod workers;
 
+pub use bind::Bind;
 pub use diagnose::diagnose;
 pub use die_with_parent::die_with_parent;
 pub use error::LaunchError;

@@ -18,7 +18,7 @@ use crate::supervise::{Recovered, supervise};
 use crate::token::{self, TokenSource};
 use crate::unblocked_stderr::UnblockedStderr;
 use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit};
-use crate::workers::Workers;
+use crate::workers::{Exits, Workers};
 
 /// Starts the job's workers on this node, forwards their output, and returns when all have ended.
 ///
@@ -115,7 +115,7 @@ fn run_once(
         }
         Ok(Recovered { needs_launcher: elastic.needs_launcher(workers), is_elastic: elastic.has_formed() })
     })?;
-    let mut exits = workers.finish();
+    let Exits { last: mut exits, earlier } = workers.finish();
     *is_elastic = elastic.has_formed();
     // From here on, Ctrl-C ends the launcher at once, even while it waits for a slow reader.
     drop(signals);
@@ -127,12 +127,16 @@ fn run_once(
     for exit in exits.iter_mut().filter(|exit| exit.status.failed() && exit.error.is_none()) {
         exit.error = last_lines.of(&exit.member);
     }
-    outcome(interrupted, &exits)
+    outcome(interrupted, &exits, earlier)
 }
 
-fn outcome(interrupted: Option<i32>, exits: &[WorkerExit]) -> Result<(), LaunchError> {
+fn outcome(
+    interrupted: Option<i32>,
+    exits: &[WorkerExit],
+    earlier: Vec<WorkerExit>,
+) -> Result<(), LaunchError> {
     let failed = || exits.iter().filter(|exit| exit.status.failed());
-    match (interrupted, diagnose(exits)) {
+    match (interrupted, diagnose(exits).map(|report| report.after(earlier))) {
         // Job managers signal the launcher and the workers alike, and a worker may end first, which is no
         // failure of its own.
         (Some(signal), _) if failed().all(|exit| exit.status == ExitStatus::Signal(signal)) => {
@@ -188,9 +192,10 @@ mod tests {
                 reported: true,
             }),
         };
-        let all = outcome(None, &[exit(1, TERMINATED), exit(0, TERMINATED)]).unwrap_err();
+        let all = outcome(None, &[exit(1, TERMINATED), exit(0, TERMINATED)], Vec::new()).unwrap_err();
         assert_eq!((all.to_string().as_str(), all.exit_code()), ("ended, says rank 0", 143));
-        let one = outcome(None, &[exit(1, TERMINATED), exit(0, ExitStatus::Code(3))]).unwrap_err();
+        let one =
+            outcome(None, &[exit(1, TERMINATED), exit(0, ExitStatus::Code(3))], Vec::new()).unwrap_err();
         assert!(matches!(one, LaunchError::Failed(_)), "{one}");
     }
 
@@ -214,7 +219,7 @@ mod tests {
                 error: None,
             };
             let exits: Vec<WorkerExit> = ends.iter().enumerate().map(exit).collect();
-            let outcome = outcome(interrupted, &exits);
+            let outcome = outcome(interrupted, &exits, Vec::new());
             assert_eq!(
                 outcome.map_or_else(|error| error.exit_code(), |()| 0),
                 code,

@@ -21,6 +21,7 @@ use rustix::process::Signal;
 use signal_hook::consts::signal::SIGTSTP;
 use signal_hook::low_level::emulate_default_handler;
 
+use kolo_comm::schedule::words::counted;
 use kolo_elastic::{StopRequest, StopRequests};
 
 use crate::error::LaunchError;
@@ -168,8 +169,9 @@ fn stop(workers: &Workers) {
 fn report_killed(workers: &Workers, grace: Duration, messages: Messages) {
     let left = workers.list.iter().filter(|worker| worker.status().is_none()).count();
     messages.print(&format!(
-        "{left} workers have not ended within {} s and are killed: what they have done since their last checkpoint is \
-         lost; --grace gives them longer",
+        "Kolo kills {}: not ended within {} s; what has been done since a checkpoint, if there is one, is lost; \
+         --grace gives longer",
+        counted(left, "worker"),
         grace.as_secs_f64()
     ));
 }

@@ -21,6 +21,7 @@ use rustix::process::{
 };
 use tempfile::TempDir;
 
+use crate::bind;
 use crate::die_with_parent::die_with_launcher;
 use crate::environment::{Rendezvous, variables};
 use crate::error::LaunchError;
@@ -29,7 +30,7 @@ use crate::job::{Job, Output};
 use crate::program::Program;
 use crate::reaper::Reaper;
 use crate::stopped_time::StoppedTime;
-use crate::worker_exit::{ExitStatus, WorkerExit, worker_name};
+use crate::worker_exit::{ExitStatus, TERMINATED, WorkerExit, worker_name};
 
 /// Time limit of the wait for killed groups. It expires only if the kernel does not release a process, or
 /// init does not reap orphans.
@@ -57,9 +58,20 @@ pub(crate) struct WorkerProcess {
     pub reported: bool,
     /// True if the worker failed, and the others have continued.
     pub survived: bool,
+    /// True if it did not leave its group in good order when the launcher asked it to end: the signal or an
+    /// error ended it.
+    pub broke_off: bool,
     /// True if the worker was stopped when the launcher asked it to end.
     stopped: bool,
     stopped_time: StoppedTime,
+}
+
+/// The exits of a job's workers on this node.
+pub(crate) struct Exits {
+    /// Those that the job has not survived, or, without such, those that it has.
+    pub last: Vec<WorkerExit>,
+    /// Deaths in the last two generations that the job seemed to survive, with the ranks there.
+    pub earlier: Vec<WorkerExit>,
 }
 
 /// All workers of this node. Dropping it kills the remaining ones.
@@ -69,6 +81,8 @@ pub(crate) struct Workers {
     /// Exits of the last workers that the job has survived.
     survived: VecDeque<WorkerExit>,
     starts: Vec<usize>,
+    /// Cores of each worker by its local rank, if they are bound.
+    cores: Option<Vec<Vec<usize>>>,
     started: Instant,
     /// True after the workers were asked to end: later exits count as caused by the launcher.
     terminating: bool,
@@ -86,10 +100,18 @@ impl Workers {
     /// They live no longer than the calling thread.
     pub fn start(job: &Job, rendezvous: &Rendezvous, ranks: MemberRanks) -> Result<Workers, LaunchError> {
         let error_files = temporary_folder()?;
+        let cores = job
+            .bind
+            .cores(job.processes())
+            .map_err(|cause| LaunchError::system("cannot learn which cores the launcher may use", cause))?;
+        if let Some(cores) = &cores {
+            job.messages.print(&bind::describe(cores));
+        }
         let mut workers = Workers {
             list: Vec::with_capacity(job.processes()),
             survived: VecDeque::new(),
             starts: vec![0; job.processes()],
+            cores,
             started: Instant::now(),
             terminating: false,
             over: false,
@@ -130,7 +152,8 @@ impl Workers {
         }
         let socket = self.reaper.as_ref().map(Reaper::socket).transpose();
         let socket = socket.map_err(|cause| LaunchError::system(format!("cannot start {rank}"), cause))?;
-        die_with_launcher(&mut command, socket);
+        let cores = self.cores.as_ref().map(|cores| bind::set_of(&cores[local_rank]));
+        die_with_launcher(&mut command, socket, cores);
         let mut child = command.spawn().map_err(|cause| cannot_start(&job.command[0], cause))?;
         let pid = Pid::from_child(&child);
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -153,6 +176,7 @@ impl Workers {
             member,
             reported: false,
             survived: false,
+            broke_off: false,
             stopped: false,
             stopped_time: StoppedTime::default(),
         });
@@ -206,6 +230,8 @@ impl Workers {
             let status = worker.poll().map_err(|cause| {
                 LaunchError::system(format!("cannot learn how {} ended", worker.rank), cause)
             })?;
+            worker.broke_off =
+                self.terminating && status.is_some_and(|status| status.failed() && status != TERMINATED);
             worker.exit = status.map(|status| match self.terminating {
                 true => (now, ExitStatus::ByLauncher { stopped: worker.stopped }),
                 false => (now, status),
@@ -280,17 +306,19 @@ impl Workers {
         self.list.iter().for_each(|worker| signal_group(worker.pid, signal));
     }
 
-    /// Kills the remaining processes, waits until they are gone, and returns the workers' exits. Leaves out
-    /// workers that the job has survived, unless there are no others.
-    pub fn finish(mut self) -> Vec<WorkerExit> {
+    /// Kills the remaining processes, waits until they are gone, and returns the workers' exits.
+    pub fn finish(mut self) -> Exits {
         self.end_all();
         let survived: Vec<&WorkerProcess> = self.list.iter().filter(|worker| worker.survived).collect();
         let lasting = self.list.iter().filter(|worker| !worker.survived).map(|worker| self.exit(worker));
         let mut exits: Vec<WorkerExit> = lasting.collect();
+        let mut earlier: Vec<WorkerExit> = self.survived.iter().cloned().collect();
+        earlier.extend(survived.into_iter().map(|worker| self.exit(worker)));
         if exits.is_empty() {
-            exits.extend(self.survived.iter().cloned());
-            exits.extend(survived.into_iter().map(|worker| self.exit(worker)));
+            exits.append(&mut earlier);
         }
+        earlier.retain(|exit| self.ranks.was_here_lately(&exit.member));
+        earlier.iter_mut().for_each(|exit| exit.rank = self.ranks.last(&exit.member));
         if self.ranks.are_known() {
             for exit in &mut exits {
                 // The generation of a worker with wrong input may be over, because the others save their
@@ -299,7 +327,7 @@ impl Workers {
                 exit.rank = self.ranks.current(&exit.member).or(last);
             }
         }
-        exits
+        Exits { last: exits, earlier }
     }
 
     /// Kills all groups, reaps their heads, and waits until nothing of them is left, except for processes
@@ -337,9 +365,9 @@ impl WorkerProcess {
         self.error().map(|error| error.message.replace('\n', "\n    "))
     }
 
-    /// Returns true if it has reported that its input is wrong.
-    pub fn has_wrong_input(&self) -> bool {
-        self.error().is_some_and(|error| error.kind == Some(FailureKind::WrongInput))
+    /// Returns the kind of the failure that it has reported.
+    pub fn failure_kind(&self) -> Option<FailureKind> {
+        self.error()?.kind
     }
 
     fn error(&self) -> Option<WorkerError> {

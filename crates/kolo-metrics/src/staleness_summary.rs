@@ -1,6 +1,7 @@
 //! The staleness of the weights in a run's steps.
 
 use kolo_ddp::Staleness;
+use kolo_run_folder::units::counted;
 use serde::Serialize;
 
 /// Staleness of pulled weights, in steps behind another worker.
@@ -24,6 +25,7 @@ impl StalenessSummary {
     /// Describes the staleness.
     pub fn words(&self) -> String {
         let pulls: u64 = self.pulls.iter().sum();
-        format!("{:.2} steps behind on average, {} at most, in {pulls} pulls", self.mean, self.most)
+        let pulls = counted(pulls, "pull");
+        format!("{:.2} steps behind on average, {} at most, in {pulls}", self.mean, self.most)
     }
 }

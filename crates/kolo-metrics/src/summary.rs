@@ -4,6 +4,7 @@ use std::fmt;
 
 use kolo_data::{DataSet, Part};
 use kolo_run_folder::Classification;
+use kolo_run_folder::units::counted;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -113,15 +114,15 @@ impl fmt::Display for SampleCounts {
     /// Formats the counts as `24 training, 6 validation and 9 test samples of 3 classes`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = [(self.train, "training"), (self.validation, "validation"), (self.test, "test")];
-        let mut parts: Vec<String> = parts
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
-        let last = parts.pop().unwrap_or_else(|| "no".into());
+        let mut parts: Vec<(usize, &str)> = parts.into_iter().filter(|(count, _)| *count > 0).collect();
+        let last = match parts.pop() {
+            Some((count, name)) => counted(count, &format!("{name} sample")),
+            None => "no samples".into(),
+        };
+        let parts: Vec<String> = parts.into_iter().map(|(count, name)| format!("{count} {name}")).collect();
         let first = if parts.is_empty() { String::new() } else { parts.join(", ") + " and " };
-        write!(f, "{first}{last} samples")?;
-        self.classes.map_or(Ok(()), |classes| write!(f, " of {classes} classes"))
+        write!(f, "{first}{last}")?;
+        self.classes.map_or(Ok(()), |classes| write!(f, " of {}", counted(classes, "class")))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision, check_precision};
-use kolo_burn_train::{Classification, Job, Membership, Summary, Trainer};
+use kolo_burn_train::{Job, Membership, Summary, Trainer};
 use kolo_comm::Group;
 use kolo_data::{ImageDataSet, SampleShape};
 use kolo_ddp::optimizer::Optimizer;
@@ -177,9 +177,8 @@ impl<M: ImageModel + 'static> NamedModel for Entry<M> {
         config.check()?;
         self.check(config, data.shape())?;
         let model = (self.build)(&Blueprint::of(config, data.shape(), &device));
-        let trainer = Trainer::of(job, data, M::loss)
-            .counting("images")
-            .tally(Classification::METRICS, M::classification);
+        let trainer =
+            Trainer::of(job, data, M::loss).counting("images").tally(self.traits.metrics, M::classification);
         Ok(trainer.train_as(membership, model)?.summary)
     }
 

@@ -1,5 +1,6 @@
 //! Parts and limits of the table's models, which decide the settings and images that they accept.
 
+use kolo_burn_train::{Classification, Metric};
 use kolo_data::SampleShape;
 use kolo_recipe::{BatchNormalization, Recipe};
 
@@ -17,17 +18,25 @@ pub struct Traits {
     pub smallest_image: usize,
     /// True for a language model; the others see images.
     pub reads_text: bool,
+    /// Metrics that judge it during the run.
+    pub metrics: &'static [Metric],
 }
 
 /// A residual network.
 pub(super) const RESIDUAL: Traits = Traits { residual: true, batch_norm: true, ..PLAIN };
 
 /// A model without normalizations.
-pub(super) const PLAIN: Traits =
-    Traits { residual: false, batch_norm: false, smallest_image: 1, reads_text: false };
+pub(super) const PLAIN: Traits = Traits {
+    residual: false,
+    batch_norm: false,
+    smallest_image: 1,
+    reads_text: false,
+    metrics: &Classification::METRICS,
+};
 
 /// A language model.
-pub(super) const TEXT: Traits = Traits { reads_text: true, ..PLAIN };
+pub(super) const TEXT: Traits =
+    Traits { reads_text: true, metrics: &[Metric::PERPLEXITY, Metric::LOSS], ..PLAIN };
 
 /// A model without normalizations that halves the image several times.
 pub(super) const VGG: Traits = Traits { smallest_image: VggConfig::SMALLEST_IMAGE, ..PLAIN };

@@ -60,7 +60,7 @@ impl Failure {
         Failure { is_json: true, ..self }
     }
 
-    /// Returns the kind of a failure after which resuming the run would fail again.
+    /// Returns the kind of the failure, if the error or the launcher's report has one.
     pub fn kind(&self) -> Option<FailureKind> {
         Ending::of(self).kind
     }
@@ -118,7 +118,7 @@ pub struct Ending {
     pub culprit: Option<Rank>,
     /// The exit code.
     pub code: u8,
-    /// Kind of a failure after which resuming the run would fail again.
+    /// Kind of the failure, for the launcher.
     pub kind: Option<FailureKind>,
     /// True to print the message as a JSON object.
     pub is_json: bool,
@@ -149,10 +149,15 @@ fn kind(error: &(dyn Error + 'static)) -> Option<FailureKind> {
     if error.downcast_ref().is_some_and(kolo_train::Error::follows_wrong_input) {
         return Some(FailureKind::WrongInput);
     }
-    match error.downcast_ref() {
-        Some(kolo_recipe::Error::NotTheWriter(_)) => Some(FailureKind::OtherWriter),
-        _ => error.downcast_ref().and_then(LaunchError::kind),
+    if let Some(kolo_recipe::Error::NotTheWriter(_)) = error.downcast_ref() {
+        return Some(FailureKind::OtherWriter);
     }
+    if matches!(error.downcast_ref(), Some(kolo_ddp::Error::OwnersLost { .. }))
+        || matches!(error.downcast_ref(), Some(kolo_comm::Error::Orphaned))
+    {
+        return Some(FailureKind::StateLost);
+    }
+    error.downcast_ref().and_then(LaunchError::kind)
 }
 
 /// Joins an error and those of its sources that its message does not contain.
@@ -314,7 +319,16 @@ mod tests {
             kept: String::new(),
             cause,
         };
-        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 7] = [
+        let lost = || kolo_ddp::Error::OwnersLost {
+            ranks: vec![Rank(1), Rank(2)],
+            array: "`velocity`".into(),
+            parameter: "w".into(),
+        };
+        let orphaned = kolo_train::Error::from(kolo_ddp::Error::from(kolo_comm::Error::Orphaned));
+        let kinds: [(Box<dyn Error + Send + Sync>, u8, Option<FailureKind>); 10] = [
+            (Box::new(kolo_train::Error::from(lost())), 1, Some(FailureKind::StateLost)),
+            (Box::new(of_another(Some(Box::new(lost().into())))), 1, Some(FailureKind::StateLost)),
+            (Box::new(orphaned), 1, Some(FailureKind::StateLost)),
             (Box::new(of_another(None)), 1, Some(FailureKind::WrongInput)),
             (Box::new(of_another(Some(Box::new(died().into())))), 1, None),
             (Box::new(fenced()), 1, Some(FailureKind::OtherWriter)),

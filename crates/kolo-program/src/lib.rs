@@ -1,9 +1,12 @@
-//! Output of a program to its user: lines of output, and the failure with which it ends.
+//! Frame of a program: its logger and variables, its output, and the failure with which it ends.
 //!
 //! [`Failure`] takes any of Kolo's errors and decides the exit code and the rank at fault; `kolo::main`
-//! prints and reports it. The commands of `kolo` print by [`output`].
+//! prints and reports it. The commands of `kolo` print by [`output`], and draw by [`chart`].
 
+pub mod chart;
+pub mod environment;
 mod failure;
+pub mod logger;
 pub mod output;
 
 pub use failure::{Ending, Failure};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kolo_checkpoint::Error as CheckpointError;
 use kolo_comm::Rank;
+use kolo_comm::schedule::words::{self, counted};
 
 use crate::origin::Origin;
 use crate::shard_loss::ShardLoss;
@@ -63,7 +64,9 @@ pub enum Error {
         world: usize,
     },
     /// A reduction has failed before and was reported then; its gradients are lost.
-    #[error("training cannot continue: an earlier reduction failed; continue from the last checkpoint")]
+    #[error(
+        "training cannot continue: an earlier reduction failed; continue from a checkpoint, if there is one"
+    )]
     Lost,
     /// A name that is in no table, or a setting that its entry does not have or whose value is invalid.
     #[error(transparent)]
@@ -81,7 +84,7 @@ pub enum Error {
     #[error(transparent)]
     Binding(#[from] BindingError),
     /// Cross-shard passes were given a number of inputs that is not this rank's number of shards.
-    #[error("this rank has {due} shards but {given} inputs; give one for each")]
+    #[error("this rank has {} but {}; give one for each", counted(due, "shard"), counted(given, "input"))]
     InputsMismatch {
         /// Number of inputs given.
         given: usize,
@@ -163,7 +166,7 @@ pub enum Error {
     /// useless, and none is saved: every later call returns the same error.
     #[error(
         "`{tensor}` is not finite after step {step}, though the gradient is: the update has overflowed; lower the learning rate or \
-         clip the gradient, and continue from the last checkpoint, which is older"
+         clip the gradient, and continue from an older checkpoint, if there is one"
     )]
     ValuesNotFinite {
         /// Number of the step, from 0.
@@ -199,8 +202,9 @@ pub enum Error {
     /// A checkpoint was to be taken or loaded in the middle of a round of islands, or of workers with
     /// servers that hold the weights.
     #[error(
-        "a checkpoint cannot be taken or loaded after {step} steps, in the middle of a round that began after {began}; call \
-         `Replica::end_round` before the last step"
+        "a checkpoint cannot be taken or loaded after {}, in the middle of a round that began after {began}; call \
+         `Replica::end_round` before the last step",
+        counted(step, "step")
     )]
     RoundNotOver {
         /// Steps done.
@@ -237,12 +241,14 @@ pub enum Error {
     StateDivided,
     /// All owners of a part of the divided state have died, or left, before others had it.
     #[error(
-        "the {owners} workers that held {array} of `{parameter}` are gone, so the job cannot go on from memory; resume it from its last \
-         checkpoint (a larger redundancy lets more workers die at once)"
+        "only {} held {array} of `{parameter}`, and {} gone, so the job cannot go on from memory; continue from a checkpoint, if \
+         there is one (a larger redundancy lets more workers die at once)",
+        words::ranks(ranks),
+        if ranks.len() == 1 { "it is" } else { "they are" }
     )]
     OwnersLost {
-        /// Number of owners of each part.
-        owners: usize,
+        /// Owners of the part, by their ranks before they were gone.
+        ranks: Vec<Rank>,
         /// Array of the optimizer's state, or `the values`.
         array: String,
         /// First parameter of the part.
@@ -259,13 +265,13 @@ pub enum Error {
         remedy: &'static str,
     },
     /// A rank began another pass when its shards of the step were done.
-    #[error("this rank holds {due} shards a step; call `step` before the next backward pass")]
+    #[error("this rank holds {} a step; call `step` before the next backward pass", counted(due, "shard"))]
     NoShardLeft {
         /// Number of shards of this rank.
         due: usize,
     },
     /// A rank did not do all of its shards.
-    #[error("this rank holds {due} shards a step but finished {done} before `step` was called")]
+    #[error("this rank holds {} a step but finished {done} before `step` was called", counted(due, "shard"))]
     ShardsMissing {
         /// Number of shards of this rank.
         due: usize,

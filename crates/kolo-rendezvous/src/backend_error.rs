@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use kolo_schedule::Rank;
+use kolo_schedule::words::counted;
 
 /// A reason why a backend (MPI, NCCL) cannot do what the program requests.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -93,7 +94,7 @@ pub enum BackendError {
         second: Rank,
     },
     /// No device has that number.
-    #[error("there is no CUDA device {number}: this process sees {count} CUDA device{}", if *count == 1 { "" } else { "s" })]
+    #[error("there is no CUDA device {number}: this process sees {}", counted(count, "CUDA device"))]
     NoDevice {
         /// The requested number.
         number: usize,

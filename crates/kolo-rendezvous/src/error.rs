@@ -12,6 +12,7 @@ use crate::backend_error::BackendError;
 use crate::invalid_call::InvalidCall;
 use crate::secure::RejectReason;
 use kolo_schedule::Rank;
+use kolo_schedule::words::counted;
 
 /// An error of rendezvous or of a collective.
 ///
@@ -154,7 +155,7 @@ pub enum Error {
         waited: Duration,
     },
     /// Too few workers are left, and no new ones have arrived.
-    #[error("{present} of at least {min} workers are there, and {}", others(*waited))]
+    #[error("{present} of at least {} {} there, and {}", counted(min, "worker"), if *present == 1 { "is" } else { "are" }, others(*waited))]
     TooFew {
         /// Number of workers that are present.
         present: usize,
@@ -166,7 +167,7 @@ pub enum Error {
         first: bool,
     },
     /// A new worker finds no worker that has the state of the job.
-    #[error("all workers that had the job's state have died; start again from the last checkpoint")]
+    #[error("all workers that had the job's state have died; continue from a checkpoint, if there is one")]
     Orphaned,
     /// The job's launchers have lost each other, and this worker is not on the side that may continue.
     #[error("this worker must stop, because other workers of its job continue, or may continue: {reason}")]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use kolo_schedule::Rank;
+use kolo_schedule::words::counted;
 
 /// A reason why a call is wrong by itself. Nothing has been sent, so no other rank is affected. Ranks are
 /// those of the group.
@@ -22,7 +23,7 @@ pub enum InvalidCall {
         end: usize,
     },
     /// The root is no rank of the group.
-    #[error("{operation} with root {root}, but the group has {world} ranks")]
+    #[error("{operation} with root {root}, but the group has {}", counted(world, "rank"))]
     Root {
         /// Name of the operation.
         operation: String,
@@ -44,7 +45,7 @@ pub enum InvalidCall {
         world: usize,
     },
     /// The number of chunks differs from the number of ranks.
-    #[error("there are {chunks} chunks for {world} ranks; give one for each rank")]
+    #[error("{} for {}; give one for each rank", counted(chunks, "chunk"), counted(world, "rank"))]
     ChunkCount {
         /// Number of chunks passed.
         chunks: usize,
@@ -90,7 +91,7 @@ pub enum InvalidCall {
         len: usize,
     },
     /// A reader of a sum is no rank of the group.
-    #[error("{reader} cannot read a sum of a group of {world} ranks")]
+    #[error("{reader} cannot read a sum of a group of {}", counted(world, "rank"))]
     Reader {
         /// The reader.
         reader: Rank,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kolo_schedule::words::counted;
 use serde::{Deserialize, Serialize};
 
 /// Scores of a classifier by class, over the samples of one part.
@@ -45,8 +46,10 @@ impl Classification {
             }
         }
         if without_class != self.not_finite {
-            let words = "samples are predicted as no class, and classification.not_finite is";
-            return Err(format!("classification.classes: {without_class} {words} {}", self.not_finite));
+            let (missing, noted) = (counted(without_class, "sample"), self.not_finite);
+            return Err(format!(
+                "classification.classes: {missing} without a predicted class, and classification.not_finite is {noted}"
+            ));
         }
         for (index, wrong) in self.most_wrong.iter().enumerate() {
             check_share(&format!("classification.most_wrong[{index}].probability"), wrong.probability)?;
@@ -130,7 +133,7 @@ mod tests {
             (class(3, &[(0, 3), (1, 1)]), "classes[1].samples is 3, less than the sum of predicted"),
             (
                 class(5, &[(0, 3), (1, 1)]),
-                "classes: 1 samples are predicted as no class, and classification.not_finite is 0",
+                "classes: 1 sample without a predicted class, and classification.not_finite is 0",
             ),
             (class(u64::MAX, &[(1, u64::MAX)]), "classes[1].samples: so many samples cannot be counted"),
             (ClassScores { precision: -0.1, ..right.clone() }, "classes[1].precision is -0.1, not in 0 to 1"),

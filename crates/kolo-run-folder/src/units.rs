@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use kolo_schedule::words::counted;
+
 /// Formats a number with three significant digits.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -53,9 +55,9 @@ pub fn count(value: usize) -> String {
     grouped(value as f64)
 }
 
-/// Formats a count with its noun: `1 step`, `2 steps`.
+/// Formats a count with its noun: `1 step`, `2,000 steps`.
 pub fn plural(value: usize, noun: &str) -> String {
-    format!("{} {noun}{}", count(value), if value == 1 { "" } else { "s" })
+    counted(count(value), noun)
 }
 
 /// Formats a duration.

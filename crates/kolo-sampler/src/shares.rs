@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kolo_schedule::Rank;
 use kolo_schedule::tree::{Contributions, share};
+use kolo_schedule::words::counted;
 
 /// Divides whole shards by weight, one weight a rank. Each rank gets its part rounded down; the remaining
 /// shards go to the ranks with the largest remainders, the lower rank first if two are equal (Hamilton's
@@ -15,7 +16,8 @@ use kolo_schedule::tree::{Contributions, share};
 /// The number of weights is not `world`, or a weight is negative, not finite, or all are 0; as a message.
 pub fn apportion(shards: usize, weights: &[f64], world: usize) -> Result<Vec<usize>, String> {
     if weights.len() != world {
-        return Err(format!("{} weights for {world} workers; give one for each", weights.len()));
+        let (weights, workers) = (counted(weights.len(), "weight"), counted(world, "worker"));
+        return Err(format!("{weights} for {workers}; give one for each"));
     }
     if let Some(wrong) = weights.iter().find(|weight| !weight.is_finite() || **weight < 0.0) {
         return Err(format!("a weight of {wrong:?}; give finite numbers from 0"));
@@ -123,7 +125,7 @@ mod tests {
     #[test]
     fn wrong_weights_are_named() {
         for (weights, text) in [
-            (&[1.0][..], "1 weights for 2 workers"),
+            (&[1.0][..], "1 weight for 2 workers"),
             (&[1.0, -2.0], "-2"),
             (&[1.0, f64::NAN], "NaN"),
             (&[0.0, 0.0], "no weight"),

@@ -51,6 +51,7 @@ mod simulate;
 mod topology;
 pub mod tree;
 mod wire_cost;
+pub mod words;
 
 pub use algorithm::Algorithm;
 pub use algorithms::ALGORITHMS;

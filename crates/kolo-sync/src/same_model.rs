@@ -1,6 +1,7 @@
 //! Check before the first step that all ranks hold the same model and were given the same settings.
 
 use kolo_comm::hash::fnv1a;
+use kolo_comm::schedule::words::counted;
 use kolo_comm::{Group, Op, Rank};
 
 use crate::same_settings::Stated;
@@ -80,5 +81,5 @@ fn difference(theirs: &str, own: &str, rank: Rank, reference: Rank) -> String {
         return format!("parameter {ours} on {rank} is {theirs} on {reference}");
     }
     let (theirs, ours) = (theirs.lines().count(), own.lines().count());
-    format!("{ours} tensors on {rank}, {theirs} on {reference}")
+    format!("{} on {rank}, {theirs} on {reference}", counted(ours, "tensor"))
 }

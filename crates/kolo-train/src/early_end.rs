@@ -6,6 +6,7 @@ use kolo_comm::Error::TooFew;
 use kolo_comm::{Group, Rank};
 use kolo_data::DataSet;
 use kolo_metrics::Progress;
+use kolo_recipe::RunFolder;
 
 use crate::error::Error;
 use crate::framework::Framework;
@@ -51,8 +52,16 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             max_hours: None,
             step: self.ddp.steps(),
             total: self.calendar.total,
-            kept: format!("what has been done since the last checkpoint is lost: {lost}"),
+            kept: format!("{}: {lost}", self.lost_work()),
             cause: Some(Box::new(lost.into())),
+        }
+    }
+
+    /// Describes the work that is lost with an end that saves nothing.
+    fn lost_work(&self) -> &'static str {
+        match self.job.folder.as_ref().is_some_and(RunFolder::has_checkpoints) {
+            true => "what has been done since the last checkpoint is lost",
+            false => "all of its work is lost, because there is no checkpoint",
         }
     }
 
@@ -133,7 +142,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             Err(failure) => {
                 // A launcher that is itself ending does not show the error.
                 kolo_ddp::checkpoint::tell(&failure);
-                let lost = format!("what has been done since the last checkpoint is lost: {failure}");
+                let lost = format!("{}: {failure}", self.lost_work());
                 (lost, Some(Box::new(failure)))
             }
         };

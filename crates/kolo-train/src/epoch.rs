@@ -65,6 +65,9 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let rate = (self.rate)(step);
         // Islands that rarely synchronize leave at the end of their round, which all workers must reach.
         if self.stop.get() {
+            if self.stop.is_new() {
+                self.announce_late_end(step);
+            }
             self.ddp.leave();
         }
         // The work after this step needs one model, and the losses of all steps.
@@ -99,6 +102,22 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             }
         }
         Ok(report)
+    }
+
+    /// Says where a run ends that has been asked to before `step`, if that may be many steps later: workers
+    /// that do not wait for one another have one model only where all of them meet.
+    fn announce_late_end(&mut self, step: u64) {
+        let mode = &self.job.config.sync.mode;
+        if mode.traits().staleness_bound.is_none() || self.ddp.rank().0 > 0 {
+            return;
+        }
+        let total = self.calendar.total;
+        let meets = (step + 1..=total).find(|steps| self.calendar.after(*steps).gathering).unwrap_or(total);
+        self.warnings.tell(format!(
+            "the run has been asked to end, and with --sync {mode} it saves and ends where all workers meet next: after \
+             step {meets} of {total}; if it is killed before, the steps since the last checkpoint, or since the start \
+             without one, are lost (--checkpoint-steps makes workers meet more often)"
+        ));
     }
 
     /// Makes all workers leave at the end of their next step if the time of the run is over, by the longest

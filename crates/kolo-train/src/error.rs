@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kolo_comm::schedule::words::counted;
 use kolo_data::{DataError, PrefetchError};
 use kolo_ddp::binding::BindingError;
 use kolo_elastic::WRONG_INPUT;
@@ -86,7 +87,11 @@ pub enum Error {
     #[error("rank 0 died, and with it the losses of the range test; run it again")]
     RangeTestCut,
     /// The program's tally has another number of values than there are metrics.
-    #[error("the tally of the evaluation has {values} values for {metrics} metrics; return one for each")]
+    #[error(
+        "the tally of the evaluation has {} for {}; return one for each",
+        counted(values, "value"),
+        counted(metrics, "metric")
+    )]
     Tally {
         /// Number of metrics.
         metrics: usize,
@@ -103,8 +108,8 @@ pub enum Error {
     },
     /// The checkpoint to continue from is after the last step of the run.
     #[error(
-        "{} is after step {step}, beyond the end of the run, which has {total} steps with {setting}; raise that in \
-         config.toml, or move the later checkpoints away", checkpoint.display()
+        "{} is after step {step}, beyond the end of the run, which has {} with {setting}; raise that in \
+         config.toml, or move the later checkpoints away", checkpoint.display(), counted(total, "step")
     )]
     BeyondEnd {
         /// The checkpoint.
@@ -206,7 +211,7 @@ impl From<kolo_comm::Error> for Error {
 fn early_reason(too_few: Option<&str>, max_hours: Option<f64>) -> String {
     match (too_few, max_hours) {
         (Some(too_few), _) => too_few.into(),
-        (None, Some(hours)) => format!("the {hours} hours of --max-hours are over"),
+        (None, Some(hours)) => format!("the time limit of {} (--max-hours) is over", counted(hours, "hour")),
         (None, None) => "the workers have been asked to end".into(),
     }
 }

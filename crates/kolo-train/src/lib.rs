@@ -75,5 +75,6 @@ pub use resume_check::check_resume;
 pub use signals::survive_large_files;
 pub use slowdown::Slowdown;
 pub use summarize::peak_bytes;
+pub use task::check_metric;
 pub use trained::Trained;
 pub use trainer::{RUN_FOLDER, Trainer};

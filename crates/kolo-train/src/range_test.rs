@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kolo_comm::schedule::words::counted;
 use kolo_ddp::{ParamGroup, Sampler, Selector};
 use kolo_metrics::StepRow;
 use kolo_recipe::{RateConfig, Recipe};
@@ -166,6 +167,37 @@ impl RangeCurve {
             points.push(RangePoint { rate, loss, smoothed });
         }
         RangeCurve { points, diverged, lowest: Some(lowest).filter(|lowest| *lowest > 0), skipped: 0 }
+    }
+
+    /// Returns the steps as a table in CSV.
+    pub fn csv(&self) -> String {
+        let rows = self.points.iter().chain(&self.diverged).enumerate();
+        let row = |(step, point): (usize, &RangePoint)| {
+            format!("{step},{:?},{:?},{:?}\n", point.rate, point.loss, point.smoothed)
+        };
+        String::from("step,learning_rate,loss,smoothed_loss\n") + &rows.map(row).collect::<String>()
+    }
+
+    /// Describes the suggested rate, or why there is none.
+    pub fn words(&self) -> String {
+        if self.is_mostly_skipped() {
+            return format!(
+                "no rate is suggested: {} of {} trained nothing, because they overflowed; give a smaller --loss-scale, \
+                 or --precision bf16",
+                self.skipped,
+                counted(self.points.len(), "step")
+            );
+        }
+        match (self.lowest, self.suggestion()) {
+            (Some(lowest), Some(rate)) => {
+                let lowest = self.points[lowest];
+                format!(
+                    "suggested: --lr {rate:.1e}, a tenth of {:.1e}, at which the smoothed loss was lowest ({:.4}; at first {:.4})",
+                    lowest.rate, lowest.smoothed, self.points[0].smoothed
+                )
+            }
+            _ => "no rate is suggested: the smoothed loss was lowest at the first one; look at the data and the model".into(),
+        }
     }
 
     /// True if more than half of the steps trained nothing, so that the losses tell nothing of the rates.

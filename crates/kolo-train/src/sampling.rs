@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use kolo_comm::schedule::words::counted;
 use kolo_data::{DataSet, Fingerprint, Part};
 use kolo_ddp::BatchGrowth;
 use kolo_ddp::checkpoint::Position;
@@ -96,7 +97,11 @@ impl Sampling {
             None => {
                 let place = |position: &Position| (position.epoch, position.step_in_epoch);
                 let words = |position: &Position| {
-                    format!("{} epochs and {} steps", position.epoch, position.step_in_epoch)
+                    format!(
+                        "{} and {}",
+                        counted(position.epoch, "epoch"),
+                        counted(position.step_in_epoch, "step")
+                    )
                 };
                 (place(position) != place(expected)).then(|| {
                     let what = format!("step {}", position.step);

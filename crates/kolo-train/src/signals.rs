@@ -21,8 +21,12 @@ static HEEDED: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 /// True if the active runs were signaled to end.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// An active run that signals can end, and its signals.
-pub(crate) struct StopRequested(Vec<i32>);
+/// An active run that signals can end.
+pub(crate) struct StopRequested {
+    signals: Vec<i32>,
+    /// True if [`StopRequested::is_new`] has found a request.
+    is_known: bool,
+}
 
 impl StopRequested {
     /// Catches signals during its lifetime: the usual ones, `more`, and those of [`STOP_ON`].
@@ -33,18 +37,23 @@ impl StopRequested {
         let signals = stop_signals(&[more, &told].concat());
         listen(&signals).map_err(Error::Signal)?;
         heeded().extend(&signals);
-        Ok(StopRequested(signals))
+        Ok(StopRequested { signals, is_known: false })
     }
 
     pub(crate) fn get(&self) -> bool {
         REQUESTED.load(Ordering::Relaxed)
+    }
+
+    /// Returns true the first time that the run is found to be signaled.
+    pub(crate) fn is_new(&mut self) -> bool {
+        self.get() && !std::mem::replace(&mut self.is_known, true)
     }
 }
 
 impl Drop for StopRequested {
     fn drop(&mut self) {
         let mut heeded = heeded();
-        for signal in &self.0 {
+        for signal in &self.signals {
             if let Some(own) = heeded.iter().position(|other| other == signal) {
                 heeded.swap_remove(own);
             }
@@ -126,15 +135,15 @@ mod tests {
     #[ignore = "every_run_has_signals_of_its_own starts it: its signals would stop the runs of other tests"]
     fn in_a_process_of_its_own() {
         for signal in [StopSignal::Usr1, StopSignal::Usr2] {
-            let run = StopRequested::begin(&[signal]).unwrap();
-            assert!(!run.get());
+            let mut run = StopRequested::begin(&[signal]).unwrap();
+            assert!(!run.get() && !run.is_new());
             let number = stop_signals(&[signal]).pop().unwrap();
             signal_hook::low_level::raise(number).unwrap();
             let until = Instant::now() + Duration::from_secs(60);
             while !run.get() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert!(run.get(), "{signal}");
+            assert!(run.get() && run.is_new() && !run.is_new(), "{signal}");
         }
     }
 }

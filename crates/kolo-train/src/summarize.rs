@@ -1,5 +1,6 @@
 //! The figures about a whole run, collected at its end.
 
+use kolo_comm::schedule::words::counted;
 use kolo_comm::{Group, Op};
 use kolo_ddp::Ddp;
 use kolo_ddp::binding::Binding;
@@ -71,8 +72,9 @@ pub(crate) fn skipped_warning(summary: &Summary) -> Option<String> {
 fn mostly_skipped(skipped: u64, steps: u64) -> Option<String> {
     (skipped > steps / 2).then(|| {
         format!(
-            "{skipped} of {steps} steps trained nothing, because they overflowed; give a smaller --loss-scale or \
-             --loss-scale-backoff, or --precision bf16"
+            "{skipped} of {} trained nothing, because they overflowed; give a smaller --loss-scale or \
+             --loss-scale-backoff, or --precision bf16",
+            counted(steps, "step")
         )
     })
 }

@@ -79,8 +79,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
 
     /// Metric that decides the best model, and the time to stop.
     pub(crate) fn deciding_metric(&self, config: &Recipe) -> Option<(usize, Metric)> {
-        let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
-        self.measured().iter().copied().enumerate().find(|(_, metric)| wanted(metric))
+        deciding(config, self.measured())
     }
 
     /// Calls the listeners, and returns the strongest of their answers. Meanwhile this worker counts as busy,
@@ -95,30 +94,35 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized> Task<F, M, D> {
     pub(crate) fn decides(&self, moment: Moment) -> bool {
         self.listeners.iter().any(|listener| listener.decides == Some(moment))
     }
+}
 
-    /// Reason that nothing is measured, and the remedy.
-    fn unjudged(&self) -> &'static str {
-        if self.metrics.is_empty() {
-            "nothing is measured; give the trainer metrics by `evaluate`"
-        } else {
-            "the data has no samples for validation or tests that could decide; give --val-split"
-        }
-    }
+fn deciding(config: &Recipe, measured: &[Metric]) -> Option<(usize, Metric)> {
+    let wanted = |metric: &Metric| config.best_metric.as_ref().is_none_or(|name| name == metric.name);
+    measured.iter().copied().enumerate().find(|(_, metric)| wanted(metric))
+}
 
-    /// Checks that the metric by which the recipe decides is measured.
-    pub(crate) fn find_metric(&self, config: &Recipe) -> Result<(), Error> {
-        match (&config.best_metric, config.patience) {
-            _ if self.deciding_metric(config).is_some() => Ok(()),
-            (Some(name), _) if self.measured().is_empty() => {
-                Err(Error::setting("--best-metric", name, self.unjudged()))
-            }
-            (Some(name), _) => {
-                let known = self.measured().iter().map(|metric| metric.name);
-                Err(kolo_recipe::Error::unknown("metric", name, known).into())
-            }
-            (None, Some(epochs)) => Err(Error::setting("--patience", epochs, self.unjudged())),
-            (None, None) => Ok(()),
+/// Checks that the metric by which the recipe decides is one of `metrics`, and that the data has samples to
+/// measure it on.
+///
+/// # Errors
+///
+/// Names the option, its value, and the metrics that there are.
+pub fn check_metric<D: DataSet + ?Sized>(config: &Recipe, metrics: &[Metric], data: &D) -> Result<(), Error> {
+    let is_judged = [Part::Validation, Part::Test].into_iter().any(|part| data.samples(part) > 0);
+    let measured = if is_judged { metrics } else { &[] };
+    let unjudged = match metrics.is_empty() {
+        true => "nothing is measured; give the trainer metrics by `evaluate`",
+        false => "the data has no samples for validation or tests that could decide; give --val-split",
+    };
+    match (&config.best_metric, config.patience) {
+        _ if deciding(config, measured).is_some() => Ok(()),
+        (Some(name), _) if measured.is_empty() => Err(Error::setting("--best-metric", name, unjudged)),
+        (Some(name), _) => {
+            let known = measured.iter().map(|metric| metric.name);
+            Err(kolo_recipe::Error::unknown("metric", name, known).into())
         }
+        (None, Some(epochs)) => Err(Error::setting("--patience", epochs, unjudged)),
+        (None, None) => Ok(()),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::own_parts::{Own, SchedulePoint, described};
 use crate::range_test::RangeTest;
 use crate::signals;
 use crate::start::run;
-use crate::task::{Evaluate, Listener, Task};
+use crate::task::{Evaluate, Listener, Task, check_metric};
 use crate::trained::Trained;
 
 /// Environment variable that overrides the program's run folder, for repeated runs of a program, as
@@ -250,7 +250,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Trainer<F, M, D> {
         check_names(&self.task.unit, &self.task.metrics)?;
         let part = self.task.judging_part();
         self.task.metrics.iter_mut().for_each(|metric| metric.part = part);
-        self.task.find_metric(&self.job.config)?;
+        check_metric(&self.job.config, &self.task.metrics, &*self.task.data)?;
         if test.is_none() {
             self.find_folder(&mut membership)?;
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use kolo_comm::schedule::words::counted;
 use kolo_data::{DataSet, Loader};
 use kolo_ddp::{Ddp, Sampler};
 use kolo_metrics::{Calendar, Progress, Record, SampleCounts, Summary};
@@ -79,19 +80,19 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
         let (config, workers) = (&self.job.config, self.ddp.workers().len());
         let servers = match self.ddp.group().world_size() - workers {
             0 => String::new(),
-            servers => format!(" and {servers} summation servers"),
+            servers => format!(" and {}", counted(servers, "summation server")),
         };
         format!(
-            "{} ({} parameters){}: {} workers over {}{servers}, {} shards × {} samples a step{}, {} steps{}",
+            "{} ({} parameters){}: {} over {}{servers}, {} × {} a step{}, {}{}",
             config.model,
             parameters(&self.ddp),
             config.on_data(),
-            workers,
+            counted(workers, "worker"),
             self.ddp.group().transport(),
-            config.shards,
-            config.batch_size,
+            counted(config.shards, "shard"),
+            counted(config.batch_size, "sample"),
             config.large_batch.describe_growth(),
-            self.calendar.total,
+            counted(self.calendar.total, "step"),
             config.describe_groups(self.ddp.layout()),
         )
     }

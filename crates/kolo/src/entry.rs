@@ -1,18 +1,12 @@
 //! The frame of a program: it installs a logger, and reports errors to the user and the launcher.
 
 use std::error::Error;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
-use kolo_burn_train::LOG_FORMAT;
-use kolo_comm::{Rank, env};
-use kolo_elastic::MEMBER;
 use kolo_launch::UnblockedStderr;
-use kolo_program::Ending;
 use kolo_program::output::{event, in_lines};
-
-use crate::environment;
+use kolo_program::{Ending, environment, logger};
 
 /// Runs a training program: the user gets errors in clear words, and the launcher learns which worker failed
 /// first.
@@ -85,7 +79,7 @@ pub fn main<E>(run: impl FnOnce() -> Result<(), E>) -> ExitCode
 where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    install_logger();
+    logger::install();
     report_panics();
     // If the signal cannot be caught, a file that is too large ends the program, as it would without Kolo.
     let _ = kolo_burn_train::survive_large_files();
@@ -109,7 +103,7 @@ fn end(ending: &Ending) -> ExitCode {
     let reported = kolo_launch::report_failure_of_kind(message, *culprit, *kind);
     if reported.is_err() || !kolo_launch::launcher_shows_errors() {
         // If printing fails, the exit code still shows the failure.
-        let _ = std::io::stderr().write_all(line(message, *code, *is_json || logs_json()).as_bytes());
+        let _ = std::io::stderr().write_all(line(message, *code, *is_json || logger::logs_json()).as_bytes());
     }
     ExitCode::from(*code)
 }
@@ -122,59 +116,6 @@ fn line(message: &str, code: u8, is_json: bool) -> String {
     let mut event = event("error", message);
     event["exit_code"] = code.into();
     format!("{event}\n")
-}
-
-/// Returns true if this process writes the messages of its logger as JSON.
-fn logs_json() -> bool {
-    std::env::var_os(LOG_FORMAT).is_some_and(|format| format == "json")
-}
-
-/// Installs a logger for warnings, or for the levels in `RUST_LOG`, unless the program has one already.
-fn install_logger() {
-    let mut builder = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn"));
-    builder.format_timestamp(None);
-    // A warning must not stop a worker whose output nobody reads.
-    builder.target(env_logger::Target::Pipe(Box::new(UnblockedStderr)));
-    let unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
-    if std::io::stderr().is_terminal() && unset("NO_COLOR") && unset("RUST_LOG_STYLE") {
-        builder.write_style(env_logger::WriteStyle::Always);
-    }
-    if logs_json() {
-        let who = std::env::var(MEMBER).ok().or_else(|| rank_to_show().map(|rank| rank.to_string()));
-        builder.format(move |out, record| writeln!(out, "{}", log_object(record, who.as_deref())));
-    } else {
-        let rank = rank_to_show().map(|rank| format!("[{rank}] ")).unwrap_or_default();
-        builder.format(move |out, record| {
-            let (level, target) = (record.level(), record.target());
-            let style = out.default_level_style(level);
-            // Names of files in a message may have control characters.
-            writeln!(out, "{rank}[{style}{level}{style:#} {target}] {}", in_lines(record.args()))
-        });
-    }
-    // Fails if the program has a logger of its own, which stays.
-    let _ = builder.try_init();
-}
-
-/// Formats a log message as a JSON object like the events of `--log-format json`.
-fn log_object(record: &log::Record<'_>, worker: Option<&str>) -> serde_json::Value {
-    serde_json::json!({
-        "time_unix": kolo_run_folder::unix_seconds(SystemTime::now()),
-        "event": "log",
-        "level": record.level().as_str().to_lowercase(),
-        "target": record.target(),
-        "worker": worker,
-        "message": record.args().to_string(),
-    })
-}
-
-/// Returns the rank that output lines must carry. Kolo's launcher adds the rank itself; others do not.
-fn rank_to_show() -> Option<Rank> {
-    if std::env::var_os(MEMBER).is_some() {
-        return None;
-    }
-    // The code that needs the launcher's variables reports what is wrong with them.
-    let (rank, world_size) = env::rank_and_world_size().ok()??;
-    (world_size > 1).then_some(rank)
 }
 
 /// Makes a worker's panic part of the launcher's report.

@@ -4,7 +4,6 @@
 //! [`launch`] for starting workers. [`main`] is the frame of a program.
 
 mod entry;
-mod environment;
 pub mod prelude;
 
 pub use entry::main;

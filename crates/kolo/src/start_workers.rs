@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use kolo::Failure;
 use kolo_comm::env;
-use kolo_launch::{Messages, Output};
+use kolo_launch::{Bind, Messages, Output};
 
 use crate::options::Elastic;
 
@@ -14,6 +14,7 @@ pub(crate) fn start_workers(
     master_port: Option<u16>,
     env: Vec<(String, OsString)>,
     elastic: &Elastic,
+    bind: Bind,
     messages: Messages,
 ) -> Result<(), Failure> {
     let program =
@@ -32,7 +33,7 @@ pub(crate) fn start_workers(
         // A program parses the output, so lines of two ranks must not mix.
         Messages::Json => Output::Prefixed,
     };
-    job.messages = messages;
+    (job.messages, job.bind) = (messages, bind);
     elastic.apply(&mut job);
     Ok(kolo_launch::run(&job)?)
 }

@@ -177,5 +177,5 @@ fn inputs_must_be_as_many_as_shards() {
     let mut ddp = ddp(Group::alone(), 2, 0.0, &plain());
     let forward = |_: &BurnModel<ResidualNet>, (), _: &CrossShardPass| unreachable!("nothing is computed");
     let error = ddp.cross_shard_passes(vec![Some(())], forward).unwrap_err().to_string();
-    assert!(error.contains("has 2 shards but 1 inputs"), "{error}");
+    assert!(error.contains("has 2 shards but 1 input"), "{error}");
 }

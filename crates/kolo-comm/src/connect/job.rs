@@ -147,8 +147,9 @@ fn over_store(
         let is_first = || (0..world).map(Rank).find(|other| !missing.contains(other)) == Some(rank);
         if let Some(waited) = notice.due().filter(|_| is_first()) {
             log::warn!(
-                "{} of {world} ranks have not arrived after {waited:?}, {} first; this rank waits for {:?}",
+                "{} of {world} ranks {} not arrived after {waited:?}, {} first; this rank waits for {:?}",
                 missing.len(),
+                if missing.len() == 1 { "has" } else { "have" },
                 missing.first().copied().unwrap_or(rank),
                 context.timeout
             );

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use kolo_run_folder::units::clock;
+use kolo_run_folder::units::counted;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -49,7 +50,7 @@ fn summary(run: &RunState) -> String {
     parts.extend(run.samples_per_second().map(|speed| format!("{speed:.0} {}/s", run.unit)));
     parts.extend(run.step_seconds().map(|time| format!("step {}", seconds(time))));
     parts.extend(run.last().map(|row| format!("learning rate {}", number(row.learning_rate))));
-    parts.extend(run.world_size.map(|size| format!("{size} worker{}", if size == 1 { "" } else { "s" })));
+    parts.extend(run.world_size.map(|size| counted(size, "worker")));
     if run.generation > 0 {
         parts.push(format!("generation {}", run.generation));
     }

@@ -16,6 +16,7 @@ use crate::listing::{Listing, Sample};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::preprocessing::Preprocessing;
+use kolo_schedule::words::counted;
 
 /// Length of the sides of a model's input, unless the user sets another.
 const SIZE: usize = 224;
@@ -210,7 +211,7 @@ impl DataSet for FolderSet {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        vec![format!("Kolo skips {count} unreadable files: {}{more}", names.join(", "))]
+        vec![format!("Kolo skips {}: {}{more}", counted(count, "unreadable file"), names.join(", "))]
     }
 }
 

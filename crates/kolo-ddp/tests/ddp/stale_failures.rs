@@ -150,6 +150,6 @@ fn what_makes_no_sense_is_refused_at_the_start() {
         journal.step(0)?;
         checkpoint::snapshot(&mut journal.replica, &at(1)).map(drop)
     });
-    let text = "cannot be taken or loaded after 1 steps, in the middle of a round that began after 0";
+    let text = "cannot be taken or loaded after 1 step, in the middle of a round that began after 0";
     assert!(refused.iter().all(|error| error.contains(text)), "{refused:?}");
 }

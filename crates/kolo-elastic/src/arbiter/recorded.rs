@@ -6,6 +6,7 @@
 //! over for certain.
 
 use super::claim::{Claim, Record, Verdict};
+use kolo_schedule::words::counted;
 
 /// Number of times that others may overtake a claim before its leader must try again later.
 const TRIES: usize = 16;
@@ -50,7 +51,7 @@ pub(crate) fn claim(records: &dyn Records, claim: &Claim) -> Result<Verdict, Str
 /// Explains the refusal: no waiting member has been in the last generation, so it may go on.
 fn not_over(last: &Record, claim: &Claim) -> Verdict {
     let Record { generation, place, members, .. } = last;
-    let who = format!("generation {generation} of {} workers", members.len());
+    let who = format!("generation {generation} of {}", counted(members.len(), "worker"));
     if members.iter().any(|member| claim.members.contains(member)) {
         // Either the member moved to another leader after its arrival here, or it never entered.
         return Verdict::NotYet(format!(

@@ -15,6 +15,7 @@ use crate::generation::Formed;
 use crate::launcher_protocol::{Hello, ToFollower, ToLeader};
 use crate::launcher_view::LauncherView;
 use crate::member_name::node_rank_of;
+use kolo_schedule::words::counted;
 
 /// The follower's part of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +124,9 @@ impl Follower {
                 let (came, waited) = (self.view.launchers.len(), context.start_timeout);
                 let min = context.limits.min;
                 return NextRole::detach(format!(
-                    "it needs {min} nodes (--nnodes), and {came} have come within {waited:?}"
+                    "it needs {} (--nnodes), and {came} {} come within {waited:?}",
+                    counted(min, "node"),
+                    if came == 1 { "has" } else { "have" }
                 ));
             }
             _ => {}

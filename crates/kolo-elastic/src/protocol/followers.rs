@@ -13,6 +13,7 @@ use crate::launcher_protocol::{ConnectionId, Hello, ToFollower, ToLeader};
 use crate::launcher_view::{LauncherView, NodeLimits};
 use crate::member_name::{initial_members, node_rank_of};
 use crate::timeouts::launcher_silence;
+use kolo_schedule::words::counted;
 
 /// Sent to a follower that the leader has removed, in case it still lives.
 const GONE_ON: &str = "has continued without this launcher, which was silent for too long";
@@ -91,7 +92,8 @@ impl Followers {
     pub(crate) fn too_few(&self, waited: Duration) -> String {
         let (needed, came) = (self.limits.min, self.view.launchers.len());
         let verb = if came == 1 { "has" } else { "have" };
-        let mut reason = format!("needs {needed} nodes (--nnodes), and {came} {verb} come within {waited:?}");
+        let mut reason =
+            format!("needs {} (--nnodes), and {came} {verb} come within {waited:?}", counted(needed, "node"));
         let refused: Vec<String> = self.refused.iter().map(IpAddr::to_string).collect();
         if !refused.is_empty() {
             let hosts = refused.join(", ");

@@ -1,12 +1,13 @@
 //! Descriptions of missing nodes and members, for the user.
 
 use super::context::Context;
+use kolo_schedule::words::counted;
 
 /// States how many nodes have joined and, if users number the nodes, which ones are missing.
 pub(super) fn nodes_missing(context: &Context, came: &[usize]) -> String {
     let needed = context.limits.min;
     let verb = if came.len() == 1 { "has" } else { "have" };
-    let mut text = format!("{} of {needed} nodes {verb} come", came.len());
+    let mut text = format!("{} of {} {verb} come", came.len(), counted(needed, "node"));
     if context.ranks_given {
         let missing = (0..needed).filter(|rank| !came.contains(rank)).map(|rank| format!("node {rank}"));
         text += &format!(", without {}", list(missing));
@@ -21,7 +22,7 @@ pub(super) fn list(names: impl Iterator<Item = String>) -> String {
     let more = names.len().saturating_sub(SHOWN);
     names.truncate(SHOWN);
     let text = names.join(", ");
-    if more > 0 { format!("{text} and {more} others") } else { text }
+    if more > 0 { format!("{text} and {}", counted(more, "other")) } else { text }
 }
 
 #[cfg(test)]
@@ -33,5 +34,6 @@ mod tests {
         let names = |count: usize| list((0..count).map(|n| format!("node {n}")));
         assert_eq!(names(2), "node 0, node 1");
         assert!(names(20).ends_with("node 7 and 12 others"), "{}", names(20));
+        assert!(names(9).ends_with("node 7 and 1 other"), "{}", names(9));
     }
 }

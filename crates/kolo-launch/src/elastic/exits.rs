@@ -14,6 +14,7 @@ use kolo_elastic::{MemberExit, WRONG_INPUT};
 
 use super::Elastic;
 use crate::error::LaunchError;
+use crate::error_file::FailureKind;
 use crate::worker_exit::{ExitStatus, TERMINATED};
 use crate::workers::{WorkerProcess, Workers};
 
@@ -44,16 +45,23 @@ impl Elastic {
                 // Before its exit is reported: the first generation must not begin without it.
                 self.close();
             }
-            // A worker without a rank has trained nothing; the others do not need what it lacks.
-            let trained = self.coordinator.ranks().last(&worker.member).is_some();
-            let is_wrong_input = status.failed() && worker.has_wrong_input();
-            if is_wrong_input && trained && !done && !self.coordinator.is_finished() {
+            let kind = worker.failure_kind().filter(|_| status.failed());
+            let is_wrong_input = kind == Some(FailureKind::WrongInput);
+            let ends_job = match kind {
+                Some(FailureKind::StateLost) => true,
+                // A worker without a rank has trained nothing; the others do not need what it lacks.
+                Some(FailureKind::WrongInput) => self.coordinator.ranks().last(&worker.member).is_some(),
+                Some(FailureKind::OtherWriter) | None => false,
+            };
+            if ends_job && !done && !self.coordinator.is_finished() {
                 // Before its exit is reported: the others take no further part in a job that cannot go on.
                 self.close();
             }
             let exit = match status.failed() {
                 true if is_wrong_input => MemberExit::Failed(format!("{status}, {WRONG_INPUT}")),
                 true => MemberExit::Failed(status.to_string()),
+                // Others may wait for it while a group forms, and would until the launcher kills them.
+                false if worker.broke_off => MemberExit::Failed(status.to_string()),
                 false => MemberExit::Clean,
             };
             self.coordinator.member_exited(&worker.member, &exit);

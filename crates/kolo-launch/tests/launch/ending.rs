@@ -161,7 +161,7 @@ fn the_loss_with_killed_workers_is_reported() {
     running.pids(2);
     running.signal(Signal::TERM);
     let ended = running.end();
-    let message = "2 workers have not ended within 0.1 s and are killed: what they have done since";
+    let message = "Kolo kills 2 workers: not ended within 0.1 s; what has been done since";
     assert!(ended.code == 143 && ended.err.contains(message), "{}", ended.err);
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kolo_elastic::Arbiter;
-use kolo_launch::{Job, Output, run};
+use kolo_launch::{Bind, Job, Output, run};
 use kolo_testing::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -258,6 +258,9 @@ pub fn launch_if_asked() {
     }
     if spec["output"] == "rank-zero" {
         job.output = Output::RankZero;
+    }
+    if spec["bind"] == "core" {
+        job.bind = Bind::Core;
     }
     print!("{BEGIN}");
     // The command line sets the master in the same way.

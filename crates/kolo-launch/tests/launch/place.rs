@@ -87,3 +87,29 @@ fn a_folder_for_temporary_files_that_is_away_is_no_obstacle() {
     let file = &variables(&ended, 1)["TORCHELASTIC_ERROR_FILE"];
     assert!(["/tmp", "/var/tmp", "/dev/shm"].iter().any(|folder| file.starts_with(folder)), "{file}");
 }
+
+/// Returns the cores in the kernel's list of them: `0-2,5`.
+fn cores(list: &str) -> Vec<usize> {
+    let run = |run: &str| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        first.parse::<usize>().unwrap()..=last.parse().unwrap()
+    };
+    list.trim().split(',').flat_map(run).collect()
+}
+
+#[test]
+fn bound_workers_share_out_the_cores_of_the_launcher() {
+    let allowed =
+        |status: &str| cores(status.split("Cpus_allowed_list:").nth(1).unwrap().lines().next().unwrap());
+    let own = allowed(&std::fs::read_to_string("/proc/self/status").unwrap());
+    let script = "echo $(grep Cpus_allowed_list: /proc/self/status)";
+    let ended = Trial::new(2, script).ends_with(0);
+    assert!(ended.lines().iter().all(|line| allowed(line) == own), "{}", ended.out);
+    let ended = Trial::new(2, script).set("bind", "core").ends_with(0);
+    let bound: Vec<Vec<usize>> = ended.lines().iter().map(|line| allowed(line)).collect();
+    match own.len() {
+        1 => assert_eq!(bound, [own.clone(), own]),
+        _ => assert_eq!(bound.concat(), own, "{}", ended.out),
+    }
+    assert!(ended.err.contains("are bound (--bind core): local rank 0 to core"), "{}", ended.err);
+}

@@ -1,9 +1,13 @@
 //! Tests of an elastic job after a death: output and culprits carry the ranks that workers have then.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use kolo_comm::{JobMembership, Op};
 use kolo_elastic::Member;
 use kolo_testing::wait_until;
 use rustix::process::Signal;
+use signal_hook::consts::SIGTERM;
 
 use crate::harness::{Running, Trial, alive, kill};
 
@@ -14,7 +18,9 @@ const MEMBER: &str = "KOLO_TEST_ELASTIC";
 /// each generation. With `blame`, the last rank then stands still, and the first one fails because of it.
 /// With `input`, rank 1 reports wrong input in the first generation, and so does each other one in the next.
 /// With `wait`, the workers wait for the note `go` instead. With `stay`, no worker is replaced, and the last
-/// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end.
+/// rank stands still at the end. With `late`, the replacement never arrives, and fails at the end. With
+/// `leave`, the others wait for the note `go` before they form a group with the replacement, which arrives
+/// when they are two, and they leave when SIGTERM has asked them to.
 pub fn work_if_asked() {
     let Ok(task) = std::env::var(MEMBER) else { return };
     let folder = std::env::var("DIR").unwrap();
@@ -22,6 +28,13 @@ pub fn work_if_asked() {
         std::fs::write(format!("{folder}/late"), std::process::id().to_string()).unwrap();
         wait_until("the others have ended", || std::fs::exists(format!("{folder}/ended")).unwrap());
         std::process::exit(3);
+    }
+    let asked_to_end = Arc::new(AtomicBool::new(false));
+    if task == "leave" && std::fs::exists(format!("{folder}/pid.0")).unwrap() {
+        wait_until("the others are two", || std::fs::exists(format!("{folder}/two")).unwrap());
+        std::fs::write(format!("{folder}/newcomer"), std::process::id().to_string()).unwrap();
+    } else if task == "leave" {
+        signal_hook::flag::register(SIGTERM, asked_to_end.clone()).unwrap();
     }
     let mut member = Member::from_env().unwrap().unwrap();
     // Training does this first, too.
@@ -36,6 +49,9 @@ pub fn work_if_asked() {
         let is_last = generation > 1 && group.world_size() == 3;
         println!("\n@{} in generation {generation}", group.rank());
         match task.as_str() {
+            "leave" if asked_to_end.load(Ordering::SeqCst) => return,
+            "leave" if generation == 2 => std::fs::write(format!("{folder}/two"), "").unwrap(),
+            "leave" => {}
             "stay" if group.rank().0 == 2 => std::thread::park(),
             "stay" => return,
             "late" if generation > 1 => {
@@ -54,9 +70,15 @@ pub fn work_if_asked() {
             if group.all_reduce(&mut go, Op::Sum).is_ok() && go[0] > 0.0 {
                 return;
             }
-            let mut wanted = [f32::from(u8::from(member.is_change_wanted()))];
+            let is_wanted = member.is_change_wanted() || asked_to_end.load(Ordering::SeqCst);
+            let mut wanted = [f32::from(u8::from(is_wanted))];
             match group.all_reduce(&mut wanted, Op::Sum) {
-                Ok(()) if wanted[0] > 0.0 => break "others come".to_string(),
+                Ok(()) if wanted[0] > 0.0 => {
+                    std::fs::write(format!("{folder}/wanted"), "").unwrap();
+                    let is_free = || task != "leave" || std::fs::exists(format!("{folder}/go")).unwrap();
+                    wait_until("the group may form", is_free);
+                    break "others come".to_string();
+                }
                 Ok(()) => std::thread::sleep(std::time::Duration::from_millis(5)),
                 Err(error) => break error.to_string(),
             }
@@ -174,6 +196,26 @@ fn who_was_to_replace_another_is_not_missed_when_the_work_is_done() {
     let ended = running.ends_with(0);
     assert!(ended.err.contains("exited with code 3 when the work was done"), "{}", ended.err);
     ended.left_nothing(&[&pids[..], &[late]].concat());
+}
+
+/// A newcomer dies of the signal that asks all to end, while the others form a group with it. They learn of
+/// it, and end in good order.
+#[test]
+fn an_end_does_not_wait_for_a_newcomer_that_the_signal_has_ended() {
+    let running = start("leave");
+    let pids = running.pids(3);
+    kill(pids[2], Signal::KILL);
+    running.noted("wanted");
+    let newcomer = running.noted_pid("newcomer");
+    // It has arrived, and cannot join the group.
+    kill(newcomer, Signal::STOP);
+    running.note("go");
+    running.wait_for_output("generation 3 of 3 workers");
+    running.signal(Signal::TERM);
+    let ended = running.ends_with(143);
+    assert!(ended.err.contains("generation 4 of 2 workers: rank 2 (node0/2.1) "), "{}", ended.err);
+    assert!(!ended.err.contains("Kolo kills"), "{}", ended.err);
+    ended.left_nothing(&[&pids[..], &[newcomer]].concat());
 }
 
 #[test]

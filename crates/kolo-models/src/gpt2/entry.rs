@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision};
-use kolo_burn_train::{Job, Membership, Metric, Summary, Trainer};
+use kolo_burn_train::{Job, Membership, Summary, Trainer};
 use kolo_comm::Group;
 use kolo_data::{ImageDataSet, SampleShape};
 use kolo_ddp::Selector;
@@ -146,9 +146,7 @@ impl NamedModel for Gpt2Entry {
         config.check()?;
         self.check(config, data.shape())?;
         let model = self.build(&Blueprint::of(config, data.shape(), &device));
-        let trainer = Trainer::of(job, data, Gpt2::loss)
-            .counting("tokens")
-            .tally([Metric::PERPLEXITY, Metric::LOSS], Gpt2::tally);
+        let trainer = Trainer::of(job, data, Gpt2::loss).counting("tokens").tally(TEXT.metrics, Gpt2::tally);
         Ok(trainer.train_as(membership, model)?.summary)
     }
 

@@ -1,6 +1,7 @@
 //! Checks of single settings. Each error names the option as the command line spells it.
 
 use kolo_ddp::table::Value;
+use kolo_run_folder::units::counted;
 
 use crate::error::Error;
 
@@ -84,8 +85,10 @@ pub(crate) fn below_1(option: &'static str, value: f64) -> Result<(), Error> {
 /// Refuses more shards than training samples: some shards would be empty in every step, and a step goes
 /// through all of them.
 pub(crate) fn at_most_a_sample(shards: usize, samples: usize) -> Result<(), Error> {
-    let problem =
-        || format!("the data has {samples} samples to train on, and a shard needs one; give at most as many");
+    let problem = || {
+        let samples = counted(samples, "sample");
+        format!("the data has {samples} to train on, and a shard needs one; give at most as many")
+    };
     if shards > samples && samples > 0 { Err(Error::setting("--shards", shards, problem())) } else { Ok(()) }
 }
 

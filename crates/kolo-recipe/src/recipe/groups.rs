@@ -4,6 +4,7 @@
 use kolo_ddp::optimizer::{GroupError, Optimizer};
 use kolo_ddp::table::Entry;
 use kolo_ddp::{Layout, ParamGroup, Selector};
+use kolo_run_folder::units::counted;
 
 use super::Recipe;
 use crate::error::Error;
@@ -78,7 +79,7 @@ impl Recipe {
     pub fn describe_groups(&self, model: &Layout) -> String {
         let line = |group: &ParamGroup| {
             let tensors = model.spans().iter().filter(|span| group.selects(&span.spec, model)).count();
-            format!(", {group} ({tensors} tensors)")
+            format!(", {group} ({})", counted(tensors, "tensor"))
         };
         self.all_groups().iter().map(line).collect()
     }

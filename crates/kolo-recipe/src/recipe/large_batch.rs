@@ -2,6 +2,7 @@
 
 use kolo_ddp::BatchGrowth;
 use kolo_ddp::table::parse_number;
+use kolo_run_folder::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::check::below_1;
@@ -46,7 +47,10 @@ impl LargeBatch {
                 return refused("it must be after at least 1 epoch, and after the growth before it");
             }
             if growth.epochs >= epochs {
-                return refused(&format!("the run has {epochs} epochs, so that the batch would never grow"));
+                return refused(&format!(
+                    "the run has {}, so that the batch would never grow",
+                    counted(epochs, "epoch")
+                ));
             }
             before = growth.epochs;
         }

@@ -3,6 +3,7 @@
 use kolo_ddp::Sampler;
 use kolo_ddp::rate::{BatchScaling, Decay, Rate};
 use kolo_ddp::table::parse_number;
+use kolo_run_folder::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::check::{self, count, greater_than_0, steps_or_0};
@@ -83,9 +84,9 @@ impl RateConfig {
                 )
             }
             LearningRateSchedule::Step => format!(
-                "{epochs} epochs in place of {before}: the step schedule continues with a cut every {} epochs, and none \
+                "{epochs} epochs in place of {before}: the step schedule continues with a cut every {}, and none \
                  is moved",
-                self.step_epochs
+                if self.step_epochs == 1 { "epoch".into() } else { counted(self.step_epochs, "epoch") }
             ),
             LearningRateSchedule::Cosine | LearningRateSchedule::Poly => format!(
                 "{epochs} epochs in place of {before}: the fall of the learning rate is stretched to the new end, so \

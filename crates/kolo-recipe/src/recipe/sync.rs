@@ -1,6 +1,7 @@
 //! Synchronization of the shards of a run.
 
 use kolo_ddp::sync::{Exclusion, JobSetting, SYNCS, SyncMode};
+use kolo_run_folder::units::counted;
 use serde::{Deserialize, Serialize};
 
 use super::defaults::defaults;
@@ -34,7 +35,7 @@ impl SyncConfig {
         self.refuse_excluded(&settings(recipe)?)?;
         match self.islands.filter(|count| *count == 0 || !recipe.shards.is_multiple_of(*count)) {
             Some(count) if self.mode.traits().rounds.is_some() => {
-                let problem = format!("give a number that divides the {} shards", recipe.shards);
+                let problem = format!("give a number that divides the {}", counted(recipe.shards, "shard"));
                 Err(Error::setting("--islands", count, problem))
             }
             _ => Ok(()),

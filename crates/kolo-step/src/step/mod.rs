@@ -56,6 +56,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use kolo_comm::Group;
+use kolo_comm::schedule::words::counted;
 
 use self::agreement::Agreement;
 pub use self::bucket_state::BucketTiming;
@@ -140,8 +141,8 @@ impl Step {
         owners: Option<Arc<Owners>>,
     ) -> Result<Self, Error> {
         if shares.len() != group.world_size() {
-            let (given, ranks) = (shares.len(), group.world_size());
-            return Err(Error::Setting(format!("{given} shares for {ranks} ranks; give one for each")));
+            let (given, ranks) = (counted(shares.len(), "share"), counted(group.world_size(), "rank"));
+            return Err(Error::Setting(format!("{given} for {ranks}; give one for each")));
         }
         if shares.iter().all(|share| *share == 0) {
             return Err(Error::Setting("shards is 0; a step needs at least 1".into()));

@@ -7,7 +7,6 @@
 
 mod drift;
 mod fingerprints;
-pub mod trace;
 
 use std::fmt;
 use std::ops::Range;
@@ -19,6 +18,7 @@ use crate::config::Config;
 use kolo_optim::{Kind, Layout};
 use kolo_reduction::{BucketCaps, Error};
 use kolo_step::LastStep;
+pub use kolo_step::trace;
 use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.

@@ -141,6 +141,6 @@ fn a_tally_with_too_few_values_is_named() {
     let error = trainer.train_as(membership, Perceptron::new()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the tally of the evaluation has 1 values for 4 metrics; return one for each"
+        "the tally of the evaluation has 1 value for 4 metrics; return one for each"
     );
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use kolo_comm::hash::fnv1a;
+use kolo_comm::schedule::words::counted;
 use kolo_ddp::verify::trace::{self, Step};
 
 use serde::Deserialize;
@@ -47,7 +48,11 @@ impl RunRecord {
             Some((step, told)) if *told > step => Err(format!("steps.jsonl lacks step {step}")),
             Some((_, told)) => Err(format!("steps.jsonl has step {told} twice")),
             None if told.len() as u64 == ended.steps => Ok(ended),
-            None => Err(format!("steps.jsonl has {} lines for {} steps", told.len(), ended.steps)),
+            None => Err(format!(
+                "steps.jsonl has {} for {}",
+                counted(told.len(), "line"),
+                counted(ended.steps, "step")
+            )),
         }
     }
 
@@ -70,7 +75,7 @@ impl RunRecord {
     /// Compares the record with the undisturbed run's; the error names the difference.
     pub(super) fn compare(&self, undisturbed: &RunRecord) -> Result<(), String> {
         if self.steps != undisturbed.steps {
-            return Err(format!("{} steps instead of {}", self.steps, undisturbed.steps));
+            return Err(format!("{} instead of {}", counted(self.steps, "step"), undisturbed.steps));
         }
         let differs = |(number, step): &(&u64, &Step)| undisturbed.trace.get(number) != Some(step);
         if let Some((number, _)) = self.trace.iter().find(differs) {

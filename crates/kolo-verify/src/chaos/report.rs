@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kolo_comm::schedule::words::counted;
 use kolo_program::Failure;
 use kolo_program::output::{note, print_json, say};
 use kolo_run_folder::percentile;
@@ -77,10 +78,10 @@ impl Report {
     /// Prints the line of an undisturbed run.
     pub(super) fn undisturbed(&self, job: &ChaosJob, undisturbed: &RunRecord) {
         self.line(&format!(
-            "undisturbed{}: {} workers, {} steps in {:.1} s, weights {} {}",
+            "undisturbed{}: {}, {} in {:.1} s, weights {} {}",
             with(job.name),
-            job.workers(),
-            undisturbed.steps,
+            counted(job.workers(), "worker"),
+            counted(undisturbed.steps, "step"),
             undisturbed.train_seconds,
             if job.program.is_own() { "fingerprint" } else { "sha256" },
             undisturbed.weights
@@ -104,7 +105,8 @@ impl Report {
         };
         let job_name = with(job);
         self.line(&format!(
-            "seed {seed}{job_name}: {faults}; {generations} generations, {seconds:.1} s; {said}"
+            "seed {seed}{job_name}: {faults}; {}, {seconds:.1} s; {said}",
+            counted(generations, "generation")
         ));
         match verdict {
             RunVerdict::Same => {}
@@ -120,16 +122,17 @@ impl Report {
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.recoveries = self.recoveries();
         self.line(&format!(
-            "{} runs: {} lost something, {} failed, {} hung",
-            self.runs.len(),
+            "{}: {} lost something, {} failed, {} hung",
+            counted(self.runs.len(), "run"),
             self.lost,
             self.failed,
             self.hung
         ));
         for recovery in &self.recoveries {
             let Recovery { fault, hits, p50_seconds, p95_seconds, max_seconds } = recovery;
+            let times = if *hits == 1 { "time" } else { "times" };
             self.line(&format!(
-                "{fault:12}: {hits:3} times; the next step was done after {p50_seconds:.2} s (p50), \
+                "{fault:12}: {hits:3} {times}; the next step was done after {p50_seconds:.2} s (p50), \
                  {p95_seconds:.2} s (p95), \
                  {max_seconds:.2} s (most)"
             ));
@@ -142,7 +145,12 @@ impl Report {
             return Ok(());
         }
         let seed = |row: &&Row| format!("{} ({})", row.seed, row.folder.as_deref().unwrap_or_default());
-        Err(Failure::work(format!("{} runs did not go well: seeds {}", bad.len(), join(&bad, seed))))
+        Err(Failure::work(format!(
+            "{} did not go well: {} {}",
+            counted(bad.len(), "run"),
+            if bad.len() == 1 { "seed" } else { "seeds" },
+            join(&bad, seed)
+        )))
     }
 
     fn recoveries(&self) -> Vec<Recovery> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kolo_comm::schedule::words::counted;
 use kolo_ddp::verify::trace::{Step, Trace};
 
 use super::plan::Run;
@@ -37,11 +38,13 @@ pub(crate) enum Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Difference::Shards { reference, own } => write!(f, "{own} shards a step instead of {reference}"),
+            Difference::Shards { reference, own } => {
+                write!(f, "{} a step instead of {reference}", counted(own, "shard"))
+            }
             Difference::Tensors(what) => write!(f, "another model: {what}"),
             Difference::Start { tensor } => write!(f, "parameter `{tensor}` before the first step"),
             Difference::Count { step, reference, own } => {
-                write!(f, "step {step}, which has {own} samples instead of {reference}")
+                write!(f, "step {step}, which has {} instead of {reference}", counted(own, "sample"))
             }
             Difference::Loss { step, then: None } => write!(f, "the loss of step {step}"),
             Difference::Loss { step, then: Some(tensor) } => {
@@ -51,7 +54,9 @@ impl fmt::Display for Difference {
                 write!(f, "parameter `{tensor}` after step {step}")
             }
             Difference::Values { step, tensor, .. } => write!(f, "statistic `{tensor}` after step {step}"),
-            Difference::Length { reference, own } => write!(f, "{own} steps instead of {reference}"),
+            Difference::Length { reference, own } => {
+                write!(f, "{} instead of {reference}", counted(own, "step"))
+            }
         }
     }
 }
@@ -68,7 +73,7 @@ pub(crate) fn difference(reference: &Trace, own: &Trace) -> Option<Difference> {
     }
     if first.tensors.len() != start.tensors.len() {
         let (own, reference) = (start.tensors.len(), first.tensors.len());
-        return Some(Difference::Tensors(format!("{own} tensors instead of {reference}")));
+        return Some(Difference::Tensors(format!("{} instead of {reference}", counted(own, "tensor"))));
     }
     let mut tensors = first.tensors.iter().zip(&start.tensors);
     if let Some((_, tensor)) = tensors.find(|(theirs, ours)| theirs.print != ours.print) {
@@ -142,7 +147,7 @@ pub(super) mod tests {
             found(|own| own.start.tensors[1].name = "fc2".into()),
             "another model: tensor `fc2` instead of `fc.weight`"
         );
-        assert_eq!(found(|own| own.start.tensors.truncate(1)), "another model: 1 tensors instead of 2");
+        assert_eq!(found(|own| own.start.tensors.truncate(1)), "another model: 1 tensor instead of 2");
         assert_eq!(
             found(|own| own.start.tensors[1].print = Bits(6)),
             "parameter `fc.weight` before the first step"
@@ -158,7 +163,7 @@ pub(super) mod tests {
             found(|own| own.steps[1].prints = vec![Bits(0), Bits(0)]),
             "parameter `fc.weight` after step 1"
         );
-        assert_eq!(found(|own| own.steps.truncate(1)), "1 steps instead of 2");
+        assert_eq!(found(|own| own.steps.truncate(1)), "1 step instead of 2");
         assert_eq!(
             found(|own| {
                 own.steps[1].loss_bits = Bits(0);

@@ -1,5 +1,6 @@
 //! The output of `kolo verify`: a row for each run, then the result.
 
+use kolo_comm::schedule::words::counted;
 use kolo_program::Failure;
 use kolo_program::output::{note, say};
 
@@ -16,7 +17,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn begin(runs: &[Run], json: bool) -> Self {
-        note(&format!("{} runs of the same job, each compared with the first one", runs.len()));
+        note(&format!("{} of the same job, each compared with the first one", counted(runs.len(), "run")));
         if !json {
             say!(
                 "{:>7}  {:9}  {:16}  {:>10}  {:>5}  compared",
@@ -33,7 +34,7 @@ impl Table {
     pub(super) fn row(&mut self, outcome: &Outcome) {
         let Outcome { run, trace, difference } = outcome;
         let compared = match difference {
-            _ if self.rows == 0 => format!("the first one, {} shards a step", trace.start.shards),
+            _ if self.rows == 0 => format!("the first one, {} a step", counted(trace.start.shards, "shard")),
             Some(difference) if run.resumed_after.is_some() => {
                 format!("differs in {difference}, {}", resumed(run))
             }
@@ -43,7 +44,7 @@ impl Table {
             None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
             None if run.divided => "the same bits, with the optimizer's state divided (`--shard`)".into(),
             None if run.recomputed => "the same bits, with `--activation-checkpointing`".into(),
-            None if run.servers > 0 => format!("the same bits, with {} servers", run.servers),
+            None if run.servers > 0 => format!("the same bits, with {}", counted(run.servers, "server")),
             None => "the same bits".into(),
         };
         let same = (self.rows > 0).then_some(difference.is_none());
@@ -106,12 +107,9 @@ fn object(run: &Run, transport: &str, steps: usize, same: Option<bool>, compared
 }
 
 pub(super) fn describe(run: &Run) -> String {
-    let mut text = match run.workers {
-        1 => "the run with 1 worker".to_string(),
-        workers => format!("the run with {workers} workers"),
-    };
+    let mut text = format!("the run with {}", counted(run.workers, "worker"));
     if run.servers > 0 {
-        text += &format!(" and {} servers", run.servers);
+        text += &format!(" and {}", counted(run.servers, "server"));
     }
     for part in [&run.transport, &run.algorithm].into_iter().flatten() {
         text += &format!(", {part}");

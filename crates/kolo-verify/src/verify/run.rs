@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kolo_comm::env;
+use kolo_comm::schedule::words::counted;
 use kolo_ddp::verify::trace::{self, Trace};
 use kolo_program::Failure;
 use kolo_train::RUN_FOLDER;
@@ -78,9 +79,9 @@ impl VerifyJob {
         match status.success() {
             true => Ok(found),
             false => Err(Failure::work(format!(
-                "{} failed after {} steps{}",
+                "{} failed after {}{}",
                 describe(run),
-                found.steps.len(),
+                counted(found.steps.len(), "step"),
                 words()
             ))),
         }

@@ -8,16 +8,13 @@
 //! | `settings` | the settings of a recipe for the checks |
 //! | `samples` | the data, as a rank reads it |
 //! | `trial` | a shard's step, in a process of its own |
-//! | `verdict` | the report and the exit code |
 
 mod gather;
 mod request;
 mod samples;
 mod settings;
 mod trial;
-mod verdict;
 
 pub(crate) use gather::gather;
 pub(crate) use request::CheckRequest;
 pub(crate) use trial::{TRIAL, try_as_told};
-pub(crate) use verdict::Verdict;

@@ -62,7 +62,8 @@ fn as_worker(
         true => measure(),
         false => {
             let elastic = Elastic { servers, ..Elastic::default() };
-            start_workers(nproc, None, communication.environment(None), &elastic, Messages::Text)
+            let (env, bind) = (communication.environment(None), communication.bind());
+            start_workers(nproc, None, env, &elastic, bind, Messages::Text)
         }
     }
 }

@@ -86,6 +86,7 @@ const OWN: [&str; 8] = [
 
 impl Chaos {
     pub(crate) fn run(mut self) -> Result<(), Failure> {
+        train::refuse_bare(&self.words)?;
         // `kolo train` is the job of options alone.
         if let Some(options) = train::options_of(&self.words) {
             self.words = options.to_vec();

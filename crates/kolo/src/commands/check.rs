@@ -1,18 +1,19 @@
 //! `kolo check`: the workers that would run a job look for its problems before it runs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use kolo::Failure;
-use kolo_check::{CHECKS, Report};
+use kolo_check::{CHECKS, Report, Verdict};
 use kolo_comm::Op;
 use kolo_comm::env::is_worker;
 use kolo_data::Part;
 use kolo_launch::Messages;
+use kolo_program::output::print;
 use kolo_recipe::{Recipe, RunFolder};
 
 use super::train::Train;
-use crate::check::{CheckRequest, TRIAL, Verdict, gather, try_as_told};
+use crate::check::{CheckRequest, TRIAL, gather, try_as_told};
 use crate::start_workers::{check_lone_worker, start_workers};
 
 /// Check a job before it runs: its hosts, network, disk, data and settings.
@@ -55,9 +56,10 @@ impl Check {
             .map_err(|e| Failure::work(format!("cannot make a temporary file: {e}")))?;
         let mut env = self.train.environment();
         env.push((VERDICT.into(), told.path().as_os_str().to_owned()));
-        start_workers(recipe.nproc, self.train.master_port, env, &self.train.elastic, Messages::Text)?;
-        let verdict = Verdict::read(told.path())?;
-        verdict.print()?;
+        let (port, bind) = (self.train.master_port, self.train.communication.bind());
+        start_workers(recipe.nproc, port, env, &self.train.elastic, bind, Messages::Text)?;
+        let verdict = Verdict::read(told.path()).map_err(Failure::work)?;
+        print(&verdict.words)?;
         drop(told);
         end(&verdict)
     }
@@ -81,10 +83,14 @@ impl Check {
             is_elastic,
             slowdowns: &self.train.slow,
         };
-        let verdict = Verdict::of(&Report::of(gather(&group, &request)?), self.train.json)?;
+        let verdict =
+            Verdict::of(&Report::of(gather(&group, &request)?), self.train.json).map_err(Failure::work)?;
         let file = std::env::var_os(VERDICT).map(PathBuf::from);
         if group.rank().0 == 0 {
-            file.as_deref().map_or_else(|| verdict.print(), |file: &Path| verdict.write(file))?;
+            match &file {
+                Some(file) => verdict.write(file).map_err(Failure::work)?,
+                None => print(&verdict.words)?,
+            }
         }
         // Rank 0 has reported the verdict before any worker ends.
         group.barrier()?;
@@ -106,6 +112,6 @@ fn end(verdict: &Verdict) -> Result<(), Failure> {
         return Ok(());
     }
     // Without a launcher the report fails, and nothing needs it.
-    let _ = kolo_launch::report_failure(&format!("kolo check has found {}", verdict.summary()), None);
+    let _ = kolo_launch::report_failure(&format!("kolo check has found {}", verdict.summary), None);
     std::process::exit(verdict.exit_code().into())
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kolo_comm::schedule::words::counted;
 use kolo_ddp::checkpoint::{self, FileEntry, Position, Reader};
 use serde::Serialize;
 
@@ -44,7 +45,11 @@ impl Report {
     fn line(&self) -> String {
         let place = match &self.position {
             Some(Position { step, epoch, step_in_epoch, .. }) => {
-                format!("step {step}, epoch {epoch} + {step_in_epoch} steps, {} bytes", self.bytes)
+                format!(
+                    "step {step}, epoch {epoch} + {}, {} bytes",
+                    counted(step_in_epoch, "step"),
+                    self.bytes
+                )
             }
             None => "position unknown".into(),
         };
@@ -83,7 +88,8 @@ impl Checkpoint {
             None => Ok(()),
             Some(first) => {
                 let (bad, all) = (bad.len(), reports.len());
-                Err(Failure::work(format!("{bad} of {all} checkpoints cannot be used: {first}")))
+                let all = counted(all, "checkpoint");
+                Err(Failure::work(format!("{bad} of {all} cannot be used: {first}")))
             }
         }
     }

@@ -7,6 +7,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, Error, FromArgMatches};
 use kolo::Failure;
 use kolo_burn_train::LogFormat;
 
+use super::invalid_value::in_words;
 use super::{Cli, train};
 
 impl Cli {
@@ -25,7 +26,8 @@ impl Cli {
 
     pub(super) fn try_of(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
         let mut command = taking_negative_numbers(Cli::command());
-        let mut matches = command.try_get_matches_from_mut(args).map_err(explained)?;
+        let mut matches =
+            command.try_get_matches_from_mut(args).map_err(|error| explained(in_words(error)))?;
         let prints_json = prints_json(&matches);
         let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
         Ok(Cli { prints_json, ..cli })

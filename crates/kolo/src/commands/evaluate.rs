@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use kolo_comm::schedule::words::counted;
 use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
 use kolo_models::inference::{Given, Latency, Subject, classify, latency};
@@ -90,9 +91,9 @@ impl Evaluate {
         let most = images.samples(Part::Test).max(LARGEST_DEFAULT);
         if largest > most {
             return Err(Failure::input(format!(
-                "--batch-sizes {largest}: it must be at most {most}; {} has {} test images",
+                "--batch-sizes {largest}: it must be at most {most}; {} has {}",
                 subject.config.data,
-                images.samples(Part::Test)
+                counted(images.samples(Part::Test), "test image")
             )));
         }
         let (config, weights, step) = (subject.config.clone(), subject.path.clone(), subject.step);
@@ -175,10 +176,14 @@ fn classes(found: &Classification) -> String {
         );
     }
     if found.not_finite > 0 {
-        text += &format!("not finite      the scores of {} samples; they count as wrong\n", found.not_finite);
+        text += &format!(
+            "not finite      the scores of {}: counted as wrong\n",
+            counted(found.not_finite, "sample")
+        );
     }
     if left_out > 0 {
-        text += &format!("{left_out} more classes have higher F1 scores; --json has all of them\n");
+        text +=
+            &format!("{} with higher F1 scores; --json has all of them\n", counted(left_out, "more class"));
     }
     for WrongSample { sample, name, class, predicted, probability } in
         found.most_wrong.iter().take(MOST_WRONG)

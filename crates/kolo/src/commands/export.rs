@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use kolo_comm::schedule::words::counted;
 use kolo_recipe::RunFolder;
 use kolo_weights::{self as weights, FORMATS, Which};
 
@@ -58,11 +59,11 @@ impl Export {
         }
         // A full disk behind the output is no error: the files are written.
         let _ = print(&format!(
-            "{}: {} after step {}, {} tensors; {} says how to use them\n",
+            "{}: {} after step {}, {}; {} says how to use them\n",
             in_line(out.display()),
             description.model,
             description.step,
-            exported.tensors,
+            counted(exported.tensors, "tensor"),
             in_line(about.display())
         ));
         Ok(())

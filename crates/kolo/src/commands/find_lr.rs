@@ -5,15 +5,12 @@ use std::time::SystemTime;
 
 use kolo::Failure;
 use kolo_burn_train::{LogFormat, RangeCurve, RangeTest};
+use kolo_program::chart::{Axis, COLORS, Chart, Line};
 use kolo_program::output::say;
 use kolo_run_folder::{RANGE_PICTURE, RANGE_TABLE, unix_seconds};
-use plotters::prelude::*;
 
 /// Fewest steps of a test: fewer leave more than a factor of 7 between two rates.
 const LEAST_STEPS: u64 = 10;
-const SIZE: (u32, u32) = (900, 560);
-const LOSS: RGBColor = RGBColor(0, 114, 178);
-const SUGGESTED: RGBColor = RGBColor(213, 94, 0);
 
 /// Writes the curve of a range test into the run folder, and prints the suggested rate: on the worker that
 /// has the losses.
@@ -25,12 +22,12 @@ pub(super) fn show(test: &RangeTest, folder: &Path, format: LogFormat) -> Result
     let fail =
         |path: &Path, cause: &dyn std::fmt::Display| Failure::work(format!("{}: {cause}", path.display()));
     let (table, picture) = (folder.join(RANGE_TABLE), folder.join(RANGE_PICTURE));
-    kolo_durable::replace(&table, csv(&curve).as_bytes()).map_err(|error| fail(&table, &error))?;
+    kolo_durable::replace(&table, curve.csv().as_bytes()).map_err(|error| fail(&table, &error))?;
     let drawn = draw(&curve).map_err(|cause| fail(&picture, &cause))?;
     kolo_durable::replace(&picture, drawn.as_bytes()).map_err(|error| fail(&picture, &error))?;
     match format {
         LogFormat::Text => {
-            say!("{}\npicture: {}, table: {}", words(&curve), picture.display(), table.display())
+            say!("{}\npicture: {}, table: {}", curve.words(), picture.display(), table.display())
         }
         LogFormat::Json => say!("{}", event(&curve, &picture, &table)),
     }
@@ -56,71 +53,33 @@ pub(super) fn steps(text: &str) -> Result<u64, String> {
     steps.ok_or_else(|| format!("a range test takes a number of steps, at least {LEAST_STEPS}"))
 }
 
-fn csv(curve: &RangeCurve) -> String {
-    let rows = curve.points.iter().chain(&curve.diverged).enumerate();
-    let row = |(step, point): (usize, &kolo_burn_train::RangePoint)| {
-        format!("{step},{:?},{:?},{:?}\n", point.rate, point.loss, point.smoothed)
-    };
-    String::from("step,learning_rate,loss,smoothed_loss\n") + &rows.map(row).collect::<String>()
-}
-
-fn words(curve: &RangeCurve) -> String {
-    if curve.is_mostly_skipped() {
-        return format!(
-            "no rate is suggested: {} of {} steps trained nothing, because they overflowed; give a smaller --loss-scale, \
-             or --precision bf16",
-            curve.skipped,
-            curve.points.len()
-        );
-    }
-    match (curve.lowest, curve.suggestion()) {
-        (Some(lowest), Some(rate)) => {
-            let lowest = curve.points[lowest];
-            format!(
-                "suggested: --lr {rate:.1e}, a tenth of {:.1e}, at which the smoothed loss was lowest ({:.4}; at first {:.4})",
-                lowest.rate, lowest.smoothed, curve.points[0].smoothed
-            )
-        }
-        _ => "no rate is suggested: the smoothed loss was lowest at the first one; look at the data and the model".into(),
-    }
-}
-
 /// Draws the smoothed loss over the learning rate, on a logarithmic axis.
 fn draw(curve: &RangeCurve) -> Result<String, String> {
-    let fail = |cause: &dyn std::fmt::Display| cause.to_string();
     let points: Vec<(f64, f64)> = curve.points.iter().map(|point| (point.rate, point.smoothed)).collect();
     let least = points.iter().map(|(_, loss)| *loss).fold(f64::INFINITY, f64::min);
     let most = points.iter().map(|(_, loss)| *loss).fold(f64::NEG_INFINITY, f64::max);
     let room = (0.05 * (most - least)).max(1e-3 * most.abs()).max(1e-9);
+    let losses = least - room..most + room;
     let first = points.first().map_or(1e-7, |(rate, _)| *rate);
     let last = points.last().map_or(1.0, |(rate, _)| *rate).max(2.0 * first);
-    let mut picture = String::new();
-    {
-        let root = SVGBackend::with_string(&mut picture, SIZE).into_drawing_area();
-        root.fill(&WHITE).map_err(|cause| fail(&cause))?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption("Learning-rate range test", ("sans-serif", 20))
-            .margin(16)
-            .x_label_area_size(44)
-            .y_label_area_size(64)
-            .build_cartesian_2d((first..last).log_scale(), least - room..most + room)
-            .map_err(|cause| fail(&cause))?;
-        let mesh = &mut chart.configure_mesh();
-        let label = |rate: &f64| format!("{rate:.0e}");
-        mesh.x_desc("learning rate").y_desc("smoothed loss").x_label_formatter(&label);
-        mesh.draw().map_err(|cause| fail(&cause))?;
-        let suggested =
-            curve.suggestion().map(|rate| (rate, vec![(rate, least - room), (rate, most + room)]));
-        let line = suggested.map(|(rate, points)| (format!("suggested: {rate:.1e}"), points, SUGGESTED));
-        for (name, points, color) in [("smoothed loss".into(), points, LOSS)].into_iter().chain(line) {
-            let drawn = chart.draw_series(LineSeries::new(points, color.stroke_width(2)));
-            let legend = move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2));
-            drawn.map_err(|cause| fail(&cause))?.label::<String>(name).legend(legend);
-        }
-        let labels = &mut chart.configure_series_labels();
-        labels.position(SeriesLabelPosition::UpperLeft).background_style(WHITE).border_style(BLACK);
-        labels.draw().map_err(|cause| fail(&cause))?;
-        root.present().map_err(|cause| fail(&cause))?;
-    }
-    Ok(picture)
+    let suggested = curve.suggestion().map(|rate| Line {
+        name: format!("suggested: {rate:.1e}"),
+        points: vec![(rate, losses.start), (rate, losses.end)],
+        color: COLORS[1],
+    });
+    let smoothed = Line { name: "smoothed loss".into(), points, color: COLORS[0] };
+    let chart = Chart {
+        title: "Learning-rate range test".into(),
+        x: Axis {
+            name: "learning rate",
+            range: first..last,
+            is_logarithmic: true,
+            label: Some(|rate| format!("{rate:.0e}")),
+        },
+        y: Axis { name: "smoothed loss", range: losses, is_logarithmic: false, label: None },
+        lines: std::iter::once(smoothed).chain(suggested).collect(),
+        point_size: 0,
+        has_legend: true,
+    };
+    chart.svg()
 }

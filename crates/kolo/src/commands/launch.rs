@@ -72,6 +72,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        train::refuse_bare(&self.command)?;
         let given = NodeEnv::from_env().map_err(LaunchError::Variable)?;
         let mut job = kolo_launch::Job::new(self.command, self.nproc.or(given.workers).unwrap_or(2));
         Nodes { fewest: job.nnodes_min, most: job.nnodes } =
@@ -98,6 +99,7 @@ impl Launch {
         job.messages = if self.json { kolo_launch::Messages::Json } else { kolo_launch::Messages::Text };
         job.run_id = self.run_id.or(given.run_id);
         job.env = self.communication.environment(self.algorithm.as_ref());
+        job.bind = self.communication.bind();
         job.token_file = self.token_file;
         if let (Some(min), Some(options)) = (self.elastic.min, train::options_of(&job.command)) {
             // The workers themselves name what is wrong with their options.

@@ -10,6 +10,7 @@ mod evaluate;
 mod export;
 mod find_lr;
 mod generate;
+mod invalid_value;
 mod launch;
 mod of_run;
 mod plan;

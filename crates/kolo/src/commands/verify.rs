@@ -8,6 +8,7 @@ use clap::{Args, Id};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_ddp::table::parse_number;
+use kolo_launch::Bind;
 use kolo_models as models;
 use kolo_program::output::note;
 use kolo_recipe::{InputConfig, Recipe};
@@ -70,12 +71,14 @@ impl Verify {
         if is_worker() {
             return Err(Failure::input("kolo verify starts workers itself: run it without a launcher"));
         }
+        train::refuse_bare(&self.program)?;
         let refused = [
             ("--out", self.train.out.is_some()),
             ("--resume", self.train.resume.is_some()),
             ("--resume-or-start", self.train.resume_or_start),
             ("--master-port", self.train.master_port.is_some()),
             ("--find-lr", self.train.find_lr.is_some()),
+            ("--bind", self.train.communication.bind() != Bind::None),
         ];
         if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
             return Err(Failure::input(format!(

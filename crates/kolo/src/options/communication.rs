@@ -1,14 +1,16 @@
-//! Options for communication, which the commands that start workers pass on in the environment.
+//! Options for communication, which the commands that start workers pass on in the environment, and for the
+//! cores of the workers.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use kolo::Failure;
 use kolo_burn_train::TUNED_STREAMS;
 use kolo_comm::schedule::ALGORITHMS;
 use kolo_comm::{Group, Options, TransportKind, env};
 use kolo_elastic::{COORDINATOR, Member};
+use kolo_launch::Bind;
 
 use crate::backends::{self, BACKENDS};
 
@@ -24,9 +26,21 @@ pub(crate) struct Communication {
     /// 120; in elastic jobs 10 times, at least 15]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<f64>,
+    /// Cores of the workers that Kolo starts on this node: none (the system moves workers between cores), or
+    /// core (each worker gets an equal part of the cores, or one in turn if there are more workers). Helps
+    /// where nothing else computes on the node
+    #[arg(long, value_name = "CORES", default_value = "none", hide_possible_values = true)]
+    bind: Cores,
     /// True to open extra connections for tuning.
     #[arg(skip)]
     pub(crate) for_tuning: bool,
+}
+
+/// Values of `--bind`.
+#[derive(Clone, Copy, ValueEnum)]
+enum Cores {
+    None,
+    Core,
 }
 
 /// Parses a number of seconds for a timeout.
@@ -36,6 +50,14 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Communication {
+    /// Returns how the workers that this command starts are bound to cores.
+    pub(crate) fn bind(&self) -> Bind {
+        match self.bind {
+            Cores::None => Bind::None,
+            Cores::Core => Bind::Core,
+        }
+    }
+
     /// Returns the values of `--transport` and `--timeout`, as given on the command line.
     pub(crate) fn asked(&self) -> (Option<String>, Option<String>) {
         (self.transport.clone(), self.timeout.map(|seconds| seconds.to_string()))

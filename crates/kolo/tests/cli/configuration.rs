@@ -82,7 +82,7 @@ fn a_run_is_resumed_with_another_limit_of_time() {
     let limited = ["--nproc", "1", "--max-hours", "1e-9", "--out", "run"];
     let ended = kolo(folder.path(), &[&args[..], &limited].concat()).output().unwrap();
     let words = stderr(&ended);
-    assert!(ended.status.code() == Some(143) && words.contains("hours of --max-hours are over: "), "{words}");
+    assert!(ended.status.code() == Some(143) && words.contains("hours (--max-hours) is over: "), "{words}");
     succeed(folder.path(), &["train", "--resume", "run", "--max-hours", "1"]);
     succeed(folder.path(), &[&args[..], &["--nproc", "2", "--out", "whole"]].concat());
     let hash = |run: &str| summary(&folder.path().join(run))["weights_sha256"].clone();

@@ -187,7 +187,7 @@ fn a_folder_that_is_away_at_a_death_is_mended_later() {
 fn who_came_in_the_middle_of_an_epoch_knows_all_of_it() {
     let (end, words) = disturbed(&RUN, "2", "shm", &[], &[("KILL", 1), ("CONT", 0), ("KILL", 0)]);
     assert_eq!(end, expected(), "{words}");
-    assert!(words.contains("generation 4 of 1 workers"), "{words}");
+    assert!(words.contains("generation 4 of 1 worker"), "{words}");
 }
 
 /// A run resumes from its checkpoint, and a worker is killed as soon as it is seen to read it.
@@ -228,7 +228,7 @@ fn a_death_while_a_checkpoint_is_read_does_not_end_the_others() {
     };
     send("KILL", &[victim]);
     let (status, words) = job.end();
-    assert!(status.success() && words.contains("generation 2 of 1 workers"), "{words}");
+    assert!(status.success() && words.contains("generation 2 of 1 worker"), "{words}");
     assert_eq!(summary(&run)["weights_sha256"], expected, "{words}");
 }
 
@@ -314,4 +314,27 @@ fn divided_state_survives_its_workers() {
     let (end, words) = disturbed(&RUN, "4", "shm", &more, &[("KILL", 1), ("TERM", 0)]);
     assert_eq!(end, expected(), "{words}");
     assert!(words.contains("generation 3 "), "{words}");
+}
+
+/// Both owners of a part are killed at once: the job ends with the cause, and starts nobody in their place.
+#[test]
+fn the_death_of_all_owners_of_a_part_is_the_last_word() {
+    let divided = ["--nproc", "4", "--shard", "optimizer", "--redundancy", "2", "--slow", "0:compute:20"];
+    for (more, advice) in [
+        (&[][..], "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some"),
+        (&["--checkpoint-steps", "5"], "`kolo train --resume run` continues after step "),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = start(folder.path(), &[&RUN[..], &divided, more, &["--out", "run"]].concat());
+        let steps = || std::fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap_or_default();
+        assert!(job.wait("no steps", |_| steps().lines().count() > 12));
+        send("KILL", &workers(&job.process)[1..3]);
+        let (status, words) = job.end();
+        assert_eq!(status.code(), Some(1), "{words}");
+        let error = words.split("error: ").last().unwrap();
+        assert!(error.starts_with("rank") && error.contains("only ranks 1, 2 held `"), "{words}");
+        assert!(error.contains("\n  died before: rank 1 (pid "), "{words}");
+        assert!(error.contains(advice), "{words}");
+        assert!(!words.contains("(node0/1.1)") && !words.contains("(node0/2.1)"), "{words}");
+    }
 }

@@ -69,7 +69,7 @@ fn a_folder_that_is_away_is_not_made_anew_by_a_replacement() {
     std::fs::rename(&run, &away).unwrap();
     let before = workers(&job.process);
     send("KILL", &before[1..]);
-    assert!(job.has_said("generation 2 of 1 workers"));
+    assert!(job.has_said("generation 2 of 1 worker"));
     let is_replaced = || workers(&job.process).iter().any(|pid| !before.contains(pid) && alive(*pid));
     wait_until("nobody is started in the dead one's place", is_replaced);
     std::thread::sleep(Duration::from_millis(300));

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::program::{fail, noise_images, succeed};
+use super::program::{fail, kolo, noise_images, stderr, succeed};
 
 #[test]
 fn the_rates_are_tried_alike_by_any_workers_and_nothing_is_trained() {
@@ -15,6 +15,10 @@ fn the_rates_are_tried_alike_by_any_workers_and_nothing_is_trained() {
     };
     let printed = train("1", "one");
     train("2", "two");
+    let args =
+        ["train", "--find-lr", "40", "--model", "mlp", "--data", &data, "--nproc", "1", "--out", "three"];
+    let words = stderr(&kolo(folder, &args).output().unwrap());
+    assert!(!words.contains("warning") && words.contains("the rate grows from 1e-7 to 10"), "{words}");
     let table = fs::read_to_string(folder.join("one/learning-rates.csv")).unwrap();
     assert_eq!(fs::read_to_string(folder.join("two/learning-rates.csv")).unwrap(), table);
     assert!(fs::read_to_string(folder.join("one/learning-rates.svg")).unwrap().contains("smoothed loss"));

@@ -44,7 +44,7 @@ fn servers_end_when_no_worker_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["train", "--steps", "100000", "--nproc", "1", "--servers", "2", "--out", "run"];
     let mut job = start(folder.path(), &args);
-    assert!(job.has_said("1 workers over"));
+    assert!(job.has_said("1 worker over"));
     let all = workers(&job.process);
     assert_eq!(all.len(), 3);
     send("KILL", &all[..1]);

@@ -75,6 +75,26 @@ fn a_death_of_a_worker_or_a_server_ends_the_job() {
     }
 }
 
+/// The workers meet at the end of an epoch only, and there the run saves and ends.
+#[test]
+fn a_run_that_is_asked_to_end_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = noise_images(folder.path(), 200);
+    let args = ["train", "--data", &data, "--nproc", "2", "--servers", "1", "--sync", "stale:2"];
+    let more = ["--batch-size", "2", "--epochs", "1000", "--slow", "1:compute:20", "--out", "run"];
+    let mut job = start(folder.path(), &[&args[..], &more].concat());
+    let steps = || fs::read_to_string(folder.path().join("run/steps.jsonl")).unwrap_or_default();
+    assert!(job.wait("no step", |_| !steps().is_empty()));
+    send("TERM", &[job.process.id()]);
+    let (status, words) = job.end();
+    assert_eq!(status.code(), Some(143), "{words}");
+    let told = "with --sync stale:K=2 it saves and ends where all workers meet next: after step ";
+    let step = words.split(told).nth(1).and_then(|rest| rest.split(' ').next()).expect(&words);
+    let step: usize = step.parse().unwrap();
+    assert!(step.is_multiple_of(50), "fifty steps are an epoch: {words}");
+    assert!(folder.path().join(format!("run/checkpoints/step-{step:08}")).exists(), "{words}");
+}
+
 #[test]
 fn what_makes_no_sense_is_told_before_workers_start() {
     let folder = tempfile::tempdir().unwrap();

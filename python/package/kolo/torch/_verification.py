@@ -1,4 +1,4 @@
-"""The trace of a training, by which `kolo verify` compares its runs: `kolo_sync::verify::trace` has the format.
+"""The trace of a training, by which `kolo verify` compares its runs: `kolo_step::trace` has the format.
 
 With KOLO_VERIFY_FILE, rank 0 writes fingerprints of all parameters and buffers after every step, and the ranks
 compare theirs. With KOLO_VERIFY_RESUME=k all ranks forget values and optimizers after step k, and load a checkpoint.

@@ -179,8 +179,11 @@ impl Core {
         let names = self.weights.optimizer.state().into_iter().map(|(name, _)| name);
         let arrays: Vec<StateName> =
             names.filter(|_| !begins).map(|name| StateName::of_job(StateKind::Optimizer, name)).collect();
-        let transfers = decision.transfers(reports, share.owners(), &arrays, layout.len());
-        let transfers = transfers.map_err(|missing| self.lost(missing))?;
+        let donor = decision.roles.iter().position(|role| *role != Role::Receives).map_or(Rank(0), Rank);
+        let transfers = match decision.transfers(reports, share.owners(), &arrays, layout.len()) {
+            Ok(transfers) => transfers,
+            Err(missing) => return Err(self.lost(group, donor, missing)?),
+        };
         let mut state = match decision.roles[group.rank().0] {
             Role::Receives => StateCopy::new(layout.len()),
             Role::Keeps | Role::Steps => {
@@ -190,7 +193,6 @@ impl Core {
             }
         };
         transfer(group, &transfers, &mut state)?;
-        let donor = decision.roles.iter().position(|role| *role != Role::Receives).map_or(Rank(0), Rank);
         let own = (self.last_steps(), self.notes());
         let (known, notes): (Vec<LastStep>, Notes) = group.broadcast_value(own, donor)?;
         self.weights.share = Some(share);
@@ -204,19 +206,21 @@ impl Core {
         self.set_notes(notes)
     }
 
-    /// Returns the error that names what no rank has any more.
-    fn lost(&self, Missing { name, run }: Missing) -> Error {
+    /// Returns the error that names what no rank has any more, and its owners before, which `donor` knows. A
+    /// collective.
+    fn lost(&self, group: &Group, donor: Rank, Missing { name, run }: Missing) -> Result<Error, Error> {
+        let owners = self.weights.share.iter().flat_map(|share| share.owners().of(run.start).to_vec());
+        let owners: Vec<usize> = owners.map(|rank| rank.0).collect();
+        let mut ranks: Vec<Rank> = group.broadcast_value(owners, donor)?.into_iter().map(Rank).collect();
+        ranks.sort_unstable();
         let spans = self.weights.layout.spans();
         let parameter = spans.iter().find(|span| span.range().end > run.start);
         let array = match name.kind {
             StateKind::Weights => "the values".to_string(),
             _ => format!("`{}`", name.name),
         };
-        Error::OwnersLost {
-            owners: self.config.redundancy,
-            array,
-            parameter: parameter.map(|span| span.spec.name.clone()).unwrap_or_default(),
-        }
+        let parameter = parameter.map(|span| span.spec.name.clone()).unwrap_or_default();
+        Ok(Error::OwnersLost { ranks, array, parameter })
     }
 }
 

@@ -15,6 +15,7 @@ mod values;
 
 use std::sync::Arc;
 
+use kolo_comm::schedule::words::counted;
 use kolo_comm::schedule::{ALGORITHMS, OperationKind};
 use kolo_comm::{Collectives, DType, Element, Group, Op, bf16, f16};
 
@@ -34,8 +35,8 @@ pub(crate) fn measure(operation: OperationKind, options: &Options) -> Result<(),
     let (backend, algorithm) = (options.backend.as_deref(), options.algorithm.as_deref());
     let group = options.communication.group_over(backend, algorithm.filter(|name| *name != "all"))?;
     if options.root >= group.world_size() {
-        let world = group.world_size();
-        return Err(Failure::input(format!("--root {}: there are {world} ranks", options.root)));
+        let world = counted(group.world_size(), "rank");
+        return Err(Failure::input(format!("--root {}: the group has {world}", options.root)));
     }
     check_servers(&group, operation, options)?;
     if operation == OperationKind::ReduceToReaders && options.op() != Op::Sum {

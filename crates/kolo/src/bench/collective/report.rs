@@ -1,6 +1,7 @@
 //! Tables and JSON.
 
 use kolo::Failure;
+use kolo_comm::schedule::words::counted;
 use kolo_comm::schedule::{Choice, OperationKind};
 use kolo_comm::{Collectives, Distance, Group, TRANSPORTS};
 use kolo_program::output::{print_json, say};
@@ -135,9 +136,14 @@ impl Report {
 
     pub(super) fn print(&self) {
         let Report { operation, dtype, op, world_size, servers, transport, .. } = self;
-        let of = if *servers > 0 { format!(", {servers} of them servers,") } else { String::new() };
+        let of = if *servers > 0 {
+            format!(", {} among them,", counted(servers, "server"))
+        } else {
+            String::new()
+        };
         let memory = if self.memory == Memory::Slice { "on slices" } else { "in place" };
-        say!("# {operation} of {dtype} ({op}) {memory}, {world_size} ranks{of} over {transport}; verified");
+        let ranks = counted(world_size, "rank");
+        say!("# {operation} of {dtype} ({op}) {memory}, {ranks}{of} over {transport}; verified");
         let predicted =
             if self.explain { format!(" {:>12} {:>7}", "predicted µs", "off by") } else { String::new() };
         say!(

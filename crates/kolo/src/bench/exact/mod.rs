@@ -11,6 +11,7 @@ mod turns;
 use serde::Serialize;
 
 use kolo::Failure;
+use kolo_comm::schedule::words::counted;
 use kolo_program::output::{print_json, say};
 
 pub(crate) use options::Options;
@@ -44,7 +45,7 @@ pub(crate) fn measure(options: &Options) -> Result<(), Failure> {
 
 impl Report {
     fn print(&self) {
-        say!("{} workers over {}", self.world_size, self.transport);
+        say!("{} over {}", counted(self.world_size, "worker"), self.transport);
         say!("");
         say!(
             "{:>12} {:<26} {:>14} {:>10} {:>8}   quartiles",
@@ -56,7 +57,7 @@ impl Report {
         );
         for row in &self.sums {
             let sums::Row { bytes, order, shards, algorithm, sent_bytes, seconds, to_ring } = row;
-            let sum = format!("{order}, {shards} shards ({algorithm})");
+            let sum = format!("{order}, {} ({algorithm})", counted(shards, "shard"));
             let (ms, [low, middle, high]) = (seconds * 1e3, to_ring);
             say!("{bytes:>12} {sum:<26} {sent_bytes:>14} {ms:>10.3} {middle:>7.2}×   {low:.2}…{high:.2}");
         }

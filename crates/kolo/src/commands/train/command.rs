@@ -48,8 +48,8 @@ impl Train {
         config.plan(images.samples(Part::Train))?;
         let mut own = config.clone();
         if self.find_lr.is_some() {
-            // The test has rates of its own.
-            own.rate = RateConfig::default();
+            // The test has rates of its own, and no warm-up.
+            own.rate = RateConfig { warmup_steps: 0, ..RateConfig::default() };
         }
         for surprise in surprises(&own, images.samples(Part::Train)) {
             match self.live.log_format {
@@ -89,7 +89,14 @@ impl Train {
         }
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
-        let result = start_workers(config.nproc, self.master_port, env, &self.elastic, messages);
+        let result = start_workers(
+            config.nproc,
+            self.master_port,
+            env,
+            &self.elastic,
+            self.communication.bind(),
+            messages,
+        );
         // The dashboard's screen ends before further messages.
         drop(screen);
         if let (Err(failure), None) = (&result, &self.resume) {
@@ -258,13 +265,18 @@ fn note_event(message: &str) {
 }
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
-/// other process has taken the run over.
+/// other process has taken the run over. Without a checkpoint, says so where only one would help.
 fn advise(failure: Failure, folder: &RunFolder) -> Failure {
+    let is_lost = failure.kind() == Some(FailureKind::StateLost);
     match folder.newest_checkpoint() {
-        Ok(found) if !folder.is_complete() && failure.kind().is_none() && !folder.is_written() => {
+        _ if folder.is_complete() || folder.is_written() => failure,
+        Ok(found) if is_lost || failure.kind().is_none() => {
             let (path, step) = (shell_quoted(folder.path()), found.step);
             failure.advise(format!("`kolo train --resume {path}` continues after step {step}"))
         }
+        Err(_) if is_lost && !folder.has_checkpoints() => failure.advise(
+            "there is no checkpoint, so the run can only begin anew; --checkpoint-steps writes some on the way",
+        ),
         _ => failure,
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::Parser;
 use kolo::Failure;
 
+use super::super::invalid_value::in_words;
 use super::options::Train;
 
 /// The options of `kolo train`, as a command line of their own.
@@ -23,10 +24,23 @@ pub(in crate::commands) fn options_of(command: &[OsString]) -> Option<&[OsString
     (is_kolo && subcommand == "train").then_some(options)
 }
 
+/// Refuses a command that begins with `train`, unless there is a program of that name: the user has forgotten
+/// `kolo`.
+pub(in crate::commands) fn refuse_bare(command: &[OsString]) -> Result<(), Failure> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = || std::env::split_paths(&folders).any(|folder| folder.join("train").is_file());
+    match command.first() {
+        Some(word) if word == "train" && !is_there() => Err(Failure::input(
+            "`train` after `--`: there is no such program; write `kolo train` with its options",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Reads options of `kolo train` that follow `--`.
 pub(in crate::commands) fn parse(options: &[OsString]) -> Result<Train, Failure> {
     let parsed = Options::try_parse_from(options).map_err(|error| {
-        let text = error.to_string();
+        let text = in_words(error).to_string();
         let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
         Failure::input(format!("after `--`: {sentence}"))
     })?;
@@ -45,6 +59,12 @@ mod tests {
         };
         assert_eq!(options(&["kolo", "train", "--steps", "3"]), Some(vec!["--steps".into(), "3".into()]));
         assert_eq!(options(&["target/debug/kolo", "train"]), Some(Vec::new()));
+        let bare = refuse_bare(&["train".into(), "--steps".into()]).unwrap_err();
+        assert!(bare.to_string().ends_with("write `kolo train` with its options"), "{bare}");
+        for command in [&["kolo", "train"][..], &["./train"], &[]] {
+            let words: Vec<OsString> = command.iter().map(OsString::from).collect();
+            refuse_bare(&words).unwrap();
+        }
         for other in [&["kolo"][..], &["kolo", "bench"], &["my-kolo", "train"], &["train"], &[]] {
             assert_eq!(options(other), None, "{other:?}");
         }

@@ -2,6 +2,7 @@
 
 use kolo::Failure;
 use kolo_comm::env;
+use kolo_comm::schedule::words::counted;
 use kolo_data as data;
 use kolo_models as models;
 use kolo_recipe::{Recipe, RunFolder};
@@ -63,8 +64,8 @@ impl Train {
         }
         if epochs < config.epochs {
             return Err(Failure::input(format!(
-                "--epochs {epochs}: the run has {} epochs already; give more, or leave it out",
-                config.epochs
+                "--epochs {epochs}: the run has {} already; give more, or leave it out",
+                counted(config.epochs, "epoch")
             )));
         }
         if let Some(steps) = config.steps {
@@ -91,7 +92,8 @@ impl Train {
         }
         workers.checked_mul(accumulate).ok_or_else(|| {
             Failure::input(format!(
-                "--accumulate {accumulate} × {workers} workers: more shards than can be counted"
+                "--accumulate {accumulate} × {}: more shards than can be counted",
+                counted(workers, "worker")
             ))
         })
     }
@@ -147,9 +149,10 @@ impl Train {
         }
         if most > workers.max(config.shards) {
             log::warn!(
-                "{most} workers may come, and there are {} shards: the others will have nothing to do; give --shards {most} \
+                "{} may come, and the run has {}: the others will have nothing to do; give --shards {most} \
                  to a run that begins",
-                config.shards
+                counted(most, "worker"),
+                counted(config.shards, "shard")
             );
         }
         match self.shares.is_empty() {

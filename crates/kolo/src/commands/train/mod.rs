@@ -7,6 +7,6 @@ mod options;
 mod refusals;
 mod tables;
 
-pub(super) use command_words::{options_of, parse};
+pub(super) use command_words::{options_of, parse, refuse_bare};
 pub(super) use options::{Train, settings};
 pub(super) use refusals::refuse_fewest;

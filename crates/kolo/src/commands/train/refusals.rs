@@ -1,8 +1,10 @@
 //! Options of `kolo train` that are refused before a worker starts, and those that do less than they seem to.
 
 use kolo::Failure;
+use kolo_burn_train::check_metric;
 use kolo_comm::env::is_worker;
 use kolo_comm::schedule::ALGORITHMS;
+use kolo_comm::schedule::words::counted;
 use kolo_dashboard::{NoTerminal, Screen};
 use kolo_data::{ImageDataSet, Part};
 use kolo_models as models;
@@ -47,7 +49,11 @@ impl Train {
         images: &dyn ImageDataSet,
     ) -> Result<(), Failure> {
         config.check_samples(images.samples(Part::Train))?;
-        Ok(models::find(&config.model)?.check(config, images.shape())?)
+        let model = models::find(&config.model)?;
+        if self.find_lr.is_none() {
+            check_metric(config, model.traits().metrics, images)?;
+        }
+        Ok(model.check(config, images.shape())?)
     }
 
     /// Refuses `--tune` with algorithms whose order of summation depends on the cuts.
@@ -81,14 +87,17 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     if shards < workers {
         let idle = workers - shards;
         found.push(format!(
-            "--shards {shards}: {idle} of {workers} workers have nothing to do; give --shards {workers} or a multiple of it"
+            "--shards {shards}: {idle} of {} {} nothing to do; give --shards {workers} or a multiple of it",
+            counted(workers, "worker"),
+            if idle == 1 { "has" } else { "have" }
         ));
     }
     let redundancy = config.redundancy;
     if config.is_divided() && redundancy > 1 && workers <= redundancy {
         found.push(format!(
-            "--redundancy {redundancy}: each of {workers} workers holds all of the optimizer's state, so --shard saves no memory; \
+            "--redundancy {redundancy}: each of {} holds all of the optimizer's state, so --shard saves no memory; \
              give --nproc {} or more",
+            counted(workers, "worker"),
             redundancy + 1
         ));
     }
@@ -101,15 +110,18 @@ pub(super) fn surprises(config: &Recipe, samples: usize) -> Vec<String> {
     let batch = shards.saturating_mul(config.batch_size);
     if batch > samples {
         found.push(format!(
-            "a step of {shards} shards × {} samples takes all of the {samples} samples there are; give a smaller --batch-size",
-            config.batch_size
+            "a step of {} × {} takes all of the {} there are; give a smaller --batch-size",
+            counted(shards, "shard"),
+            counted(config.batch_size, "sample"),
+            counted(samples, "sample")
         ));
     }
     let plan = config.plan(samples).ok().filter(|plan| plan.warmup_steps > plan.steps);
     if let Some(Plan { steps, warmup_steps, top_rate, .. }) = plan {
         found.push(format!(
-            "--warmup-steps {warmup_steps}: the learning rate rises in all {steps} steps of the run and does not reach {top_rate}; \
+            "--warmup-steps {warmup_steps}: the learning rate rises in all {} of the run and does not reach {top_rate}; \
              give --warmup-steps {}",
+            counted(steps, "step"),
             steps / 10
         ));
     }

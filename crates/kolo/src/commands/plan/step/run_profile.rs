@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use kolo::Failure;
+use kolo_comm::schedule::words::counted;
 use kolo_plan::step::{MeasuredBucket, StepProfile, WireCost};
 use kolo_run_folder::{BucketRow, Run, StepRow};
 
@@ -32,8 +33,8 @@ fn profile(run: &Run) -> Result<StepProfile, String> {
     let steps: Vec<&StepRow> = run.steps.iter().filter(counts).collect();
     if steps.len() < FEWEST {
         return Err(format!(
-            "{} steps after the first {FIRST} are too few; train at least {FEWEST}",
-            steps.len()
+            "{} after the first {FIRST} are too few; train at least {FEWEST}",
+            counted(steps.len(), "step")
         ));
     }
     let of = |field: fn(&StepRow) -> f64| median(steps.iter().map(|row| field(row)).collect());

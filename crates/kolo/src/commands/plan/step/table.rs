@@ -1,14 +1,15 @@
 //! Predictions as tables for a terminal.
 
+use kolo_comm::schedule::words::counted;
 use kolo_plan::LINKS;
 use kolo_plan::step::{Advice, Keeps, Outlook, StepProfile, best, not_worth_from};
 
 pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> String {
     let mut text = format!(
-        "one worker: {:.1} ms a step; {:.1} MB of gradients in {} buckets\n\n",
+        "one worker: {:.1} ms a step; {:.1} MB of gradients in {}\n\n",
         profile.alone() * 1e3,
         profile.bytes() / 1e6,
-        buckets
+        counted(buckets, "bucket")
     );
     let disturbed = rows.iter().any(|row| row.straggling > 0.0 || row.goodput_with_restarts.is_some());
     text += &format!(
@@ -32,9 +33,9 @@ pub(super) fn steps(profile: &StepProfile, buckets: usize, rows: &[Outlook]) -> 
         );
     }
     if let Some(workers) = not_worth_from(rows) {
-        let plural = if workers == 1 { "" } else { "s" };
         text += &format!(
-            "\nFrom {workers} worker{plural} on another one brings less than half of what one alone does.\n"
+            "\nFrom {} on another one brings less than half of what one alone does.\n",
+            counted(workers, "worker")
         );
     }
     text
@@ -50,8 +51,8 @@ fn disturbed_columns(row: &Outlook) -> String {
 }
 
 pub(super) fn advice(workers: usize, now: f64, advice: &[Advice]) -> String {
-    let mut text =
-        format!("\n{workers} workers, {:.1} ms a step as it is; what a change would bring:\n\n", now * 1e3);
+    let (workers, ms) = (counted(workers, "worker"), now * 1e3);
+    let mut text = format!("\n{workers}, {ms:.1} ms a step as it is; what a change would bring:\n\n");
     text += &format!("{:>12}{:>12}  {:>10}  {:13}options\n", "step, ms", "efficiency", "samples", "keeps");
     for told in advice {
         let keeps = match told.keeps {

@@ -2,10 +2,10 @@
 
 use std::ffi::OsStr;
 
-use kolo_burn_train::LOG_FORMAT;
 use kolo_comm::{Error, env};
 use kolo_elastic::{MEMBER, STOP_ON, StopSignal};
 use kolo_recipe::nearest;
+use kolo_train::LOG_FORMAT;
 
 /// All variables that Kolo reads.
 const KNOWN: &[&str] = &[
@@ -48,7 +48,11 @@ const BYTES: [&str; 4] = ["KOLO_TOKEN", "KOLO_TOKEN_FILE", "KOLO_RUN_FOLDER", "K
 
 /// Refuses wrong values that nothing else refuses, and warns of names that look misspelled: once, in the
 /// launcher or on rank 0.
-pub(crate) fn check() -> Result<(), Error> {
+///
+/// # Errors
+///
+/// Names the variable, its value, and the right ones.
+pub fn check() -> Result<(), Error> {
     let is_first = env::rank_and_world_size().is_ok_and(|found| found.is_none_or(|(rank, _)| rank.0 == 0));
     let warns = is_first && std::env::var_os(MEMBER).is_none();
     for (name, value) in std::env::vars_os() {

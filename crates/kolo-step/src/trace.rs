@@ -29,8 +29,8 @@ pub const RESUME: &str = "KOLO_VERIFY_RESUME";
 /// Number of steps after which a job whose updates are one step late makes all of them, because other runs
 /// of it are restarted there ([`RESUME`]), which is possible only then: otherwise the runs would differ.
 pub const END_ROUND: &str = "KOLO_VERIFY_END_ROUND";
-/// `1`: steps are tuned ([`Config::tune`](crate::Config::tune)) where possible, independent of the program,
-/// and each is run with another setting. Works without [`FILE`], too.
+/// `1`: steps are [tuned](crate::Tuner) where possible, independent of the program, and each is run with
+/// another setting. Works without [`FILE`], too.
 pub const TUNE: &str = "KOLO_VERIFY_TUNE";
 
 /// 64 bits: of a number, or of a hash. Hexadecimal in the file, because JSON's numbers are not exact
@@ -153,7 +153,7 @@ pub fn read(path: &Path) -> Result<Trace, Error> {
 /// # Errors
 ///
 /// It is neither 0 nor 1.
-pub(crate) fn tunes() -> Result<bool, Error> {
+pub fn tunes() -> Result<bool, Error> {
     match std::env::var(TUNE).as_deref() {
         Err(_) | Ok("" | "0") => Ok(false),
         Ok("1") => Ok(true),
@@ -162,16 +162,27 @@ pub(crate) fn tunes() -> Result<bool, Error> {
 }
 
 /// Requests of the environment.
-pub(crate) struct TraceOptions {
-    pub(crate) file: PathBuf,
-    pub(crate) steps: Option<u64>,
-    pub(crate) caps: Option<BucketCaps>,
-    pub(crate) resume: Option<u64>,
-    pub(crate) end_round: Option<u64>,
+#[derive(Debug)]
+pub struct TraceOptions {
+    /// Value of [`FILE`].
+    pub file: PathBuf,
+    /// Value of [`STEPS`].
+    pub steps: Option<u64>,
+    /// Value of [`BUCKET_CAP_MB`].
+    pub caps: Option<BucketCaps>,
+    /// Value of [`RESUME`].
+    pub resume: Option<u64>,
+    /// Value of [`END_ROUND`].
+    pub end_round: Option<u64>,
 }
 
 impl TraceOptions {
-    pub(crate) fn from_env() -> Result<Option<Self>, Error> {
+    /// Reads the variables; `None` without [`FILE`].
+    ///
+    /// # Errors
+    ///
+    /// Names the variable that is invalid.
+    pub fn from_env() -> Result<Option<Self>, Error> {
         Self::from(|name| std::env::var_os(name)?.into_string().ok().filter(|value| !value.is_empty()))
     }
 
@@ -205,7 +216,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn create(path: &Path, start: &Start) -> Result<Self, Error> {
+    /// Creates the file with the beginning of a run.
+    ///
+    /// # Errors
+    ///
+    /// The file exists, or cannot be written.
+    pub fn create(path: &Path, start: &Start) -> Result<Self, Error> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         let file = file.map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Error::file(
@@ -220,7 +236,11 @@ impl Writer {
     }
 
     /// Continues the trace of a rank 0 that has died.
-    pub(crate) fn resume(path: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn resume(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().append(true).open(path).map_err(|e| Error::file(path, e))?;
         Ok(Writer { path: path.into(), file })
     }
@@ -230,7 +250,7 @@ impl Writer {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub(crate) fn add(&mut self, step: &Step) -> Result<(), Error> {
+    pub fn add(&mut self, step: &Step) -> Result<(), Error> {
         self.line(step)
     }
 
