@@ -5,20 +5,28 @@
 //! ones, and a [`MembershipObserver`] carries requests to leave. The weights and the optimizer belong to the
 //! caller.
 
+mod division;
 mod exchange;
+mod gradient_memory;
 mod last_step;
 mod loss_scaling;
 mod losses;
 mod membership;
+mod noise_probe;
 mod noise_scale;
 mod step;
 mod tune;
 mod wait_time;
 
+pub use division::Division;
 pub use last_step::LastStep;
 pub use loss_scaling::{LossScale, LossScaler, LossScaling};
 pub use membership::{Agreed, MembershipObserver};
+pub use noise_probe::NoiseProbe;
 pub use noise_scale::{BatchMeaning, NoiseScale, Norms};
-pub use step::{BucketTiming, FLAGS, ObserverMessage, Received, Spent, Step, StepNumber, SumSeen, Totals};
+pub use step::{
+    BucketTiming, DIVIDED_BUCKET_MIB, FLAGS, IN_FLIGHT, ObserverMessage, Received, Spent, Step, StepNumber,
+    SumSeen, Totals,
+};
 pub use tune::{Effort, Space, Trial, TunedSetting, Tuner, Tuning, Verdict};
 pub use wait_time::timed;

@@ -78,7 +78,7 @@ impl Report {
     pub(super) fn undisturbed(&self, job: &ChaosJob, undisturbed: &RunRecord) {
         self.line(&format!(
             "undisturbed{}: {} workers, {} steps in {:.1} s, weights {} {}",
-            with(job.name),
+            with(&job.name),
             job.workers(),
             undisturbed.steps,
             undisturbed.train_seconds,

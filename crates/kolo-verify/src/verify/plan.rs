@@ -31,8 +31,8 @@ pub(crate) struct Run {
     pub(crate) resumed_after: Option<u64>,
     /// True if each step uses another setting that tuning would try.
     pub(crate) tuned: bool,
-    /// True if the optimizer's state is divided among the workers.
-    pub(crate) divided: bool,
+    /// State that is divided among the workers, by its name.
+    pub(crate) divided: Option<&'static str>,
 }
 
 /// The choices that may differ between runs.
@@ -50,8 +50,8 @@ pub struct Axes {
     pub extent: Extent,
     /// Number of steps to compare.
     pub steps: u64,
-    /// True if the job can divide its optimizer's state, and does not do so already.
-    pub divides: bool,
+    /// Names of state that the job can divide; none if it does so already.
+    pub divisible: Vec<&'static str>,
 }
 
 /// Number of combinations to try.
@@ -71,7 +71,7 @@ pub enum Extent {
 /// - For each number of workers, one run is cut in its middle and continues from a checkpoint, if there are
 ///   steps on both sides of the cut.
 /// - Unless they are to be few, one run with the most workers is tuned, if the user gave no algorithm that does
-///   not keep the tree, a run of a job that can divides its optimizer's state, and the last
+///   not keep the tree, one divides each kind of state that the job can divide, and the last
 ///   run has servers, if the user gave no algorithm without servers.
 ///
 /// # Errors
@@ -95,7 +95,7 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         again: false,
         resumed_after: None,
         tuned: false,
-        divided: false,
+        divided: None,
     };
     let mut runs = vec![alone.clone(), Run { again: true, ..alone.clone() }];
     runs.extend(caps[1..].iter().map(|&cap| Run { cap, ..alone.clone() }));
@@ -141,9 +141,13 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
         let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
         runs.push(Run { workers, transport, algorithm, tuned: true, ..alone.clone() });
     }
-    if let Some(&workers) = most.filter(|_| axes.divides) {
-        let (transport, algorithm) = (transports(axes).pop(), axes.algorithm.clone());
-        runs.push(Run { workers, transport, algorithm, divided: true, ..alone.clone() });
+    // Each over another transport.
+    if let Some(&workers) = most {
+        let transports = transports(axes).into_iter().rev().cycle();
+        runs.extend(axes.divisible.iter().zip(transports).map(|(state, transport)| {
+            let (transport, algorithm) = (Some(transport), axes.algorithm.clone());
+            Run { workers, transport, algorithm, divided: Some(state), ..alone.clone() }
+        }));
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);
     if let Some(&workers) = most.filter(|_| knows_servers) {
@@ -217,10 +221,12 @@ pub(super) fn keeps_tree(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    const STATES: [&str; 2] = ["optimizer", "gradients"];
+
     fn axes(workers: &[usize], full: bool) -> Axes {
         let (workers, caps) = (workers.into(), vec![25.0, 0.5]);
         let extent = if full { Extent::Full } else { Extent::Selection };
-        Axes { workers, caps, transport: None, algorithm: None, extent, steps: 1, divides: false }
+        Axes { workers, caps, transport: None, algorithm: None, extent, steps: 1, divisible: Vec::new() }
     }
 
     /// Kolo's own choice, and the algorithms of one host that keep the tree.
@@ -270,11 +276,16 @@ mod tests {
     }
 
     /// Algorithms that add whole subtrees are left out with most numbers of shards, so a small job is
-    /// verified by 19 runs where there were 16 without them.
+    /// verified by 20 runs where there were 17 without them.
     #[test]
     fn the_default_selection_stays_short() {
-        let axes = Axes { caps: vec![25.0, 0.5, 0.0625], steps: 8, divides: true, ..axes(&[2, 3], false) };
-        for (shards, count) in [(2, 19), (4, 19), (6, 19), (8, 19), (5, 16)] {
+        let axes = Axes {
+            caps: vec![25.0, 0.5, 0.0625],
+            steps: 8,
+            divisible: STATES.into(),
+            ..axes(&[2, 3], false)
+        };
+        for (shards, count) in [(2, 20), (4, 20), (6, 20), (8, 20), (5, 17)] {
             let start = start(shards);
             let made = plan(&axes).unwrap().iter().filter(|run| obstacle(run, &start).is_none()).count();
             assert_eq!(made, count, "{shards} shards");
@@ -283,7 +294,7 @@ mod tests {
         let documented =
             Axes { extent: Extent::Full, caps: vec![25.0, 0.5], workers: vec![2, 3, 5, 8, 9], ..axes };
         let documented = plan(&documented).unwrap();
-        assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 96);
+        assert_eq!(documented.iter().filter(|run| obstacle(run, &start(8)).is_none()).count(), 97);
     }
 
     #[test]
@@ -298,15 +309,19 @@ mod tests {
     }
 
     #[test]
-    fn one_run_of_a_job_that_can_divides_its_state() {
-        let runs = |divides, extent| plan(&Axes { divides, extent, ..axes(&[2, 3], false) }).unwrap();
+    fn each_state_that_a_job_can_divide_is_divided_in_one_run() {
+        let runs = |divisible: &[&'static str], extent| {
+            plan(&Axes { divisible: divisible.into(), extent, ..axes(&[2, 3], false) }).unwrap()
+        };
         for extent in [Extent::Selection, Extent::Full] {
-            let mut more = runs(true, extent);
-            let divided = more.iter().position(|run| run.divided).unwrap();
-            assert_eq!(more.remove(divided).workers, 3);
-            assert_eq!(more, runs(false, extent));
+            let (divided, others): (Vec<Run>, Vec<Run>) =
+                runs(&STATES, extent).into_iter().partition(|run| run.divided.is_some());
+            let found: Vec<_> = divided.iter().map(|run| (run.divided.unwrap(), run.workers)).collect();
+            assert_eq!(found, STATES.map(|state| (state, 3)));
+            assert_ne!(divided[0].transport, divided[1].transport);
+            assert_eq!(others, runs(&[], extent));
         }
-        assert!(!runs(true, Extent::Brief).iter().any(|run| run.divided));
+        assert!(!runs(&STATES, Extent::Brief).iter().any(|run| run.divided.is_some()));
     }
 
     #[test]
@@ -335,7 +350,7 @@ mod tests {
             again: false,
             resumed_after: None,
             tuned: false,
-            divided: false,
+            divided: None,
         };
         let halving = obstacle(&run(Some("halving-doubling")), &start(6));
         assert!(halving.is_some_and(|why| why.contains("power-of-two")));

@@ -101,7 +101,7 @@ impl Verify {
             algorithm: self.train.algorithm.clone(),
             extent: if self.full { Extent::Full } else { Extent::Selection },
             steps,
-            divides: config.as_ref().is_some_and(Recipe::can_be_divided),
+            divisible: config.as_ref().map_or_else(Vec::new, Recipe::divisible),
         };
         // The folder lives as long as the runs.
         let folder = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
