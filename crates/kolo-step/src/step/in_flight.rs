@@ -2,8 +2,8 @@
 //!
 //! A bucket's buffer is needed from its first gradient until its sum has gone to the owners, and again while
 //! its new values travel. On a slow wire buckets would queue, and with them the memory of the whole gradient.
-//! So at most [`IN_FLIGHT`] sums are on their way, and as many exchanges of values; then a rank waits for the
-//! oldest. All ranks start them in the same order, so a rank waits only for those that have started fewer.
+//! So at most [`IN_FLIGHT`] sums are on their way, and as many exchanges of values, but together one more; then
+//! a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those that have started fewer.
 
 use std::collections::VecDeque;
 
@@ -42,16 +42,21 @@ impl Step {
         self.options.waits_in_passes = false;
     }
 
-    /// Notes that a bucket's sum has been started. Frees the buckets whose sums are over; waits for the oldest
-    /// if too many are on their way. A failure is kept until somebody waits for that bucket.
+    /// Notes that a bucket's sum has been started, and makes room for the next one.
     pub(super) fn sum_started(&mut self, bucket: usize) {
         if !self.divides_gradients() {
             return;
         }
         let waits = self.options.waits_in_passes || !matches!(self.phase, Phase::Collecting { .. });
         self.buckets.in_flight.sums.push_back(bucket);
+        self.keep_sums(if waits { IN_FLIGHT } else { usize::MAX });
+    }
+
+    /// Frees the buckets whose sums are over; waits for the oldest ones until at most `most` are on their way. A
+    /// failure is kept until somebody waits for that bucket.
+    fn keep_sums(&mut self, most: usize) {
         while let Some(&oldest) = self.buckets.in_flight.sums.front() {
-            let is_many = waits && self.buckets.in_flight.sums.len() > IN_FLIGHT;
+            let is_many = self.buckets.in_flight.sums.len() > most;
             if !is_many && !self.buckets.states[oldest].is_back() {
                 break;
             }
@@ -60,8 +65,9 @@ impl Step {
         }
     }
 
-    /// Makes room for the exchange of a bucket's new values: waits for the oldest ones. A failure is kept until
-    /// somebody waits for that bucket, so that a rank steps all of its parts or none.
+    /// Makes room for the exchange of a bucket's new values: waits for the oldest ones, and for sums that would
+    /// be one bucket too many with them. A failure is kept until somebody waits for that bucket, so that a rank
+    /// steps all of its parts or none.
     pub(super) fn gather_starts(&mut self, bucket: usize, values: &mut [f32]) {
         if !self.divides_gradients() {
             return;
@@ -72,6 +78,7 @@ impl Step {
                 self.buckets.states[oldest].failure = self.arrive(oldest, values).err();
             }
         }
+        self.keep_sums(IN_FLIGHT + 1 - self.buckets.in_flight.gathers.len());
     }
 
     /// Sets each number to its sum over all ranks, where each of them has looked at its own parts of the
