@@ -3,7 +3,8 @@
 //! A bucket's buffer is needed from its first gradient until its sum has gone to the owners, and again while
 //! its new values travel. On a slow wire buckets would queue, and with them the memory of the whole gradient.
 //! So at most [`IN_FLIGHT`] sums are on their way, and as many exchanges of values, but together one more; then
-//! a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those that have started fewer.
+//! a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those that
+//! have started fewer.
 
 use std::collections::VecDeque;
 
