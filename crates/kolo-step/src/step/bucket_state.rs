@@ -8,10 +8,9 @@ use kolo_comm::{Group, Readers, Timing};
 use kolo_trace::What;
 
 use super::finiteness;
-use super::in_flight::InFlight;
 use super::owned_bucket::OwnedBucket;
 use super::owned_sum::OwnedSum;
-use super::parts::Times;
+use super::parts::{InFlight, Times};
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
 use crate::division::Division;

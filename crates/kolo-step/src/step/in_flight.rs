@@ -6,8 +6,6 @@
 //! a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those that
 //! have started fewer.
 
-use std::collections::VecDeque;
-
 use super::{Phase, Step};
 use kolo_reduction::Error;
 
@@ -17,13 +15,6 @@ pub const IN_FLIGHT: usize = 2;
 /// Size of buckets where the job gives none, in MiB: [`IN_FLIGHT`] and one more of them are in memory besides
 /// a rank's own parts.
 pub const DIVIDED_BUCKET_MIB: f64 = 4.0;
-
-/// Buckets in flight, the oldest first.
-#[derive(Default)]
-pub(super) struct InFlight {
-    pub(super) sums: VecDeque<usize>,
-    pub(super) gathers: VecDeque<usize>,
-}
 
 impl Step {
     /// Returns true if a rank keeps only its own parts of the gradients' sum.

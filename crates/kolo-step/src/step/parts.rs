@@ -1,5 +1,6 @@
 //! Parts of a step: fields that belong together.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,6 +57,15 @@ impl Default for Options {
         let (reads_once, all_read, may_be_empty) = Default::default();
         Options { synchronize: true, reads_once, all_read, may_be_empty, waits_in_passes: true }
     }
+}
+
+/// Buckets in flight, where a rank keeps only its own parts of their sums; the oldest first.
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// Those whose sums have been started.
+    pub(super) sums: VecDeque<usize>,
+    /// Those whose new values travel.
+    pub(super) gathers: VecDeque<usize>,
 }
 
 /// The running backward pass, or the last one.
