@@ -52,7 +52,7 @@ impl Recipe {
     /// Returns the state that the run could divide, by its names; none if it divides some already.
     pub fn divisible(&self) -> Vec<&'static str> {
         let can = |shard: &&str| Recipe { shard: shard.to_string(), ..self.clone() }.check().is_ok();
-        let names = Sharding::ALL.iter().skip(1).map(|(name, _)| *name);
+        let names = Sharding::ALL.into_iter().skip(1).map(|(name, _)| name);
         if self.is_divided() { Vec::new() } else { names.filter(can).collect() }
     }
 

@@ -149,7 +149,7 @@ impl Chaos {
         if let Program::Train(options) = &program {
             let samples = additions(reads_text(options)).to_string();
             more.extend(with_own_samples(options, images.path())?.map(|program| (samples, program, divided)));
-            let states = Sharding::ALL.iter().skip(if divided { Sharding::ALL.len() } else { 1 });
+            let states = Sharding::ALL.into_iter().skip(if divided { Sharding::ALL.len() } else { 1 });
             more.extend(states.filter_map(|(state, _)| {
                 let program = with_divided_state(options, state, self.nodes, self.servers)?;
                 Some((format!("divided {state}"), program, true))
