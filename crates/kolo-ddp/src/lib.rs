@@ -35,7 +35,8 @@ pub use kolo_reduction::{
 pub use kolo_sampler::{Assignment, BatchGrowth, Epoch, Sampler, SamplerError, apportion, key};
 /// Results of steps, and settings that tuning chooses.
 pub use kolo_step::{
-    BatchMeaning, BucketTiming, LastStep, LossScale, LossScaling, NoiseScale, Trial, TunedSetting, Tuning,
+    BatchMeaning, BucketTiming, IN_FLIGHT, LastStep, LossScale, LossScaling, NoiseScale, Trial, TunedSetting,
+    Tuning,
 };
 /// Stragglers: ranks that delay the others.
 pub use kolo_straggler as straggler;

@@ -93,6 +93,10 @@ impl Sharding {
     }
 }
 
+/// Bytes of gradients that a worker has besides its part where they are sharded: two buckets on their way, and
+/// one that collects, of 4 MiB each.
+pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
+
 /// Memory of one worker, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WorkerMemory {
@@ -102,24 +106,29 @@ pub struct WorkerMemory {
     pub gradients: f64,
     /// Bytes of the optimizer's state.
     pub optimizer: f64,
+    /// Bytes of buckets in flight, where gradients are sharded ([`IN_FLIGHT`], or all gradients if they are
+    /// fewer).
+    pub in_flight: f64,
 }
 
 impl WorkerMemory {
     /// Returns the total, in bytes.
     pub fn total(&self) -> f64 {
-        self.parameters + self.gradients + self.optimizer
+        self.parameters + self.gradients + self.optimizer + self.in_flight
     }
 }
 
 impl Footprint {
-    /// Returns the memory of one of `workers` that train `parameters`. It does not include activations, nor
-    /// buckets that are separate from the gradients.
+    /// Returns the memory of one of `workers` that train `parameters`, each with one shard of a step. It does
+    /// not include activations.
     pub fn per_worker(&self, parameters: f64, workers: f64, sharding: Sharding) -> WorkerMemory {
         let part = |from| parameters * sharding.part(from, workers);
+        let divides = sharding as u8 >= Sharding::Gradients as u8 && workers > 1.0;
         WorkerMemory {
             parameters: self.parameter * part(Sharding::Parameters),
             gradients: self.gradient * part(Sharding::Gradients),
             optimizer: self.optimizer * part(Sharding::Optimizer),
+            in_flight: if divides { IN_FLIGHT.min(self.gradient * parameters) } else { 0.0 },
         }
     }
 }
@@ -128,11 +137,11 @@ impl Footprint {
 mod tests {
     use super::*;
 
-    /// Figures from the ZeRO paper: 7.5 billion parameters on 64 GPUs.
+    /// Figures from the ZeRO paper: 7.5 billion parameters on 64 GPUs, without buckets.
     #[test]
     fn seven_and_a_half_billion_parameters_on_64_workers() {
-        let gigabytes =
-            SHARDINGS.iter().map(|stage| MIXED_ADAM.per_worker(7.5e9, 64.0, *stage).total() / 1e9);
+        let of = |stage: &Sharding| MIXED_ADAM.per_worker(7.5e9, 64.0, *stage);
+        let gigabytes = SHARDINGS.iter().map(|stage| (of(stage).total() - of(stage).in_flight) / 1e9);
         let rounded: Vec<String> = gigabytes.map(|gigabytes| format!("{gigabytes:.2}")).collect();
         assert_eq!(rounded, ["120.00", "31.41", "16.64", "1.88"]);
     }
@@ -141,6 +150,17 @@ mod tests {
     #[test]
     fn seven_billion_parameters_do_not_fit_one_gpu() {
         assert_eq!(MIXED_ADAM.per_worker(7e9, 1.0, Sharding::None).total(), 112e9);
+    }
+
+    /// The step bounds the buckets in flight.
+    #[test]
+    fn buckets_in_flight_are_those_of_a_step() {
+        let bucket = kolo_step::DIVIDED_BUCKET_MIB * 1024.0 * 1024.0;
+        assert_eq!(IN_FLIGHT, (kolo_step::IN_FLIGHT + 1) as f64 * bucket);
+        let of = |parameters, stage| FOOTPRINTS[2].per_worker(parameters, 4.0, stage);
+        assert_eq!(of(1e7, Sharding::Gradients).total(), 4e7 + 1e7 + 2e7 + IN_FLIGHT);
+        assert_eq!(of(1e5, Sharding::Gradients).total(), 4e5 + 1e5 + 2e5 + 4e5, "all gradients");
+        assert_eq!(of(1e7, Sharding::Optimizer).in_flight, 0.0);
     }
 
     #[test]

@@ -100,11 +100,6 @@ impl Bucket {
         self.len * size_of::<f32>()
     }
 
-    /// Its slices of trained tensors: gradients, without running statistics.
-    pub fn trained(&self, layout: &Layout) -> impl Iterator<Item = &Slice> {
-        self.slices.iter().filter(|slice| layout.span(slice.span).spec.kind.is_trained())
-    }
-
     /// Copies values of its elements to their places in flat memory.
     pub fn to_flat(&self, layout: &Layout, values: &[f32], flat: &mut [f32]) {
         let copy = |slice: &Slice| flat[slice.place(layout)].copy_from_slice(&values[slice.range()]);
@@ -118,6 +113,11 @@ impl Bucket {
             visit(StatePart { name, place, values: &mut values[slice.range()] });
         }
     }
+}
+
+/// The slices of trained tensors: gradients, without running statistics.
+pub fn trained<'a>(layout: &Layout, slices: &'a [Slice]) -> impl Iterator<Item = &'a Slice> {
+    slices.iter().filter(|slice| layout.span(slice.span).spec.kind.is_trained())
 }
 
 /// The expected order of gradients before the first backward pass has shown it: the model's, reversed.

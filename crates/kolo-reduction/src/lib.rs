@@ -15,7 +15,7 @@ mod shard_sum;
 pub mod state;
 pub mod transform;
 
-pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan, plan_sliced, reversed};
+pub use buckets::{BLOCK, Bucket, BucketCaps, Slice, plan, plan_sliced, reversed, trained};
 pub use error::{BindingError, Error, alike, ranks_of};
 pub use origin::Origin;
 pub use owners::{Owners, blocks, slices};

@@ -57,6 +57,20 @@ impl<T: Number> ShardSum<T> {
         Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
     }
 
+    /// Allocates the sums as [`ShardSum::new`] does, for a caller that puts every element of each shard.
+    /// Without shards they are zeros.
+    ///
+    /// # Errors
+    ///
+    /// Out of memory.
+    pub fn unspecified(group: &Group, len: usize, shards: Range<usize>) -> Result<Self, Error> {
+        if shards.is_empty() {
+            return Self::new(group, len, shards);
+        }
+        let buffer = group.alloc_unspecified(len * depth(shards))?;
+        Ok(ShardSum { buffer: Some(buffer), len, nodes: Vec::new() })
+    }
+
     /// Begins the next step.
     pub(crate) fn reset(&mut self) {
         self.nodes.clear();
@@ -111,7 +125,7 @@ impl<T: Number> ShardSum<T> {
     }
 
     /// Number of elements of the buffer; 0 while it is away.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 

@@ -1,5 +1,8 @@
 //! Division of a job's state among its workers (Rajbhandari et al. 2020, "ZeRO").
 
+use kolo_comm::Group;
+use kolo_reduction::BucketCaps;
+
 /// State of which each worker holds a part only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharding {
@@ -9,15 +12,30 @@ pub enum Sharding {
     /// The optimizer's state (stage 1): each worker steps its part of the model, with the gradient of all
     /// shards, and sends the new values to the others.
     Optimizer,
+    /// The optimizer's state and gradients (stage 2): each worker also keeps the sum of the gradients of its
+    /// part only, besides a few buckets. If a worker has several shards, it has all buckets until the pass of
+    /// the last one.
+    Gradients,
 }
 
 impl Sharding {
     /// All of them, with their names on a command line.
-    pub const ALL: [(&'static str, Sharding); 2] =
-        [("nothing", Sharding::Nothing), ("optimizer", Sharding::Optimizer)];
+    pub const ALL: [(&'static str, Sharding); 3] = [
+        ("nothing", Sharding::Nothing),
+        ("optimizer", Sharding::Optimizer),
+        ("gradients", Sharding::Gradients),
+    ];
 
     /// Name on a command line.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, sharding)| *sharding == self).map_or("", |(name, _)| name)
+    }
+
+    /// Sizes of buckets, where the program gives none.
+    pub(crate) fn caps(self, group: &Group) -> BucketCaps {
+        match self {
+            Sharding::Gradients => BucketCaps::of_mib(kolo_step::DIVIDED_BUCKET_MIB),
+            Sharding::Nothing | Sharding::Optimizer => BucketCaps::for_group(group),
+        }
     }
 }

@@ -194,6 +194,15 @@ impl Group {
         Buffer::zeroed(&self.pool, len)
     }
 
+    /// Allocates a buffer of `len` elements of any values, for a caller that writes all that it reads.
+    ///
+    /// # Errors
+    ///
+    /// Same as [`Group::alloc`].
+    pub fn alloc_unspecified<T: Element>(&self, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::unspecified(&self.pool, len)
+    }
+
     /// Allocates a buffer with a copy of `data`.
     ///
     /// # Errors

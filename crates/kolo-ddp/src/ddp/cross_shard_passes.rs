@@ -49,6 +49,7 @@ impl<B: Binding + Clone + Send> Ddp<B> {
         };
         let busy: Vec<bool> = inputs.iter().map(Option::is_some).collect();
         exchange.begin(busy.contains(&true))?;
+        lock(&self.replica).never_wait_in_passes();
         let mut exchange = if !busy.contains(&true) {
             exchange.follow()?;
             self.shards().try_for_each(|_| self.skip_shard())?;

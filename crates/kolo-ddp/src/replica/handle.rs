@@ -12,7 +12,7 @@ use kolo_reduction::transform::GradientTransform;
 use kolo_reduction::{Bucket, Error};
 use kolo_step::NoiseScale;
 use kolo_sync::sync::mode::{Made, Mode, Standing};
-use kolo_sync::{Config, Core, Warning, assignment, sync};
+use kolo_sync::{Config, Core, Sharding, Warning, assignment, sync};
 
 /// One rank's copy of the model, trained together with those of the other ranks.
 ///
@@ -202,14 +202,19 @@ impl Replica {
     /// Adds a custom gradient transform behind those of [`Config::transforms`]; all ranks must add it. Call
     /// it between two steps. If the job has begun, the transform continues from the state of the other ranks
     /// or of a checkpoint ([`GradientTransform::state`]). Islands that synchronize rarely cannot have one
-    /// each, and servers that hold the weights see no gradient of all shards; in both cases the next call
-    /// fails.
-    pub fn add_transform(&mut self, transform: impl GradientTransform) {
+    /// each, servers that hold the weights see no gradient of all shards, and where gradients are divided each
+    /// worker sees a part ([`GradientTransform::partial_sums`]); in these cases the next call fails.
+    pub fn add_transform(&mut self, mut transform: impl GradientTransform) {
         let traits = self.traits();
         let obstacle = if traits.rounds.is_some() {
             Some("cannot be each island's; synchronize every step, or take one of the table")
         } else if traits.staleness_bound.is_some() {
             Some("needs the gradient of all shards, which `stale` has nowhere; synchronize every step")
+        } else if self.core.config.sharding == Sharding::Gradients && transform.partial_sums().is_none() {
+            Some(
+                "needs the whole gradient, of which sharding `gradients` gives each worker a part; implement \
+                 `partial_sums`, or take sharding `optimizer`",
+            )
         } else {
             None
         };
@@ -260,6 +265,11 @@ impl Replica {
     /// ([`cross_shard`](crate::cross_shard)).
     pub fn exchange_waited(&mut self, time: Duration) {
         self.core.step.add_exposed(time);
+    }
+
+    /// Declares that the passes of this step meet those of other ranks, so that none waits for a sum.
+    pub(crate) fn never_wait_in_passes(&mut self) {
+        self.core.step.never_wait_in_passes();
     }
 
     /// Makes every later step of a tuned job use another setting, so that few steps go through many. Call it

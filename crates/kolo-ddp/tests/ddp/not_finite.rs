@@ -55,8 +55,10 @@ fn ways() -> Vec<Way> {
     }
     all.push(Way::new("clip", 3, Config { transforms: clip(1.0), ..Config::default() }));
     for (workers, optimizer) in [(2, "adam"), (3, "sgd"), (4, "lamb")] {
-        let way = Way::new("sharded", workers, Config { sharding: Sharding::Optimizer, ..Config::default() });
-        all.push(Way { optimizer: Choice::new(optimizer), ..way });
+        for sharding in [Sharding::Optimizer, Sharding::Gradients] {
+            let way = Way::new(sharding.name(), workers, Config { sharding, ..Config::default() });
+            all.push(Way { optimizer: Choice::new(optimizer), ..way });
+        }
     }
     all.push(Way::new("noise", 3, Config { noise_scale: true, ..Config::default() }));
     all.push(Way::of_sync("delayed:1", 3));

@@ -9,10 +9,14 @@ use crate::common::smooth::Smooth;
 use crate::common::{bits, clip, combinations, lively, noise, pass, refusal};
 use kolo_comm::{Group, Options, threads};
 use kolo_ddp::optimizer::{self, Averaged, GroupSettings, Optimizer, Scope, Settings, Update};
-use kolo_ddp::reduction::Reducer;
+use kolo_ddp::reduction::{self, Reducer};
 use kolo_ddp::straggler::Policy;
 use kolo_ddp::sync::{JobSetting, SYNCS};
-use kolo_ddp::{BLOCK, Config, LossScaling, Replica, Sharding, Statistics, checkpoint};
+use kolo_ddp::transform::{BlockSquares, Decision, GradientTransform};
+use kolo_ddp::{
+    BLOCK, BucketCaps, Config, IN_FLIGHT, Kind, LossScaling, ParamSpec, Replica, Sharding, Slice, Statistics,
+    checkpoint,
+};
 use kolo_testing::{Over, is_thorough, spawn};
 
 const STEPS: u64 = 8;
@@ -59,6 +63,12 @@ fn sharded(config: Config) -> Config {
     Config { sharding: Sharding::Optimizer, ..config }
 }
 
+/// Both kinds of division.
+fn divisions(config: &Config) -> [Config; 2] {
+    let gradients = Config { sharding: Sharding::Gradients, ..config.clone() };
+    [sharded(config.clone()), gradients]
+}
+
 fn new(group: Group, config: &Config, optimizer: impl Optimizer) -> Replica {
     replica_of(group, |i| 1.5 * noise(1, i), config, optimizer).unwrap()
 }
@@ -80,12 +90,14 @@ fn every_optimizer_has_the_bits_of_the_plain_run_and_its_share_of_the_state() {
         // A share is as equal as whole blocks, or tensors, allow.
         let largest = if make().scope() == Scope::Tensor { 30_000 } else { BLOCK };
         let redundancy = 1 + number / 3 % 2;
-        let config = Config { redundancy, ..sharded(config) };
-        for (world, over) in
-            everywhere.into_iter().skip(if is_thorough() { 0 } else { number % 3 }).step_by(2)
+        let divisions = divisions(&Config { redundancy, ..config });
+        let chosen = everywhere.into_iter().skip(if is_thorough() { 0 } else { number % 3 }).step_by(2);
+        for ((world, over), config) in
+            chosen.flat_map(|place| divisions.each_ref().map(|config| (place, config)))
         {
-            let ends = spawn(over, world, &Options::default(), |group| run(&config, group));
-            assert!(ends.iter().all(|(bits, _)| *bits == expected), "{choice:?}, {world} ranks");
+            let ends = spawn(over, world, &Options::default(), |group| run(config, group));
+            let sharding = config.sharding.name();
+            assert!(ends.iter().all(|(bits, _)| *bits == expected), "{choice:?}, {sharding}, {world} ranks");
             let held: Vec<usize> = ends.iter().map(|(_, held)| *held).collect();
             let owners = redundancy.min(world);
             assert_eq!(held.iter().sum::<usize>(), owners * whole, "{choice:?}: {held:?}");
@@ -128,10 +140,10 @@ fn reductions_transforms_and_scaled_losses_have_the_bits_of_the_plain_run() {
         let mut plain = new(Group::alone(), &Config { shares: None, ..config.clone() }, optimizer());
         steps(&mut plain, 0..STEPS);
         let expected = bits(&mut plain);
-        let config = sharded(config.clone());
         // The shares are those of three ranks.
-        let worlds = if config.shares.is_some() { 3..4 } else { 2 + number % 2..3 + number % 2 };
-        for world in worlds {
+        let world = if config.shares.is_some() { 3 } else { 2 + number % 2 };
+        let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
+        for config in divisions(config).into_iter().filter(takes) {
             let ends = threads::spawn(world, |group| {
                 let mut replica = new(group, &config, optimizer());
                 replica.tune_hastily_for_tests();
@@ -161,6 +173,99 @@ fn an_own_transform_sees_the_whole_gradient() {
     assert!(ends.iter().all(|end| *end == expected));
 }
 
+/// A program's own transform with partial sums: it divides the gradient by its norm.
+struct Unit(BlockSquares);
+
+impl GradientTransform for Unit {
+    fn init(&mut self, layout: &optimizer::Layout) {
+        self.0 = BlockSquares::new(layout);
+    }
+
+    fn see(&mut self, slice: &Slice, gradient: &[f32]) {
+        self.0.see(slice, gradient);
+    }
+
+    fn partial_sums(&mut self) -> Option<&mut [f64]> {
+        Some(self.0.sums())
+    }
+
+    fn decide(&mut self, scale: f64) -> Decision {
+        let norm = scale * self.0.sum().sqrt();
+        Decision { factor: 1.0 / norm, norm: Some(norm) }
+    }
+}
+
+#[test]
+fn an_own_transform_sees_divided_gradients_by_partial_sums() {
+    let make = |config: &Config, group: Group| {
+        new(group, config, optimizer::named("adam", &Settings::default()).unwrap())
+    };
+    let run = |config: &Config, group: Group| {
+        let mut replica = make(config, group);
+        replica.add_transform(Unit(BlockSquares::default()));
+        steps(&mut replica, 0..STEPS);
+        bits(&mut replica)
+    };
+    let config = config(Vec::new(), 0.0625);
+    let expected = run(&config, Group::alone());
+    for redundancy in [1, 2] {
+        let [_, config] = divisions(&Config { redundancy, ..config.clone() });
+        let ends = threads::spawn(3, |group| run(&config, group)).unwrap();
+        assert!(ends.iter().all(|end| *end == expected), "{redundancy} owners");
+    }
+    let [_, config] = divisions(&config);
+    let mut replica = make(&config, Group::alone());
+    replica.add_transform(Smooth::default());
+    let error = replica.values().unwrap_err().to_string();
+    assert!(error.contains("Smooth") && error.contains("implement `partial_sums`, or take"), "{error}");
+}
+
+/// Most blocks of gradients that each of `world` workers has at once in a step of a model of 64 blocks, in buckets
+/// of one block.
+fn peaks(world: usize, shards: usize, config: &Config) -> Vec<Option<usize>> {
+    const TENSOR: usize = 16 * BLOCK;
+    let config = Config { shards: Some(shards), caps: Some(BucketCaps::of_mib(0.0625)), ..config.clone() };
+    let ends = threads::spawn(world, |group| {
+        let spec = |name| ParamSpec::new(name, vec![TENSOR], Kind::Parameter { decay: true });
+        let (specs, values) = (["a", "b", "c", "d"].map(spec).to_vec(), vec![0.5; 4 * TENSOR]);
+        let adam = optimizer::named("adam", &Settings::default()).unwrap();
+        let mut replica = Replica::new(Arc::new(group), specs, values, &config, adam).unwrap();
+        let mut step = || {
+            for _ in replica.shards() {
+                let gradients = (0..4).rev().map(|tensor| (tensor, vec![0.25; TENSOR]));
+                pass(&mut replica, 1.0, 1.0, gradients).unwrap();
+            }
+            replica.step(RATE).unwrap().traffic.peak_bytes
+        };
+        let peak = (0..STEPS).map(|_| step()).max().unwrap();
+        peak.map(|bytes| (bytes as usize).div_ceil(4 * BLOCK))
+    });
+    ends.unwrap()
+}
+
+/// Of one shard a worker has its part of the sum, and three buckets in flight. Of two it has all buckets until
+/// the pass of the second, whose gradients lie beside those of the first.
+#[test]
+fn divided_gradients_take_their_part_of_the_memory() {
+    let [optimizer, gradients] = divisions(&Config::default());
+    for (world, redundancy) in [(2, 1), (3, 1), (4, 1), (4, 2)] {
+        let config = Config { redundancy, ..gradients.clone() };
+        let one_each = peaks(world, world, &config);
+        let part = 64_usize.div_ceil(world) * redundancy;
+        for peak in one_each.iter().flatten() {
+            assert!((1..=part + IN_FLIGHT + 1).contains(peak), "{world} workers: {one_each:?}");
+        }
+        assert!(one_each.iter().flatten().sum::<usize>() >= 64 * redundancy, "the parts are the whole");
+        let two_each = peaks(world, 2 * world, &config);
+        assert!(two_each.iter().flatten().all(|peak| (128..=128 + part).contains(peak)), "{two_each:?}");
+    }
+    // Where each worker has all gradients, nothing is counted.
+    let both = Config { redundancy: 2, ..gradients };
+    for (world, config) in [(1, &Config::default()), (3, &optimizer), (2, &both)] {
+        assert!(peaks(world, world, config).iter().all(Option::is_none));
+    }
+}
+
 #[test]
 fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_from_it() {
     const CUT: u64 = 4;
@@ -173,7 +278,8 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         steps(&mut whole, 0..STEPS);
         let expected = (bits(&mut whole), whole.averages().unwrap().unwrap());
         let twice = || Config { redundancy: 2, ..sharded(plain()) };
-        let folders = [(1, plain()), (3, sharded(plain())), (4, twice())];
+        let gradients = || Config { sharding: Sharding::Gradients, ..plain() };
+        let folders = [(1, plain()), (3, sharded(plain())), (3, gradients()), (4, twice())];
         let folders = folders.map(|(workers, config)| folder(workers, config));
         let content = |folder: &tempfile::TempDir| {
             let reader = checkpoint::Reader::open(&checkpoint::path(folder.path(), CUT)).unwrap();
@@ -185,7 +291,7 @@ fn a_checkpoint_is_that_of_the_plain_run_and_any_number_of_workers_continues_fro
         };
         assert_eq!(content(&folders[0]), content(&folders[1]));
         for folder in &folders {
-            for (readers, config) in [(1, plain()), (2, sharded(plain())), (5, twice())] {
+            for (readers, config) in [(1, plain()), (2, sharded(plain())), (3, gradients()), (5, twice())] {
                 let ends = threads::spawn(readers, |group| {
                     let mut replica = make(config.clone())(group);
                     checkpoint::resume(folder.path(), &mut replica).unwrap().unwrap();
@@ -229,7 +335,16 @@ fn what_it_excludes_is_refused_in_one_sentence() {
         let error = refusal(Group::alone(), &config);
         assert!(error.starts_with(&format!("sharding `optimizer` {why}; ")), "{error}");
         assert!(error.contains(remedy), "{error}");
+        let [_, gradients] = divisions(&config);
+        let of_gradients = refusal(Group::alone(), &gradients);
+        assert_eq!(of_gradients, error.replace("sharding `optimizer`", "sharding `gradients`"));
     }
+    let bf16 = Config { reduction: reduction::parse("bf16").unwrap(), ..base() };
+    let [optimizer, gradients] = divisions(&bf16);
+    assert_eq!(refusal(Group::alone(), &optimizer), "");
+    let error = refusal(Group::alone(), &gradients);
+    assert!(error.starts_with("sharding `gradients` sends each worker its part of the exact sum"), "{error}");
+    assert!(error.ends_with("leave `Config::reduction` at `sum`"), "{error}");
     let errors = threads::spawn(2, |group| {
         let group = if group.rank().0 == 1 { group.into_server() } else { group };
         refusal(group, &base())

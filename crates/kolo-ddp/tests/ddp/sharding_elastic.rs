@@ -11,6 +11,7 @@ use crate::common::{Scripted, bits, combinations, lively, lively_reduction, nois
 use kolo_comm::{Group, Options, SHM, TCP, threads};
 use kolo_ddp::optimizer::{self, Settings};
 use kolo_ddp::reduction::{self, REDUCTIONS};
+use kolo_ddp::sync::JobSetting;
 use kolo_ddp::{Change, Config, Error, Replica, Sharding, SpanId};
 use kolo_testing::{is_thorough, selected};
 
@@ -36,6 +37,10 @@ fn deaths_and_joins_do_not_change_the_bits() {
                 for seed in (0..seeds).map(|seed| (n + 31 * kind) as u64 * seeds + seed) {
                     let owners = 2 + seed as usize % 2;
                     check(&script(seed).divided(owners), transport, seed, &expected, &losses);
+                    if is_sum {
+                        let script = script(seed).divided(owners).with_gradients();
+                        check(&script, transport, seed, &expected, &losses);
+                    }
                 }
             }
         }
@@ -50,12 +55,17 @@ fn deaths_of_one_of_two_do_not_change_the_bits() {
     let (expected, losses) = run(&Script::pair(0, &combination).undisturbed(), &TCP).remove(0);
     for seed in 0..if is_thorough() { 40 } else { 8 } {
         let transport = [&SHM, &TCP][seed as usize % 2];
-        check(&Script::pair(seed, &combination).divided(2), transport, seed, &expected, &losses);
+        let script = || Script::pair(seed, &combination).divided(2);
+        check(&script(), transport, seed, &expected, &losses);
+        check(&script().with_gradients(), transport, seed, &expected, &losses);
     }
 }
 
-fn divided(config: Config, redundancy: usize) -> Config {
-    Config { sharding: Sharding::Optimizer, redundancy, elastic: true, ..config }
+/// Both kinds of division, or the one that the reduction permits.
+fn divided(config: &Config, redundancy: usize) -> impl Iterator<Item = Config> {
+    let of = |sharding| Config { sharding, redundancy, elastic: true, ..config.clone() };
+    let takes = |config: &Config| config.sharding.exclusion(&JobSetting::of(config)).is_none();
+    [Sharding::Optimizer, Sharding::Gradients].map(of).into_iter().filter(takes)
 }
 
 /// Runs the passes of a step.
@@ -155,7 +165,6 @@ fn workers_that_leave_and_join_move_the_parts() {
     };
     for (base, name) in [(plain(), "adamw"), (plain(), "lamb"), (keeping(), "adamw")] {
         let expected = alone(base.clone(), name);
-        let config = divided(base, 2);
         let two_leave = (
             &[&[0usize, 1, 2, 3][..], &[2, 3]][..],
             &[Plan::Leaves(5), Plan::Leaves(5), Plan::Stays, Plan::Stays][..],
@@ -165,7 +174,9 @@ fn workers_that_leave_and_join_move_the_parts() {
             &[Plan::Leaves(9), Plan::Admits(4), Plan::Stays, Plan::Stays][..],
         );
         let grows = (&[&[0usize][..], &[1, 0, 2]][..], &[Plan::Admits(3), Plan::Stays, Plan::Stays][..]);
-        for (generations, plans) in [two_leave, two_join, grows] {
+        let changes = [two_leave, two_join, grows];
+        let cases = divided(&base, 2).flat_map(|config| changes.map(|change| (config.clone(), change)));
+        for (config, (generations, plans)) in cases {
             let ends = planned(&config, name, generations, plans);
             let stay = plans.iter().filter(|plan| !matches!(plan, Plan::Leaves(_))).count();
             assert_eq!(ends.len(), stay);
@@ -176,8 +187,7 @@ fn workers_that_leave_and_join_move_the_parts() {
 
 /// Four ranks train; those that are not in `stay` die after the fifth step. Returns what becomes of the
 /// others: their bits, or their error.
-fn survivors(redundancy: usize, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
-    let config = divided(config(Vec::new(), 0.0625), redundancy);
+fn survivors(config: &Config, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
     let first = threads::groups(4, &Options::default()).unwrap();
     let mut next: Vec<Option<Group>> =
         threads::groups(stay.len(), &Options::default()).unwrap().into_iter().map(Some).collect();
@@ -222,8 +232,9 @@ fn the_death_of_all_owners_of_a_part_is_named_and_never_gives_other_bits() {
         (3, &[2, 3], None),
         (3, &[1], Some("ranks 0, 2, 3")),
     ] {
-        let ends = survivors(redundancy, stay);
-        assert_eq!(ends.len(), stay.len());
+        let plain = config(Vec::new(), 0.0625);
+        let ends: Vec<_> = divided(&plain, redundancy).flat_map(|config| survivors(&config, stay)).collect();
+        assert_eq!(ends.len(), 2 * stay.len());
         for end in &ends {
             match end {
                 Ok(bits) => assert!(gone.is_none() && *bits == expected, "{redundancy} owners, {stay:?}"),
@@ -267,34 +278,35 @@ fn a_rank_that_has_its_sums_makes_the_step_when_the_next_group_forms() {
     for (fail, counts) in [(&[2][..], true), (&[1, 2], true), (&[0, 1, 2], false)] {
         for (base, name) in [(config(Vec::new(), 0.0625), "adamw"), (config(Vec::new(), 25.0), "lamb")] {
             let expected = alone(base.clone(), name);
-            let config = divided(base, 2);
-            let first = threads::groups(3, &Options::default()).unwrap();
-            let second = threads::groups(3, &Options::default()).unwrap();
-            let run = |group: Group, next: Group| {
-                let rank = group.rank().0;
-                let mut replica = new(group, &config, name).unwrap();
-                train(&mut replica, FAILS);
-                if fail.contains(&rank) {
-                    replica.fail_when_ready_for_tests();
-                }
-                passes(&mut replica);
-                let failed = replica.step(RATE).map(drop).and_then(|()| replica.values().map(drop));
-                assert!(failed.is_err(), "rank {rank}");
-                replica.group().abandon("it failed");
-                replica.regroup(Arc::new(next)).unwrap();
-                assert_eq!(replica.steps(), FAILS + u64::from(counts), "rank {rank}, {fail:?}");
-                assert_eq!(replica.last_step().unwrap().step + 1, replica.steps());
-                train(&mut replica, STEPS);
-                bits(&mut replica)
-            };
-            std::thread::scope(|scope| {
-                let run = &run;
-                let start = |(group, next)| scope.spawn(move || run(group, next));
-                let ranks: Vec<_> = first.into_iter().zip(second).map(start).collect();
-                for rank in ranks {
-                    assert!(rank.join().unwrap() == expected, "{name}, {fail:?}");
-                }
-            });
+            for config in divided(&base, 2) {
+                let first = threads::groups(3, &Options::default()).unwrap();
+                let second = threads::groups(3, &Options::default()).unwrap();
+                let run = |group: Group, next: Group| {
+                    let rank = group.rank().0;
+                    let mut replica = new(group, &config, name).unwrap();
+                    train(&mut replica, FAILS);
+                    if fail.contains(&rank) {
+                        replica.fail_when_ready_for_tests();
+                    }
+                    passes(&mut replica);
+                    let failed = replica.step(RATE).map(drop).and_then(|()| replica.values().map(drop));
+                    assert!(failed.is_err(), "rank {rank}");
+                    replica.group().abandon("it failed");
+                    replica.regroup(Arc::new(next)).unwrap();
+                    assert_eq!(replica.steps(), FAILS + u64::from(counts), "rank {rank}, {fail:?}");
+                    assert_eq!(replica.last_step().unwrap().step + 1, replica.steps());
+                    train(&mut replica, STEPS);
+                    bits(&mut replica)
+                };
+                std::thread::scope(|scope| {
+                    let run = &run;
+                    let start = |(group, next)| scope.spawn(move || run(group, next));
+                    let ranks: Vec<_> = first.into_iter().zip(second).map(start).collect();
+                    for rank in ranks {
+                        assert!(rank.join().unwrap() == expected, "{name}, {fail:?}");
+                    }
+                });
+            }
         }
     }
 }

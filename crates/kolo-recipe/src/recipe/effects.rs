@@ -1,7 +1,7 @@
 //! Settings that another setting keeps from having an effect.
 
-use kolo_ddp::optimizer;
 use kolo_ddp::table::Value;
+use kolo_ddp::{Sharding, optimizer};
 
 use super::{LearningRateSchedule, Recipe};
 
@@ -38,6 +38,13 @@ impl Recipe {
         }
         if self.has_nesterov_without_momentum() {
             found.push(Some("--nesterov: it has no effect with --momentum 0; leave it out".into()));
+        }
+        if self.shard == Sharding::Gradients.name() && self.shards > self.nproc && self.nproc > 1 {
+            found.push(Some(format!(
+                "--shard gradients: of several shards a worker has all gradients until the last one, so it saves no memory for \
+                 them; give --shards {}, or --shard optimizer",
+                self.nproc
+            )));
         }
         found.into_iter().flatten().collect()
     }
@@ -96,5 +103,12 @@ mod tests {
         assert_eq!(nesterov("sgd", 0.0), ["--nesterov: it has no effect with --momentum 0; leave it out"]);
         assert_eq!(nesterov("sgd", 0.9), none);
         assert_eq!(nesterov("muon", 0.0), none, "its default");
+        let divided = |shard: &str, shards, nproc| {
+            told(|recipe| (recipe.shard, recipe.shards, recipe.nproc) = (shard.into(), shards, nproc))
+        };
+        assert!(divided("gradients", 8, 4)[0].ends_with("give --shards 4, or --shard optimizer"));
+        assert_eq!(divided("gradients", 4, 4), none);
+        assert_eq!(divided("gradients", 4, 1), none);
+        assert_eq!(divided("optimizer", 8, 4), none);
     }
 }

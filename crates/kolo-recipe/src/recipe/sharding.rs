@@ -49,10 +49,11 @@ impl Recipe {
         self.shard != Sharding::Nothing.name()
     }
 
-    /// Returns true if the run does not divide its state, and could.
-    pub fn can_be_divided(&self) -> bool {
-        let shard = Sharding::Optimizer.name().to_string();
-        !self.is_divided() && Recipe { shard, ..self.clone() }.check().is_ok()
+    /// Returns the state that the run could divide, by its names; none if it divides some already.
+    pub fn divisible(&self) -> Vec<&'static str> {
+        let can = |shard: &&str| Recipe { shard: shard.to_string(), ..self.clone() }.check().is_ok();
+        let names = Sharding::ALL.into_iter().skip(1).map(|(name, _)| name);
+        if self.is_divided() { Vec::new() } else { names.filter(can).collect() }
     }
 
     /// Checks the division beside the other settings of a run.

@@ -3,36 +3,52 @@
 use std::fmt;
 
 use crate::buckets::{BLOCK, Slice};
-use kolo_optim::Layout;
 use kolo_optim::norm::sum_of_squares;
+use kolo_optim::{Layout, Span};
 
 /// Sums of squares by tensor and block. They come in any order and are added in the model's: neither the
 /// cuts of tensors into buckets nor the rank that has seen a block make a difference, because a block that a
 /// rank has not seen is 0 there, and adding that changes no bit.
 #[derive(Default)]
-pub struct BlockSquares(Vec<Vec<f64>>);
+pub struct BlockSquares {
+    sums: Vec<f64>,
+    /// Place of each tensor's first block.
+    first: Vec<usize>,
+}
 
 impl fmt::Debug for BlockSquares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockSquares({} spans)", self.0.len())
+        write!(f, "BlockSquares({} spans)", self.first.len())
     }
 }
 
 impl BlockSquares {
     /// Starts with zeros.
     pub fn new(layout: &Layout) -> Self {
-        BlockSquares(layout.spans().iter().map(|span| vec![0.0; span.len.div_ceil(BLOCK)]).collect())
+        let mut blocks = 0;
+        let first = |span: &Span| {
+            let first = blocks;
+            blocks += span.len.div_ceil(BLOCK);
+            first
+        };
+        let first = layout.spans().iter().map(first).collect();
+        BlockSquares { sums: vec![0.0; blocks], first }
     }
 
     /// Sums the squares of a slice; replaces an earlier sum of it.
     pub fn see(&mut self, slice: &Slice, gradient: &[f32]) {
-        let blocks = &mut self.0[slice.span.0][slice.elements.start / BLOCK..];
+        let blocks = &mut self.sums[self.first[slice.span.0] + slice.elements.start / BLOCK..];
         blocks.iter_mut().zip(gradient.chunks(BLOCK)).for_each(|(sum, block)| *sum = sum_of_squares(block));
     }
 
     /// The sum over all elements.
     pub fn sum(&self) -> f64 {
-        self.0.iter().flatten().sum()
+        self.sums.iter().sum()
+    }
+
+    /// The sum of each block, to be added to those of ranks that have seen other blocks.
+    pub fn sums(&mut self) -> &mut [f64] {
+        &mut self.sums
     }
 }
 
@@ -66,13 +82,8 @@ mod tests {
             let owners = Owners::split(&layout, Scope::Element, &ranks, 1);
             let mut merged = BlockSquares::new(&layout);
             for rank in ranks.into_iter().rev() {
-                let theirs = seen(&owners, rank).0;
-                merged
-                    .0
-                    .iter_mut()
-                    .flatten()
-                    .zip(theirs.iter().flatten())
-                    .for_each(|(sum, part)| *sum += part);
+                let mut theirs = seen(&owners, rank);
+                merged.sums().iter_mut().zip(theirs.sums()).for_each(|(sum, part)| *sum += *part);
             }
             assert_eq!(merged.sum().to_bits(), whole.to_bits(), "{world} ranks");
         }

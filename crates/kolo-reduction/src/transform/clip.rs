@@ -44,6 +44,10 @@ impl GradientTransform for Clip {
         self.squares.see(slice, gradient);
     }
 
+    fn partial_sums(&mut self) -> Option<&mut [f64]> {
+        Some(self.squares.sums())
+    }
+
     fn decide(&mut self, scale: f64) -> Decision {
         let norm = scale * self.squares.sum().sqrt();
         Decision { factor: factor(norm, self.settings.clip_norm), norm: Some(norm) }

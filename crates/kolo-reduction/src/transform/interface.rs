@@ -64,6 +64,14 @@ pub trait GradientTransform: Send + 'static {
     /// order of the slices.
     fn see(&mut self, slice: &Slice, gradient: &[f32]);
 
+    /// Numbers that [`GradientTransform::see`] fills, for jobs in which each worker sees a part of the
+    /// gradient only (`Sharding::Gradients`). Kolo sets them to 0 before a step, and to their sums over all
+    /// workers before the decision. Each must be filled by one slice, or one block of 16,384 elements of it.
+    /// `None`: such a job refuses the transform.
+    fn partial_sums(&mut self) -> Option<&mut [f64]> {
+        None
+    }
+
     /// Decides, when all of the gradient has been seen. `scale` makes it the mean over the batch, after the
     /// transforms before this one.
     fn decide(&mut self, scale: f64) -> Decision;

@@ -9,7 +9,7 @@ mod interface;
 
 pub use self::block_squares::BlockSquares;
 pub use self::interface::{Decision, GradientTransform};
-use crate::buckets::Bucket;
+use crate::buckets::{Slice, trained};
 use crate::error::Error;
 use kolo_optim::Layout;
 use kolo_optim::table::{self, Choice, ChoiceError, Entry};
@@ -124,9 +124,14 @@ impl Transforms {
         self.all.iter_mut().zip(&before).try_for_each(|(transform, state)| restore(&mut **transform, state))
     }
 
-    /// Shows a bucket to all of them.
-    pub fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
-        for slice in bucket.trained(layout) {
+    /// Partial sums of all of them ([`GradientTransform::partial_sums`]).
+    pub fn partial_sums(&mut self) -> impl Iterator<Item = &mut [f64]> {
+        self.all.iter_mut().filter_map(|transform| transform.partial_sums())
+    }
+
+    /// Shows slices of the gradient to all of them.
+    pub fn see(&mut self, layout: &Layout, slices: &[Slice], gradient: &[f32]) {
+        for slice in trained(layout, slices) {
             self.all.iter_mut().for_each(|transform| transform.see(slice, &gradient[slice.range()]));
         }
     }

@@ -8,7 +8,7 @@ use super::profile::Lesson;
 use super::{Phase, Step};
 use crate::last_step::LastStep;
 use kolo_reduction::reduction::Reduction;
-use kolo_reduction::{Bucket, Error};
+use kolo_reduction::{Bucket, Error, Slice};
 
 impl Step {
     /// `Reducing` → `Applying`: every bucket's update is due, of a step that ends as `ends`.
@@ -26,6 +26,18 @@ impl Step {
     pub fn collect(&mut self, bucket: usize) -> Result<(&Bucket, &mut [f32]), Error> {
         self.wait(bucket)?;
         Ok(self.buckets.states[bucket].result())
+    }
+
+    /// Waits for a bucket; returns the slices of it that this rank looks at for all ranks, and their gradient.
+    /// Where gradients are divided these are its own parts, each of which one rank looks at; else all slices.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Step::collect`].
+    pub fn collect_seen(&mut self, bucket: usize) -> Result<(&[Slice], &[f32]), Error> {
+        self.wait(bucket)?;
+        let (slices, gradient) = self.buckets.states[bucket].seen();
+        Ok((slices, &*gradient))
     }
 
     /// Waits for a bucket, for a caller that reads each element of the reduced gradient once

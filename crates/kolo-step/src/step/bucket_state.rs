@@ -1,6 +1,7 @@
 //! The buckets of a step: the contributions to each of them, and the state of its reduction.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use kolo_comm::{Group, Readers, Timing};
@@ -8,15 +9,17 @@ use kolo_trace::What;
 
 use super::finiteness;
 use super::owned_bucket::OwnedBucket;
-use super::parts::Times;
+use super::owned_sum::OwnedSum;
+use super::parts::{InFlight, Times};
 use super::rollback::Rollback;
 use super::use_counts::UseCounts;
+use crate::division::Division;
 use crate::wait_time::timed_as;
 use kolo_optim::{Layout, SpanId};
 use kolo_reduction::Error;
 use kolo_reduction::reduction::{Context, FinishedShard, ReadyStep, Reducer, Reduction};
 use kolo_reduction::state::{StateKind, StateName, Visit};
-use kolo_reduction::{Bucket, Owners, Slice};
+use kolo_reduction::{Bucket, Slice};
 use kolo_sampler::Assignment;
 
 /// Durations of one bucket's reduction.
@@ -59,6 +62,8 @@ pub(super) struct BucketState {
     reduction: Box<dyn Reduction>,
     rollback: Rollback,
     pub(super) stage: Stage,
+    /// Failure of its reduction, or of the exchange of its values, until somebody waits for it.
+    pub(super) failure: Option<Error>,
     /// Timing of its last completed reduction.
     timing: BucketTiming,
     /// Its number, and for the timeline the step in which it was launched last.
@@ -78,6 +83,7 @@ impl BucketState {
             reduction,
             rollback,
             stage: Stage::Collecting { owed: 0 },
+            failure: None,
             timing,
             number,
             launched_in: 0,
@@ -145,6 +151,9 @@ impl BucketState {
     ///
     /// It failed (naming the rank), now or before.
     pub(super) fn wait(&mut self, times: &mut Times) -> Result<(), Error> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         if self.stage != Stage::Reducing {
             return self.reduction.wait().map(drop);
         }
@@ -161,6 +170,11 @@ impl BucketState {
             });
         }
         Ok(())
+    }
+
+    /// Waits before the result is needed; a failure is returned by the next wait.
+    pub(super) fn wait_and_keep_failure(&mut self, times: &mut Times) {
+        self.failure = self.wait(times).err();
     }
 
     /// Description of the bucket for the timeline.
@@ -192,6 +206,13 @@ impl BucketState {
         (own, &mut *self.reduction)
     }
 
+    /// The slices that this rank looks at for all ranks, and their gradient: all of them, where each rank has
+    /// the whole gradient.
+    pub(super) fn seen(&mut self) -> (&[Slice], &mut [f32]) {
+        let seen = self.owned.as_ref().and_then(OwnedBucket::seen).unwrap_or(&self.bucket.slices);
+        (seen, self.reduction.result())
+    }
+
     /// The division among owners, and the reduction.
     pub(super) fn owned(&mut self) -> (Option<&mut OwnedBucket>, &mut dyn Reduction) {
         (self.owned.as_mut(), &mut *self.reduction)
@@ -219,6 +240,7 @@ impl BucketState {
 
     fn reset(&mut self) {
         self.stage = Stage::Collecting { owed: 0 };
+        self.failure = None;
         if let Some(owned) = &mut self.owned {
             owned.reset();
         }
@@ -231,10 +253,12 @@ pub(super) struct Buckets {
     pub(super) states: Vec<BucketState>,
     /// Places of every span's slices, in the span's order: bucket, and index of the slice in the bucket.
     pub(super) places: Vec<Vec<(usize, usize)>>,
+    /// Those in flight, where a rank keeps only its own parts of their sums.
+    pub(super) in_flight: InFlight,
 }
 
 impl Buckets {
-    /// Builds buckets with this content, for the shards of one rank of `group`, divided among `owners` if there
+    /// Builds buckets with this content, for the shards of one rank of `group`, divided among owners if there
     /// are any.
     ///
     /// # Errors
@@ -244,18 +268,25 @@ impl Buckets {
         plan: Vec<Bucket>,
         reducer: &dyn Reducer,
         layout: &Layout,
-        group: &Group,
+        group: &Arc<Group>,
         assignment: &Assignment,
-        owners: Option<&Owners>,
+        division: Option<&Division>,
     ) -> Result<Self, Error> {
-        let mut buckets = Buckets { states: Vec::new(), places: vec![Vec::new(); layout.spans().len()] };
+        let (places, in_flight) = (vec![Vec::new(); layout.spans().len()], InFlight::default());
+        let mut buckets = Buckets { states: Vec::new(), places, in_flight };
         for bucket in plan {
             for (slice, Slice { span, .. }) in bucket.slices.iter().enumerate() {
                 buckets.places[span.0].push((buckets.states.len(), slice));
             }
-            let reduction = reducer.build(&Context { group, layout, bucket: &bucket, assignment })?;
             let number = buckets.states.len();
-            let owned = owners.map(|owners| OwnedBucket::new(&bucket, owners, layout, group));
+            let owned = division.map(|division| OwnedBucket::new(&bucket, division, layout, group));
+            let reduction: Box<dyn Reduction> = match owned.as_ref().and_then(OwnedBucket::keeps) {
+                Some((kept, memory)) => {
+                    let (group, shards) = (group.clone(), assignment.shards.clone());
+                    Box::new(OwnedSum::new(group, bucket.len, shards, kept, memory))
+                }
+                None => reducer.build(&Context { group, layout, bucket: &bucket, assignment })?,
+            };
             buckets.states.push(BucketState::new(number, bucket, owned, reduction));
         }
         Ok(buckets)
@@ -361,6 +392,7 @@ impl Buckets {
     }
 
     pub(super) fn reset(&mut self) {
+        self.in_flight = InFlight::default();
         self.states.iter_mut().for_each(BucketState::reset);
     }
 }

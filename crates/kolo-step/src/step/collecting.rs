@@ -44,7 +44,7 @@ impl Step {
         self.buckets.begin_shard(&self.uses.expected);
         self.pass.number += 1;
         self.phase = Phase::Collecting { done, pass: Some(self.pass.number) };
-        self.pass.began = Instant::now();
+        (self.pass.began, self.pass.exposed) = (Instant::now(), self.times.exposed);
         if done + 1 == due {
             self.profile.begin(self.buckets.states.len());
             if !self.defers() {
@@ -111,7 +111,8 @@ impl Step {
     ///
     /// The pass is not running any more, as after a change of the group.
     pub fn end_shard(&mut self, pass: u64) -> Result<(), Error> {
-        self.times.spent.backward += self.pass.began.elapsed();
+        let waited = self.times.exposed.saturating_sub(self.pass.exposed);
+        self.times.spent.backward += self.pass.began.elapsed().saturating_sub(waited);
         let Some(done) = self.shard_of(pass) else {
             let phase = "after its step has been given up";
             return Err(Error::OutOfOrder { call: "finish", phase, remedy: "begin the step anew" });
@@ -165,12 +166,15 @@ impl Step {
     }
 
     pub(super) fn launch(&mut self, bucket: usize, step: u64) {
+        let divides = self.divides_gradients();
         let group = self.options.synchronize.then_some(&*self.ranks.group);
         let state = &mut self.buckets.states[bucket];
-        let readers = if self.options.all_read { Readers::All } else { state.readers() };
+        let all_read = self.options.all_read && !divides;
+        let readers = if all_read { Readers::All } else { state.readers() };
         let step = ReadyStep { number: step, samples: self.losses.samples(), readers };
         state.launch(group, &self.ranks.assignment, &step);
         self.launches.advance();
+        self.sum_started(bucket);
     }
 
     pub(super) fn start_losses(&mut self, mode: WaitMode) -> Result<(), Error> {

@@ -25,20 +25,24 @@ impl Step {
     }
 
     /// Starts to send this rank's new values of a bucket to all ranks, and to receive theirs. The slices of
-    /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order.
+    /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order. Where
+    /// gradients are divided, the values of earlier buckets may arrive meanwhile.
     ///
     /// # Errors
     ///
     /// Out of memory.
-    pub fn gather(&mut self, bucket: usize, values: &[f32]) -> Result<(), Error> {
+    pub fn gather(&mut self, bucket: usize, values: &mut [f32]) -> Result<(), Error> {
         let is_alone = !self.options.synchronize || self.ranks.group.world_size() == 1;
-        let (owned, reduction) = self.buckets.states[bucket].owned();
-        let Some(owned) = owned else { return Ok(()) };
-        if is_alone {
-            owned.gather = Gather::Nothing;
-            return Ok(());
+        if !is_alone {
+            self.gather_starts(bucket, values);
         }
-        owned.start(&self.ranks.group, &self.layout, reduction, values)
+        let (owned, reduction) = self.buckets.states[bucket].owned();
+        match owned {
+            Some(owned) if is_alone => owned.gather = Gather::Nothing,
+            Some(owned) => owned.start(&self.ranks.group, &self.layout, reduction, values)?,
+            None => {}
+        }
+        Ok(())
     }
 
     /// Waits for the other ranks' new values of a bucket, and copies them to `values`. Returns the bucket.
@@ -47,6 +51,20 @@ impl Step {
     ///
     /// A collective failed (naming the rank), now or before.
     pub fn gathered(&mut self, bucket: usize, values: &mut [f32]) -> Result<&Bucket, Error> {
+        self.buckets.in_flight.gathers.retain(|other| *other != bucket);
+        if let Some(failure) = self.buckets.states[bucket].failure.take() {
+            return Err(failure);
+        }
+        self.arrive(bucket, values)?;
+        Ok(&self.buckets.states[bucket].bucket)
+    }
+
+    /// Waits for the other ranks' new values of a bucket, unless they are here, and copies them to `values`.
+    ///
+    /// # Errors
+    ///
+    /// A collective failed (naming the rank), now or before.
+    pub(super) fn arrive(&mut self, bucket: usize, values: &mut [f32]) -> Result<(), Error> {
         let described = self.buckets.states[bucket].in_timeline();
         let before = self.times.exposed;
         let (owned, reduction) = self.buckets.states[bucket].owned();
@@ -66,8 +84,9 @@ impl Step {
                     }
                 }
             }
+            owned.gather = Gather::Nothing;
         }
         self.times.away += self.times.exposed.saturating_sub(before);
-        Ok(&self.buckets.states[bucket].bucket)
+        Ok(())
     }
 }

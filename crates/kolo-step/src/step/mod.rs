@@ -36,11 +36,13 @@ mod bucket_state;
 mod collecting;
 mod finiteness;
 mod gathering;
+mod in_flight;
 mod late_gradients;
 mod launch_order;
 mod not_finite;
 mod observer_messages;
 mod owned_bucket;
+mod owned_sum;
 mod parts;
 mod profile;
 mod reconfiguration;
@@ -63,6 +65,7 @@ pub use self::bucket_state::BucketTiming;
 use self::bucket_state::Buckets;
 pub use self::finiteness::SumSeen;
 use self::finiteness::{Limits, Watch};
+pub use self::in_flight::{DIVIDED_BUCKET_MIB, IN_FLIGHT};
 use self::launch_order::LaunchOrder;
 pub use self::observer_messages::{FLAGS, ObserverMessage, Received};
 pub use self::parts::Spent;
@@ -73,12 +76,13 @@ use self::shard_squares::ShardSquares;
 pub use self::unscaling::StepNumber;
 use self::unscaling::Unscaling;
 use self::use_counts::UseCounts;
+use crate::division::Division;
 use crate::last_step::LastStep;
 use crate::losses::ShardLosses;
 use kolo_optim::Layout;
 use kolo_reduction::Error;
 use kolo_reduction::reduction::Reducer;
-use kolo_reduction::{BucketCaps, Owners, plan, reversed};
+use kolo_reduction::{BucketCaps, plan, reversed};
 use kolo_sampler::Assignment;
 
 /// Phase of a step. A call in the wrong phase is refused.
@@ -125,8 +129,8 @@ impl fmt::Debug for Step {
 
 impl Step {
     /// Prepares the steps of one rank of `group`. `shares` (shards of each rank) and `servers` (true for
-    /// summation servers) are the same on all ranks, and so are the `owners` of flat memory, which step it for
-    /// the others; `None` if each rank steps all of it.
+    /// summation servers) are the same on all ranks, and so is the `division` of the work among owners; `None`
+    /// if each rank steps all of flat memory. A division of gradients sums them exactly, without `reducer`.
     ///
     /// # Errors
     ///
@@ -138,7 +142,7 @@ impl Step {
         servers: Arc<[bool]>,
         reducer: Arc<dyn Reducer>,
         caps: BucketCaps,
-        owners: Option<Arc<Owners>>,
+        division: Option<Division>,
     ) -> Result<Self, Error> {
         if shares.len() != group.world_size() {
             let (given, ranks) = (counted(shares.len(), "share"), counted(group.world_size(), "rank"));
@@ -149,9 +153,10 @@ impl Step {
         }
         let assignment = Assignment::new(shares, group.rank()).with_servers(&servers);
         let order = reversed(&layout);
-        let whole = reducer.needs_whole_tensors() || owners.as_ref().is_some_and(|o| o.own_whole_tensors());
+        let owns_whole = division.as_ref().is_some_and(|division| division.owners.own_whole_tensors());
+        let whole = reducer.needs_whole_tensors() || owns_whole;
         let plan = plan(&layout, &order, caps, whole);
-        let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment, owners.as_deref())?;
+        let buckets = Buckets::new(plan, &*reducer, &layout, &group, &assignment, division.as_ref())?;
         let limits = Limits::new(&*reducer, shares.iter().sum());
         let incoming =
             Incoming { unscaling: Unscaling::default(), watch: Watch::default(), limits, squares: None };
@@ -160,10 +165,10 @@ impl Step {
             uses: UseCounts::new(layout.spans().len()),
             profile: Profile::new(layout.spans().len()),
             layout,
-            ranks: Ranks { group, servers, assignment, owners },
+            ranks: Ranks { group, servers, assignment, division },
             reducer,
             cuts: Cuts { caps, slice: caps.other, whole, order },
-            options: Options { synchronize: true, reads_once: false, all_read: false, may_be_empty: false },
+            options: Options::default(),
             phase: Phase::Idle,
             pass: Pass::default(),
             buckets,

@@ -1,18 +1,20 @@
 //! Parts of a step: fields that belong together.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kolo_comm::Group;
 use kolo_optim::SpanId;
+use kolo_reduction::BucketCaps;
 use kolo_reduction::reduction::FinishedShard;
-use kolo_reduction::{BucketCaps, Owners};
 use kolo_sampler::Assignment;
 
 use super::finiteness::{Limits, Watch};
 use super::shard_squares::ShardSquares;
 use super::unscaling::Unscaling;
 use super::wire_time::WireTime;
+use crate::division::Division;
 
 /// Ranks of a step, and their shards.
 pub(super) struct Ranks {
@@ -20,8 +22,8 @@ pub(super) struct Ranks {
     /// True for summation servers.
     pub(super) servers: Arc<[bool]>,
     pub(super) assignment: Assignment,
-    /// Owners of flat memory; `None` if each rank steps all of it.
-    pub(super) owners: Option<Arc<Owners>>,
+    /// Division of the work among owners; `None` if each rank steps all of flat memory.
+    pub(super) division: Option<Division>,
 }
 
 /// Division of the model into buckets, the same on all ranks.
@@ -46,6 +48,24 @@ pub(super) struct Options {
     pub(super) all_read: bool,
     /// True if a step may be without any sample: then nothing changes.
     pub(super) may_be_empty: bool,
+    /// True if a pass may wait for sums, to bound the buckets in flight.
+    pub(super) waits_in_passes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (reads_once, all_read, may_be_empty) = Default::default();
+        Options { synchronize: true, reads_once, all_read, may_be_empty, waits_in_passes: true }
+    }
+}
+
+/// Buckets in flight, where a rank keeps only its own parts of their sums; the oldest first.
+#[derive(Default)]
+pub(super) struct InFlight {
+    /// Those whose sums have been started.
+    pub(super) sums: VecDeque<usize>,
+    /// Those whose new values travel.
+    pub(super) gathers: VecDeque<usize>,
 }
 
 /// The running backward pass, or the last one.
@@ -54,11 +74,14 @@ pub(super) struct Pass {
     pub(super) number: u64,
     pub(super) shard: FinishedShard,
     pub(super) began: Instant,
+    /// Time of waiting ([`Times::exposed`]) when it began.
+    pub(super) exposed: Duration,
 }
 
 impl Default for Pass {
     fn default() -> Self {
-        Pass { number: 0, shard: FinishedShard { number: 0, step: 0, count: 0.0 }, began: Instant::now() }
+        let shard = FinishedShard { number: 0, step: 0, count: 0.0 };
+        Pass { number: 0, shard, began: Instant::now(), exposed: Duration::ZERO }
     }
 }
 

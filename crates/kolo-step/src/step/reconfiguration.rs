@@ -69,7 +69,7 @@ impl Step {
     fn cut(&mut self) -> Result<(), Error> {
         let (caps, whole) = (self.cuts.caps, self.cuts.whole);
         let plan = plan_sliced(&self.layout, &self.cuts.order, caps, self.cuts.slice, whole);
-        let slots = self.profile.launch_order(plan.iter());
+        let slots = self.profile.launch_order(plan.iter()).filter(|_| !self.divides_gradients());
         self.launches = LaunchOrder::new(slots.unwrap_or_else(|| launch_order::by_readiness(plan.len())));
         let kept = StateCopy::of(self.layout.len(), |visit| self.visit_state(visit));
         self.buckets = self.build(plan, &self.ranks.assignment)?;
@@ -82,7 +82,9 @@ impl Step {
     pub(super) fn reorder(&mut self, mut times: Vec<f64>, reads_once: bool) -> Result<(), Error> {
         self.ranks.group.all_reduce(&mut times, Op::Max)?;
         self.profile.agree(times);
-        if let Some(slots) = self.profile.launch_order(self.buckets.plan()) {
+        // A bucket that waits for its turn holds memory, so divided gradients go as they come.
+        let slots = self.profile.launch_order(self.buckets.plan());
+        if let Some(slots) = slots.filter(|_| !self.divides_gradients()) {
             self.launches = LaunchOrder::new(slots);
         }
         self.options.reads_once = self.of_witness(reads_once && self.ranks.group.defers_sums())?;
@@ -131,9 +133,9 @@ impl Step {
     }
 
     fn build(&self, plan: Vec<Bucket>, assignment: &Assignment) -> Result<Buckets, Error> {
-        let Ranks { group, owners, .. } = &self.ranks;
+        let Ranks { group, division, .. } = &self.ranks;
         let mut buckets =
-            Buckets::new(plan, &*self.reducer, &self.layout, group, assignment, owners.as_deref())?;
+            Buckets::new(plan, &*self.reducer, &self.layout, group, assignment, division.as_ref())?;
         if self.options.reads_once {
             buckets.will_be_read_once();
         }

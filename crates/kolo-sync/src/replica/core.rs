@@ -7,7 +7,6 @@ use kolo_comm::{Group, Rank};
 
 use super::backup::copies::Backups;
 use super::handover::progress::Handover;
-use super::noise::NoiseProbe;
 use super::notes::JobState;
 use super::state_share::StateShare;
 use super::tuning_observer::TuningObserver;
@@ -24,7 +23,7 @@ use kolo_optim::{Layout, Optimizer, ParamSpec, SpanGroups, SpanId, Turns};
 use kolo_reduction::transform::Transforms;
 use kolo_reduction::{BucketCaps, Error};
 use kolo_sampler::equal;
-use kolo_step::{LastStep, LossScaler, MembershipObserver, Step};
+use kolo_step::{LastStep, LossScaler, MembershipObserver, NoiseProbe, Step};
 
 /// One rank's share of a model that is trained by steps over all ranks of a group.
 pub struct Core {

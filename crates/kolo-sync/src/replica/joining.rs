@@ -18,9 +18,10 @@ use super::undo::Undo;
 use crate::replica::straggler_observer::StragglerObserver;
 use crate::same_model;
 use crate::same_settings::Stated;
+use crate::sharding::Sharding;
 use kolo_reduction::state::{Holdings, StateCopy, StateKind, redistribute, transfer};
 use kolo_reduction::{BucketCaps, Error};
-use kolo_step::{LastStep, Step};
+use kolo_step::{Division, LastStep, Step};
 
 /// A rank's message to the others before the first step of a group. It says whether the rank's values are
 /// the job's, its steps and shards, whether it holds blocks of a step that has been rolled back, and whether
@@ -122,7 +123,7 @@ impl Core {
     /// Creates the step of a group whose ranks hold one state; `expected` is the number of times that its
     /// first run is expected to use each tensor.
     pub fn begin_steps(&mut self, group: Arc<Group>, expected: Vec<u32>) -> Result<(), Error> {
-        let caps = self.caps().unwrap_or_else(|| BucketCaps::for_group(&group));
+        let caps = self.caps().unwrap_or_else(|| self.config.sharding.caps(&group));
         let (shares, policy) =
             assignment::agree(&group, &self.config, self.ranks.shards, &self.ranks.servers)?;
         self.step = self.make_step(&group, &shares, caps, expected)?;
@@ -142,8 +143,12 @@ impl Core {
     ) -> Result<Step, Error> {
         let (layout, servers) = (self.weights.layout.clone(), self.ranks.servers.clone());
         let owners = self.weights.share.as_ref().map(|share| share.owners().clone());
+        let division = owners.map(|owners| match self.config.sharding {
+            Sharding::Gradients => Division::of_gradients(owners, group.world_size()),
+            Sharding::Nothing | Sharding::Optimizer => Division::of_updates(owners),
+        });
         let reducer = self.config.reduction.clone();
-        let mut step = Step::new(group.clone(), layout, shares, servers, reducer, caps, owners)?;
+        let mut step = Step::new(group.clone(), layout, shares, servers, reducer, caps, division)?;
         if self.observers.noise.is_on() {
             step.measure_shards();
         }

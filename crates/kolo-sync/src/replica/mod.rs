@@ -5,7 +5,6 @@ pub mod backup;
 pub(crate) mod core;
 mod handover;
 mod joining;
-mod noise;
 pub(crate) mod notes;
 mod overflow;
 pub(crate) mod report;

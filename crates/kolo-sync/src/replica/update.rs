@@ -88,7 +88,7 @@ impl Core {
             let start = Instant::now();
             self.weights.apply_bucket(bucket, &mut self.step)?;
             self.step.updated(bucket, start);
-            self.step.gather(bucket, &self.weights.values)?;
+            self.step.gather(bucket, &mut self.weights.values)?;
         }
         Ok(())
     }

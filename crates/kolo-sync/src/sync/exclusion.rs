@@ -116,14 +116,24 @@ impl Exclusion {
 impl Sharding {
     /// Returns the first of a job's settings that it excludes, if there is one.
     pub fn exclusion(self, settings: &[JobSetting]) -> Option<Exclusion> {
-        let excludes = if self == Sharding::Nothing { &[][..] } else { OF_SHARDING };
+        let excludes = match self {
+            Sharding::Nothing => &OF_GRADIENTS[..0],
+            Sharding::Optimizer => &OF_GRADIENTS[1..],
+            Sharding::Gradients => OF_GRADIENTS,
+        };
         let mut found = excludes.iter().filter(|(setting, _)| settings.contains(setting));
         found.next().map(|(setting, why)| Exclusion { setting: *setting, why })
     }
 }
 
-/// Settings that a division of the optimizer's state excludes.
-const OF_SHARDING: &[(JobSetting, &str)] = &[
+/// Settings that a division of gradients excludes; all but the first are those that a division of the
+/// optimizer's state excludes.
+const OF_GRADIENTS: &[(JobSetting, &str)] = &[
+    (
+        Reduction,
+        "sends each worker its part of the exact sum only, and other reductions give each worker everything (`optimizer` \
+         takes them)",
+    ),
     (RareSync, "needs steps of all shards that end with all of their updates"),
     (
         OneOwner,

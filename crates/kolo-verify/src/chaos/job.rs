@@ -59,7 +59,7 @@ impl Program {
 #[derive(Clone, Debug)]
 pub struct ChaosJob {
     /// Additions to the job that was asked for; empty for that job itself.
-    pub name: &'static str,
+    pub name: String,
     /// The program.
     pub program: Program,
     /// Number of nodes, each with a launcher on this machine.

@@ -71,7 +71,7 @@ pub fn chaos(jobs: &[ChaosJob], seeds: Range<u64>, json: bool) -> Result<(), Fai
         let run = job.disturbed(&hits, &mut place, undisturbed, *shortest, tuned)?;
         *shortest = shortest.min(run.seconds);
         let kept = (run.verdict != RunVerdict::Same).then(|| place.keep());
-        report.add(seed, job.name, run, kept.as_deref());
+        report.add(seed, &job.name, run, kept.as_deref());
     }
     report.end()
 }

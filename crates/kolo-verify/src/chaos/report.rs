@@ -37,8 +37,8 @@ pub(super) struct Report {
 struct Row {
     seed: u64,
     /// Additions of the job to the one that was asked for.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    job: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    job: String,
     hits: Vec<Injected>,
     generations: u64,
     seconds: f64,
@@ -79,7 +79,7 @@ impl Report {
     pub(super) fn undisturbed(&self, job: &ChaosJob, undisturbed: &RunRecord) {
         self.line(&format!(
             "undisturbed{}: {}, {} in {:.1} s, weights {} {}",
-            with(job.name),
+            with(&job.name),
             counted(job.workers(), "worker"),
             counted(undisturbed.steps, "step"),
             undisturbed.train_seconds,
@@ -94,7 +94,7 @@ impl Report {
     }
 
     /// Prints a run's line. Its files are in `folder` if it did not end as it should.
-    pub(super) fn add(&mut self, seed: u64, job: &'static str, run: Run, folder: Option<&Path>) {
+    pub(super) fn add(&mut self, seed: u64, job: &str, run: Run, folder: Option<&Path>) {
         let Run { hits, generations, seconds, verdict } = run;
         let faults = if hits.is_empty() { "nothing".into() } else { join(&hits, describe) };
         let said = match &verdict {
@@ -115,7 +115,7 @@ impl Report {
             RunVerdict::Hung => self.hung += 1,
         }
         let folder = folder.map(|folder| folder.display().to_string());
-        self.runs.push(Row { seed, job, hits, generations, seconds, verdict, folder });
+        self.runs.push(Row { seed, job: job.to_string(), hits, generations, seconds, verdict, folder });
     }
 
     /// Prints the totals; returns an error if a run did not end as it should.

@@ -157,7 +157,7 @@ fn common(outcomes: &[Outcome]) -> Common {
         Common::Resumed
     } else if is(&|run| run.tuned) {
         Common::Tuned
-    } else if is(&|run| run.divided) {
+    } else if is(&|run| run.divided.is_some()) {
         Common::Divided
     } else if is(&|run| run.recomputed) {
         Common::Recomputed
@@ -193,7 +193,7 @@ mod tests {
             again: false,
             resumed_after: None,
             tuned: false,
-            divided: false,
+            divided: None,
             recomputed: false,
         }
     }

@@ -42,7 +42,9 @@ impl Table {
             None if run.again => "the same bits, repeated".into(),
             None if run.resumed_after.is_some() => format!("the same bits, {}", resumed(run)),
             None if run.tuned => "the same bits, each step by another setting that `--tune` tries".into(),
-            None if run.divided => "the same bits, with the optimizer's state divided (`--shard`)".into(),
+            None if run.divided.is_some() => {
+                format!("the same bits, with divided state (`--shard {}`)", run.divided.unwrap_or_default())
+            }
             None if run.recomputed => "the same bits, with `--activation-checkpointing`".into(),
             None if run.servers > 0 => format!("the same bits, with {}", counted(run.servers, "server")),
             None => "the same bits".into(),
@@ -123,8 +125,8 @@ pub(super) fn describe(run: &Run) -> String {
     if run.tuned {
         text += ", tuned,";
     }
-    if run.divided {
-        text += ", its optimizer's state divided,";
+    if let Some(state) = run.divided {
+        text += &format!(", its state divided (`--shard {state}`),");
     }
     if run.recomputed {
         text += ", its activations recomputed,";

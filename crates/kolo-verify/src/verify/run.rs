@@ -101,8 +101,8 @@ impl VerifyJob {
         if run.servers > 0 {
             command.args(["--servers", &run.servers.to_string()]);
         }
-        if run.divided {
-            command.args(["--shard", "optimizer", "--redundancy", "2"]);
+        if let Some(state) = run.divided {
+            command.args(["--shard", state, "--redundancy", "2"]);
         }
         if run.recomputed {
             command.arg("--activation-checkpointing");

@@ -10,6 +10,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kolo::Failure;
 use kolo_comm::env::is_worker;
 use kolo_data::Part;
+use kolo_ddp::Sharding;
 use kolo_elastic::{ARBITERS, ArbiterKind};
 use kolo_models as models;
 use kolo_program::output::note;
@@ -28,8 +29,8 @@ use crate::options::seconds;
 /// 500`. It may also be your own elastic program that trains with Kolo and ends by itself: `kolo chaos --
 /// ./my-trainer --its-options`. The seed decides the faults of a run. Pairs of seeds take turns: seeds 2 and
 /// 3 train on images in a folder, with two loading threads, a validation split, averaged weights and mixed
-/// images; seeds 4 and 5 divide the optimizer's state (no two owners of a part die at once). If a run fails,
-/// hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
+/// images; seeds 4 and 5 divide the optimizer's state, 6 and 7 also gradients (no two owners of a part die at
+/// once). If a run fails, hangs, loses a step or ends in other weights, Kolo keeps its folder and exits with 1.
 #[derive(Args)]
 pub(crate) struct Chaos {
     /// Number of runs, each with its own seed
@@ -147,15 +148,16 @@ impl Chaos {
         let images = tempfile::tempdir().map_err(|e| Failure::work(format!("cannot make a folder: {e}")))?;
         let mut more = Vec::new();
         if let Program::Train(options) = &program {
-            let samples = additions(reads_text(options));
+            let samples = additions(reads_text(options)).to_string();
             more.extend(with_own_samples(options, images.path())?.map(|program| (samples, program, divided)));
-            if !divided {
-                let program = with_divided_state(options, self.nodes, self.servers);
-                more.extend(program.map(|program| (DIVIDED_STATE, program, true)));
-            }
+            let states = Sharding::ALL.into_iter().skip(if divided { Sharding::ALL.len() } else { 1 });
+            more.extend(states.filter_map(|(state, _)| {
+                let program = with_divided_state(options, state, self.nodes, self.servers)?;
+                Some((format!("divided {state}"), program, true))
+            }));
         }
         let Chaos { nodes, arbiter, nproc, servers, disk_mb: disk, cut_links, .. } = self;
-        let (name, seeds) = ("", self.seed..end);
+        let (name, seeds) = (String::new(), self.seed..end);
         let job = ChaosJob {
             name,
             program,
@@ -232,17 +234,11 @@ fn additions(reads_text: bool) -> &'static str {
     if reads_text { "own texts" } else { "own images" }
 }
 
-/// Additions of the third job.
-const DIVIDED_STATE: &str = "divided state";
-
-/// Options of that job: the optimizer's state is divided, and each part has two owners.
-const DIVIDED: [(&str, &str); 2] = [("--shard", "optimizer"), ("--redundancy", "2")];
-
-/// Adds the options of divided state to those of a job. Returns `None`, and says why, if the job cannot have
-/// it.
-fn with_divided_state(options: &[OsString], nodes: usize, servers: usize) -> Option<Program> {
+/// Divides the state of a job, so that each part has two owners. Returns `None`, and says why, if the job
+/// cannot have that.
+fn with_divided_state(options: &[OsString], state: &str, nodes: usize, servers: usize) -> Option<Program> {
     let mut options = options.to_vec();
-    options.extend(DIVIDED.iter().flat_map(|(name, value)| [name.into(), value.into()]));
+    options.extend(["--shard", state, "--redundancy", "2"].map(OsString::from));
     let why = match check_job(&options) {
         Err(failure) => failure.to_string(),
         Ok(_) if nodes > 1 => "both owners of a part may be on the node that dies".into(),
@@ -251,7 +247,7 @@ fn with_divided_state(options: &[OsString], nodes: usize, servers: usize) -> Opt
             Ok(()) => return Some(Program::Train(options)),
         },
     };
-    note(&format!("no seed tries {DIVIDED_STATE}: {why}"));
+    note(&format!("no seed tries --shard {state}: {why}"));
     None
 }
 

@@ -104,7 +104,7 @@ impl Verify {
             algorithm: self.train.algorithm.clone(),
             extent: if self.full { Extent::Full } else { Extent::Selection },
             steps,
-            divides: config.as_ref().is_some_and(Recipe::can_be_divided),
+            divisible: config.as_ref().map_or_else(Vec::new, Recipe::divisible),
             recomputes: config.as_ref().is_some_and(models::could_recompute),
         };
         // The folder lives as long as the runs.

@@ -10,10 +10,11 @@ use super::program::{chaos, children, fail, kolo};
 #[test]
 fn nothing_is_lost() {
     // Kills of rank 0, of another rank and of a replacement that is stopped at once, and cut connections. The
-    // job of the second pair of seeds divides the optimizer's state, which islands cannot.
+    // first two pairs of seeds divide state, which islands cannot.
     let jobs = [
         ("6", &["--transport", "shm"][..]),
-        ("10", &["--transport", "tcp"]),
+        ("12", &["--transport", "tcp"]),
+        ("8", &["--transport", "shm"]),
         ("11", &["--transport", "shm", "--shards", "4", "--sync", "diloco:H=5", "--optimizer", "adamw"]),
     ];
     for (first, more) in selected(1, jobs) {
@@ -25,8 +26,8 @@ fn nothing_is_lost() {
         let runs = report["runs"].as_array().unwrap();
         assert_eq!(runs.len(), 2);
         // Pairs of seeds take turns with the jobs.
-        let names = ["", "own images", "divided state"];
-        let jobs = if more.contains(&"--sync") { 2 } else { 3 };
+        let names = ["", "own images", "divided optimizer", "divided gradients"];
+        let jobs = if more.contains(&"--sync") { 2 } else { 4 };
         let name = runs[0].get("job").map_or("", |name| name.as_str().unwrap());
         assert_eq!(name, names[first.parse::<usize>().unwrap() / 2 % jobs], "{told}");
         let done = |hit: &&serde_json::Value| hit["missed"].is_null();

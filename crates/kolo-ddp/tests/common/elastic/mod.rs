@@ -81,7 +81,11 @@ fn config(script: &Script, reduction: Arc<dyn Reducer>) -> Config {
         ..Config::default()
     };
     let (sync, islands) = (script.sync.parse().unwrap(), script.islands);
-    let sharding = if script.owners > 0 { Sharding::Optimizer } else { Sharding::Nothing };
+    let sharding = match script.owners {
+        0 => Sharding::Nothing,
+        _ if script.gradients => Sharding::Gradients,
+        _ => Sharding::Optimizer,
+    };
     let config = Config { sharding, redundancy: script.owners.max(1), ..config };
     Config { loss_scaling, elastic: true, sync, islands, tune: script.tuned, ..config }
 }

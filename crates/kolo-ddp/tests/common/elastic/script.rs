@@ -29,6 +29,8 @@ pub struct Script {
     pub smoothed: bool,
     /// Owners of each part of the optimizer's state; 0 if each worker has all of it.
     pub owners: usize,
+    /// True if gradients are divided, too.
+    pub gradients: bool,
     /// True if the algorithm that supports servers is used for everything.
     pub direct: bool,
     pub generations: Vec<Generation>,
@@ -90,7 +92,7 @@ impl Script {
         generations.push(Generation::of(world, fresh, None));
         let (sync, islands) = ("every-step".into(), None);
         let (combination, shards, owners) = (combination.clone(), 6, 0);
-        let (tuned, smoothed, direct) = (false, false, false);
+        let (tuned, smoothed, direct, gradients) = (false, false, false, false);
         Script {
             combination,
             shards,
@@ -101,6 +103,7 @@ impl Script {
             tuned,
             smoothed,
             owners,
+            gradients,
             direct,
             generations,
         }
@@ -158,6 +161,11 @@ impl Script {
     /// Divides the optimizer's state, so that each part has so many owners.
     pub fn divided(self, owners: usize) -> Script {
         Script { owners, ..self }
+    }
+
+    /// Divides gradients besides the optimizer's state.
+    pub fn with_gradients(self) -> Script {
+        Script { gradients: true, ..self }
     }
 
     pub fn tuned(self) -> Script {

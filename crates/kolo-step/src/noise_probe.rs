@@ -1,20 +1,23 @@
 //! Measurement of the noise scale, from the summed gradient and from the norms of the shards' gradients.
 
+use crate::noise_scale::{NoiseScale, Norms};
+use crate::step::Totals;
 use kolo_optim::Layout;
-use kolo_reduction::Bucket;
 use kolo_reduction::transform::BlockSquares;
-use kolo_step::{NoiseScale, Norms, Totals};
+use kolo_reduction::{Slice, trained};
 
-/// Averages after the last complete step, and the squares of the current one.
+/// Averages after the last complete step, and the squares of the current one's gradient.
 #[derive(Debug)]
 pub struct NoiseProbe {
     /// `None` if the noise scale is not measured.
     squares: Option<BlockSquares>,
+    /// Averages after the last complete step.
     pub known: NoiseScale,
 }
 
 impl NoiseProbe {
-    pub(crate) fn new(is_on: bool, layout: &Layout) -> Self {
+    /// Starts without any step.
+    pub fn new(is_on: bool, layout: &Layout) -> Self {
         NoiseProbe { squares: is_on.then(|| BlockSquares::new(layout)), known: NoiseScale::default() }
     }
 
@@ -23,23 +26,28 @@ impl NoiseProbe {
         self.squares.is_some()
     }
 
-    /// Adds a bucket of the summed gradient to the squares.
-    pub(crate) fn see(&mut self, layout: &Layout, bucket: &Bucket, gradient: &[f32]) {
+    /// Sums of the squares so far, of jobs in which each rank sees a part of the gradient.
+    pub fn partial_sums(&mut self) -> Option<&mut [f64]> {
+        self.squares.as_mut().map(BlockSquares::sums)
+    }
+
+    /// Adds slices of the summed gradient to the squares.
+    pub fn see(&mut self, layout: &Layout, slices: &[Slice], gradient: &[f32]) {
         let Some(squares) = &mut self.squares else { return };
-        bucket.trained(layout).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
+        trained(layout, slices).for_each(|slice| squares.see(slice, &gradient[slice.range()]));
     }
 
     /// Returns the averages including the step that ends, whose gradient has been seen in full; unchanged
     /// averages if it cannot be measured. `unscale` times that gradient is the gradient of the unscaled
     /// loss. The caller keeps the result only when the step is complete, because the step may be repeated.
-    pub(crate) fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
+    pub fn with(&self, totals: &Totals, unscale: f64) -> Option<NoiseScale> {
         let squares = self.squares.as_ref()?.sum();
         let norms = Norms::of(&totals.received.by_shard, squares, totals.count);
         Some(norms.map_or(self.known, |norms| self.known.with(norms.times(unscale))))
     }
 
     /// Returns the averages after a skipped step: they are unchanged.
-    pub(crate) fn without(&self) -> Option<NoiseScale> {
+    pub fn without(&self) -> Option<NoiseScale> {
         self.is_on().then_some(self.known)
     }
 }
