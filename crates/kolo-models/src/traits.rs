@@ -43,6 +43,9 @@ impl Traits {
             return refused("--zero-gamma", "residual blocks that end in a batch normalization");
         }
         let mixed = [("--mixup", recipe.mixup), ("--cutmix", recipe.cutmix)];
+        if !recipe.augment && self.reads_text {
+            return refused("--no-augment", "images to alter");
+        }
         if let Some((option, _)) = mixed.into_iter().find(|(_, mixed)| mixed.is_some() && self.reads_text) {
             return refused(option, "images to mix");
         }

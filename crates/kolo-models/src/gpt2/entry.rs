@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn::{Ddp, Precision};
-use kolo_burn_train::{Job, Membership, Metric, Summary, Trainer};
+use kolo_burn_train::{Job, Membership, Summary, Trainer};
 use kolo_comm::Group;
 use kolo_data::{ImageDataSet, SampleShape};
 use kolo_ddp::Selector;
@@ -13,7 +13,7 @@ use kolo_ddp::table::Choice;
 use kolo_recipe::{OptimizerChoice, RateConfig, Recipe, TransformChoices};
 use kolo_weights::WeightsFile;
 
-use super::model::{Gpt2, Gpt2Config};
+use super::model::{Gpt2, Gpt2Config, TEXT_METRICS, lengths};
 use crate::error::Error;
 use crate::image_model::Blueprint;
 use crate::inference::Classifier;
@@ -145,9 +145,10 @@ impl NamedModel for Gpt2Entry {
         config.check()?;
         self.check(config, data.shape())?;
         let model = self.build(&Blueprint::of(config, data.shape(), &device));
+        let lengths = lengths(&*data);
         let trainer = Trainer::of(job, data, Gpt2::loss)
             .counting("tokens")
-            .tally([Metric::PERPLEXITY, Metric::LOSS], Gpt2::tally);
+            .tally(TEXT_METRICS, move |model: &Gpt2, batch, device| model.tally(batch, device, &lengths));
         Ok(trainer.train_as(membership, model)?.summary)
     }
 
