@@ -17,6 +17,8 @@ pub struct OpenOptions {
     pub context: Option<usize>,
     /// Tokenizer of texts (`--tokenizer`): `bytes`, `train:SIZE`, or its file or folder.
     pub tokenizer: Option<PathBuf>,
+    /// File of the tokenizer that was made by that choice before, which then stands for it.
+    pub kept_tokenizer: Option<PathBuf>,
     /// Share of the training samples that become [`Part::Validation`](crate::Part::Validation)
     /// (`--val-split`).
     pub val_split: Option<f64>,

@@ -92,7 +92,8 @@ impl Tokenizer {
 
     /// Makes the tokenizer that the user has chosen for these documents to train on.
     pub(crate) fn chosen(options: &OpenOptions, documents: &[&str]) -> Result<Self, DataError> {
-        let Some(chosen) = options.tokenizer.as_deref() else { return Ok(Self::bytes()) };
+        let chosen = options.kept_tokenizer.as_deref().or(options.tokenizer.as_deref());
+        let Some(chosen) = chosen else { return Ok(Self::bytes()) };
         let value = chosen.to_string_lossy();
         if value == BYTES {
             return Ok(Self::bytes());

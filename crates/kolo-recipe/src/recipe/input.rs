@@ -94,9 +94,9 @@ impl Recipe {
     pub fn open_options(&self) -> OpenOptions {
         let InputConfig { size, channels, label, context, val_split, skip_unreadable, .. } =
             self.input.clone();
-        let (seed, threads) = (self.seed, self.input.data_threads);
-        let tokenizer = self.input.tokenizer().map(Path::to_owned);
-        let defaults = OpenOptions { tokenizer, ..OpenOptions::default() };
+        let InputConfig { data_threads: threads, tokenizer, kept_tokenizer, .. } = self.input.clone();
+        let (seed, defaults) = (self.seed, OpenOptions::default());
+        let defaults = OpenOptions { tokenizer, kept_tokenizer, ..defaults };
         OpenOptions { size, channels, label, context, val_split, seed, skip_unreadable, threads, ..defaults }
     }
 }

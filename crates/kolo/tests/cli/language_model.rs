@@ -67,7 +67,7 @@ fn a_text_is_learned_continued_and_exported() {
     let other = ["evaluate", "there", "--model", "gpt2:tiny", "--data", "text:text/3.txt"];
     let shown = succeed(folder, &other);
     assert!(
-        shown.contains("test perplexity") && shown.contains("per token, of 434 tokens of text:"),
+        shown.contains("test perplexity") && shown.contains("per token, of 427 tokens of text:"),
         "{shown}"
     );
     // A configuration that is not that of the weights.

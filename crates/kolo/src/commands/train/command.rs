@@ -62,7 +62,7 @@ impl Train {
         if self.resumes(&folder) {
             check_resume(&folder, &config, &*images, self.accept_changed_data)?;
             self.extend(&folder, &config)?;
-        } else {
+        } else if self.find_lr.is_none() {
             // The workers need not train it again.
             folder.keep_tokenizer(images.tokenizer())?;
         }
