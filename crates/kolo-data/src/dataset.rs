@@ -6,6 +6,7 @@ use crate::error::DataError;
 use crate::fingerprint::Fingerprint;
 use crate::part::Part;
 use crate::preprocessing::Preprocessing;
+use crate::tokenizer::Tokenizer;
 
 /// Samples to train on, to validate and to test on, of any kind: images, windows of a text, rows of a table.
 ///
@@ -93,6 +94,11 @@ pub trait DataSet: Send + Sync {
     /// Returns sentences about the data that the user of a run should read, as about skipped files.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns the tokenizer of a text, which a run keeps beside the weights; `None` for other samples.
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        None
     }
 }
 

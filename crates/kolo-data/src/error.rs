@@ -231,13 +231,28 @@ pub enum DataError {
     /// A part of the data would be empty.
     #[error(
         "--val-split {share}: of {} it leaves none for {}; give another share",
-        counted(samples, "training sample"), name(*part)
+        counted(samples, unit), name(*part)
     )]
     SplitEmpty {
         /// The share.
         share: f64,
         /// Training samples before the split.
         samples: usize,
+        /// Name of what is counted.
+        unit: &'static str,
+        /// The empty part.
+        part: Part,
+    },
+    /// A part of a single document would be empty.
+    #[error(
+        "--val-split {share}: the text is one document of {bytes} bytes, which leaves too little for {}; give another \
+         share, more text, or a folder with `train` and `val`", name(*part)
+    )]
+    SplitShort {
+        /// The share.
+        share: f64,
+        /// Length of the document.
+        bytes: usize,
         /// The empty part.
         part: Part,
     },
@@ -268,6 +283,23 @@ pub enum DataError {
         /// Place of the byte, from 0.
         byte: usize,
     },
+    /// A text is UTF-16.
+    #[error("{}: is UTF-16; convert the text, for example by `iconv -f UTF-16 -t UTF-8`", path.display())]
+    Utf16 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of a tokenizer cannot be used.
+    #[error("--tokenizer: {} {problem}", path.display())]
+    Tokenizer {
+        /// The file or the folder.
+        path: PathBuf,
+        /// The cause.
+        problem: String,
+    },
+    /// A tokenizer in a build without the feature that reads it.
+    #[error("--tokenizer: this build takes bytes only; build it with `--features bpe`, or leave it out")]
+    NoBpe,
     /// There is no document.
     #[error("{}: holds no text to train on; give a text file, a .jsonl file, or a folder of .txt, .md and .jsonl files", path.display())]
     NoText {

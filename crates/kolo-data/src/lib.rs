@@ -54,6 +54,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tokenizer;
 
 pub use augment::{Augment, AugmentKey};
 pub use batch::{Batch, Normalize};
@@ -67,7 +68,7 @@ pub use item_set::ItemSet;
 pub use listing::image_files;
 pub use loader::{Loader, ShardBatch};
 pub use mixing::{Mixing, MixingKey, Mixtures};
-pub use open::{absolute, open, open_with};
+pub use open::{absolute, open, open_with, takes};
 pub use options::OpenOptions;
 pub use part::Part;
 pub use prefetch::{Prefetch, PrefetchError};
@@ -75,4 +76,5 @@ pub use preprocessing::{NumberColumn, Preprocessing, TableColumns};
 pub use sample_files::{SampleFiles, TableRow};
 pub use sets::DATASETS;
 pub use split::Split;
-pub use text::{BYTE_VOCABULARY, CONTEXT, END_OF_DOCUMENT, NO_TOKEN};
+pub use text::{CONTEXT, NO_TOKEN};
+pub use tokenizer::{BYTE_VOCABULARY, END_OF_DOCUMENT, Tokenizer};

@@ -49,6 +49,12 @@ pub fn open_with(spec: &str, options: &OpenOptions) -> Opened {
     }
 }
 
+/// Returns true if the data set of a text on the command line takes an option.
+pub fn takes(spec: &str, option: &str) -> bool {
+    let name = spec.split(':').next().unwrap_or_default();
+    DATASETS.iter().any(|entry| entry.name == name && entry.takes.contains(&option))
+}
+
 /// Returns `spec` with its folder as an absolute path, so that a run folder can store it whatever the
 /// current directory is. Text that names no data set of [`DATASETS`] stays as it is.
 pub fn absolute(spec: &str) -> String {

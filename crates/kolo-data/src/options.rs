@@ -1,5 +1,7 @@
 //! Options of data sets, beside their text on the command line.
 
+use std::path::PathBuf;
+
 use crate::preprocessing::Preprocessing;
 
 /// Options with which a data set is opened. `OpenOptions::default()` opens it as [`open`](crate::open) does.
@@ -13,6 +15,10 @@ pub struct OpenOptions {
     pub label: Option<String>,
     /// Tokens that a model sees at once (`--context`), for texts.
     pub context: Option<usize>,
+    /// Tokenizer of texts (`--tokenizer`): `bytes`, `train:SIZE`, or its file or folder.
+    pub tokenizer: Option<PathBuf>,
+    /// File of the tokenizer that was made by that choice before, which then stands for it.
+    pub kept_tokenizer: Option<PathBuf>,
     /// Share of the training samples that become [`Part::Validation`](crate::Part::Validation)
     /// (`--val-split`).
     pub val_split: Option<f64>,
@@ -39,6 +45,7 @@ impl OpenOptions {
             ("--channels", number(self.channels)),
             ("--label", self.label.clone()),
             ("--context", number(self.context)),
+            ("--tokenizer", self.tokenizer.as_ref().map(|path| path.display().to_string())),
             ("--skip-unreadable", self.skip_unreadable.then(String::new)),
         ];
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()

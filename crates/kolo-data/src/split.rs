@@ -10,6 +10,7 @@ use crate::error::DataError;
 use crate::fingerprint::{ContentHash, Fingerprint};
 use crate::part::Part;
 use crate::preprocessing::Preprocessing;
+use crate::tokenizer::Tokenizer;
 
 /// A data set of which a share of the training samples, drawn by a seed, is for validation.
 ///
@@ -33,13 +34,13 @@ impl<D: DataSet + ?Sized> Split<D> {
         if data.samples(Part::Validation) > 0 {
             return Err(DataError::SplitTwice);
         }
-        let [train, validation] = split(data.samples(Part::Train), share, seed)?;
+        let [train, validation] = split(data.samples(Part::Train), "training sample", share, seed)?;
         Ok(Split { train, validation, data })
     }
 }
 
-/// Returns the number of validation samples among so many.
-pub(crate) fn share_of(samples: usize, share: f64) -> Result<usize, DataError> {
+/// Returns the number of validation samples among so many; `unit` is the name of one.
+pub(crate) fn share_of(samples: usize, unit: &'static str, share: f64) -> Result<usize, DataError> {
     if !(share > 0.0 && share < 1.0) {
         let problem = "it must be greater than 0 and less than 1".into();
         return Err(DataError::Option { option: "--val-split", value: share.to_string(), problem });
@@ -47,15 +48,20 @@ pub(crate) fn share_of(samples: usize, share: f64) -> Result<usize, DataError> {
     let count = (samples as f64 * share).round() as usize;
     for (part, left) in [(Part::Validation, count), (Part::Train, samples - count)] {
         if left == 0 {
-            return Err(DataError::SplitEmpty { share, samples, part });
+            return Err(DataError::SplitEmpty { share, samples, unit, part });
         }
     }
     Ok(count)
 }
 
 /// Draws the validation samples among so many; returns the indices of the training samples and theirs.
-pub(crate) fn split(samples: usize, share: f64, seed: u64) -> Result<[Vec<usize>; 2], DataError> {
-    let count = share_of(samples, share)?;
+pub(crate) fn split(
+    samples: usize,
+    unit: &'static str,
+    share: f64,
+    seed: u64,
+) -> Result<[Vec<usize>; 2], DataError> {
+    let count = share_of(samples, unit, share)?;
     let key = Key::new(seed).with_str("validation");
     let mut drawn: Vec<usize> = (0..samples).collect();
     drawn.sort_unstable_by_key(|index| (key.with(*index as u64).bits(), *index));
@@ -126,6 +132,10 @@ impl<D: DataSet + ?Sized> DataSet for Split<D> {
 
     fn warnings(&self) -> Vec<String> {
         self.data.warnings()
+    }
+
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.data.tokenizer()
     }
 }
 

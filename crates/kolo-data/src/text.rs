@@ -11,12 +11,7 @@ use crate::format::documents::{self, ENDINGS};
 use crate::options::OpenOptions;
 use crate::part::Part;
 use crate::split::{share_of, split};
-
-/// Number of tokens of a text as bytes: the 256 bytes and [`END_OF_DOCUMENT`].
-pub const BYTE_VOCABULARY: usize = 257;
-
-/// Token that follows each document of a text as bytes.
-pub const END_OF_DOCUMENT: u16 = 256;
+use crate::tokenizer::Tokenizer;
 
 /// Tokens of a window, unless the user gives `--context`.
 pub const CONTEXT: usize = 128;
@@ -28,29 +23,39 @@ pub const NO_TOKEN: f32 = -1.0;
 const PARTS: [&str; 3] = ["train", "test", "val"];
 
 /// Texts in memory. The documents of a part follow each other in one stream of tokens, and each is followed
-/// by [`END_OF_DOCUMENT`]. A sample is a window of the stream: an image of one row, with the tokens as
+/// by the token that ends it. A sample is a window of the stream: an image of one row, with the tokens as
 /// pixels. Windows begin `context` tokens apart, and each also has the token that follows it. So a model that
 /// predicts each next token of every window predicts each token of the stream once, except for the first.
 #[derive(Debug)]
 pub(crate) struct TextSet {
     context: usize,
+    tokenizer: Tokenizer,
     /// Streams by the number of the part.
     parts: [Vec<u16>; 3],
+    warnings: Vec<String>,
 }
 
 impl TextSet {
     /// Opens a file, or a folder with documents or with the parts `train`, `val` and `test`.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self, DataError> {
-        let found = |path: &Path| match documents::read(path)? {
-            documents if documents.is_empty() => Err(DataError::NoText { path: path.into() }),
-            documents => Ok(documents),
+        let mut marked = Vec::new();
+        let mut found = |path: &Path| {
+            let found = documents::read(path)?;
+            marked.extend(found.marked);
+            if found.texts.is_empty() {
+                Err(DataError::NoText { path: path.into() })
+            } else {
+                Ok(found.texts)
+            }
         };
         let [train, test, validation] = PARTS.map(|name| part(path, name));
         let Some(train) = train else {
             if test.is_some() || validation.is_some() {
                 return Err(DataError::NoText { path: path.join(PARTS[0]) });
             }
-            return Self::of([found(path)?, Vec::new(), Vec::new()], options);
+            let mut parts = [Vec::new(), Vec::new(), Vec::new()];
+            parts[if options.whole_is_test { Part::Test } else { Part::Train } as usize] = found(path)?;
+            return Ok(Self::of(parts, options)?.warned_of(marked));
         };
         let others = [test, validation];
         let is_of_part =
@@ -59,7 +64,19 @@ impl TextSet {
             return Err(DataError::UnknownPart { path });
         }
         let [test, validation] = others.map(|part| part.map_or(Ok(Vec::new()), |path| found(&path)));
-        Self::of([found(&train)?, test?, validation?], options)
+        let parts = [found(&train)?, test?, validation?];
+        Ok(Self::of(parts, options)?.warned_of(marked))
+    }
+
+    /// Adds a warning of files that begin with a byte order mark.
+    fn warned_of(mut self, marked: Vec<PathBuf>) -> Self {
+        if let Some(first) = marked.first() {
+            let more =
+                if marked.len() > 1 { format!(" and {} more", marked.len() - 1) } else { String::new() };
+            let words = "with a byte order mark, which is left out of the text";
+            self.warnings.push(format!("{}{more}: the file begins {words}", first.display()));
+        }
+        self
     }
 
     /// Takes the documents of each part, by its number.
@@ -69,14 +86,31 @@ impl TextSet {
             let problem = "it must be at least 1".into();
             return Err(DataError::Option { option: "--context", value: context.to_string(), problem });
         }
-        let [train, test, validation] = parts;
-        let [train, validation] = match options.val_split {
-            None => [stream(&train), stream(&validation)],
+        let [train, test, validation] = &parts;
+        let ([to_train, to_validate], is_cut) = match options.val_split {
+            None => ([texts(train), texts(validation)], false),
             Some(_) if !validation.is_empty() => return Err(DataError::SplitTwice),
-            Some(share) => divided(&train, share, options.seed)?,
+            Some(share) => divided(train, share, options.seed)?,
         };
-        Ok(TextSet { context, parts: [train, stream(&test), validation] })
+        let tokenizer = Tokenizer::chosen(options, &to_train)?;
+        let stream = |documents: &[&str]| stream(&tokenizer, documents, options);
+        let mut parts = [stream(&to_train)?, stream(&texts(test))?, stream(&to_validate)?];
+        if is_cut {
+            parts[Part::Train as usize].pop();
+        }
+        if let (Some(share), true) = (options.val_split, is_cut) {
+            // A single token is predicted nowhere.
+            let short =
+                [Part::Train, Part::Validation].into_iter().find(|part| parts[*part as usize].len() < 2);
+            let bytes = to_train.concat().len() + to_validate.concat().len();
+            short.map_or(Ok(()), |part| Err(DataError::SplitShort { share, bytes, part }))?;
+        }
+        Ok(TextSet { context, warnings: tokenizer.fewer(options).into_iter().collect(), tokenizer, parts })
     }
+}
+
+fn texts(documents: &[String]) -> Vec<&str> {
+    documents.iter().map(String::as_str).collect()
 }
 
 /// Returns the file or folder of a part.
@@ -87,24 +121,32 @@ fn part(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Joins documents to a stream of tokens.
-fn stream(documents: &[String]) -> Vec<u16> {
-    let tokens =
-        |document: &String| document.bytes().map(u16::from).chain([END_OF_DOCUMENT]).collect::<Vec<_>>();
-    documents.iter().flat_map(tokens).collect()
+fn stream(tokenizer: &Tokenizer, documents: &[&str], options: &OpenOptions) -> Result<Vec<u16>, DataError> {
+    let tokens = tokenizer.encode_all(documents, options.threads).map_err(|problem| {
+        let value = options.tokenizer.as_deref().unwrap_or(Path::new("")).display().to_string();
+        DataError::Option { option: "--tokenizer", value, problem: problem + "; give another one" }
+    })?;
+    Ok(tokens
+        .into_iter()
+        .flat_map(|tokens| tokens.into_iter().chain([tokenizer.end_of_document()]))
+        .collect())
 }
 
-/// Returns the streams for training and validation. The seed draws the documents for validation; of a single
-/// document it is the end.
-fn divided(documents: &[String], share: f64, seed: u64) -> Result<[Vec<u16>; 2], DataError> {
+/// Returns the documents for training and validation, and true if both are parts of one. The seed draws the
+/// documents for validation; of a single document it is the end.
+fn divided(documents: &[String], share: f64, seed: u64) -> Result<([Vec<&str>; 2], bool), DataError> {
     if let [document] = documents {
-        let mut train = stream(std::slice::from_ref(document));
-        let validation = train.split_off(train.len() - share_of(train.len(), share)?);
-        return Ok([train, validation]);
+        // Its end counts as a byte.
+        let (bytes, all) = (document.len(), document.len() + 1);
+        let count = share_of(all, "byte", share).map_err(|error| match error {
+            DataError::SplitEmpty { part, .. } => DataError::SplitShort { share, bytes, part },
+            error => error,
+        })?;
+        let (train, validation) = document.split_at(document.floor_char_boundary(all - count));
+        return Ok(([vec![train], vec![validation]], true));
     }
-    let chosen = |indices: Vec<usize>| {
-        stream(&indices.into_iter().map(|index| documents[index].clone()).collect::<Vec<_>>())
-    };
-    Ok(split(documents.len(), share, seed)?.map(chosen))
+    let chosen = |indices: Vec<usize>| indices.into_iter().map(|index| documents[index].as_str()).collect();
+    Ok((split(documents.len(), "document", share, seed)?.map(chosen), false))
 }
 
 impl DataSet for TextSet {
@@ -125,19 +167,28 @@ impl DataSet for TextSet {
         Ok(Batch { images, labels: vec![0; indices.len()], shape: [indices.len(), 1, 1, width] })
     }
 
-    /// Returns the fingerprint of all tokens.
+    /// Returns the fingerprint of all tokens, and of the tokenizer.
     fn fingerprint(&self, part: Part) -> Fingerprint {
         let mut hash = ContentHash::new();
         hash.word(self.context as u64);
         hash.numbers(&self.parts[part as usize]);
+        self.tokenizer.hash(&mut hash);
         Fingerprint::of_all(self.samples(part), hash)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
+    fn tokenizer(&self) -> Option<&Tokenizer> {
+        Some(&self.tokenizer)
     }
 }
 
 impl ImageDataSet for TextSet {
     fn shape(&self) -> SampleShape {
         let width = self.context + 1;
-        SampleShape { channels: 1, height: 1, width, classes: BYTE_VOCABULARY, is_text: true }
+        SampleShape { channels: 1, height: 1, width, classes: self.tokenizer.vocabulary(), is_text: true }
     }
 }
 
@@ -148,7 +199,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{open, open_with};
+    use crate::{END_OF_DOCUMENT, open, open_with};
 
     fn texts(files: &[(&str, &[u8])]) -> (TempDir, String) {
         let folder = TempDir::new().unwrap();
@@ -237,8 +288,66 @@ mod tests {
         let seen =
             |part| pairs(&*data, part).into_iter().map(|(token, _)| token as u8 as char).collect::<String>();
         assert_eq!((seen(Part::Train), seen(Part::Validation)), ("abcdef".into(), "hi".into()));
-        let error = open_with(&spec, &OpenOptions { val_split: Some(1.0), ..options(50) }).err().unwrap();
-        assert!(error.to_string().contains("--val-split 1: it must be"), "{error}");
+        let refused = |share| {
+            let options = OpenOptions { val_split: Some(share), ..options(50) };
+            open_with(&spec, &options).err().unwrap().to_string()
+        };
+        assert!(refused(1.0).contains("--val-split 1: it must be"), "{}", refused(1.0));
+        // One token alone is predicted nowhere.
+        for (share, part) in
+            [(0.01, "validation"), (0.1, "validation"), (0.95, "training"), (0.85, "training")]
+        {
+            let words =
+                format!("--val-split {share}: the text is one document of 9 bytes, which leaves too little");
+            let error = refused(share);
+            assert!(
+                error.starts_with(&words) && error.contains(&format!("too little for {part};")),
+                "{error}"
+            );
+        }
+        // A character stays whole.
+        fs::write(folder.path().join("one.txt"), "abcd🙂ef").unwrap();
+        let data = open_with(&spec, &OpenOptions { val_split: Some(0.4), ..options(50) }).unwrap();
+        let tokens = |part| data.batch(part, &[0], None).unwrap().images;
+        assert_eq!(tokens(Part::Train)[..4], [97.0, 98.0, 99.0, 100.0]);
+        assert_eq!(tokens(Part::Validation)[..7], [240.0, 159.0, 153.0, 130.0, 101.0, 102.0, 256.0]);
+    }
+
+    #[test]
+    fn marks_of_encodings_are_left_out_or_named() {
+        let json = "\u{feff}{\"text\": \"ab\"}\n";
+        let (_folder, spec) =
+            texts(&[("1.txt", "\u{feff}ä".as_bytes()), ("2.jsonl", json.as_bytes()), ("3.txt", b"c")]);
+        let data = open_with(&spec, &options(100)).unwrap();
+        let stream = data.batch(Part::Train, &[0], None).unwrap().images;
+        assert_eq!(stream[..7], [195.0, 164.0, 256.0, 97.0, 98.0, 256.0, 99.0]);
+        let warnings = data.warnings();
+        assert!(warnings.len() == 1 && warnings[0].ends_with("is left out of the text"), "{warnings:?}");
+        assert!(
+            warnings[0].contains("1.txt and 1 more: the file begins with a byte order mark"),
+            "{warnings:?}"
+        );
+        let utf16 =
+            |text: &str, bytes: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(bytes).collect::<Vec<u8>>();
+        for bytes in [
+            utf16("\u{feff}text", u16::to_le_bytes),
+            utf16("\u{feff}text", u16::to_be_bytes),
+            utf16("plain", u16::to_le_bytes),
+            utf16("plain", u16::to_be_bytes),
+        ] {
+            let (_folder, spec) = texts(&[("a.txt", &bytes)]);
+            let error = open(&spec).err().unwrap().to_string();
+            assert!(
+                error.ends_with(
+                    "a.txt: is UTF-16; convert the text, for example by `iconv -f UTF-16 -t UTF-8`"
+                )
+            );
+        }
+        // Bytes of 0 alone are text, and a wrong byte keeps its place.
+        let (_folder, spec) = texts(&[("a.txt", b"a\0b\0c"), ("b.txt", b"\0\0\0\0\0\0\0\0")]);
+        assert_eq!(open_with(&spec, &options(100)).unwrap().samples(Part::Train), 1);
+        let (_folder, spec) = texts(&[("a.txt", b"\xef\xbb\xbfa\xff")]);
+        assert!(open(&spec).err().unwrap().to_string().contains("byte 4 is not UTF-8"));
     }
 
     #[test]
@@ -249,11 +358,12 @@ mod tests {
         };
         let bytes = refused(&[("a.txt", b"good"), ("b.txt", b"b\xc3\xa4d\xffbytes")]);
         assert!(bytes.contains("b.txt: byte 4 is not UTF-8"), "{bytes}");
-        let line = refused(&[("a.jsonl", b"{\"text\": \"a\"}\n{\"words\": \"b\"}\n")]);
-        assert!(
-            line.contains("a.jsonl, line 2: is no JSON object with a text in the field `text`"),
-            "{line}"
-        );
+        for second in ["{\"words\": \"b\"}", "[\"b\"]", "\"b\"", "{\"text\": [\"b\"]}", "{\"text\": null}"] {
+            let lines = format!("{{\"text\": \"a\"}}\n{second}\n");
+            let line = refused(&[("a.jsonl", lines.as_bytes())]);
+            let words = "a.jsonl, line 2: is no JSON object with a text in the field `text` (column ";
+            assert!(line.contains(words), "{line}");
+        }
         let train = ("train/a.txt", &b"text"[..]);
         for files in [
             &[("a.txt", &b""[..])][..],

@@ -56,6 +56,9 @@ impl Metric {
     /// Exponential of the mean loss ([`Perplexity`](crate::Perplexity)).
     pub const PERPLEXITY: Metric = Metric::lower_is_better("perplexity");
 
+    /// Loss of a text in bits, divided by its bytes: models with different tokenizers compare by it.
+    pub const BITS_PER_BYTE: Metric = Metric::lower_is_better("bits_per_byte");
+
     /// Makes a metric with a name that is only known when the program runs, as that of a class. The name is
     /// kept as long as the process lives.
     pub fn named(name: impl Into<String>, better: Better) -> Self {

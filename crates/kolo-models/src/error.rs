@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// A language model where a classifier is needed.
     #[error(
-        "{model} is a language model and has no classes; `kolo generate` continues texts with it, and summary.json has its perplexity"
+        "{model} is a language model and has no classes; `kolo generate` continues texts with it, and `kolo evaluate` gives its perplexity"
     )]
     NoClasses {
         /// The model.
@@ -81,16 +81,29 @@ pub enum Error {
         /// A tensor that GPT-2 has.
         tensor: String,
     },
-    /// A language model over other tokens than bytes.
+    /// A language model over other tokens than those of its tokenizer.
     #[error(
-        "{}: its vocabulary has {vocabulary} tokens, and Kolo generates text of bytes, of which there are {}; give a model \
-         that `kolo train` has trained", path.display(), kolo_data::BYTE_VOCABULARY
+        "{}: these weights have {vocabulary} tokens, and their tokenizer has {tokens}{}; put the tokenizer.json of the \
+         weights there", path.display(), of_bytes(*tokens)
     )]
-    NoBytes {
+    OtherVocabulary {
         /// Path of the weights or of the run.
         path: PathBuf,
-        /// Number of its tokens.
+        /// Number of the model's tokens.
         vocabulary: usize,
+        /// Number of the tokenizer's tokens.
+        tokens: usize,
+    },
+    /// A text that a tokenizer cannot express.
+    #[error("the tokenizer cannot express the text: {0}")]
+    NotEncoded(String),
+    /// There is no text to evaluate on.
+    #[error(
+        "{data} has no text for tests or validation; name a text with --data text:PATH, or train with --val-split"
+    )]
+    NoTestText {
+        /// The data set.
+        data: String,
     },
     /// A score of the next token is no number.
     #[error("the model's scores are not finite; choose a checkpoint from before it diverged")]
@@ -136,6 +149,9 @@ pub enum Error {
         /// The contradiction.
         problem: String,
     },
+    /// The data or the tokenizer cannot be read.
+    #[error(transparent)]
+    Data(#[from] kolo_data::DataError),
     /// The recipe is invalid, or the run folder cannot be used.
     #[error(transparent)]
     Recipe(#[from] kolo_recipe::Error),
@@ -145,6 +161,11 @@ pub enum Error {
     /// The run failed.
     #[error(transparent)]
     Train(#[from] kolo_burn_train::Error),
+}
+
+/// Names the tokens of a model without a tokenizer.
+fn of_bytes(tokens: usize) -> &'static str {
+    if tokens == kolo_data::BYTE_VOCABULARY { " (bytes)" } else { "" }
 }
 
 impl Error {

@@ -36,7 +36,7 @@ pub(super) const PLAIN: Traits = Traits {
 
 /// A language model.
 pub(super) const TEXT: Traits =
-    Traits { reads_text: true, metrics: &[Metric::PERPLEXITY, Metric::LOSS], ..PLAIN };
+    Traits { reads_text: true, metrics: &[Metric::PERPLEXITY, Metric::LOSS, Metric::BITS_PER_BYTE], ..PLAIN };
 
 /// A model without normalizations that halves the image several times.
 pub(super) const VGG: Traits = Traits { smallest_image: VggConfig::SMALLEST_IMAGE, ..PLAIN };
@@ -55,6 +55,9 @@ impl Traits {
             return refused("--activation-checkpointing", "transformer blocks");
         }
         let mixed = [("--mixup", recipe.mixup), ("--cutmix", recipe.cutmix)];
+        if !recipe.augment && self.reads_text {
+            return refused("--no-augment", "images to alter");
+        }
         if let Some((option, _)) = mixed.into_iter().find(|(_, mixed)| mixed.is_some() && self.reads_text) {
             return refused(option, "images to mix");
         }

@@ -124,6 +124,7 @@ impl<F: Framework<M>, M, D: DataSet + ?Sized + 'static> Worker<'_, F, M, D> {
             true => {
                 if let Some(folder) = folder {
                     keep_preprocessing(folder, self.task.data.preprocessing())?;
+                    folder.keep_tokenizer(self.task.data.tokenizer())?;
                 }
                 new.begin(progress)?;
             }

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use kolo_data::{CONTEXT, Preprocessing};
+use kolo_data::{CONTEXT, Preprocessing, Tokenizer};
 use kolo_recipe::{RunFolder, Stem};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,9 @@ use crate::error::WeightsError;
 
 /// Beginning of the names of the models that transformers has, too.
 pub(crate) const GPT2: &str = "gpt2:";
+
+/// Vectors of the tokens of those models.
+pub(crate) const EMBEDDING: &str = "wte.weight";
 
 /// Description of exported weights, in a file beside them and in the metadata of their own file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +29,9 @@ pub struct Description {
     /// Tokens that a language model has seen at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
+    /// Token that ends a document of a language model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_of_document: Option<u16>,
     /// Name of the data set that the model was trained on.
     pub data: String,
     /// Steps that the model was trained for.
@@ -46,11 +52,13 @@ impl Description {
         let data = config.data.split(':').next().unwrap_or_default().into();
         let preprocessing = read(run.preprocessing())?;
         let is_text = config.model.starts_with(GPT2);
+        let tokenizer = is_text.then(|| Tokenizer::find(config.input.tokenizer())).transpose()?;
         Ok(Description {
             kolo: env!("CARGO_PKG_VERSION").into(),
             model: config.model,
             stem: config.stem,
             context: is_text.then(|| config.input.context.unwrap_or(CONTEXT)),
+            end_of_document: tokenizer.map(|tokenizer| tokenizer.end_of_document()),
             data,
             step,
             preprocessing,
@@ -75,8 +83,13 @@ impl Description {
 
 /// Returns the path of a weights file's description.
 pub(crate) fn path(weights: &Path) -> PathBuf {
+    beside(weights, ".json")
+}
+
+/// Returns the path of a file whose name is that of a weights file and an ending.
+pub(crate) fn beside(weights: &Path, ending: &str) -> PathBuf {
     let mut name = weights.as_os_str().to_owned();
-    name.push(".json");
+    name.push(ending);
     name.into()
 }
 

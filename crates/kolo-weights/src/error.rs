@@ -20,6 +20,9 @@ pub enum WeightsError {
     /// The checkpoint cannot be read, or is damaged.
     #[error(transparent)]
     Checkpoint(#[from] kolo_ddp::CheckpointError),
+    /// The tokenizer of a language model cannot be read.
+    #[error(transparent)]
+    Tokenizer(#[from] kolo_data::DataError),
     /// The weights or their description cannot be encoded.
     #[error("cannot write {what}: {problem}")]
     Encode {
@@ -165,17 +168,44 @@ pub enum WeightsError {
     #[error(
         "{} holds `{tensor}` as {found:?} where the model needs {needed:?}; train with the model, channels \
          and number of classes of the file, or with --init-skip '{}'",
-        path.display(), layer(tensor)
+        path.display(), layer(skipped)
     )]
     Shape {
         /// The file.
         path: PathBuf,
         /// The tensor's name in the file.
         tensor: String,
+        /// Its path in the model.
+        skipped: String,
         /// Its shape in the file.
         found: Vec<usize>,
         /// Shape that the file must have.
         needed: Vec<usize>,
+    },
+    /// The weights are of a language model over other tokens.
+    #[error(
+        "{} holds the vectors of {found} tokens, and the run's tokenizer has {needed}; give the --tokenizer of these \
+         weights, or begin with new vectors by --init-skip 'wte.*'", path.display()
+    )]
+    Vocabulary {
+        /// The file.
+        path: PathBuf,
+        /// Number of its tokens.
+        found: usize,
+        /// Number of the model's tokens.
+        needed: usize,
+    },
+    /// The description of a folder for transformers contradicts its weights.
+    #[error("{}: `{key}` is {found}, and the weights beside it have {there}; the two are of different models", path.display())]
+    ConfigDiffers {
+        /// The file that describes the model.
+        path: PathBuf,
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        found: serde_json::Value,
+        /// Value of the weights.
+        there: usize,
     },
     /// A selector of the tensors to leave out selects none.
     #[error(

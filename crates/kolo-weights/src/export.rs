@@ -36,7 +36,7 @@ pub enum Which {
 }
 
 /// Writes the weights of a run's checkpoint to the file or folder `out`, and their [`Description`] to
-/// `<file>.json`. The same checkpoint gives the same bytes.
+/// `<file>.json`. The tokenizer of a text is beside them, as `<file>.tokenizer.json` or in the folder. The same checkpoint gives the same bytes.
 ///
 /// # Errors
 ///
@@ -54,7 +54,12 @@ pub fn export(
     (format.check)(&run.config()?)?;
     let file = format.folder.as_ref().map_or(out.into(), |folder| out.join(folder.weights));
     let description_path = description::path(&file);
-    for path in [out, &description_path] {
+    let tokenizer = run.config()?.input.kept_tokenizer;
+    let tokenizer_path = match format.is_folder() {
+        true => out.join("tokenizer.json"),
+        false => description::beside(out, ".tokenizer.json"),
+    };
+    for path in [out, &description_path, &tokenizer_path] {
         if fs::symlink_metadata(path).is_ok() {
             return Err(WeightsError::OutTaken { path: path.into() });
         }
@@ -75,6 +80,10 @@ pub fn export(
         write_new(&out.join(folder.config), config.as_bytes())?;
     }
     let data = (format.encode)(stored, &description)?;
+    if let Some(path) = tokenizer {
+        let json = kolo_durable::read(&path).map_err(|source| WeightsError::Read { path, source })?;
+        write_new(&tokenizer_path, &json)?;
+    }
     // The description comes first, so that the weights never exist without it.
     write_new(&description_path, description.json()?.as_bytes())?;
     write_new(&file, &data)?;

@@ -8,9 +8,10 @@ use burn::module::Module;
 use kolo_ddp::checkpoint::{self, Reader, WEIGHTS};
 use kolo_ddp::{Element, Kind, Layout, ParamSpec, Selector};
 
+use crate::description::EMBEDDING;
 use crate::error::WeightsError;
 use crate::format::{NamedTensor, Stored};
-use crate::formats::{FORMATS, is_transformers, weights_in};
+use crate::formats::{FORMATS, check_shapes, is_transformers, weights_in};
 use crate::tensors::tensors;
 
 /// Beginning of a Git LFS pointer (git-lfs, docs/spec.md).
@@ -77,7 +78,9 @@ impl WeightsFile {
             };
         }
         if is_transformers(path) {
-            return Self::read(&weights_in(path)?);
+            let weights = Self::read(&weights_in(path)?)?;
+            check_shapes(path, &|tensor| Some(weights.tensors.get(tensor)?.shape.as_slice()))?;
+            return Ok(weights);
         }
         if path.is_dir() {
             return Err(WeightsError::Folder { path: path.into() });
@@ -202,8 +205,16 @@ impl WeightsFile {
             needed.reverse();
         }
         if tensor.shape != needed {
-            let found = tensor.shape;
-            return Err(WeightsError::Shape { path: self.path.clone(), tensor: stored.name, found, needed });
+            let (file, found) = (self.path.clone(), tensor.shape);
+            return Err(match (&*found, &*needed) {
+                ([found, width], [needed, other]) if path == EMBEDDING && width == other => {
+                    WeightsError::Vocabulary { path: file, found: *found, needed: *needed }
+                }
+                _ => {
+                    let skipped = path.into();
+                    WeightsError::Shape { path: file, tensor: stored.name, skipped, found, needed }
+                }
+            });
         }
         if tensor.element != element {
             let (found, needed) = (tensor.element.dtype(), element.dtype());

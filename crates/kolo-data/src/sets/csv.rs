@@ -144,7 +144,7 @@ fn fitted(
         return Ok((TableColumns { numbers: Vec::new(), label: String::new() }, Vec::new()));
     };
     let rows = match options.val_split.filter(|_| validation.is_none()) {
-        Some(share) => split(text.classes.len(), share, options.seed)?[0].clone(),
+        Some(share) => split(text.classes.len(), "training sample", share, options.seed)?[0].clone(),
         None => (0..text.classes.len()).collect(),
     };
     let count = text.header.len() - 1;

@@ -22,7 +22,7 @@ pub(super) const ENTRY: DatasetEntry = DatasetEntry {
     name: "kolo-documents",
     about: "Kolo's own documents, 290 kB of English text, part of the program, for the models gpt2",
     location: Location::Embedded,
-    takes: &["--context"],
+    takes: &["--context", "--tokenizer"],
     get: "",
     open: |_, options| Ok(Arc::new(read(options)?)),
 };

@@ -13,7 +13,7 @@ use kolo_ddp::table::Choice;
 use kolo_recipe::{OptimizerChoice, RateConfig, Recipe, TransformChoices};
 use kolo_weights::WeightsFile;
 
-use super::model::{Gpt2, Gpt2Config};
+use super::model::{Gpt2, Gpt2Config, lengths};
 use crate::error::Error;
 use crate::image_model::Blueprint;
 use crate::inference::Classifier;
@@ -146,7 +146,10 @@ impl NamedModel for Gpt2Entry {
         config.check()?;
         self.check(config, data.shape())?;
         let model = self.build(&Blueprint::of(config, data.shape(), &device));
-        let trainer = Trainer::of(job, data, Gpt2::loss).counting("tokens").tally(TEXT.metrics, Gpt2::tally);
+        let lengths = lengths(&*data);
+        let trainer = Trainer::of(job, data, Gpt2::loss)
+            .counting("tokens")
+            .tally(TEXT.metrics, move |model: &Gpt2, batch, device| model.tally(batch, device, &lengths));
         Ok(trainer.train_as(membership, model)?.summary)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use burn::module::Param;
 use burn::nn::{LayerNorm, Linear};
 use burn::tensor::{Device, Tensor};
-use kolo_data::{BYTE_VOCABULARY, CONTEXT, END_OF_DOCUMENT};
+use kolo_data::{CONTEXT, Tokenizer};
 use kolo_ddp::key::Key;
 use kolo_weights::{Description, WeightsError, WeightsFile, Which, is_transformers, weights_in};
 
@@ -20,9 +20,10 @@ use crate::table;
 /// Constant that layer normalizations add to the variance.
 const EPSILON: f32 = 1e-5;
 
-/// A trained GPT-2 of bytes that continues texts.
+/// A trained GPT-2 that continues texts.
 #[derive(Debug)]
 pub struct Generator {
+    tokenizer: Tokenizer,
     /// Vectors of tokens, and of positions.
     tokens: Vec<f32>,
     positions: Vec<f32>,
@@ -34,6 +35,15 @@ pub struct Generator {
     context: usize,
     /// Tokens whose keys and values are kept.
     seen: Vec<usize>,
+}
+
+/// Text that a model has written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Continuation {
+    /// The text. Bytes that are not UTF-8 are U+FFFD; a character that --tokens cuts off is left out.
+    pub text: String,
+    /// Number of its tokens.
+    pub tokens: usize,
 }
 
 #[derive(Debug)]
@@ -69,16 +79,17 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// There are no weights, they are damaged, or their model is no language model over bytes.
+    /// There are no weights, they are damaged, their model is no language model, or they are of another
+    /// tokenizer.
     pub fn find(path: &Path, which: Option<Which>) -> Result<Self, Error> {
-        let (weights, context) = match is_transformers(path) {
+        let (weights, context, tokenizer) = match is_transformers(path) {
             true if which.is_some() => {
                 return Err(WeightsError::NoRun { path: path.into() }.into());
             }
             true => {
-                let file = weights_in(path)?;
-                let context = Description::beside(&file)?.and_then(|description| description.context);
-                (WeightsFile::read(&file)?, context)
+                let description = Description::beside(&weights_in(path)?)?;
+                let context = description.and_then(|description| description.context);
+                (WeightsFile::read(path)?, context, Tokenizer::beside(path))
             }
             false => {
                 let subject = Subject::find(path, which, &Given::default())?;
@@ -86,20 +97,21 @@ impl Generator {
                 if !model.traits().reads_text {
                     return Err(Error::NoText { path: path.into(), model: model.name() });
                 }
-                let context = subject.config.input.context.unwrap_or(CONTEXT);
-                (subject.weights, Some(context))
+                let input = &subject.config.input;
+                let context = input.context.unwrap_or(CONTEXT);
+                (subject.weights, Some(context), input.tokenizer().map(Path::to_owned))
             }
         };
         let config = Gpt2Config::of(&weights, path)?;
-        if config.vocabulary != BYTE_VOCABULARY {
-            return Err(Error::NoBytes { path: path.into(), vocabulary: config.vocabulary });
-        }
+        let tokenizer = Tokenizer::find(tokenizer.as_deref())?;
+        config.check_vocabulary(path, tokenizer.vocabulary())?;
         let model = weights.into_module(config.init(0, &Device::flex()))?;
-        Ok(Generator::of(&model, config.heads(), context.unwrap_or(config.positions)))
+        Ok(Generator::of(&model, config.heads(), context.unwrap_or(config.positions), tokenizer))
     }
 
-    /// Takes the weights of a model with so many heads, which sees at most `context` tokens at once.
-    pub fn of(model: &Gpt2, heads: usize, context: usize) -> Self {
+    /// Takes the weights of a model with so many heads, which sees at most `context` tokens at once of this
+    /// tokenizer.
+    pub fn of(model: &Gpt2, heads: usize, context: usize, tokenizer: Tokenizer) -> Self {
         let transformer = &model.transformer;
         let blocks = transformer.h.iter().map(|block| Block {
             ln_1: Norm::of(&block.ln_1),
@@ -114,6 +126,7 @@ impl Generator {
         let [positions, width] = model.wpe.weight.dims();
         let unscaled = || Norm { scale: vec![1.0; width], shift: vec![0.0; width] };
         Generator {
+            tokenizer,
             tokens: values(&model.wte.weight),
             positions: values(&model.wpe.weight),
             width,
@@ -132,11 +145,17 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// A score is not finite.
-    pub fn continued(&mut self, text: &str, count: usize, sampling: &Sampling) -> Result<Vec<u8>, Error> {
+    /// A score is not finite, or the tokenizer cannot express the text.
+    pub fn continued(
+        &mut self,
+        text: &str,
+        count: usize,
+        sampling: &Sampling,
+    ) -> Result<Continuation, Error> {
         self.forget();
-        let prompt = text.bytes().map(usize::from);
-        let begin = text.is_empty().then_some(usize::from(END_OF_DOCUMENT));
+        let end = usize::from(self.tokenizer.end_of_document());
+        let prompt = self.tokenizer.encode(text).map_err(Error::NotEncoded)?.into_iter().map(usize::from);
+        let begin = text.is_empty().then_some(end);
         // Tokens that would be forgotten need not be seen.
         let prompt: Vec<usize> = begin.into_iter().chain(prompt).collect();
         let mut scores = Vec::new();
@@ -144,19 +163,23 @@ impl Generator {
             scores = self.scores(*token);
         }
         let key = Key::new(sampling.seed).with_str("generate");
-        let mut bytes = Vec::new();
+        let (mut bytes, mut tokens) = (Vec::new(), 0);
         for number in 0..count {
             if !scores.iter().all(|score| score.is_finite()) {
                 return Err(Error::ScoresNotFinite);
             }
             let token = sampling.choose(&scores, key.with(number as u64).unit());
-            let Ok(byte) = u8::try_from(token) else { break };
-            bytes.push(byte);
+            if token == end {
+                return Ok(Continuation { text: String::from_utf8_lossy(&bytes).into(), tokens });
+            }
+            bytes.extend(self.tokenizer.bytes_of(token));
+            tokens += 1;
             if number + 1 < count {
                 scores = self.scores(token);
             }
         }
-        Ok(bytes)
+        let whole = bytes.len() - cut_off(&bytes);
+        Ok(Continuation { text: String::from_utf8_lossy(&bytes[..whole]).into(), tokens })
     }
 
     /// Returns the scores of the token after this one, before softmax.
@@ -196,6 +219,12 @@ impl Generator {
         }
         x
     }
+}
+
+/// Number of bytes at the end that begin a character of UTF-8 and lack its rest.
+fn cut_off(bytes: &[u8]) -> usize {
+    let last = bytes.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    std::str::from_utf8(last).err().filter(|error| error.error_len().is_none()).map_or(0, |_| last.len())
 }
 
 impl Block {

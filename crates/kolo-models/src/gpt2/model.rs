@@ -8,7 +8,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use burn_flex_nn::{matmul, smoothed_linear_cross_entropy};
 use kolo_burn::{Activation, Dropout, DropoutKey, Loss, Transformer, TransformerConfig};
 use kolo_burn_train::{Mean, Perplexity, TrainingContext};
-use kolo_data::Batch;
+use kolo_data::{Batch, ImageDataSet, Tokenizer};
 use kolo_weights::WeightsFile;
 
 use crate::error::Error;
@@ -57,6 +57,17 @@ impl Gpt2Config {
         let has = |number: &usize| weights.shape(&format!("transformer.h.{number}.ln_1.gamma")).is_some();
         let layers = (0..).take_while(has).count();
         Ok(Gpt2Config { layers, width, positions, vocabulary, dropout: 0.0, activation_checkpointing: false })
+    }
+
+    /// Refuses weights at `path` whose tokens are not those of a tokenizer with so many.
+    ///
+    /// # Errors
+    ///
+    /// Both numbers, if they differ.
+    pub fn check_vocabulary(&self, path: &Path, tokens: usize) -> Result<(), Error> {
+        let vocabulary = self.vocabulary;
+        let other = || Error::OtherVocabulary { path: path.into(), vocabulary, tokens };
+        if vocabulary == tokens { Ok(()) } else { Err(other()) }
     }
 
     /// Number of heads of each attention.
@@ -144,10 +155,14 @@ impl Gpt2 {
         self.cross_entropy(&batch, context.device, Some(context.dropout), context.label_smoothing)
     }
 
-    /// Returns perplexity and loss of windows in evaluation.
-    pub(crate) fn tally(&self, batch: Batch, device: &Device) -> (Perplexity, Mean) {
+    /// Returns perplexity, loss and bits per byte of windows in evaluation; `lengths` are the bytes of each
+    /// token.
+    pub(crate) fn tally(&self, batch: Batch, device: &Device, lengths: &[usize]) -> TextTally {
         let mean = Mean::from(self.cross_entropy(&batch, device, None, 0.0));
-        (Perplexity(mean), mean)
+        let (_, targets) = windows(&batch, device);
+        let bytes: usize = targets.into_iter().flatten().filter_map(|token| lengths.get(token)).sum();
+        let bits = Mean { sum: mean.sum / std::f64::consts::LN_2, count: bytes as f64 };
+        (Perplexity(mean), (mean, bits))
     }
 
     fn cross_entropy(
@@ -162,6 +177,16 @@ impl Gpt2 {
         let (x, head) = (self.last(tokens, key), self.wte.weight.val().transpose());
         Loss::sum(smoothed_linear_cross_entropy(x, head, targets, label_smoothing as f32), count)
     }
+}
+
+/// Perplexity and loss of tokens, and bits per byte of their text: the metrics of `TEXT`.
+pub(crate) type TextTally = (Perplexity, (Mean, Mean));
+
+/// Returns the bytes of each token of a text; of a text without a tokenizer, tokens are bytes.
+pub(crate) fn lengths(data: &dyn ImageDataSet) -> Vec<usize> {
+    let bytes = Tokenizer::bytes();
+    let tokenizer = data.tokenizer().unwrap_or(&bytes);
+    (0..tokenizer.vocabulary()).map(|token| tokenizer.bytes_of(token).len()).collect()
 }
 
 /// Returns the tokens that the model sees, `[windows, context]`, and the one that follows each. Behind the

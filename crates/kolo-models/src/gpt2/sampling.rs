@@ -1,6 +1,7 @@
 //! The choice of the next token from a model's scores.
 
 use kolo_burn_train::softmax;
+use kolo_recipe::Error;
 
 /// Settings by which the next token is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +19,28 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// Refuses settings by which no token can be drawn, by their names on the command line.
+    ///
+    /// # Errors
+    ///
+    /// The first such setting.
+    pub fn check(&self) -> Result<(), Error> {
+        let refused = |option, value: &dyn ToString, problem: &str| {
+            Err(Error::setting(option, value.to_string(), format!("it must be {problem}")))
+        };
+        let Sampling { temperature, top_k, top_p, .. } = *self;
+        if !(temperature >= 0.0 && temperature.is_finite()) {
+            return refused("--temperature", &temperature, "at least 0, and finite");
+        }
+        if top_k == Some(0) {
+            return refused("--top-k", &0, "at least 1");
+        }
+        if !(top_p > 0.0 && top_p <= 1.0) {
+            return refused("--top-p", &top_p, "greater than 0 and at most 1");
+        }
+        Ok(())
+    }
+
     /// Returns the token that `draw`, from 0 to below 1, selects. Of two that are equally likely, the smaller
     /// one comes first. `top_p` applies to the tokens that `top_k` leaves.
     pub(super) fn choose(&self, scores: &[f32], draw: f64) -> usize {
@@ -59,6 +82,27 @@ mod tests {
     fn chosen(sampling: Sampling) -> [usize; 10] {
         let scores = SHARES.map(|share| share.ln() as f32 + 5.0);
         std::array::from_fn(|draw| sampling.choose(&scores, draw as f64 / 10.0 + 0.05))
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_refused_in_a_sentence() {
+        let usual = Sampling { temperature: 0.0, top_k: None, top_p: 1.0, seed: 0 };
+        usual.check().unwrap();
+        for (wrong, words) in [
+            (
+                Sampling { temperature: -0.5, ..usual },
+                "--temperature -0.5: it must be at least 0, and finite",
+            ),
+            (
+                Sampling { temperature: f64::NAN, ..usual },
+                "--temperature NaN: it must be at least 0, and finite",
+            ),
+            (Sampling { top_k: Some(0), ..usual }, "--top-k 0: it must be at least 1"),
+            (Sampling { top_p: 0.0, ..usual }, "--top-p 0: it must be greater than 0 and at most 1"),
+            (Sampling { top_p: 1.5, ..usual }, "--top-p 1.5: it must be greater than 0 and at most 1"),
+        ] {
+            assert_eq!(wrong.check().unwrap_err().to_string(), words);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use burn::tensor::{Device, Tensor};
 use kolo_burn::DropoutKey;
 use kolo_burn_train::{OptimizerChoice, Tally, TrainingContext};
 use kolo_comm::Group;
-use kolo_data::{Batch, NO_TOKEN, SampleShape};
+use kolo_data::{Batch, NO_TOKEN, SampleShape, Tokenizer};
 
 use super::entry::Gpt2Entry;
 use super::model::windows;
@@ -180,9 +180,14 @@ fn perplexity_counts_each_token_once() {
     let device = Device::flex();
     let (model, values) = network(CONFIG, &device);
     let (expected, _) = plain(&values);
-    let tally = model.tally(batch(), &device);
-    assert_eq!(tally.1.count, 8.0, "five tokens, and three before the end of the text");
-    let [perplexity, loss] = tally.finish()[..] else { panic!() };
+    // Token 9 is no text, and token t has t bytes otherwise.
+    let lengths: Vec<usize> = (0..11).map(|token| if token == 9 { 0 } else { token }).collect();
+    let tally = model.tally(batch(), &device, &lengths);
+    assert_eq!(tally.1.0.count, 8.0, "five tokens, and three before the end of the text");
+    let [perplexity, loss, bits] = tally.finish()[..] else { panic!() };
+    // Predicted are 1, 4, 1, 5 and 9, then 10, 0 and 7.
+    let bytes = (1 + 4 + 1 + 5 + 10 + 7) as f64;
+    assert!((bits * bytes / (8.0 * expected / 2.0f64.ln()) - 1.0).abs() < 1e-4, "{bits}");
     assert!((loss - expected).abs() < 1e-4 * expected, "{loss} {expected}");
     assert!((perplexity / expected.exp() - 1.0).abs() < 1e-3, "{perplexity} {}", expected.exp());
 }
@@ -191,7 +196,7 @@ fn perplexity_counts_each_token_once() {
 fn the_generator_has_the_models_scores_and_forgets_the_older_half() {
     let device = Device::flex();
     let (model, values) = network(CONFIG, &device);
-    let mut generator = Generator::of(&model, CONFIG.heads(), 4);
+    let mut generator = Generator::of(&model, CONFIG.heads(), 4, Tokenizer::bytes());
     let mut found = Vec::new();
     let tokens = [3, 1, 4, 1, 5, 9];
     for (number, token) in tokens.into_iter().enumerate() {
@@ -217,7 +222,7 @@ fn the_same_seed_gives_the_same_text_of_any_length() {
     let device = Device::flex();
     let config = Gpt2Config { vocabulary: 257, positions: 16, layers: 1, ..CONFIG };
     let (model, _) = network(config, &device);
-    let mut generator = Generator::of(&model, config.heads(), 16);
+    let mut generator = Generator::of(&model, config.heads(), 16, Tokenizer::bytes());
     let sampling = Sampling { temperature: 1.0, top_k: None, top_p: 1.0, seed: 3 };
     let first = generator.continued("a text of more than sixteen bytes", 40, &sampling).unwrap();
     let mut text = |count, seed| {
@@ -225,8 +230,10 @@ fn the_same_seed_gives_the_same_text_of_any_length() {
         generator.continued(text, count, &Sampling { seed, ..sampling }).unwrap()
     };
     assert_eq!(text(40, 3), first);
-    assert!(text(20, 3) == first[..first.len().min(20)] && text(40, 4) != first);
-    assert!(generator.continued("", 3, &sampling).unwrap().len() <= 3);
+    let shorter = text(20, 3);
+    assert!(first.text.starts_with(&shorter.text) && shorter.tokens == first.tokens.min(20), "{first:?}");
+    assert_ne!(text(40, 4), first);
+    assert!(generator.continued("", 3, &sampling).unwrap().tokens <= 3);
 }
 
 #[test]

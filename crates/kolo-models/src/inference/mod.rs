@@ -2,12 +2,13 @@
 //!
 //! [`Subject::find`] finds the weights, the model and the data that belong to a path; [`Subject::load`] makes
 //! a [`Classifier`] of them, which [`classify`] evaluates and [`latency`] times. A [`Predictor`] classifies
-//! files instead.
+//! files instead, and [`score_text`] evaluates a language model.
 
 mod classifier;
 mod latency;
 mod predictor;
 mod subject;
+mod text;
 
 use kolo_burn_train::{Classification, Tally};
 use kolo_data::{DataError, ImageDataSet, Part};
@@ -17,6 +18,7 @@ pub(crate) use classifier::ModelClassifier;
 pub use latency::{Latency, latency};
 pub use predictor::{Prediction, Predictor};
 pub use subject::{Given, Subject};
+pub use text::{TextScores, score_text};
 
 /// Counts the test images by class and predicted class, in batches of `batch_size`; `None` without test
 /// images. The accuracy equals a training's after an epoch, to the last bit.

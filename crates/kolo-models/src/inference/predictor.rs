@@ -10,6 +10,7 @@ use kolo_weights::{WeightsError, Which};
 use super::classifier::Classifier;
 use super::subject::{Given, Subject};
 use crate::error::Error;
+use crate::table;
 
 /// A trained model with all that it needs to classify files: preprocessing, and names of classes.
 pub struct Predictor {
@@ -47,6 +48,10 @@ impl Predictor {
             Error::Weights(WeightsError::Undescribed { path }) => Error::NoPreprocessing { path },
             other => other,
         })?;
+        let model = table::find(&subject.config.model)?;
+        if model.traits().reads_text {
+            return Err(Error::NoClasses { model: model.name() });
+        }
         let how = subject.preprocessing.clone();
         let how = how.ok_or_else(|| Error::NoPreprocessing { path: path.into() })?;
         let files =

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use kolo_burn_train::precision;
-use kolo_data::{DataError, ImageDataSet, OpenOptions, Preprocessing, SampleShape};
+use kolo_data::{DataError, ImageDataSet, OpenOptions, Preprocessing, SampleShape, Tokenizer};
 use kolo_ddp::checkpoint::{Reader, WEIGHTS};
 use kolo_recipe::{InputConfig, Recipe, RunFolder, Stem};
-use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint};
+use kolo_weights::{Description, WeightsError, WeightsFile, Which, checkpoint, is_transformers, weights_in};
 
 use super::classifier::Classifier;
 use crate::error::Error;
@@ -69,6 +69,8 @@ impl Subject {
             Self::of_checkpoint(checkpoint, Some(run), given)?
         } else if which.is_some() {
             return Err(WeightsError::NoRun { path: path.into() }.into());
+        } else if is_transformers(path) {
+            Self::of_file(path, &weights_in(path)?, given)?
         } else if path.is_dir() {
             if !path.join("manifest.json").exists() && !path.join(WEIGHTS).exists() {
                 return Err(WeightsError::NoRun { path: path.into() }.into());
@@ -79,7 +81,7 @@ impl Subject {
         {
             Self::of_checkpoint(folder.into(), None, given)?
         } else {
-            Self::of_file(path, given)?
+            Self::of_file(path, path, given)?
         };
         subject.config.check()?;
         Ok(subject)
@@ -104,9 +106,10 @@ impl Subject {
         Ok(Subject { path, step: Some(step), config, preprocessing, has_own_data, weights })
     }
 
-    fn of_file(path: &Path, given: &Given) -> Result<Self, Error> {
+    /// Reads the weights at a path, which are in a file there.
+    fn of_file(path: &Path, file: &Path, given: &Given) -> Result<Self, Error> {
         let weights = WeightsFile::read(path)?;
-        let (config, step, preprocessing) = match Description::beside(path)? {
+        let (mut config, step, preprocessing) = match Description::beside(file)? {
             Some(Description { model, data, stem, context, step, preprocessing, .. }) => {
                 checked(&preprocessing, path)?;
                 let mut config = Recipe { model, data, stem, ..Recipe::default() };
@@ -120,6 +123,9 @@ impl Subject {
             }
             None => (given.alone(path)?, None, None),
         };
+        if table::find(&config.model)?.traits().reads_text {
+            config.input.tokenizer = Tokenizer::beside(path);
+        }
         let has_own_data = given.data.is_some();
         Ok(Subject { path: path.into(), step, config, preprocessing, has_own_data, weights })
     }
@@ -134,7 +140,7 @@ impl Subject {
         let trained = self.preprocessing.clone();
         let options = self.config.open_options();
         // The part for tests is the same with a split.
-        let val_split = options.val_split.filter(|_| trained.is_none());
+        let val_split = options.val_split.filter(|_| trained.is_none() && !self.has_own_data);
         let options = OpenOptions { trained, whole_is_test: self.has_own_data, val_split, ..options };
         kolo_data::open_with(&self.config.data, &options)
     }
@@ -180,8 +186,14 @@ impl Given {
         let mut config = known;
         let name = |data: &str| data.split(':').next().map(String::from);
         if self.data.as_ref().is_some_and(|data| name(data) != name(&config.data)) {
-            // Settings of another kind of data.
-            config.input = InputConfig::default();
+            // Settings of another kind of data; those of a text are for any text.
+            let is_text = self.data.as_ref().is_some_and(|data| kolo_data::takes(data, "--tokenizer"));
+            let InputConfig { context, tokenizer, kept_tokenizer, .. } = config.input;
+            let usual = InputConfig::default();
+            config.input = match is_text {
+                true => InputConfig { context, tokenizer, kept_tokenizer, ..usual },
+                false => usual,
+            };
         }
         config.model = self.model.clone().unwrap_or(config.model);
         config.data = self.data.clone().unwrap_or(config.data);

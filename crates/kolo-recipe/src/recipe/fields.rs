@@ -52,6 +52,7 @@ const FREE: &[Free] = &[
     both("keep_checkpoints", "rank 0 alone removes checkpoints"),
     both("input.data_threads", "batches are the same by any thread"),
     workers("data", "a host may have its files elsewhere; the workers compare what is in them"),
+    workers("input.tokenizer", "a host may have the file elsewhere; the workers compare what is in it"),
     workers("init", "a host may have the file elsewhere; rank 0's weights are everybody's"),
 ];
 

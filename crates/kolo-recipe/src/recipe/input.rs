@@ -1,5 +1,6 @@
 //! The samples of a run: how they are read, and which of them are for validation.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kolo_data::{DataError, ImageDataSet, OpenOptions};
@@ -29,6 +30,14 @@ pub struct InputConfig {
     /// With --data text: tokens that the model sees at once [default: 128]
     #[arg(long, value_name = "TOKENS")]
     pub context: Option<usize>,
+    /// With --data text: a tokenizer.json or a folder with one, train:SIZE for a byte-level BPE of so many
+    /// tokens from the training text, or bytes [default: the tokenizer beside --init, or else bytes]
+    #[arg(long, value_name = "FILE|train:SIZE")]
+    pub tokenizer: Option<PathBuf>,
+    /// Tokenizer that the run's folder keeps, which then stands for the one above.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub kept_tokenizer: Option<PathBuf>,
     /// Share of the training samples that Kolo sets aside for validation, drawn by --seed. The best
     /// checkpoint and early stopping follow these samples; Kolo evaluates the test samples once, at the end
     #[arg(long, value_name = "SHARE", value_parser = parse_number)]
@@ -48,6 +57,11 @@ impl Default for InputConfig {
 }
 
 impl InputConfig {
+    /// Returns the tokenizer's choice: the kept one, or else that of the user.
+    pub fn tokenizer(&self) -> Option<&Path> {
+        self.kept_tokenizer.as_deref().or(self.tokenizer.as_deref())
+    }
+
     pub(super) fn check(&self) -> Result<(), Error> {
         count("--size", self.size)?;
         count("--channels", self.channels)?;
@@ -78,10 +92,11 @@ impl Recipe {
 
     /// Returns the options with which the data set is opened.
     pub fn open_options(&self) -> OpenOptions {
-        let InputConfig { size, channels, label, context, val_split, skip_unreadable, data_threads } =
+        let InputConfig { size, channels, label, context, val_split, skip_unreadable, .. } =
             self.input.clone();
-        let (seed, threads) = (self.seed, data_threads);
-        let defaults = OpenOptions::default();
+        let InputConfig { data_threads: threads, tokenizer, kept_tokenizer, .. } = self.input.clone();
+        let (seed, defaults) = (self.seed, OpenOptions::default());
+        let defaults = OpenOptions { tokenizer, kept_tokenizer, ..defaults };
         OpenOptions { size, channels, label, context, val_split, seed, skip_unreadable, threads, ..defaults }
     }
 }

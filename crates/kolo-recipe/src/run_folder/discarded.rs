@@ -3,17 +3,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::folder::{CLAIMS, CONFIG, RunFolder};
+use super::folder::{CLAIMS, CONFIG, RunFolder, TOKENIZER};
 use super::made::JOB;
 
 /// Entries that a run folder may have before the first checkpoint.
-const BEFORE_A_CHECKPOINT: [&str; 13] = [
+const BEFORE_A_CHECKPOINT: [&str; 14] = [
     CONFIG,
     JOB,
     CLAIMS,
     "checkpoints",
     "best",
     "preprocessing.json",
+    TOKENIZER,
     "tensorboard",
     "tuning.jsonl",
     kolo_run_folder::STEPS,

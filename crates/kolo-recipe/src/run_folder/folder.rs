@@ -14,6 +14,7 @@ use crate::recipe::Recipe;
 use crate::run_claim::RunClaim;
 
 pub(super) const CONFIG: &str = "config.toml";
+pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const CLAIMS: &str = ".claims";
 
 /// The folder of one run.
@@ -120,7 +121,9 @@ impl RunFolder {
         if !self.path.is_dir() {
             return Err(Error::FolderMissing { path: self.path.clone() });
         }
-        Recipe::read(&self.path.join(CONFIG))
+        let mut config = Recipe::read(&self.path.join(CONFIG))?;
+        self.set_tokenizer(&mut config);
+        Ok(config)
     }
 
     /// Returns the checkpoint to continue from: the newest one that is whole and undamaged.

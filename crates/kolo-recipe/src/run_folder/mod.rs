@@ -9,6 +9,7 @@
 mod discarded;
 mod folder;
 mod made;
+mod tokenizer;
 mod written;
 
 pub use folder::RunFolder;

@@ -149,14 +149,14 @@ pub(crate) fn plan(axes: &Axes) -> Result<Vec<Run>, Failure> {
     // Each over another transport.
     if let Some(&workers) = most {
         let algorithm = axes.algorithm.clone();
-        let transports = transports(axes).into_iter().rev().cycle();
         let plain = Run { workers, algorithm, ..alone.clone() };
-        runs.extend(axes.divisible.iter().zip(transports).map(|(state, transport)| Run {
+        let in_turn = transports(axes).into_iter().rev().cycle();
+        runs.extend(axes.divisible.iter().zip(in_turn).map(|(state, transport)| Run {
             transport: Some(transport),
             divided: Some(state),
             ..plain.clone()
         }));
-        let transport = self::transports(axes).pop();
+        let transport = transports(axes).pop();
         runs.extend(axes.recomputes.then_some(Run { transport, recomputed: true, ..plain }));
     }
     let knows_servers = axes.algorithm.as_deref().is_none_or(|algorithm| algorithm == KNOWS_SERVERS);

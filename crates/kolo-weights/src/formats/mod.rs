@@ -9,6 +9,7 @@ use crate::error::WeightsError;
 use crate::format::WeightFormat;
 
 pub use torchvision::{TORCHVISION_MODELS, torchvision_name};
+pub(crate) use transformers::check_shapes;
 pub use transformers::{is_transformers, weights_in};
 
 /// All formats. The command line's help, the error messages and [`load`](crate::load) read this table.
@@ -48,6 +49,7 @@ mod tests {
             model: "resnet18".into(),
             stem: None,
             context: None,
+            end_of_document: None,
             data: "a".into(),
             step: 3,
             preprocessing: None,

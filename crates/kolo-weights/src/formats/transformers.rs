@@ -18,7 +18,7 @@ use kolo_recipe::Recipe;
 use serde_json::{Value, json};
 
 use super::safetensors_file;
-use crate::description::{Description, GPT2};
+use crate::description::{Description, EMBEDDING, GPT2};
 use crate::error::WeightsError;
 use crate::format::{FolderFormat, NamedTensor, Stored, WeightFormat};
 
@@ -33,7 +33,6 @@ const EPSILON: f64 = 1e-5;
 
 /// Metadata by which transformers knows a file of PyTorch.
 const FORMAT: (&str, &str) = ("format", "pt");
-const EMBEDDING: &str = "wte.weight";
 /// The last layer, which is the embedding.
 const HEADS: &str = "lm_head.weight";
 /// Constants of older checkpoints.
@@ -61,11 +60,7 @@ pub fn is_transformers(path: &Path) -> bool {
 ///
 /// The folder's `config.json` cannot be read, or describes another network; names the first difference.
 pub fn weights_in(folder: &Path) -> Result<PathBuf, WeightsError> {
-    let path = folder.join(CONFIG);
-    let text =
-        kolo_durable::read(&path).map_err(|source| WeightsError::Read { path: path.clone(), source })?;
-    let config: Value = serde_json::from_slice(&text)
-        .map_err(|e| WeightsError::Damaged { path: path.clone(), problem: e.to_string() })?;
+    let (path, config) = config_in(folder)?;
     let width = config["n_embd"].as_u64();
     for (key, usual, needed) in [
         ("model_type", None, json!("gpt2")),
@@ -82,6 +77,41 @@ pub fn weights_in(folder: &Path) -> Result<PathBuf, WeightsError> {
         }
     }
     Ok(folder.join(WEIGHTS))
+}
+
+/// Refuses a folder whose `config.json` describes tensors of other shapes than its weights have, which
+/// `shape` returns by their names there.
+pub(crate) fn check_shapes<'a>(
+    folder: &Path,
+    shape: &dyn Fn(&str) -> Option<&'a [usize]>,
+) -> Result<(), WeightsError> {
+    let (path, config) = config_in(folder)?;
+    let layers = (0..).take_while(|layer| shape(&format!("h.{layer}.ln_1.weight")).is_some()).count();
+    let side = |tensor: &str, side: usize| shape(tensor).and_then(|shape| shape.get(side).copied());
+    for (key, there) in [
+        ("n_layer", Some(layers)),
+        ("vocab_size", side(EMBEDDING, 0)),
+        ("n_embd", side(EMBEDDING, 1)),
+        ("n_positions", side("wpe.weight", 0)),
+    ] {
+        if let (Some(found), Some(there)) = (config.get(key), there)
+            && *found != json!(there)
+        {
+            return Err(WeightsError::ConfigDiffers { path, key, found: found.clone(), there });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the `config.json` of a folder; returns its path, too.
+fn config_in(folder: &Path) -> Result<(PathBuf, Value), WeightsError> {
+    let path = folder.join(CONFIG);
+    let text =
+        kolo_durable::read(&path).map_err(|source| WeightsError::Read { path: path.clone(), source })?;
+    match serde_json::from_slice(&text) {
+        Ok(config) => Ok((path, config)),
+        Err(error) => Err(WeightsError::Damaged { path, problem: error.to_string() }),
+    }
 }
 
 fn check(run: &Recipe) -> Result<(), WeightsError> {
@@ -106,7 +136,7 @@ fn encode(tensors: Vec<NamedTensor>, _: &Description) -> Result<Vec<u8>, Weights
     safetensors_file::encode(tensors.into_iter().map(safetensors_file::raw).collect(), key, value.into())
 }
 
-/// Describes the model to transformers. The last token ends a document, as GPT-2's `<|endoftext|>` does.
+/// Describes the model to transformers. A token ends a document, as GPT-2's `<|endoftext|>` does.
 fn config(tensors: &[NamedTensor], description: &Description) -> Result<String, WeightsError> {
     let shape = |name: &str| {
         let found = tensors.iter().find(|tensor| tensor.name == name).map(|tensor| tensor.shape.as_slice());
@@ -118,11 +148,12 @@ fn config(tensors: &[NamedTensor], description: &Description) -> Result<String, 
     };
     let ([vocabulary, width], [positions, _]) = (shape(EMBEDDING)?, shape("wpe.weight")?);
     let layers = tensors.iter().filter(|tensor| tensor.name.ends_with(".ln_1.weight")).count();
+    let end = description.end_of_document.map_or(vocabulary - 1, usize::from);
     let config = json!({
         "activation_function": ACTIVATION,
         "architectures": ["GPT2LMHeadModel"],
-        "bos_token_id": vocabulary - 1,
-        "eos_token_id": vocabulary - 1,
+        "bos_token_id": end,
+        "eos_token_id": end,
         "layer_norm_epsilon": EPSILON,
         "model_type": "gpt2",
         "n_ctx": description.context.unwrap_or(positions),

@@ -1,12 +1,12 @@
-//! `kolo evaluate`: accuracy of a trained model, scores of its classes, and its speed.
+//! `kolo evaluate`: accuracy of a trained model, scores of its classes, and its speed; or perplexity of a text.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use kolo_comm::schedule::words::counted;
 use kolo_data::{ImageDataSet, Part};
 use kolo_models::Stem;
-use kolo_models::inference::{Given, Latency, Subject, classify, latency};
+use kolo_models::inference::{Given, Latency, Subject, classify, latency, score_text};
 use kolo_run_folder::{Classification, WrongSample};
 use serde::Serialize;
 
@@ -27,8 +27,9 @@ const MOST_WRONG: usize = 3;
 /// Evaluate trained weights: accuracy on the test images, scores of each class, and how long a batch takes.
 ///
 /// The accuracy covers all test images and equals the run's own to the last bit. Each class has its
-/// precision, recall and F1 score, and its row of the confusion matrix. The latency is from normalized
-/// images to scores, in one process on this machine's CPU.
+/// precision, recall and F1 score, and its row of the confusion matrix. The latency is from normalized images
+/// to scores, in one process on this machine's CPU. Of a language model, Kolo prints the perplexity of a
+/// token and the bits per byte, on the text for tests or else for validation.
 #[derive(Args)]
 pub(crate) struct Evaluate {
     /// A run folder, a checkpoint, or a file from `kolo export`
@@ -82,6 +83,10 @@ impl Evaluate {
         let given = Given { model, data, stem: self.stem, precision };
         let subject = Subject::find(&self.path, self.checkpoint.which(), &given)?;
         let images = subject.open_data().map_err(Failure::input)?;
+        if images.shape().is_text {
+            let scores = score_text(subject, &*images)?;
+            return if self.json { print_json(&scores) } else { print(&scores.to_string()) };
+        }
         let evaluation = self.evaluate(subject, &*images)?;
         if self.json { print_json(&evaluation) } else { print(&evaluation.text()) }
     }
@@ -124,7 +129,7 @@ impl Evaluate {
 impl Evaluation {
     fn text(&self) -> String {
         let step = self.step.map_or(String::new(), |step| format!(" after step {step}"));
-        let mut text = format!("{}: {}{step}\n", shown(&self.weights), self.model);
+        let mut text = format!("{}: {}{step}\n", in_line(self.weights.display()), self.model);
         let (images, data) = (self.test_images, &self.data);
         text += &format!(
             "test accuracy   {:.2} % of the {images} test images of {data}\n",
@@ -193,10 +198,6 @@ fn classes(found: &Classification) -> String {
         text += &format!("most wrong      {}\n", in_line(words));
     }
     text
-}
-
-fn shown(path: &Path) -> String {
-    in_line(path.display())
 }
 
 fn at_least_1(text: &str) -> Result<usize, String> {

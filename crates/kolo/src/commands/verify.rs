@@ -181,7 +181,7 @@ fn own_samples(config: &Recipe, steps: u64, folder: &Path) -> Result<Recipe, Fai
     config.epochs = config.epochs.max(steps as usize);
     let usual = InputConfig { val_split: Some(0.25), data_threads: 2, ..InputConfig::default() };
     config.input = match reads_text {
-        true => InputConfig { context: Some(16), ..usual },
+        true => InputConfig { context: Some(16), tokenizer: config.input.tokenizer, ..usual },
         false => InputConfig { size: Some(32), ..usual },
     };
     // Weights of another task have other classes.

@@ -12,7 +12,7 @@ use super::program::{fail, kolo, noise_images, stderr, succeed, summary};
 const RUN: [&str; 7] = ["train", "--shards", "2", "--batch-size", "8", "--out", "run"];
 
 /// Starts two workers with different options. Returns their exit codes and errors.
-fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String); 2] {
+pub fn two(folder: &Path, first: &[&str], second: &[&str]) -> [(Option<i32>, String); 2] {
     let port = free_port().port().to_string();
     let workers = [("0", first), ("1", second)].map(|(rank, more)| {
         let mut worker = kolo(folder, &[&RUN[..], more].concat());

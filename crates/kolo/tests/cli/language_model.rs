@@ -6,7 +6,7 @@ use std::path::Path;
 use super::program::{cut_after_first_checkpoint, fail, kolo, succeed, summary};
 
 /// Writes a short text, and returns the options of a run of a few steps over it.
-fn job(folder: &Path) -> Vec<&'static str> {
+pub fn job(folder: &Path) -> Vec<&'static str> {
     let line = "Two workers add their gradients; a third one waits for both. ";
     fs::create_dir(folder.join("text")).unwrap();
     for (name, lines) in [("1.txt", 9), ("2.md", 5), ("3.txt", 7)] {
@@ -55,6 +55,37 @@ fn a_text_is_learned_continued_and_exported() {
         (&257.into(), &2.into(), &16.into())
     );
 
+    // What else may be done with a language model.
+    let (code, error) = fail(folder, &["predict", "one", "text/1.txt"]);
+    assert!(
+        code == 2 && error.contains("`kolo generate` continues texts with it, and `kolo evaluate` gives"),
+        "{error}"
+    );
+    let scores: serde_json::Value =
+        serde_json::from_str(&succeed(folder, &["evaluate", "one", "--json"])).unwrap();
+    let of_run = ["val_perplexity", "val_loss", "val_bits_per_byte"].map(|name| &ended[name]);
+    assert_eq!(["perplexity", "loss", "bits_per_byte"].map(|name| &scores[name]), of_run, "to the last bit");
+    let other = ["evaluate", "there", "--model", "gpt2:tiny", "--data", "text:text/3.txt"];
+    let shown = succeed(folder, &other);
+    assert!(
+        shown.contains("test perplexity") && shown.contains("per token, of 427 tokens of text:"),
+        "{shown}"
+    );
+    // A configuration that is not that of the weights.
+    let place = folder.join("there/config.json");
+    for (key, words) in [
+        ("n_layer", "`n_layer` is 7, and the weights beside it have 4"),
+        ("vocab_size", "`vocab_size` is 7, and the weights beside it have 257"),
+        ("n_positions", "`n_positions` is 7, and the weights beside it have 256"),
+    ] {
+        let mut other = config.clone();
+        other[key] = 7.into();
+        fs::write(&place, other.to_string()).unwrap();
+        let (code, error) =
+            fail(folder, &[&job, &["--init", "there", "--nproc", "1", "--out", "x"][..]].concat());
+        assert!(code == 2 && error.contains(words), "{error}");
+    }
+    fs::write(&place, config.to_string()).unwrap();
     // A run that begins with the export begins where this one has ended.
     train("tuned", &["--nproc", "1", "--steps", "1", "--lr", "1e-9", "--init", "there"]);
     let tuned = summary(&folder.join("tuned"))["val_perplexity"].as_f64().unwrap();
@@ -76,6 +107,11 @@ fn what_is_no_language_model_or_no_text_is_told_in_a_sentence() {
         (vec!["train", "--data", "kolo-documents"], "small learns from images"),
         (vec!["train", "--model", "gpt2:tiny", "--context", "300"], "gpt2:tiny sees at most 256 tokens"),
         (vec!["train", "--model", "gpt2:tiny", "--mixup", "0.2"], "gpt2:tiny does not have images to mix"),
+        (vec!["train", "--model", "gpt2:tiny", "--no-augment"], "gpt2:tiny does not have images to alter"),
+        (
+            vec!["train", "--model", "mlp", "--tokenizer", "train:300"],
+            "`fashion-mnist-small` does not take it",
+        ),
         (vec!["generate", "images", "a"], "the model mlp sees images and writes no text"),
         (vec!["generate", "nowhere", "a"], "nowhere"),
         (

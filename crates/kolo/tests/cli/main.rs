@@ -34,5 +34,6 @@ mod same_bits;
 mod servers;
 mod stale;
 mod stragglers;
+mod tokenizer;
 mod trace;
 mod verify;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use kolo::Failure;
 use kolo_burn_train::{
@@ -11,7 +12,7 @@ use kolo_burn_train::{
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
-use kolo_data::Part;
+use kolo_data::{ImageDataSet, Part};
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
@@ -52,10 +53,7 @@ impl Train {
             own.rate = RateConfig { warmup_steps: 0, ..RateConfig::default() };
         }
         for surprise in surprises(&own, images.samples(Part::Train)) {
-            match self.live.log_format {
-                LogFormat::Text => warn(&surprise),
-                LogFormat::Json => note_event(&surprise),
-            }
+            self.report(&surprise, warn);
         }
         let folder = self.folder(&config)?;
         if self.may_continue() {
@@ -64,6 +62,9 @@ impl Train {
         if self.resumes(&folder) {
             check_resume(&folder, &config, &*images, self.accept_changed_data)?;
             self.extend(&folder, &config)?;
+        } else if self.find_lr.is_none() {
+            // The workers need not train it again.
+            folder.keep_tokenizer(images.tokenizer())?;
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));
@@ -82,10 +83,7 @@ impl Train {
                 "--find-lr {steps}: the rate grows from 1e-7 to 10 in place of the recipe's rates and steps; \
                  nothing is evaluated or saved"
             );
-            match self.live.log_format {
-                LogFormat::Text => note(&words),
-                LogFormat::Json => note_event(&words),
-            }
+            self.report(&words, note);
         }
         let screen = self.live.dashboard.then(Screen::hold).transpose().map_err(no_dashboard)?;
         env.extend(screen.as_ref().map(|screen| (SCREEN.to_string(), screen.path().as_os_str().to_owned())));
@@ -111,6 +109,14 @@ impl Train {
         result.map_err(|failure| advise(failure, &folder))
     }
 
+    /// Prints a message by `text`, or as a line of `--log-format json`.
+    fn report(&self, message: &str, text: fn(&str)) {
+        match self.live.log_format {
+            LogFormat::Text => text(message),
+            LogFormat::Json => note(&event("note", message).to_string()),
+        }
+    }
+
     /// Environment of the workers that this command starts.
     pub(in crate::commands) fn environment(&self) -> Vec<(String, OsString)> {
         self.communication.environment(self.algorithm.as_ref())
@@ -120,7 +126,8 @@ impl Train {
         let mut config = self.configuration()?;
         // Checked before the run folder exists, which would stand in the way of the next try.
         models::find(&config.model)?;
-        self.refuse_images(&config, &*config.open_data().map_err(Failure::input)?)?;
+        let data = config.open_data().map_err(Failure::input)?;
+        self.refuse_images(&config, &*data)?;
         let algorithm = self.algorithm.as_deref();
         // A worker that dies takes its pushes along, or its part of the optimizer's state.
         let member = match config.needs_all_workers() {
@@ -142,7 +149,7 @@ impl Train {
                     folder
                 }
             };
-            return self.train(config, Membership::Elastic(member), Some(folder));
+            return self.train(config, data, Membership::Elastic(member), Some(folder));
         }
         if config.straggler()? == Policy::Drop {
             return Err(Failure::input(
@@ -168,16 +175,17 @@ impl Train {
                 folder_of_launcher().or(earlier).map(RunFolder::at)
             }
         };
-        self.train(config, Membership::Fixed(group), folder)
+        self.train(config, data, Membership::Fixed(group), folder)
     }
 
     fn train(
         &self,
         config: Recipe,
+        data: Arc<dyn ImageDataSet>,
         membership: Membership,
         folder: Option<RunFolder>,
     ) -> Result<(), Failure> {
-        let (model, data) = (models::find(&config.model)?, config.open_data().map_err(Failure::input)?);
+        let model = models::find(&config.model)?;
         let mut resume = folder.as_ref().is_some_and(|folder| self.resumes(folder));
         if let Membership::Fixed(group) = &membership {
             // Other ranks may not see the checkpoints yet.
@@ -250,18 +258,10 @@ impl Train {
         if self.resume.is_some() && config.epochs > before {
             folder.extend(config)?;
             let words = config.rate.describe_longer(before, config.epochs);
-            match self.live.log_format {
-                LogFormat::Text => say!("{words}"),
-                LogFormat::Json => note_event(&words),
-            }
+            self.report(&words, |words| say!("{words}"));
         }
         Ok(())
     }
-}
-
-/// Prints a message as a line of `--log-format json`.
-fn note_event(message: &str) {
-    note(&event("note", message).to_string());
 }
 
 /// Adds the command that resumes the run to a failure, if there is a checkpoint, that command helps, and no
@@ -299,7 +299,7 @@ fn folder_of_launcher() -> Option<PathBuf> {
 }
 
 /// Returns the run folder that the launcher or another worker has made.
-fn made_folder() -> Option<RunFolder> {
+pub(super) fn made_folder() -> Option<RunFolder> {
     folder_of_launcher().filter(|path| path.exists()).map(RunFolder::at)
 }
 

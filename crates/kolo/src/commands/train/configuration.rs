@@ -7,6 +7,7 @@ use kolo_data as data;
 use kolo_models as models;
 use kolo_recipe::{Recipe, RunFolder};
 
+use super::command::made_folder;
 use super::options::Train;
 
 impl Train {
@@ -114,10 +115,16 @@ impl Train {
         if config.data.is_empty() {
             config.data = models::find(&config.model)?.usual().data;
         }
+        config.take_tokenizer_of_init();
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);
             config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
+            config.input.tokenizer = config.input.tokenizer.map(data::Tokenizer::absolute);
+            let earlier = self.out.clone().map(RunFolder::at).filter(|folder| self.resumes(folder));
+            if let Some(folder) = made_folder().or(earlier) {
+                folder.set_tokenizer(&mut config);
+            }
         }
         config.run_by(self.nproc);
         if !self.shares.is_empty() {

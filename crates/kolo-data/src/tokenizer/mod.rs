@@ -1,0 +1,21 @@
+//! Tokenizers: from texts to tokens and back. Each token of a tokenizer stands for bytes of the text, and one
+//! ends a document.
+
+mod alphabet;
+#[cfg(feature = "bpe")]
+mod bpe;
+mod file;
+#[cfg(feature = "bpe")]
+mod merges;
+#[cfg(not(feature = "bpe"))]
+mod no_bpe;
+mod tokens;
+#[cfg(feature = "bpe")]
+mod train;
+
+#[cfg(feature = "bpe")]
+use bpe::Bpe;
+#[cfg(not(feature = "bpe"))]
+use no_bpe::{Bpe, train};
+
+pub use tokens::{BYTE_VOCABULARY, END_OF_DOCUMENT, Tokenizer};

@@ -1,0 +1,214 @@
+//! The tokenizer of a run: bytes, or a byte-level BPE.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Bpe, file, train};
+use crate::error::DataError;
+use crate::fingerprint::ContentHash;
+use crate::options::OpenOptions;
+
+/// Number of tokens of a text as bytes: the 256 bytes and [`END_OF_DOCUMENT`].
+pub const BYTE_VOCABULARY: usize = 257;
+
+/// Token that follows each document of a text as bytes.
+pub const END_OF_DOCUMENT: u16 = 256;
+
+/// Value of `--tokenizer` for bytes.
+const BYTES: &str = "bytes";
+
+/// Beginning of the value of `--tokenizer` that trains one.
+const TRAIN: &str = "train:";
+
+/// Rule by which a text becomes tokens. A token stands for some bytes of the text; their number, all tokens
+/// taken together, is that of the text.
+///
+/// ```
+/// use kolo_data::Tokenizer;
+///
+/// let bytes = Tokenizer::bytes();
+/// assert_eq!(bytes.encode("hi")?, [104, 105]);
+/// assert_eq!((bytes.vocabulary(), bytes.end_of_document()), (257, 256));
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tokenizer(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Bytes,
+    Bpe(Arc<Bpe>),
+}
+
+impl Tokenizer {
+    /// Returns the tokenizer of bytes.
+    pub fn bytes() -> Self {
+        Tokenizer(Kind::Bytes)
+    }
+
+    /// Opens a tokenizer in Hugging Face's format: a file, or a folder with `tokenizer.json`, or with
+    /// `vocab.json` and
+    /// `merges.txt`.
+    ///
+    /// # Errors
+    ///
+    /// There is none, or it is no byte-level BPE whose tokens give back the text.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let (path, json) = file::read(path)?;
+        Ok(Tokenizer(Kind::Bpe(Arc::new(Bpe::open(&path, json)?))))
+    }
+
+    /// Returns the value of `--tokenizer` for any current directory.
+    pub fn absolute(chosen: PathBuf) -> PathBuf {
+        let value = chosen.to_string_lossy();
+        match value == BYTES || value.starts_with(TRAIN) {
+            true => chosen,
+            false => std::path::absolute(&chosen).unwrap_or(chosen),
+        }
+    }
+
+    /// Returns the path of the tokenizer that belongs to a folder of a model, or to a file of weights.
+    pub fn beside(weights: &Path) -> Option<PathBuf> {
+        file::beside(weights)
+    }
+
+    /// Returns the tokenizer of a trained model by the value of its `--tokenizer`.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); or its training is not known.
+    pub fn find(chosen: Option<&Path>) -> Result<Self, DataError> {
+        match chosen.filter(|chosen| chosen.as_os_str() != BYTES) {
+            None => Ok(Self::bytes()),
+            Some(chosen) if chosen.to_string_lossy().starts_with(TRAIN) => {
+                let problem =
+                    "is kept as tokenizer.json in the folder of its run, which lacks it; put it there".into();
+                Err(DataError::Tokenizer { path: chosen.into(), problem })
+            }
+            Some(chosen) => Self::open(chosen),
+        }
+    }
+
+    /// Makes the tokenizer that the user has chosen for these documents to train on.
+    pub(crate) fn chosen(options: &OpenOptions, documents: &[&str]) -> Result<Self, DataError> {
+        let chosen = options.kept_tokenizer.as_deref().or(options.tokenizer.as_deref());
+        let Some(chosen) = chosen else { return Ok(Self::bytes()) };
+        let value = chosen.to_string_lossy();
+        if value == BYTES {
+            return Ok(Self::bytes());
+        }
+        let Some(size) = value.strip_prefix(TRAIN) else { return Self::open(chosen) };
+        let sizes = BYTE_VOCABULARY..=file::MOST;
+        let size = size.parse().ok().filter(|size| sizes.contains(size)).ok_or_else(|| {
+            let problem =
+                format!("give train:SIZE with a number of tokens from {} to {}", sizes.start(), sizes.end());
+            DataError::Option { option: "--tokenizer", value: value.to_string(), problem }
+        })?;
+        let json = train::train(size, documents)?;
+        Ok(Tokenizer(Kind::Bpe(Arc::new(Bpe::open(chosen, json)?))))
+    }
+
+    /// Returns a warning if the documents have given fewer tokens than the user wants.
+    pub(crate) fn fewer(&self, options: &OpenOptions) -> Option<String> {
+        let wanted = options.tokenizer.as_deref()?.to_str()?.strip_prefix(TRAIN)?;
+        let found = self.vocabulary();
+        (wanted.parse() != Ok(found)).then(|| {
+            format!("--tokenizer {TRAIN}{wanted}: no more pairs are twice in the text, so there are {found} tokens")
+        })
+    }
+
+    /// Number of different tokens.
+    pub fn vocabulary(&self) -> usize {
+        match &self.0 {
+            Kind::Bytes => BYTE_VOCABULARY,
+            Kind::Bpe(bpe) => bpe.vocabulary(),
+        }
+    }
+
+    /// Token that ends a document.
+    pub fn end_of_document(&self) -> u16 {
+        match &self.0 {
+            Kind::Bytes => END_OF_DOCUMENT,
+            Kind::Bpe(bpe) => bpe.end_of_document(),
+        }
+    }
+
+    /// Returns the tokens of a text. No text stands for the token that ends a document.
+    ///
+    /// # Errors
+    ///
+    /// The tokens do not give back the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u16>, String> {
+        let pieces = self.pieces(text).into_iter().map(|piece| self.encode_piece(piece));
+        Ok(pieces.collect::<Result<Vec<_>, _>>()?.concat())
+    }
+
+    /// Returns the tokens of texts, which so many threads encode.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode).
+    pub(crate) fn encode_all(&self, texts: &[&str], threads: usize) -> Result<Vec<Vec<u16>>, String> {
+        let pieces = texts.iter().enumerate();
+        let pieces =
+            pieces.flat_map(|(text, all)| self.pieces(all).into_iter().map(move |piece| (text, piece)));
+        let pieces: Vec<(usize, &str)> = pieces.collect();
+        let next = AtomicUsize::new(0);
+        let of_thread = || -> Result<Vec<(usize, Vec<u16>)>, String> {
+            let mut found = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some((_, piece)) = pieces.get(at) else { return Ok(found) };
+                found.push((at, self.encode_piece(piece)?));
+            }
+        };
+        let mut found: Vec<(usize, Vec<u16>)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(of_thread)).collect();
+            let lost = || Err("a thread of the tokenizer has failed".to_owned());
+            let found = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost()));
+            let found: Vec<_> = found.collect::<Result<_, _>>()?;
+            Ok::<_, String>(found.into_iter().flatten().collect())
+        })?;
+        found.sort_unstable_by_key(|(at, _)| *at);
+        let mut streams = vec![Vec::new(); texts.len()];
+        found.into_iter().for_each(|(at, tokens)| streams[pieces[at].0].extend(tokens));
+        Ok(streams)
+    }
+
+    /// Returns the parts of a text that can be encoded one by one.
+    fn pieces<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        match &self.0 {
+            Kind::Bytes => vec![text],
+            Kind::Bpe(bpe) => bpe.pieces(text),
+        }
+    }
+
+    fn encode_piece(&self, piece: &str) -> Result<Vec<u16>, String> {
+        match &self.0 {
+            Kind::Bytes => Ok(piece.bytes().map(u16::from).collect()),
+            Kind::Bpe(bpe) => bpe.encode(piece),
+        }
+    }
+
+    /// Returns the bytes of a token; none for a token that is no text, or that there is not.
+    pub fn bytes_of(&self, token: usize) -> Vec<u8> {
+        match &self.0 {
+            Kind::Bytes => u8::try_from(token).into_iter().collect(),
+            Kind::Bpe(bpe) => bpe.bytes_of(token).to_vec(),
+        }
+    }
+
+    /// Returns the contents of its `tokenizer.json`; `None` for bytes.
+    pub fn json(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Bytes => None,
+            Kind::Bpe(bpe) => Some(bpe.json()),
+        }
+    }
+
+    /// Adds all that distinguishes it from the tokenizer of bytes to a fingerprint.
+    pub(crate) fn hash(&self, hash: &mut ContentHash) {
+        self.json().into_iter().for_each(|json| hash.bytes(json));
+    }
+}
