@@ -65,7 +65,7 @@ fn joined(
         .map_err(|error| damaged(merges_path, format!("byte {} is not UTF-8", error.valid_up_to())))?;
     let lines = merges.lines().enumerate();
     let lines =
-        lines.filter(|(number, line)| !line.is_empty() && !(*number == 0 && line.starts_with("#version")));
+        lines.filter(|(number, line)| !(line.is_empty() || *number == 0 && line.starts_with("#version")));
     let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
         Some((left, right)) => Ok([left.to_owned(), right.to_owned()]),
         None => Err(damaged(merges_path, format!("line {} is no pair of tokens", number + 1))),
