@@ -51,9 +51,11 @@ impl Bpe {
         inner.with_padding(None);
         // A document that mentions the token's text does not end there.
         inner.set_encode_special_tokens(true);
-        let bytes = bytes_of_tokens(&inner).map_err(refused)?;
+        let mut bytes = bytes_of_tokens(&inner).map_err(refused)?;
         let end = ENDS.iter().find_map(|end| inner.token_to_id(end));
         let end = end.and_then(|end| u16::try_from(end).ok()).ok_or_else(|| refused(no_end()))?;
+        // It is no text, even where the file does not say so.
+        bytes[usize::from(end)].clear();
         let has_lines = has_lines(&inner);
         Ok(Bpe { inner, json, end, bytes, has_lines })
     }
