@@ -194,7 +194,7 @@ fn survivors(config: &Config, stay: &[usize]) -> Vec<Result<Vec<u32>, String>> {
     let mut second: Vec<Option<Group>> = (0..4).map(|_| None).collect();
     stay.iter().zip(&mut next).for_each(|(rank, group)| second[*rank] = group.take());
     let run = |group: Group, next: Option<Group>| {
-        let mut replica = new(group, &config, "adamw").unwrap();
+        let mut replica = new(group, config, "adamw").unwrap();
         train(&mut replica, 5);
         bits(&mut replica);
         let next = next?;
