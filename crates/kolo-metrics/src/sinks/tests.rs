@@ -32,7 +32,7 @@ fn report() -> StepReport {
             }],
             summed_bytes: 4096,
             started_early: 0,
-            peak_bytes: 4096,
+            peak_bytes: None,
         },
         times: StepTimes {
             communicating: Duration::from_millis(1),
