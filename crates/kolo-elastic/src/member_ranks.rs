@@ -21,8 +21,6 @@ pub struct MemberRanks(Arc<RwLock<Known>>);
 #[derive(Debug, Default)]
 struct Known {
     generation: u64,
-    /// The generation before that one.
-    before: u64,
     /// The last generation of each member and its rank there, by the member's name.
     members: BTreeMap<String, (u64, Rank)>,
 }
@@ -44,16 +42,17 @@ impl MemberRanks {
         self.0.read().members.get(member).map(|(_, rank)| *rank)
     }
 
-    /// Returns true if the member was in the newest generation, or in the one before.
+    /// Returns true if the member was in one of the last three generations: workers that die at once may be
+    /// noticed one after another.
     pub fn was_here_lately(&self, member: &str) -> bool {
         let known = self.0.read();
-        known.members.get(member).is_some_and(|(last, _)| *last >= known.before)
+        known.members.get(member).is_some_and(|(last, _)| *last + 2 >= known.generation)
     }
 
     /// Records a generation of these members, in the order of their ranks.
     pub(crate) fn formed(&self, generation: u64, members: &[String]) {
         let mut known = self.0.write();
-        known.before = std::mem::replace(&mut known.generation, generation);
+        known.generation = generation;
         let ranks = members.iter().enumerate();
         known.members.extend(ranks.map(|(rank, member)| (member.clone(), (generation, Rank(rank)))));
         known.members.retain(|_, (last, _)| *last + REMEMBERED > generation);

@@ -70,7 +70,7 @@ pub(crate) struct WorkerProcess {
 pub(crate) struct Exits {
     /// Those that the job has not survived, or, without such, those that it has.
     pub last: Vec<WorkerExit>,
-    /// Deaths in the last two generations that the job seemed to survive, with the ranks there.
+    /// Deaths in the last three generations that the job seemed to survive, with the ranks there.
     pub earlier: Vec<WorkerExit>,
 }
 

@@ -332,7 +332,7 @@ fn the_death_of_all_owners_of_a_part_is_the_last_word() {
         let (status, words) = job.end();
         assert_eq!(status.code(), Some(1), "{words}");
         let error = words.split("error: ").last().unwrap();
-        assert!(error.starts_with("rank") && error.contains("only ranks 1, 2 held `"), "{words}");
+        assert!(error.starts_with("rank") && error.contains("only ranks 1, 2 held "), "{words}");
         assert!(error.contains("\n  died before: rank 1 (pid "), "{words}");
         assert!(error.contains(advice), "{words}");
         assert!(!words.contains("(node0/1.1)") && !words.contains("(node0/2.1)"), "{words}");
