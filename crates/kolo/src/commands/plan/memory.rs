@@ -72,7 +72,8 @@ impl Memory {
         let most = entries.map(|entry| entry.bytes).fold(0.0, f64::max);
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
         let mut text = format!(
-            "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out; activations on top, and 13 MB of buckets where gradients are\n\n",
+            "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out; \
+             activations on top, and 13 MB of buckets where gradients are\n\n",
             self.parameters, self.footprint.name, self.footprint.about
         );
         text += &format!("{:>10}", "workers");
