@@ -214,7 +214,7 @@ fn a_file_that_is_no_image_is_named_and_skipped_only_on_request() {
         let options = OpenOptions { skip_unreadable: true, threads, ..options() };
         let data = opened(folder.path(), &options).unwrap();
         assert_eq!(data.samples(Part::Train), 5);
-        assert_eq!(data.warnings(), ["Kolo skips 1 unreadable files: dog/3.png"]);
+        assert_eq!(data.warnings(), ["Kolo skips 1 unreadable file: dog/3.png"]);
         assert_eq!(data.batch(Part::Train, &[3, 4], None).unwrap().labels, [2, 2]);
     }
     fs::remove_file(&path).unwrap();
