@@ -22,9 +22,8 @@ struct Pairs {
     places: HashMap<Pair, Vec<usize>>,
 }
 
-/// Returns the merges in their order, and adds the texts of their tokens to those of the alphabet, until
-/// there are
-/// `size` texts. Two merges may make the same text.
+/// Returns the merges in their order, and adds the texts of their tokens to those of the alphabet, until there
+/// are `size` texts. Two merges may make the same text.
 pub(super) fn merges(words: Vec<Word>, texts: &mut Vec<String>, size: usize) -> Vec<Pair> {
     let mut ids: HashMap<String, u32> = texts.iter().cloned().zip(0..).collect();
     let mut pairs = Pairs { words, counts: HashMap::new(), places: HashMap::new() };
@@ -62,7 +61,11 @@ impl Pairs {
         for pair in tokens.windows(2).map(|pair| (pair[0], pair[1])) {
             *self.counts.entry(pair).or_default() += count;
             if new(pair) {
-                self.places.entry(pair).or_default().push(word);
+                let places = self.places.entry(pair).or_default();
+                // Once a word: a long one may have a pair thousands of times.
+                if places.last() != Some(&word) {
+                    places.push(word);
+                }
             }
         }
     }
