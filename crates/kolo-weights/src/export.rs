@@ -36,7 +36,8 @@ pub enum Which {
 }
 
 /// Writes the weights of a run's checkpoint to the file or folder `out`, and their [`Description`] to
-/// `<file>.json`. The tokenizer of a text is beside them, as `<file>.tokenizer.json` or in the folder. The same checkpoint gives the same bytes.
+/// `<file>.json`. The tokenizer of a text is beside them, as `<file>.tokenizer.json` or in the folder. The
+/// same checkpoint gives the same bytes.
 ///
 /// # Errors
 ///
