@@ -93,8 +93,8 @@ impl Sharding {
     }
 }
 
-/// Bytes of gradients that a worker has besides its part where they are sharded: two buckets on their way, and
-/// one that collects, of 4 MiB each.
+/// Bytes of gradients that a worker has besides its part where they are sharded: two buckets on their way,
+/// and one that collects, of 4 MiB each.
 pub const IN_FLIGHT: f64 = 3.0 * 4.0 * 1024.0 * 1024.0;
 
 /// Memory of one worker, in bytes.

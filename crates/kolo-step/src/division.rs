@@ -9,8 +9,8 @@ use kolo_reduction::Owners;
 #[derive(Clone, Debug)]
 pub struct Division {
     pub(crate) owners: Arc<Owners>,
-    /// Memory of gradients, where a rank keeps only its own parts of their sum; `None` where it has buffers for
-    /// all of them.
+    /// Memory of gradients, where a rank keeps only its own parts of their sum; `None` where it has buffers
+    /// for all of them.
     pub(crate) memory: Option<Arc<GradientMemory>>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `step/mod.rs` describes that way; [`Step`] is its state machine. [`LastStep`] is the result of a step,
 //! [`NoiseScale`] an average over steps; a [`LossScaler`] and a [`Tuner`] choose the settings of the next
-//! ones, and a [`MembershipObserver`] carries requests to leave. [`trace`] is the file of a run's results that
-//! `kolo verify` compares. The weights and the optimizer belong to the caller.
+//! ones, and a [`MembershipObserver`] carries requests to leave. [`trace`] is the file of a run's results
+//! that `kolo verify` compares. The weights and the optimizer belong to the caller.
 
 mod division;
 mod exchange;

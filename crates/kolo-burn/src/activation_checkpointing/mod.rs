@@ -3,8 +3,8 @@
 //! and the backward pass computes the block once more.
 //!
 //! The first pass has no graph. The second one runs inside the block's step of the backward pass, on leaves
-//! of its own: Burn holds one lock for all graphs with a common leaf, and the outer graph is locked meanwhile.
-//! Each gradient of such a leaf goes to the outer leaf, in the order and number of a model without
+//! of its own: Burn holds one lock for all graphs with a common leaf, and the outer graph is locked
+//! meanwhile. Each gradient of such a leaf goes to the outer leaf, in the order and number of a model without
 //! checkpointing. So Kolo's hook sees the gradients of a block at the block's place.
 
 mod graph;

@@ -22,8 +22,8 @@ struct Pairs {
     places: HashMap<Pair, Vec<usize>>,
 }
 
-/// Returns the merges in their order, and adds the texts of their tokens to those of the alphabet, until there
-/// are `size` texts. Two merges may make the same text.
+/// Returns the merges in their order, and adds the texts of their tokens to those of the alphabet, until
+/// there are `size` texts. Two merges may make the same text.
 pub(super) fn merges(words: Vec<Word>, texts: &mut Vec<String>, size: usize) -> Vec<Pair> {
     let mut ids: HashMap<String, u32> = texts.iter().cloned().zip(0..).collect();
     let mut pairs = Pairs { words, counts: HashMap::new(), places: HashMap::new() };

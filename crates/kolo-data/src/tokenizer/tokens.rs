@@ -77,7 +77,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); or its training is not known.
+    /// Those of [`open`](Self::open); or its training is not known.
     pub fn find(chosen: Option<&Path>) -> Result<Self, DataError> {
         match chosen.filter(|chosen| chosen.as_os_str() != BYTES) {
             None => Ok(Self::bytes()),
@@ -148,7 +148,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`encode`](Self::encode).
+    /// Those of [`encode`](Self::encode).
     pub(crate) fn encode_all(&self, texts: &[&str], threads: usize) -> Result<Vec<Vec<u16>>, String> {
         let pieces = texts.iter().enumerate();
         let pieces =

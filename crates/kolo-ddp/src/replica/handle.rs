@@ -202,8 +202,8 @@ impl Replica {
     /// Adds a custom gradient transform behind those of [`Config::transforms`]; all ranks must add it. Call
     /// it between two steps. If the job has begun, the transform continues from the state of the other ranks
     /// or of a checkpoint ([`GradientTransform::state`]). Islands that synchronize rarely cannot have one
-    /// each, servers that hold the weights see no gradient of all shards, and where gradients are divided each
-    /// worker sees a part ([`GradientTransform::partial_sums`]); in these cases the next call fails.
+    /// each, servers that hold the weights see no gradient of all shards, and where gradients are divided
+    /// each worker sees a part ([`GradientTransform::partial_sums`]); in these cases the next call fails.
     pub fn add_transform(&mut self, mut transform: impl GradientTransform) {
         let traits = self.traits();
         let obstacle = if traits.rounds.is_some() {

@@ -220,8 +220,8 @@ fn an_own_transform_sees_divided_gradients_by_partial_sums() {
     assert!(error.contains("Smooth") && error.contains("implement `partial_sums`, or take"), "{error}");
 }
 
-/// Most blocks of gradients that each of `world` workers has at once in a step of a model of 64 blocks, in buckets
-/// of one block.
+/// Most blocks of gradients that each of `world` workers has at once in a step of a model of 64 blocks, in
+/// buckets of one block.
 fn peaks(world: usize, shards: usize, config: &Config) -> Vec<Option<usize>> {
     const TENSOR: usize = 16 * BLOCK;
     let config = Config { shards: Some(shards), caps: Some(BucketCaps::of_mib(0.0625)), ..config.clone() };
@@ -243,8 +243,8 @@ fn peaks(world: usize, shards: usize, config: &Config) -> Vec<Option<usize>> {
     ends.unwrap()
 }
 
-/// Of one shard a worker has its part of the sum, and three buckets in flight. Of two it has all buckets until
-/// the pass of the second, whose gradients lie beside those of the first.
+/// Of one shard a worker has its part of the sum, and three buckets in flight. Of two it has all buckets
+/// until the pass of the second, whose gradients lie beside those of the first.
 #[test]
 fn divided_gradients_take_their_part_of_the_memory() {
     let [optimizer, gradients] = divisions(&Config::default());

@@ -150,7 +150,7 @@ impl Gpt2 {
     ///
     /// # Panics
     ///
-    /// As [`scores`](Self::scores).
+    /// Those of [`scores`](Self::scores).
     pub fn loss(&self, batch: Batch, context: &TrainingContext<'_>) -> Loss {
         self.cross_entropy(&batch, context.device, Some(context.dropout), context.label_smoothing)
     }

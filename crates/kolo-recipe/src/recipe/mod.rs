@@ -142,9 +142,9 @@ pub struct Recipe {
     /// How Kolo combines the gradients of all shards (see below), for example powersgd:rank=2
     #[arg(long, value_name = "NAME[:SETTINGS]", default_value = REDUCTIONS[0].name)]
     pub reduction: String,
-    /// State that Kolo divides among the workers: nothing, optimizer (the optimizer's state; ZeRO stage 1), or
-    /// gradients (these too; stage 2). The result stays the same. If a worker dies, the job ends, and --resume
-    /// continues it; see --redundancy
+    /// State that Kolo divides among the workers: nothing, optimizer (the optimizer's state; ZeRO stage 1),
+    /// or gradients (these too; stage 2). The result stays the same. If a worker dies, the job ends, and
+    /// --resume continues it; see --redundancy
     #[arg(long, value_name = "STATE", default_value = Sharding::ALL[0].0)]
     pub shard: String,
     /// Workers that hold each part of a divided state. With 2 the job continues when a worker dies, leaves or

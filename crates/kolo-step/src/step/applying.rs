@@ -28,8 +28,9 @@ impl Step {
         Ok(self.buckets.states[bucket].result())
     }
 
-    /// Waits for a bucket; returns the slices of it that this rank looks at for all ranks, and their gradient.
-    /// Where gradients are divided these are its own parts, each of which one rank looks at; else all slices.
+    /// Waits for a bucket; returns the slices of it that this rank looks at for all ranks, and their
+    /// gradient. Where gradients are divided these are its own parts, each of which one rank looks at; else
+    /// all slices.
     ///
     /// # Errors
     ///

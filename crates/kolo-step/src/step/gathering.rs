@@ -25,8 +25,8 @@ impl Step {
     }
 
     /// Starts to send this rank's new values of a bucket to all ranks, and to receive theirs. The slices of
-    /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order. Where
-    /// gradients are divided, the values of earlier buckets may arrive meanwhile.
+    /// [`Step::collect_own`] have been stepped. All ranks call it for the same buckets in the same order.
+    /// Where gradients are divided, the values of earlier buckets may arrive meanwhile.
     ///
     /// # Errors
     ///

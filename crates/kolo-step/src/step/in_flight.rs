@@ -2,14 +2,15 @@
 //!
 //! A bucket's buffer is needed from its first gradient until its sum has gone to the owners, and again while
 //! its new values travel. On a slow wire buckets would queue, and with them the memory of the whole gradient.
-//! So at most [`IN_FLIGHT`] sums are on their way, and as many exchanges of values, but together one more; then
-//! a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those that
-//! have started fewer.
+//! So at most [`IN_FLIGHT`] sums are on their way, and as many exchanges of values, but together one more;
+//! then a rank waits for the oldest. All ranks start them in the same order, so a rank waits only for those
+//! that have started fewer.
 
 use super::{Phase, Step};
 use kolo_reduction::Error;
 
-/// Sums, or exchanges of new values, that are on their way at once. One more bucket collects gradients meanwhile.
+/// Sums, or exchanges of new values, that are on their way at once. One more bucket collects gradients
+/// meanwhile.
 pub const IN_FLIGHT: usize = 2;
 
 /// Size of buckets where the job gives none, in MiB: [`IN_FLIGHT`] and one more of them are in memory besides
@@ -22,8 +23,8 @@ impl Step {
         self.ranks.division.as_ref().is_some_and(|division| division.memory.is_some())
     }
 
-    /// Returns the most bytes of gradient buffers at once since the last call; `None` if each rank has buffers
-    /// for all gradients.
+    /// Returns the most bytes of gradient buffers at once since the last call; `None` if each rank has
+    /// buffers for all gradients.
     pub fn take_gradient_peak(&mut self) -> Option<usize> {
         Some(self.ranks.division.as_ref()?.memory.as_ref()?.take_peak())
     }
@@ -44,8 +45,8 @@ impl Step {
         self.keep_sums(if waits { IN_FLIGHT } else { usize::MAX });
     }
 
-    /// Frees the buckets whose sums are over; waits for the oldest ones until at most `most` are on their way. A
-    /// failure is kept until somebody waits for that bucket.
+    /// Frees the buckets whose sums are over; waits for the oldest ones until at most `most` are on their
+    /// way. A failure is kept until somebody waits for that bucket.
     fn keep_sums(&mut self, most: usize) {
         while let Some(&oldest) = self.buckets.in_flight.sums.front() {
             let is_many = self.buckets.in_flight.sums.len() > most;
@@ -57,9 +58,9 @@ impl Step {
         }
     }
 
-    /// Makes room for the exchange of a bucket's new values: waits for the oldest ones, and for sums that would
-    /// be one bucket too many with them. A failure is kept until somebody waits for that bucket, so that a rank
-    /// steps all of its parts or none.
+    /// Makes room for the exchange of a bucket's new values: waits for the oldest ones, and for sums that
+    /// would be one bucket too many with them. A failure is kept until somebody waits for that bucket, so
+    /// that a rank steps all of its parts or none.
     pub(super) fn gather_starts(&mut self, bucket: usize, values: &mut [f32]) {
         if !self.divides_gradients() {
             return;

@@ -129,8 +129,9 @@ impl fmt::Debug for Step {
 
 impl Step {
     /// Prepares the steps of one rank of `group`. `shares` (shards of each rank) and `servers` (true for
-    /// summation servers) are the same on all ranks, and so is the `division` of the work among owners; `None`
-    /// if each rank steps all of flat memory. A division of gradients sums them exactly, without `reducer`.
+    /// summation servers) are the same on all ranks, and so is the `division` of the work among owners;
+    /// `None` if each rank steps all of flat memory. A division of gradients sums them exactly, without
+    /// `reducer`.
     ///
     /// # Errors
     ///

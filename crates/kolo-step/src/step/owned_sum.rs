@@ -1,7 +1,7 @@
 //! The sum over all shards, of which a rank keeps its own parts: stage 2 of Rajbhandari et al. 2020, "ZeRO".
 //!
-//! A bucket's buffer lives from its first gradient until its sum has gone to the owners. Then a rank keeps the
-//! elements that it steps, until the new values of the bucket are sent. If a rank has several shards, the
+//! A bucket's buffer lives from its first gradient until its sum has gone to the owners. Then a rank keeps
+//! the elements that it steps, until the new values of the bucket are sent. If a rank has several shards, the
 //! buffer lives from the first of them on: the tree adds a rank's shards before those of others.
 
 use std::ops::Range;

@@ -90,8 +90,8 @@ pub struct GradientTraffic {
     /// Number of buckets whose reduction started before the last backward pass ended; of the step whose loss
     /// the report has.
     pub started_early: usize,
-    /// Most bytes of gradient buffers that this rank has had at once since the last report, with those in which
-    /// new values travel; only with [`Sharding::Gradients`](crate::Sharding::Gradients).
+    /// Most bytes of gradient buffers that this rank has had at once since the last report, with those in
+    /// which new values travel; only with [`Sharding::Gradients`](crate::Sharding::Gradients).
     pub peak_bytes: Option<u64>,
 }
 

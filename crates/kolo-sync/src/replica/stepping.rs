@@ -242,7 +242,8 @@ impl Core {
     }
 
     /// Agrees on a step that dies afterwards: nothing is applied. Where the state is divided, this rank dies
-    /// in every second step only when all ranks have the sums of their parts, unless they look at them together.
+    /// in every second step only when all ranks have the sums of their parts, unless they look at them
+    /// together.
     pub(crate) fn agree_for_tests(&mut self, started: Started) -> Result<(), Error> {
         let totals = self.step.agree(started.step)?;
         let look_together = totals.is_large || started.step.all_read && self.step.divides_gradients();

@@ -1,4 +1,5 @@
-//! `kolo evaluate`: accuracy of a trained model, scores of its classes, and its speed; or perplexity of a text.
+//! `kolo evaluate`: accuracy of a trained model, scores of its classes, and its speed; or perplexity of a
+//! text.
 
 use std::path::PathBuf;
 
