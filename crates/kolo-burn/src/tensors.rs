@@ -222,7 +222,8 @@ impl ModuleMapper for Write<'_> {
         let listed = &self.list.listed()[self.next];
         self.next += 1;
         let id = listed.span;
-        if !is_among(listed.kind, self.which) {
+        // A divided parameter is gathered when it is used.
+        if !is_among(listed.kind, self.which) || self.values.divided(id).is_some() {
             return param;
         }
         let (spec, newest) = (self.values.layout().span(id).spec.clone(), self.values.of(id));

@@ -111,15 +111,22 @@ impl<B: Binding> Ddp<B> {
         &self.model
     }
 
-    /// Returns the trained model, which has no further connection to the other ranks.
+    /// Returns the trained model, which has no further connection to the other ranks. A collective if values
+    /// are divided ([`Config::sharding`]): each rank then gathers all of them.
     ///
     /// # Errors
     ///
     /// The last step's reduction failed (naming the rank), or the ranks' weights still differ: a round has
     /// not ended.
-    pub fn into_model(self) -> Result<B, Error> {
-        self.with_replica(|replica| replica.values().map(drop))?;
+    pub fn into_model(mut self) -> Result<B, Error> {
+        self.with_replica(|replica| replica.core.apply_outstanding())?;
         self.expect_whole_round()?;
+        if self.with_replica(|replica| replica.core.divides_values()) {
+            self.model.take_values();
+            self.with_replica(|replica| replica.core.apply_outstanding())?;
+            // Until all ranks have theirs, none leaves.
+            self.group.barrier()?;
+        }
         Ok(self.model)
     }
 
@@ -324,7 +331,8 @@ impl<B: Binding> Ddp<B> {
 
     fn write(&mut self, which: Which) {
         self.island = lock(&self.replica).island();
-        let source = Source::Newest(self.replica.clone());
+        let divided = lock(&self.replica).core.weights.divided.clone();
+        let source = Source::Newest { replica: self.replica.clone(), divided };
         let values = Values { layout: self.layout.clone(), source };
         self.model.write(which, &values);
     }

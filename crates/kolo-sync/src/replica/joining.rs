@@ -49,7 +49,7 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
 impl Core {
     /// Returns an error if a trained parameter is not finite from the start; constants of the model may be.
     pub fn look_at_first_values(&mut self) -> Result<(), Error> {
-        self.weights.look_anew();
+        self.weights.look_anew_together()?;
         let spans = self.weights.layout.spans().iter().enumerate().zip(self.weights.overflow.given());
         let is_trained = |number: usize, span: &Span| {
             span.spec.kind.is_trained() && !self.weights.groups.is_frozen(SpanId(number))
@@ -126,6 +126,7 @@ impl Core {
         let caps = self.caps().unwrap_or_else(|| self.config.sharding.caps(&group));
         let (shares, policy) =
             assignment::agree(&group, &self.config, self.ranks.shards, &self.ranks.servers)?;
+        self.divide_values(&group)?;
         self.step = self.make_step(&group, &shares, caps, expected)?;
         self.begin_tuning(&group, caps);
         self.observers.stragglers = StragglerObserver::new(policy, shares, self.ranks.servers.clone());
@@ -145,6 +146,11 @@ impl Core {
         let owners = self.weights.share.as_ref().map(|share| share.owners().clone());
         let division = owners.map(|owners| match self.config.sharding {
             Sharding::Gradients => Division::of_gradients(owners, group.world_size()),
+            Sharding::Parameters => {
+                let stays = |number| self.divided(SpanId(number)).is_some();
+                let stay = (0..layout.spans().len()).map(stays).collect();
+                Division::of_gradients(owners, group.world_size()).with_values_of(stay)
+            }
             Sharding::Nothing | Sharding::Optimizer => Division::of_updates(owners),
         });
         let reducer = self.config.reduction.clone();

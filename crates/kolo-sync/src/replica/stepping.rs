@@ -117,7 +117,9 @@ impl Core {
         if self.moves_parts() && self.step.is_synchronized() {
             self.agree_on_sums(Ending { done, scale: scale_before, stage: Stage::Summing })?;
         }
-        if self.weights.share.is_some() && self.step.outstanding() > 0 {
+        let changes = self.step.outstanding() > 0;
+        if self.weights.share.is_some() && changes {
+            self.weights.withdraw();
             self.step_own_blocks()?;
         }
         if self.step.outstanding() == 0 {
@@ -128,6 +130,9 @@ impl Core {
         let looks_together = self.weights.share.is_some() && totals.is_large;
         if !self.overlaps() || self.step.is_profiling() || looks_together {
             self.apply_outstanding()?;
+        }
+        if changes {
+            self.weights.publish(true);
         }
         self.verify(&done, before)?;
         let (compared, shards_changed) = self.mind_stragglers(&totals.received)?;
@@ -193,13 +198,9 @@ impl Core {
     pub(crate) fn verify(&mut self, done: &LastStep, before: u64) -> Result<(), Error> {
         if self.observers.verifier.is_due(before..done.step + 1, self.ranks.group.world_size()) {
             self.apply_outstanding()?;
-            self.observers.verifier.verify(
-                &self.ranks.group,
-                &self.weights.layout,
-                &self.weights.values,
-                done,
-                &self.ranks.servers,
-            )?;
+            let prints = self.prints()?;
+            let (group, layout) = (&self.ranks.group, &self.weights.layout);
+            self.observers.verifier.verify(group, layout, prints, done, &self.ranks.servers)?;
         }
         Ok(())
     }
