@@ -32,6 +32,7 @@ mod norm;
 mod pool;
 pub mod precision;
 mod product;
+mod recomputed;
 mod tiles;
 
 pub use arrange::arrange;
@@ -48,6 +49,7 @@ pub use norm::{batch_norm, batch_norm_add_relu, batch_norm_relu};
 pub use pool::{global_average_pool, max_pool2d};
 pub use precision::{Precision, with_precision};
 pub use product::matmul;
+pub use recomputed::{declare_recomputed, forget_recomputed};
 
 use burn::backend::DispatchDevice;
 use burn::tensor::{DType, Device, Tensor};

@@ -107,10 +107,13 @@ pub(crate) fn lower_beside<const D: usize, const E: usize>(
     factor: Tensor<D>,
     input: &Tensor<E>,
 ) -> Tensor<D> {
-    let is_placed = precision().dtype().is_some() && factor.is_require_grad() && on_flex(&factor);
-    match is_placed && on_flex(input) {
-        true => round::rounded_behind(factor, input.clone(), precision()),
-        false => lower(factor),
+    let are_ours = precision().dtype().is_some() && on_flex(&factor) && on_flex(input);
+    match (are_ours, factor.is_require_grad()) {
+        (true, true) => round::rounded_behind(factor, input.clone(), precision()),
+        (true, false) if factor.is_tracked() => {
+            round::rounded_parameter(factor, input.clone(), precision())
+        }
+        _ => lower(factor),
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::backend::{Dispatch, DispatchTensor};
 use burn::module::{Module, Param, Reparameterization, Reparameterizer};
 use burn::tensor::{Device, Shape, Tensor};
+use burn_flex_nn::{declare_recomputed, forget_recomputed};
 use kolo_ddp::binding::{DividedSpan, Values};
 use kolo_ddp::{MemoryOrder, ParamSpec, SpanId};
 
@@ -58,6 +59,7 @@ impl Uses {
     /// Forgets the nodes of a step.
     pub(crate) fn clear(&self) {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        forget_recomputed();
     }
 }
 
@@ -192,7 +194,10 @@ impl Reparameterization for Gathered {
         let used = Tensor::from_dispatch(used);
         let Parameter { span, spec, .. } = &*self.source.0;
         let mut nodes = self.nodes.0.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.extend(id_of(used.clone()).map(|node| (node, (*span, spec.order.clone()))));
+        if let Some(node) = id_of(used.clone()) {
+            declare_recomputed(node);
+            nodes.insert(node, (*span, spec.order.clone()));
+        }
         used
     }
 }

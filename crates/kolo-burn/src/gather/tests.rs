@@ -1,8 +1,6 @@
 //! Divided parameters have the bits of whole ones, in every kind of layer, and hold no memory between uses.
 
-use std::sync::Arc;
-
-use burn::module::{Module, Param};
+use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::{relu, tanh};
