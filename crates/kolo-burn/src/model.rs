@@ -89,6 +89,13 @@ impl<M: Module> Binding for BurnModel<M> {
         Ok(Inventory { warnings, ..tensors::inventory::<M>(self, which, &self.list)? })
     }
 
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        let warnings = [device::check_model::<M>(self)?, self.list.check()?].concat();
+        let (module, inventory) = gather::take_inventory(self.module.take().expect(HERE), &self.list);
+        self.module = Some(module);
+        Ok(Inventory { warnings, ..inventory? })
+    }
+
     fn write(&mut self, which: Which, values: &Values) {
         if which != Which::Statistics {
             self.uses.clear();

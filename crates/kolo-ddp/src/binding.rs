@@ -28,6 +28,16 @@ pub trait Binding {
     /// The model cannot be trained: the error names the tensor or device, and the remedy.
     fn inventory(&self, which: Which) -> Result<Inventory, BindingError>;
 
+    /// Does the same as [`Binding::inventory`] of all tensors, and may free the values of each large trained one
+    /// that it has read: [`Binding::write`] replaces them before they are used.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Binding::inventory`].
+    fn take_inventory(&mut self) -> Result<Inventory, BindingError> {
+        self.inventory(Which::All)
+    }
+
     /// Replaces values: those of statistics and frozen tensors at once, those of trained parameters now or,
     /// if the library can make a parameter wait, at their next use. In the second case the forward pass
     /// begins while later layers' gradients are in flight.

@@ -11,6 +11,7 @@
 
 mod block;
 mod graph;
+mod taking;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use kolo_ddp::{MemoryOrder, ParamSpec, SpanId};
 
 pub(crate) use self::block::in_block;
 use self::graph::Gather;
+pub(crate) use self::taking::take_inventory;
 use crate::hook::{Nodes, id_of};
 use crate::tensor_list::{Retie, TensorList, Ties};
 use crate::tensors;

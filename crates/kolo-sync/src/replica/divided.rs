@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::core::Core;
 use super::weights::Weights;
 use crate::sharding::Sharding;
-use crate::verify::fingerprints::print;
+use crate::verify::fingerprints::{all, print};
 use kolo_comm::Group;
 use kolo_optim::{Span, SpanId};
 use kolo_reduction::Error;
@@ -56,6 +56,12 @@ impl Core {
             return Ok(&self.weights.gathered);
         }
         Ok(&self.weights.values[self.weights.layout.span(id).range()])
+    }
+
+    /// Fingerprint of all values, none of which is divided.
+    pub(super) fn print(&self) -> u64 {
+        let Weights { layout, values, .. } = &self.weights;
+        all(layout.spans().iter().map(|span| print(&values[span.range()])))
     }
 
     /// Fingerprints of all tensors. A divided one has one owner, with whom nobody could disagree: its

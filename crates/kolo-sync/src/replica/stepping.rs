@@ -107,6 +107,8 @@ impl Core {
         self.weights.overflow.begin(totals.is_large);
         self.note_unused(number, totals.unused, totals.count > 0.0);
         self.progress.steps = self.progress.steps.max(number + 1);
+        // A checkpoint of this step gathers anew.
+        self.gathered = None;
         let scale_before = self.scaler.now();
         self.scaler.step_done(skipped);
         self.step.begin_applying(done);

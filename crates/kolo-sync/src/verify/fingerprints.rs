@@ -6,7 +6,7 @@ use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 const LANES: usize = 4;
 
 /// Combines several fingerprints into one.
-pub(super) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
+pub(crate) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
     prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
