@@ -4,12 +4,16 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use crate::region::Region;
+
 /// Values of a model in flat memory. Their address is the same whether they are published or not.
 pub enum FlatValues {
-    /// Values that may change.
-    Own(Vec<f32>),
-    /// Values that other ranks may read, which do not change.
-    Published(Arc<Vec<f32>>),
+    /// All values.
+    Whole(Vec<f32>),
+    /// Values of which this rank has some, and which may change.
+    Own(Region),
+    /// The same while other ranks may read them, which do not change.
+    Published(Arc<Region>),
 }
 
 impl fmt::Debug for FlatValues {
@@ -20,27 +24,31 @@ impl fmt::Debug for FlatValues {
 }
 
 impl FlatValues {
-    /// Stops changes, and returns the values for readers.
-    pub(crate) fn publish(&mut self) -> Arc<Vec<f32>> {
-        if let FlatValues::Own(values) = self {
-            *self = FlatValues::Published(Arc::new(std::mem::take(values)));
+    /// Stops changes, and returns the values for readers; `None` if this rank has all.
+    pub(crate) fn publish(&mut self) -> Option<Arc<Region>> {
+        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
+            FlatValues::Own(values) => *self = FlatValues::Published(Arc::new(values)),
+            other => *self = other,
         }
         match self {
-            FlatValues::Published(values) => values.clone(),
-            FlatValues::Own(_) => Arc::default(),
+            FlatValues::Published(values) => Some(values.clone()),
+            FlatValues::Whole(_) | FlatValues::Own(_) => None,
         }
     }
 
     /// Allows changes, if there are no readers; returns true in this case.
     pub(crate) fn withdraw(&mut self) -> bool {
-        let FlatValues::Published(values) = self else { return true };
-        match Arc::get_mut(values) {
-            Some(values) => {
-                *self = FlatValues::Own(std::mem::take(values));
-                true
-            }
-            None => false,
+        match std::mem::replace(self, FlatValues::Whole(Vec::new())) {
+            FlatValues::Published(values) => match Arc::try_unwrap(values) {
+                Ok(values) => *self = FlatValues::Own(values),
+                Err(values) => {
+                    *self = FlatValues::Published(values);
+                    return false;
+                }
+            },
+            other => *self = other,
         }
+        true
     }
 }
 
@@ -49,6 +57,7 @@ impl Deref for FlatValues {
 
     fn deref(&self) -> &[f32] {
         match self {
+            FlatValues::Whole(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(values) => values,
         }
@@ -61,6 +70,7 @@ impl DerefMut for FlatValues {
     /// If the values are published.
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
+            FlatValues::Whole(values) => values,
             FlatValues::Own(values) => values,
             FlatValues::Published(_) => panic!("published values do not change"),
         }

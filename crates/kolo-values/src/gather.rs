@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 
 use crate::ahead::Order;
 use crate::flat::FlatValues;
+use crate::region::Region;
 use crate::serving::{Request, Server};
 
 /// Tensors that are gathered before they are used.
@@ -28,6 +29,8 @@ pub struct DividedValues {
     server: Server,
     /// Number of the last request.
     requests: AtomicU64,
+    /// Number of gathers.
+    gathers: AtomicU64,
     ahead: Mutex<Ahead>,
     failure: Mutex<Option<Error>>,
 }
@@ -77,13 +80,21 @@ impl DividedValues {
             owners: owners.clone(),
             rank: group.rank(),
             divided,
-            server: Server::start(group)?,
+            server: Server::start(group).map_err(|error| match error {
+                kolo_comm::Error::InvalidCall(_) => Error::Setting(format!(
+                    "sharding `parameters` needs messages between workers, which {} does not have; take \
+                     `gradients`, or another transport",
+                    group.transport()
+                )),
+                error => error.into(),
+            })?,
             requests: AtomicU64::new(0),
+            gathers: AtomicU64::new(0),
             ahead: Mutex::default(),
             failure: Mutex::default(),
         };
-        // The operating system provides only pages that are written.
-        let mut own = vec![0.0; values.len()];
+        let no_memory = |cause| kolo_comm::Error::io("no addresses for the values", cause);
+        let mut own = Region::new(values.len()).map_err(no_memory)?;
         for run in divided.runs() {
             own[run.clone()].copy_from_slice(&values[run]);
         }
@@ -97,6 +108,11 @@ impl DividedValues {
     /// Returns true if a rank holds its own parts of a tensor only.
     pub fn is_divided(&self, span: SpanId) -> bool {
         self.divided[span.0]
+    }
+
+    /// Number of gathers so far.
+    pub fn gathers(&self) -> u64 {
+        self.gathers.load(Ordering::Relaxed)
     }
 
     /// Runs of flat memory that this rank holds: its own parts, and tensors that are not divided.
@@ -122,10 +138,12 @@ impl DividedValues {
         runs
     }
 
-    /// Lets other ranks read this rank's values; `is_new` after a step or a loaded checkpoint, which all ranks
-    /// make.
+    /// Lets other ranks read this rank's values; `is_new` says that all ranks have made a step or loaded a
+    /// checkpoint.
     pub fn publish(&self, values: &mut FlatValues, is_new: bool) {
-        self.server.publish(values.publish(), is_new);
+        if let Some(values) = values.publish() {
+            self.server.publish(values, is_new);
+        }
         if is_new {
             let mut ahead = self.ahead.lock();
             ahead.order.end();
@@ -149,6 +167,7 @@ impl DividedValues {
     ///
     /// An owner died, left or did not answer (naming it).
     pub fn gather(&self, span: SpanId) -> Result<Vec<f32>, Error> {
+        self.gathers.fetch_add(1, Ordering::Relaxed);
         let version = self.server.version();
         let mut ahead = self.ahead.lock();
         let place = ahead.coming.iter().position(|coming| (coming.span, coming.version) == (span, version));

@@ -10,7 +10,9 @@
 mod ahead;
 mod flat;
 mod gather;
+mod region;
 mod serving;
 
 pub use flat::FlatValues;
 pub use gather::DividedValues;
+pub use region::Region;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use kolo_comm::{Error, Group, Messages, Rank};
 use parking_lot::{Condvar, Mutex};
 
+use crate::region::Region;
+
 /// Tag of requests; answers have the number of the request.
 const REQUEST: u64 = 0;
 /// Time between two looks at the group while a request waits for a version.
@@ -41,7 +43,7 @@ impl Request {
 #[derive(Default)]
 struct State {
     /// `None` while they change.
-    values: Option<Arc<Vec<f32>>>,
+    values: Option<Arc<Region>>,
     version: u64,
     /// First failure of an answer.
     failure: Option<Error>,
@@ -86,7 +88,7 @@ impl Server {
     }
 
     /// Serves values from now on, which are a new version if they are to differ from the last ones.
-    pub(crate) fn publish(&self, values: Arc<Vec<f32>>, is_new: bool) {
+    pub(crate) fn publish(&self, values: Arc<Region>, is_new: bool) {
         let mut state = self.shared.state.lock();
         state.values = Some(values);
         state.version += u64::from(is_new);
@@ -105,7 +107,7 @@ impl Server {
     }
 
     /// This rank's own values, which are published.
-    pub(crate) fn values(&self) -> Option<Arc<Vec<f32>>> {
+    pub(crate) fn values(&self) -> Option<Arc<Region>> {
         self.shared.state.lock().values.clone()
     }
 
@@ -155,7 +157,7 @@ impl Shared {
     }
 
     /// Waits until a version is published; `None` if the rank ends first.
-    fn wait_for(&self, version: u64, group: &Group) -> Result<Option<Arc<Vec<f32>>>, Error> {
+    fn wait_for(&self, version: u64, group: &Group) -> Result<Option<Arc<Region>>, Error> {
         let mut state = self.state.lock();
         loop {
             if state.closing {

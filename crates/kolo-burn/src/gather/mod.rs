@@ -114,7 +114,10 @@ impl Reparameterizer for Divide<'_> {
         let leaf = leaf_without_memory(&old);
         let spec = self.values.layout().span(span).spec.clone();
         let source = Source(Arc::new(Parameter { span, values, spec }));
-        (Param::from_mapped_value(id, leaf, mapper), Some(Gathered { source, nodes: Mine(self.nodes.clone()) }))
+        (
+            Param::from_mapped_value(id, leaf, mapper),
+            Some(Gathered { source, nodes: Mine(self.nodes.clone()) }),
+        )
     }
 }
 
@@ -180,7 +183,10 @@ impl Reparameterization for Gathered {
             return self.source.gather(&leaf.device());
         };
         let device = leaf.clone().inner().device();
-        let kept = || Tensor::from_inner(self.source.gather::<D>(&device)).with_gradient_checkpointing_strategy(strategy);
+        let kept = || {
+            Tensor::from_inner(self.source.gather::<D>(&device))
+                .with_gradient_checkpointing_strategy(strategy)
+        };
         if !leaf.is_tracked() {
             return kept();
         }

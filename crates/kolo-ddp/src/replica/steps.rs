@@ -138,6 +138,12 @@ impl Replica {
         self.core.held_values()
     }
 
+    /// Number of gathers of divided values so far.
+    #[doc(hidden)]
+    pub fn gathers_for_tests(&self) -> u64 {
+        self.core.weights.divided.as_ref().map_or(0, |divided| divided.gathers())
+    }
+
     /// Number of steps so far, including the last one if its updates are still to be applied.
     pub fn steps(&self) -> u64 {
         self.core.progress.steps

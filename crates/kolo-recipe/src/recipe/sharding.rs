@@ -68,7 +68,8 @@ impl Recipe {
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.redundancy > 1 && sharding == Sharding::Parameters {
-            let problem = "--shard parameters keeps each value on one worker; set it to 1, or take --shard gradients";
+            let problem =
+                "--shard parameters keeps each value on one worker; set it to 1, or take --shard gradients";
             return Err(Error::setting("--redundancy", self.redundancy, problem));
         }
         if self.is_divided() && self.redundancy < 2 && self.straggler()? == Policy::Drop {

@@ -44,9 +44,10 @@ fn donor(standings: &[Standing]) -> Option<Rank> {
     let furthest = |standing: &Standing| (standing.joined, standing.steps);
     let most = standings.iter().filter(|standing| !standing.server).map(furthest).max()?;
     let first = standings.iter().position(|standing| !standing.server && furthest(standing) == most)?;
-    let are_equal = most.0 || standings[0].print.is_some_and(|print| {
-        standings.iter().all(|standing| standing.print == Some(print))
-    });
+    let are_equal = most.0
+        || standings[0]
+            .print
+            .is_some_and(|print| standings.iter().all(|standing| standing.print == Some(print)));
     let same = are_equal && standings.iter().all(|standing| furthest(standing) == most);
     (!same).then_some(Rank(first))
 }
@@ -223,9 +224,8 @@ mod tests {
 
     #[test]
     fn whoever_is_furthest_gives() {
-        let rank = |joined, steps| {
-            Standing { joined, steps, shards: 4, halfway: false, server: false, print: None }
-        };
+        let rank =
+            |joined, steps| Standing { joined, steps, shards: 4, halfway: false, server: false, print: None };
         let new = |print| Standing { print: Some(print), ..rank(false, 0) };
         let server = |steps| Standing { server: true, ..rank(true, steps) };
         for (standings, expected) in [

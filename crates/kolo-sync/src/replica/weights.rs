@@ -80,7 +80,7 @@ impl Weights {
             overflow: Overflow::new(&layout, &values),
             unused: vec![false; layout.spans().len()],
             layout,
-            values: FlatValues::Own(values),
+            values: FlatValues::Whole(values),
             divided: None,
             gathered: Vec::new(),
             optimizer,
@@ -165,7 +165,12 @@ impl Weights {
     /// [`Error::ValuesNotFinite`], the same on all ranks; or a collective failed (naming the rank).
     pub(crate) fn name_overflow(&mut self, step: u64) -> Result<(), Error> {
         let own = self.overflow.is_to_be_named();
-        match self.share.as_ref().filter(|_| self.divided.is_some()).map_or(Ok(own), |share| share.any(own))? {
+        match self
+            .share
+            .as_ref()
+            .filter(|_| self.divided.is_some())
+            .map_or(Ok(own), |share| share.any(own))?
+        {
             true => self.name_not_finite(step),
             false => Ok(()),
         }
