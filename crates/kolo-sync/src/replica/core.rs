@@ -143,7 +143,12 @@ impl Core {
         let ranks: Vec<Rank> = (0..group.world_size()).map(Rank).collect();
         let share = sharded
             .then(|| StateShare::new(group.clone(), &layout, optimizer.scope(), &ranks, config.redundancy));
-        optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout));
+        // Where values are divided, the state takes the memory of those that are freed.
+        let is_later = config.sharding == Sharding::Parameters && group.world_size() > 1;
+        match is_later {
+            true => optimizer.init(&Layout::new(Vec::new())),
+            false => optimizer.init(share.as_ref().map_or(&*layout, StateShare::layout)),
+        }
         let refused = |problem| Error::ReductionRefused { problem };
         config.reduction.fits(&*optimizer, groups.settings()).map_err(refused)?;
         // A step without tensors, until the ranks share one state.

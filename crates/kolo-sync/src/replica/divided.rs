@@ -24,6 +24,7 @@ impl Core {
         let is_wanted = self.config.sharding == Sharding::Parameters && group.world_size() > 1;
         if let Some(share) = share.as_ref().filter(|_| is_wanted && divided.is_none()) {
             *divided = Some(Arc::new(DividedValues::new(group, layout, share.owners(), values)?));
+            self.weights.init_optimizer();
         }
         Ok(())
     }

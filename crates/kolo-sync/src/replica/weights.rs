@@ -109,7 +109,9 @@ impl Weights {
                 visit(StatePart::whole(name, values));
                 continue;
             };
-            for (place, state) in share.runs() {
+            // Before values are divided there is no state yet.
+            let has_state = !values.is_empty();
+            for (place, state) in share.runs().filter(|_| has_state) {
                 visit(StatePart { name: name.clone(), place, values: &mut values[state] });
             }
         }
