@@ -70,6 +70,9 @@ fn taking_negative_numbers(command: Command) -> Command {
     command.mut_args(option).mut_subcommands(taking_negative_numbers)
 }
 
+/// Settings whose change in the `config.toml` of a run has no effect, or is refused.
+const KEPT: [&str; 5] = ["model", "stem", "init", "init_skip", "tokenizer"];
+
 /// Adds to the error about a setting beside `--resume` where that setting can be changed.
 fn explained(mut error: Error) -> Error {
     let given: Vec<String> = [ContextKind::InvalidArg, ContextKind::PriorArg]
@@ -79,8 +82,14 @@ fn explained(mut error: Error) -> Error {
     let resumes = given.iter().any(|arg| arg.starts_with("--resume "));
     let setting = given.iter().find_map(|arg| field(arg.split_whitespace().next()?));
     if let (ErrorKind::ArgumentConflict, true, Some(field)) = (error.kind(), resumes, setting) {
-        let tip =
-            format!("--resume takes all settings from config.toml in the run folder: change `{field}` there");
+        let tip = match KEPT.contains(&&*field) {
+            true => format!("a run keeps its `{field}` from its start: begin a new run with another one"),
+            false => {
+                format!(
+                    "--resume takes all settings from config.toml in the run folder: change `{field}` there"
+                )
+            }
+        };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
@@ -130,6 +139,11 @@ mod tests {
             );
             assert!(error.contains("cannot be used with") && error.contains(&tip), "{error}");
         }
+        let error = refused(&["train", "--resume", "run", "--tokenizer", "train:300"]);
+        assert!(
+            error.contains("tip: a run keeps its `tokenizer` from its start: begin a new run"),
+            "{error}"
+        );
         let error = refused(&["train", "--resume", "run", "--out", "other"]);
         assert!(error.contains("cannot be used with") && !error.contains("tip:"), "{error}");
     }

@@ -12,7 +12,7 @@ use kolo_burn_train::{
 use kolo_comm::env::{self, is_worker};
 use kolo_comm::{Op, Rank};
 use kolo_dashboard::{SCREEN, Screen};
-use kolo_data::{ImageDataSet, Part};
+use kolo_data::{ImageDataSet, Part, Tokenizer};
 use kolo_ddp::straggler::Policy;
 use kolo_launch::{FailureKind, Messages};
 use kolo_models as models;
@@ -65,6 +65,9 @@ impl Train {
         } else if self.find_lr.is_none() {
             // The workers need not train it again.
             folder.keep_tokenizer(images.tokenizer())?;
+            // Nor will they know that it was trained.
+            let shortfall = images.tokenizer().and_then(Tokenizer::shortfall);
+            shortfall.into_iter().for_each(|words| self.report(&words, warn));
         }
         let mut env = self.environment();
         env.push((RUN_FOLDER.to_string(), folder.path().as_os_str().to_owned()));

@@ -13,7 +13,10 @@ use super::options::Train;
 impl Train {
     pub(in crate::commands) fn configuration(&self) -> Result<Recipe, Failure> {
         if let Some(folder) = &self.resume {
-            let config = RunFolder::at(folder.clone()).config()?;
+            let folder = RunFolder::at(folder.clone());
+            let config = folder.config()?;
+            folder.check_has_tokenizer()?;
+            folder.check_tokenizer_setting(&config)?;
             return self.adapted(self.longer(config)?);
         }
         if let Some(path) = &self.config_file {
@@ -34,6 +37,11 @@ impl Train {
         config.shards = self.shards_of(config.nproc)?;
         self.divide(&mut config)?;
         self.adapted(config)
+    }
+
+    /// Returns the folder of --resume-or-start, if it has a run to continue.
+    pub(super) fn earlier(&self) -> Option<RunFolder> {
+        self.out.clone().map(RunFolder::at).filter(|folder| self.resumes(folder))
     }
 
     /// Applies the options that set the shards of a step and the rule that scales the learning rate to them.
@@ -115,15 +123,19 @@ impl Train {
         if config.data.is_empty() {
             config.data = models::find(&config.model)?.usual().data;
         }
-        config.take_tokenizer_of_init();
         if self.resume.is_none() {
             // A later part of the run may start in another working directory.
             config.data = data::absolute(&config.data);
             config.init = config.init.map(|file| std::path::absolute(&file).unwrap_or(file));
             config.input.tokenizer = config.input.tokenizer.map(data::Tokenizer::absolute);
-            let earlier = self.out.clone().map(RunFolder::at).filter(|folder| self.resumes(folder));
-            if let Some(folder) = made_folder().or(earlier) {
+            let folder = made_folder().or(self.earlier());
+            if let Some(folder) = &folder {
+                folder.check_has_tokenizer()?;
                 folder.set_tokenizer(&mut config);
+            }
+            if config.input.kept_tokenizer.is_none() && !folder.is_some_and(|folder| folder.has_checkpoints())
+            {
+                config.take_tokenizer_of_init()?;
             }
         }
         config.run_by(self.nproc);

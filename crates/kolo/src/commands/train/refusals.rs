@@ -27,7 +27,8 @@ impl Train {
         }
         kolo_burn_train::device(config, 0)?;
         self.check_tune(config)?;
-        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none()) {
+        if let Some(file) = config.init.as_ref().filter(|_| self.resume.is_none() && self.earlier().is_none())
+        {
             WeightsFile::read(file)?;
         }
         if let Some(address) = &self.live.metrics_addr {
