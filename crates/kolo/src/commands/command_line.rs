@@ -25,11 +25,27 @@ impl Cli {
     }
 
     pub(super) fn try_of(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
-        let mut command = taking_negative_numbers(Cli::command());
+        Self::by(&mut Self::definition(), args)
+    }
+
+    /// Returns the definition of the command line. To make it takes longer than to use it.
+    pub(super) fn definition() -> Command {
+        taking_negative_numbers(Cli::command())
+    }
+
+    /// Parses arguments by the definition.
+    pub(super) fn by(
+        command: &mut Command,
+        args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Cli, Error> {
         let mut matches =
             command.try_get_matches_from_mut(args).map_err(|error| explained(in_words(error)))?;
         let prints_json = prints_json(&matches);
-        let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+        let cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| match error.kind() {
+            // It names the option; the usage would be that of the program and not of the command.
+            ErrorKind::ValueValidation => error,
+            _ => error.format(command),
+        })?;
         Ok(Cli { prints_json, ..cli })
     }
 }

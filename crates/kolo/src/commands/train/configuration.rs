@@ -61,12 +61,29 @@ impl Train {
         Ok(())
     }
 
-    /// Returns the configuration of the run to continue, with the number of epochs and the limit of time that
-    /// the user gave.
+    /// Returns the configuration of the run to continue, with the numbers of epochs and steps and the limit of
+    /// time that the user gave.
     fn longer(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         if self.config.has("max_hours") {
             config.max_hours = self.config.recipe.max_hours;
         }
+        if let Some(steps) = self.config.recipe.steps {
+            let problem = match config.steps {
+                Some(before) if steps < before => {
+                    format!("the run has {} already; give more", counted(before, "step"))
+                }
+                Some(_) => {
+                    config.steps = Some(steps);
+                    return self.more_epochs(config);
+                }
+                None => "the run ends by its epochs; give --epochs".into(),
+            };
+            return Err(Failure::input(format!("--steps {steps}: {problem}, or leave it out")));
+        }
+        self.more_epochs(config)
+    }
+
+    fn more_epochs(&self, mut config: Recipe) -> Result<Recipe, Failure> {
         let epochs = self.config.recipe.epochs;
         if !self.config.has("epochs") {
             return Ok(config);
@@ -77,9 +94,10 @@ impl Train {
                 counted(config.epochs, "epoch")
             )));
         }
-        if let Some(steps) = config.steps {
+        if let (Some(steps), None) = (config.steps, self.config.recipe.steps) {
             return Err(Failure::input(format!(
-                "--epochs {epochs}: the run ends after steps = {steps}; change that in its config.toml, or leave --epochs out"
+                "--epochs {epochs}: the run ends after {}; give more --steps as well, or leave --epochs out",
+                counted(steps, "step")
             )));
         }
         config.epochs = epochs;
@@ -168,8 +186,8 @@ impl Train {
         }
         if most > workers.max(config.shards) {
             log::warn!(
-                "{} may come, and the run has {}: the others will have nothing to do; give --shards {most} \
-                 to a run that begins",
+                "{} may come, and the run has {}: the others will have nothing to do; give --shards {most}, which \
+                 changes the result, to a run that begins",
                 counted(most, "worker"),
                 counted(config.shards, "shard")
             );
