@@ -28,8 +28,6 @@ mod decode;
 mod entry;
 mod error;
 mod fingerprint;
-#[cfg(test)]
-mod folder_tests;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -187,7 +187,8 @@ pub enum Error {
     },
     /// The setting of the tokenizer has changed since the run began, and its tokenizer has not.
     #[error(
-        "{}: `tokenizer` is {here}, and the run began with {there}, by which its weights know the text; restore the          old value, or start a new run", path.display()
+        "{}: `tokenizer` is {here}, and the run began with {there}, by which its weights know the text; restore the \
+         old value, or start a new run", path.display()
     )]
     TokenizerSetting {
         /// The configuration of the run.

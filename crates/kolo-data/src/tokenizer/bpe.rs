@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
+use serde::de::IgnoredAny;
 use tokenizers::models::ModelWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 
 use super::alphabet::characters;
-use super::file::{ENDS, MOST, no_end, unknown};
+use super::file::{AGAIN, ENDS, MOST, no_end};
 use crate::error::DataError;
 
 /// Bytes of a piece, about.
@@ -95,6 +96,14 @@ impl Bpe {
 
     pub fn json(&self) -> &[u8] {
         &self.json
+    }
+}
+
+/// Describes contents that are no tokenizer.
+fn unknown(json: &[u8]) -> String {
+    match serde_json::from_slice::<IgnoredAny>(json) {
+        Err(error) => format!("is damaged: its line {} is no JSON; {AGAIN}", error.line()),
+        Ok(_) => "is no tokenizer in Hugging Face's format; give another one".into(),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use super::alphabet::BYTE_VOCABULARY;
 use super::file::MOST;
-use super::tokens::BYTE_VOCABULARY;
 use crate::error::DataError;
 
 /// Value for bytes.
@@ -67,7 +67,7 @@ fn number(digits: &str) -> Option<usize> {
 fn likely(text: &str) -> Option<String> {
     let text = text.to_ascii_lowercase();
     let (trains, rest) = text.strip_prefix("train").map_or((false, &*text), |rest| (true, rest));
-    let rest = rest.trim_matches(|c: char| !c.is_alphanumeric());
+    let rest = rest.trim_matches([':', '=', '-', '_', ' ']);
     match rest {
         "byte" | "bytes" => Some(BYTES.into()),
         "" => trains.then(|| format!("{TRAIN}SIZE, as {TRAIN}8000")),

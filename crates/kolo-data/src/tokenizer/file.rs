@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use crate::error::DataError;
@@ -16,7 +15,7 @@ pub(super) const MOST: usize = 1 << 16;
 pub(super) const ENDS: [&str; 3] = ["<|endoftext|>", "<|end_of_text|>", "</s>"];
 
 /// Remedy for a damaged file.
-const AGAIN: &str = "get the file again";
+pub(super) const AGAIN: &str = "get the file again";
 
 const TOKENIZER: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.json";
@@ -85,14 +84,6 @@ fn joined(
     let end = ENDS.iter().find_map(|end| Some((*end, *vocabulary.get(*end)?)));
     let end = end.ok_or_else(|| damaged(vocabulary_path, no_end()))?;
     encoded(&vocabulary, &merges, end)
-}
-
-/// Describes contents that are no tokenizer.
-pub(super) fn unknown(json: &[u8]) -> String {
-    match serde_json::from_slice::<IgnoredAny>(json) {
-        Err(error) => format!("is damaged: its line {} is no JSON; {AGAIN}", error.line()),
-        Ok(_) => "is no tokenizer in Hugging Face's format; give another one".into(),
-    }
 }
 
 /// Describes the lack of a token that ends a document.

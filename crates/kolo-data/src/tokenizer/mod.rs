@@ -19,4 +19,5 @@ use bpe::Bpe;
 #[cfg(not(feature = "bpe"))]
 use no_bpe::{Bpe, train};
 
-pub use tokens::{BYTE_VOCABULARY, END_OF_DOCUMENT, Tokenizer};
+pub use alphabet::{BYTE_VOCABULARY, END_OF_DOCUMENT};
+pub use tokens::Tokenizer;

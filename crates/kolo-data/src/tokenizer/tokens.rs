@@ -4,17 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::alphabet::{BYTE_VOCABULARY, END_OF_DOCUMENT};
 use super::choice::Choice;
 use super::{Bpe, file, train};
 use crate::error::DataError;
 use crate::fingerprint::ContentHash;
 use crate::options::OpenOptions;
-
-/// Number of tokens of a text as bytes: the 256 bytes and [`END_OF_DOCUMENT`].
-pub const BYTE_VOCABULARY: usize = 257;
-
-/// Token that follows each document of a text as bytes.
-pub const END_OF_DOCUMENT: u16 = 256;
 
 /// Rule by which a text becomes tokens. A token stands for some bytes of the text; their number, all tokens
 /// taken together, is that of the text.

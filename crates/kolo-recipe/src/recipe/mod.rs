@@ -96,7 +96,7 @@ pub struct Recipe {
     /// Seed of weights, order and augmentation
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Start from the weights in this file or folder, which `kolo export` has written
+    /// Start from these weights: what `kolo export` has written, a folder of transformers, or a checkpoint
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
     /// With --init: tensors that keep their new random values, such as 'fc.*' if your data has other

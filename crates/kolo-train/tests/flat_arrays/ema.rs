@@ -67,7 +67,7 @@ fn a_decay_that_averages_nothing_and_islands_are_refused() {
         train(Job::new(recipe), membership, |_| false).unwrap_err().to_string()
     };
     let error = refused(Recipe { ema: Some(0.999_999_999), ..averaging() });
-    assert!(error.contains("--ema 0.999999999: it must be below 1 in single precision"), "{error}");
+    assert!(error.contains("--ema 0.999999999: it must be greater than 0 and below 1 in single"), "{error}");
     let mut islands = averaging();
     islands.sync.mode = "local:H=4".parse().unwrap();
     let error = refused(islands);

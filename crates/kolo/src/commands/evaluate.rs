@@ -25,7 +25,7 @@ const MOST_CLASSES: usize = 20;
 /// Most wrong samples that are printed.
 const MOST_WRONG: usize = 3;
 
-/// Evaluate trained weights: accuracy on the test images, scores of each class, and how long a batch takes.
+/// Evaluate trained weights: accuracy, scores of each class and speed on images, or perplexity on a text.
 ///
 /// The accuracy covers all test images and equals the run's own to the last bit. Each class has its
 /// precision, recall and F1 score, and its row of the confusion matrix. The latency is from normalized images
@@ -33,7 +33,7 @@ const MOST_WRONG: usize = 3;
 /// token and the bits per byte, on the text for tests or else for validation.
 #[derive(Args)]
 pub(crate) struct Evaluate {
-    /// A run folder, a checkpoint, or a file from `kolo export`
+    /// A run folder, a checkpoint, or what `kolo export` has written
     path: PathBuf,
     #[command(flatten)]
     checkpoint: OfRun,
@@ -54,7 +54,7 @@ pub(crate) struct Evaluate {
     #[arg(long, value_name = "IMAGES", value_delimiter = ',', default_value = "1,8,32")]
     #[arg(value_parser = at_least_1)]
     batch_sizes: Vec<usize>,
-    /// Timed batches per size; 0 measures no latency
+    /// Timed batches of images per size; 0 measures no latency
     #[arg(long, value_name = "BATCHES", default_value_t = 100)]
     repeats: usize,
     /// Print JSON

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::launcher::{Launcher, Numbers};
+use super::slurm::restarts;
 use crate::env::variables::Variables;
 
 pub(super) struct Hydra;
@@ -30,7 +31,7 @@ impl Launcher for Hydra {
     fn job_name(&self, variables: &Variables, one_host: bool) -> Option<String> {
         let proxy = || ancestor("hydra_pmi_proxy").filter(|_| one_host);
         // The mpiruns of one allocation share Slurm's job number, but all hosts know it.
-        let slurm = || variables.get("SLURM_JOB_ID").map(|id| format!("slurm {id}"));
+        let slurm = || variables.get("SLURM_JOB_ID").map(|id| format!("slurm {id}.{}", restarts(variables)));
         proxy().or_else(slurm).map(|name| format!("hydra {name}"))
     }
 

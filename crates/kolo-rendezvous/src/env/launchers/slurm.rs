@@ -11,6 +11,12 @@ const NODES: [&str; 3] = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NO
 
 pub(in crate::env) struct Slurm;
 
+/// Returns the number of times that Slurm has requeued the job, which keeps its own number: its earlier
+/// workers may still end.
+pub(super) fn restarts(variables: &Variables) -> String {
+    variables.get("SLURM_RESTART_COUNT").unwrap_or_else(|| "0".into())
+}
+
 impl Launcher for Slurm {
     fn name(&self) -> &'static str {
         "srun"
@@ -56,9 +62,7 @@ impl Launcher for Slurm {
     fn job_name(&self, variables: &Variables, _: bool) -> Option<String> {
         let job = variables.get("SLURM_JOB_ID").or_else(|| variables.get("SLURM_JOBID"))?;
         let step = variables.get(STEP_ID).unwrap_or_default();
-        // A job that Slurm has requeued keeps its number, and its earlier workers may still end.
-        let restarts = variables.get("SLURM_RESTART_COUNT").unwrap_or_else(|| "0".into());
-        Some(format!("slurm {job}.{step}.{restarts}"))
+        Some(format!("slurm {job}.{step}.{}", restarts(variables)))
     }
 
     fn remedy(&self) -> &'static str {

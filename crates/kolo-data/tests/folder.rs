@@ -6,9 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use image::{GrayImage, ImageFormat, Luma, Rgb, RgbImage};
+use kolo_data::{AugmentKey, DataError, ImageDataSet, OpenOptions, Part, SampleShape, open, open_with};
 use tempfile::TempDir;
-
-use super::*;
 
 fn color(path: &Path, width: u32, height: u32, pixel: [u8; 3]) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
