@@ -109,3 +109,24 @@ fn values_that_are_not_finite_are_the_same_error_on_all_ranks() {
     let errors = errors.unwrap();
     assert!(errors.iter().all(|error| *error == errors[0] && error.contains("block.weight")), "{errors:?}");
 }
+
+/// A forward pass can return no error: it gets NaN, and the next call names the owner.
+#[test]
+fn an_owner_that_has_left_is_named() {
+    let gone = std::sync::Barrier::new(2);
+    let ends = threads::spawn(2, |group| {
+        let rank = group.rank().0;
+        let mut replica = new(group, &divided());
+        steps(&mut replica, 0..1);
+        if rank == 1 {
+            drop(replica);
+            gone.wait();
+            return String::new();
+        }
+        gone.wait();
+        assert!(replica.latest(SpanId(1)).iter().all(|value| value.is_nan()));
+        replica.begin_shard(1.0, 1.0).map(drop).unwrap_err().to_string()
+    });
+    let error = &ends.unwrap()[0];
+    assert!(error.contains("rank 1"), "{error}");
+}
