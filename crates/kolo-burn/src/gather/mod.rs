@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::backend::{Dispatch, DispatchTensor};
+use burn::backend::Dispatch;
 use burn::module::{Module, Param, Reparameterization, Reparameterizer};
 use burn::tensor::{Device, Shape, Tensor};
 use burn_flex_nn::{declare_recomputed, forget_recomputed};
@@ -209,6 +209,3 @@ impl Reparameterization for Gathered {
         used
     }
 }
-
-/// Function that gathers a parameter, on a device without autodiff.
-pub(crate) type Fetch = Arc<dyn Fn() -> DispatchTensor + Send + Sync>;
