@@ -1,0 +1,61 @@
+//! Errors in training a candle model.
+
+use candle_core::DType;
+
+/// Error in training a candle model, carried by [`kolo_ddp::Error::Binding`] where a call of
+/// [`Ddp`](crate::Ddp) returns it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A variable has another element type than `f32`.
+    #[error("parameter `{parameter}` is {}; Kolo trains f32, so build the model with `DType::F32`", dtype.as_str())]
+    DType {
+        /// Name in the `VarMap`.
+        parameter: String,
+        /// Element type of the variable.
+        dtype: DType,
+    },
+    /// A variable is not in the memory of the host.
+    #[error(
+        "parameter `{parameter}` is on {device}; Kolo trains candle models on the CPU: build it on `Device::Cpu`"
+    )]
+    Device {
+        /// Name in the `VarMap`.
+        parameter: String,
+        /// Device, as candle prints it.
+        device: String,
+    },
+    /// No variable of the map is trained.
+    #[error("the `VarMap` holds no parameter to train; build the model with the given `VarBuilder`")]
+    NothingTrained,
+    /// The freezing of parameters is refused.
+    #[error(transparent)]
+    Frozen(#[from] kolo_ddp::optimizer::GroupError),
+    /// A pattern of [`Options::statistics`](crate::Options::statistics) names no variable.
+    #[error("statistics {pattern}: no variable of the model has such a name")]
+    NoStatistic {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A loss reaches no trained parameter.
+    #[error(
+        "the loss does not depend on a trained parameter of this model; compute it by `Ddp::model`, without `detach` \
+         and without an operation that has no backward pass (as `candle_nn::LayerNorm` on contiguous input)"
+    )]
+    NoGradient,
+    /// The model could not be built.
+    #[error("the model cannot be built: {0}")]
+    Build(#[source] candle_core::Error),
+    /// A backward pass failed.
+    #[error("the backward pass failed: {0}")]
+    Backward(#[source] candle_core::Error),
+    /// A variable's values could not be read.
+    #[error("parameter `{parameter}` cannot be read: {cause}")]
+    Read {
+        /// Name in the `VarMap`.
+        parameter: String,
+        /// Error of candle.
+        #[source]
+        cause: candle_core::Error,
+    },
+}
