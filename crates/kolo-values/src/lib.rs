@@ -6,8 +6,12 @@
 //! and a rank without a shard, or in the middle of an evaluation, holds up nobody. A request names the
 //! version of the values that it needs. A rank asks for the next version only when a step is over, for which
 //! it needs all ranks, so no rank needs an old one any more.
+//!
+//! The ranks compare the tensors that all of them have by [`fingerprints`] ([`drift`]).
 
 mod ahead;
+pub mod drift;
+pub mod fingerprints;
 mod flat;
 mod gather;
 mod region;

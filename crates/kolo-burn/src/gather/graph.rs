@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 #[cfg(feature = "cubecl")]
 use burn::backend::Cube;
@@ -13,10 +14,12 @@ use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, Check
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Flex};
+use burn::backend::{Autodiff, Backend, DispatchTensor, Flex};
 
-use super::Fetch;
 use crate::backend::{HostMemory, on_backends};
+
+/// Function that gathers a parameter, on a device without autodiff.
+pub(super) type Fetch = Arc<dyn Fn() -> DispatchTensor + Send + Sync>;
 
 on_backends! {
     /// Operation of a backend.

@@ -2,9 +2,9 @@
 //! at every use, and freed after it (stage 3 of Rajbhandari et al. 2020, "ZeRO").
 //!
 //! Burn calls a [`Reparameterization`] whenever a layer fetches a parameter. What is stored in its place is a
-//! leaf of the parameter's shape whose elements take no memory. A use is a node of the graph behind that leaf,
-//! which Burn computes again where the backward pass needs the values. So operations that save no values of
-//! their own hold none between the passes.
+//! leaf of the parameter's shape whose elements take no memory. A use is a node of the graph behind that
+//! leaf, which Burn computes again where the backward pass needs the values. So operations that save no values
+//! of their own hold none between the passes.
 //!
 //! The hook watches the node of each use. The leaf itself is the end of the graph, at which every gradient
 //! would come late, so nothing is passed on to it.
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use burn::backend::{Dispatch, DispatchTensor};
+use burn::backend::Dispatch;
 use burn::module::{Module, Param, Reparameterization, Reparameterizer};
 use burn::tensor::{Device, Shape, Tensor};
 use burn_flex_nn::{declare_recomputed, forget_recomputed};
@@ -209,6 +209,3 @@ impl Reparameterization for Gathered {
         used
     }
 }
-
-/// Function that gathers a parameter, on a device without autodiff.
-pub(crate) type Fetch = Arc<dyn Fn() -> DispatchTensor + Send + Sync>;

@@ -22,8 +22,8 @@ fn tensor(replica: &mut Replica, number: usize) -> Vec<u32> {
     replica.latest(SpanId(number)).iter().map(|value| value.to_bits()).collect()
 }
 
-/// Ranks use tensors in different orders, and not equally often; with five ranks for four shards, one uses them
-/// without a shard.
+/// Ranks use tensors in different orders, and not equally often; with five ranks for four shards, one uses
+/// them without a shard.
 #[test]
 fn ranks_gather_what_they_use_when_they_use_it() {
     let tensors = layout().spans().len();
@@ -79,7 +79,7 @@ fn large_tensors_have_one_owner_a_block_and_small_ones_are_everywhere() {
 fn one_worker_has_all_values_and_two_owners_are_refused() {
     let mut replica = new(Group::alone(), &divided());
     steps(&mut replica, 0..1);
-    assert_eq!(replica.held_values_for_tests(), [0..layout().len()]);
+    assert_eq!(replica.held_values_for_tests(), vec![0..layout().len()]);
     let twice = Config { redundancy: 2, shards: Some(SHARDS), ..divided() };
     let error = refusal(Group::alone(), &twice);
     assert!(error.contains("sharding `parameters` keeps each value on one worker"), "{error}");
@@ -108,4 +108,25 @@ fn values_that_are_not_finite_are_the_same_error_on_all_ranks() {
     });
     let errors = errors.unwrap();
     assert!(errors.iter().all(|error| *error == errors[0] && error.contains("block.weight")), "{errors:?}");
+}
+
+/// A forward pass can return no error: it gets NaN, and the next call names the owner.
+#[test]
+fn an_owner_that_has_left_is_named() {
+    let gone = std::sync::Barrier::new(2);
+    let ends = threads::spawn(2, |group| {
+        let rank = group.rank().0;
+        let mut replica = new(group, &divided());
+        steps(&mut replica, 0..1);
+        if rank == 1 {
+            drop(replica);
+            gone.wait();
+            return String::new();
+        }
+        gone.wait();
+        assert!(replica.latest(SpanId(1)).iter().all(|value| value.is_nan()));
+        replica.begin_shard(1.0, 1.0).map(drop).unwrap_err().to_string()
+    });
+    let error = &ends.unwrap()[0];
+    assert!(error.contains("rank 1"), "{error}");
 }

@@ -108,6 +108,7 @@ mod tests {
             told(|recipe| (recipe.shard, recipe.shards, recipe.nproc) = (shard.into(), shards, nproc))
         };
         assert!(divided("gradients", 8, 4)[0].ends_with("give --shards 4, or --shard optimizer"));
+        assert!(divided("parameters", 8, 4)[0].starts_with("--shard parameters: of several shards"));
         assert_eq!(divided("gradients", 4, 4), none);
         assert_eq!(divided("gradients", 4, 1), none);
         assert_eq!(divided("optimizer", 8, 4), none);

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::core::Core;
 use super::weights::Weights;
 use crate::sharding::Sharding;
-use crate::verify::fingerprints::{all, print};
 use kolo_comm::Group;
 use kolo_optim::{Span, SpanId};
 use kolo_reduction::Error;
 use kolo_reduction::state::{StateKind, StateName, StatePart, Visit};
 use kolo_values::DividedValues;
+use kolo_values::fingerprints::{all, print};
 
 impl Core {
     /// Divides the values among their owners, if they are to be and are not yet. A collective.

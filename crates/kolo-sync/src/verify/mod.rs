@@ -5,9 +5,6 @@
 //! compares this run with others. A verified step waits for all of its reductions, also if they would have
 //! overlapped with the next forward pass.
 
-mod drift;
-pub(crate) mod fingerprints;
-
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -19,6 +16,7 @@ use kolo_optim::{Kind, Layout};
 use kolo_reduction::{BucketCaps, Error};
 use kolo_step::LastStep;
 pub use kolo_step::trace;
+use kolo_values::drift;
 use trace::{Bits, Start, Step, Tensor, TraceOptions, Writer};
 
 /// Takes fingerprints of one rank's values after its steps.

@@ -73,7 +73,7 @@ impl Memory {
         let (unit, factor) = UNITS.into_iter().find(|(_, factor)| most >= *factor).unwrap_or(UNITS[3]);
         let mut text = format!(
             "{:.3e} parameters, {} ({}): {unit} of each worker by what is shared out; \
-             activations on top, and 13 MB of buckets where gradients are\n\n",
+             activations on top, 13 MB of buckets where gradients are, three tensors where all is\n\n",
             self.parameters, self.footprint.name, self.footprint.about
         );
         text += &format!("{:>10}", "workers");

@@ -6,14 +6,14 @@ use kolo_comm::hash::{GOLDEN_GAMMA, splitmix64};
 const LANES: usize = 4;
 
 /// Combines several fingerprints into one.
-pub(crate) fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
+pub fn all(prints: impl IntoIterator<Item = u64>) -> u64 {
     prints.into_iter().fold(GOLDEN_GAMMA, |all, print| splitmix64(all.wrapping_add(GOLDEN_GAMMA) ^ print))
 }
 
 /// Returns a tensor's fingerprint. Every operation here is a bijection of the hash so far and of the added
 /// number, so a change of a single value (a flipped bit, say) always changes the fingerprint; several
 /// changes cancel with probability 2⁻⁶⁴.
-pub(crate) fn print(values: &[f32]) -> u64 {
+pub fn print(values: &[f32]) -> u64 {
     let mut lanes: [u64; LANES] = std::array::from_fn(|lane| GOLDEN_GAMMA.wrapping_mul(lane as u64 + 1));
     let mut chunks = values.chunks_exact(2 * LANES);
     for chunk in &mut chunks {

@@ -3,9 +3,10 @@
 
 use kolo_comm::{Group, Rank};
 
-use super::fingerprints;
 use kolo_optim::{Kind, Layout};
 use kolo_reduction::Error;
+
+use crate::fingerprints;
 
 /// Compares the fingerprints of all tensors, or of all but the statistics, of all ranks but `servers`. A
 /// collective: one all-gather of 8 bytes a rank, and a second one of 8 bytes a tensor if the ranks differ.
@@ -13,7 +14,7 @@ use kolo_reduction::Error;
 /// # Errors
 ///
 /// [`Error::Drift`], the same on all ranks, or a collective failed.
-pub(super) fn compare(
+pub fn compare(
     group: &Group,
     layout: &Layout,
     prints: &[u64],
